@@ -1,0 +1,48 @@
+"""Failures of the tool itself, named after the boundary that broke.
+
+A candidate that is wrong, slow or hostile is not here: that is a `Verdict`, a value.
+
+    CudaL1Error
+    ├── ConfigError        the configuration or the command line: exit 2
+    ├── UnsupportedError   this machine cannot do what was asked: exit 4
+    ├── DiscoveryError     the tree cannot be read (not a directory, no git): exit 2
+    ├── WorkerError        a worker could not be started or broke the protocol: exit 4
+    ├── ArchiveError       the archive cannot be opened or written: exit 4
+    └── ReportError        a report file cannot be read: exit 2
+"""
+
+
+class CudaL1Error(Exception):
+    """Base of every failure of the tool; `exit_code` is what the command line returns for it."""
+
+    exit_code = 4
+
+
+class ConfigError(CudaL1Error):
+    """A value in a file, the environment or a flag: names the file, the key and the mend."""
+
+    exit_code = 2
+
+
+class UnsupportedError(CudaL1Error):
+    """This machine or interpreter cannot do what was asked."""
+
+
+class DiscoveryError(CudaL1Error):
+    """The tree to look at cannot be read."""
+
+    exit_code = 2
+
+
+class WorkerError(CudaL1Error):
+    """A worker process could not be started, died on its own account, or broke the protocol."""
+
+
+class ArchiveError(CudaL1Error):
+    """The archive of evaluations cannot be opened or written."""
+
+
+class ReportError(CudaL1Error):
+    """A report file cannot be read or is not a report."""
+
+    exit_code = 2

@@ -1,0 +1,392 @@
+"""The nouns. Read this file first.
+
+A Change has Targets; a Target with Workloads is a Problem; proposers write Candidates; the judge
+runs a Trial of each and records an Evaluation; Entries of all of it make the Report.
+
+Records are frozen, keyword-only and refuse unknown fields. Times are microseconds (`_us`), sizes
+bytes, a `speedup` above 1 is faster. Absent is None, never a sentinel number. Raw times are kept:
+speedups and intervals are derived when read (`score.py`). Nothing here is made to be published:
+the JSON that users may rely on is `report/document.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+
+class Record(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Base of every record: immutable, by keyword, no unknown fields."""
+
+
+def content_hash(value: Any) -> str:
+    """16 hex digits of the SHA-256 of a record's canonical JSON."""
+    encoded = msgspec.json.encode(msgspec.to_builtins(value), order="sorted")
+    return hashlib.sha256(encoded).hexdigest()[:16]
+
+
+# --- where the code is -----------------------------------------------------------------------
+
+TargetKind = Literal["torch_module", "torch_function", "triton_kernel", "cuda_kernel"]
+
+
+class FileChange(Record, frozen=True, kw_only=True):
+    """One file of a change: text before and after; None where it did not exist or was removed."""
+
+    path: str
+    previous_path: str | None = None
+    before: str | None = None
+    after: str | None = None
+
+
+class Change(Record, frozen=True, kw_only=True):
+    """What a pull request, or `--changed BASE`, changed. Born in forge, read by discover."""
+
+    repository: str
+    base_sha: str
+    head_sha: str | None
+    """None for a working tree that is not committed."""
+    files: tuple[FileChange, ...]
+
+
+class Target(Record, frozen=True, kw_only=True):
+    """A piece of code that can be made faster. Lines are 1-based and inclusive."""
+
+    path: str
+    """POSIX path relative to the repository root."""
+    qualname: str
+    """`Class`, `Outer.Inner` or `function`; for CUDA the kernel's name with its namespaces."""
+    kind: TargetKind
+    first_line: int
+    last_line: int
+    launchers: tuple[str, ...] = ()
+    """For kernels: `path:qualname` of the Python functions or bindings that launch them."""
+    selected_because: str | None = None
+    """With `--changed`: `changed`, or `calls src/ops.py:rotate`, the changed thing that it uses."""
+
+
+# --- how it is called ------------------------------------------------------------------------
+
+
+class TensorSpec(Record, frozen=True, kw_only=True, tag="tensor"):
+    """A tensor to be made by the judge. `stride` None is contiguous; `low`/`high` are the observed
+    (inclusive) range: integers are drawn uniformly in it, floats keep its scale and offset."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    """`float32`, `int64`, `bool`, ... as torch names it without the prefix."""
+    stride: tuple[int, ...] | None = None
+    device: str = "cpu"
+    low: float | None = None
+    high: float | None = None
+    requires_grad: bool = False
+
+
+class Constant(Record, frozen=True, kw_only=True, tag="constant"):
+    """A plain value. Non-finite floats are an `Instance` of `builtins:float` with a string."""
+
+    value: bool | int | float | str | None = None
+
+
+class Symbol(Record, frozen=True, kw_only=True, tag="symbol"):
+    """Something importable: `torch:float16`, `torch.nn:GELU`, `pkg.mod:Enum.MEMBER`."""
+
+    path: str
+
+
+class Items(Record, frozen=True, kw_only=True, tag="items"):
+    """`list`, `tuple`, `set`, or a namedtuple class as `pkg.mod:Point`, and what is in it."""
+
+    items: tuple[ArgumentSpec, ...] = ()
+    container: str = "list"
+
+
+class Mapping(Record, frozen=True, kw_only=True, tag="mapping"):
+    """`dict` or the import path of a mapping class, as key-value pairs."""
+
+    items: tuple[tuple[ArgumentSpec, ArgumentSpec], ...] = ()
+    container: str = "dict"
+
+
+class Instance(Record, frozen=True, kw_only=True, tag="instance"):
+    """An object made by calling `factory`: a config dataclass, a `torch:device`, a
+    `functools:partial`, a nested module with the constructor arguments that were recorded."""
+
+    factory: str
+    args: tuple[ArgumentSpec, ...] = ()
+    kwargs: dict[str, ArgumentSpec] = {}
+
+
+ArgumentSpec = TensorSpec | Constant | Symbol | Items | Mapping | Instance
+
+
+class Call(Record, frozen=True, kw_only=True, tag="call"):
+    """Arguments of one call, as specs."""
+
+    args: tuple[ArgumentSpec, ...] = ()
+    kwargs: dict[str, ArgumentSpec] = {}
+
+
+class Made(Record, frozen=True, kw_only=True, tag="made"):
+    """Arguments returned by a zero-argument function of the user's (`get_inputs`): a list or tuple
+    for positional arguments, a dict for keyword arguments. `path` None is the program itself."""
+
+    function: str
+    path: str | None = None
+
+
+Provenance = Literal["declared", "benchmark", "traced", "exported", "synthetic"]
+
+
+class Workload(Record, frozen=True, kw_only=True):
+    """One way in which a target is called."""
+
+    name: str
+    provenance: Provenance
+    source: str | None = None
+    """Where it was found: `pyproject.toml:tool.cudal1-ci.workload[0]`,
+    `tests/test_vit.py::test_fwd`."""
+    init: Call | Made | None = None
+    """Constructor arguments; None for functions."""
+    call: Call | Made
+    mode: Literal["infer", "train"] = "infer"
+    """`infer` is eval() under no_grad; `train` is train() and compares gradients too."""
+    atol: float | None = None
+    rtol: float | None = None
+    """None: the budget comes from the fp64 oracle and the dtype (judge)."""
+    num_calls: int | None = None
+    share: float | None = None
+    """Share (0..1) of the traced time that was spent in calls like this one."""
+
+
+# --- what is judged --------------------------------------------------------------------------
+
+
+class TextProgram(Record, frozen=True, kw_only=True, tag="text"):
+    """A KernelBench-form file: a class `entry` and the functions that make its arguments."""
+
+    source: str
+    entry: str
+
+
+class OverlayFile(Record, frozen=True, kw_only=True):
+    """A file of the checkout as the candidate would have it."""
+
+    path: str
+    text: str
+
+
+class TreeProgram(Record, frozen=True, kw_only=True, tag="tree"):
+    """A class or function of a checkout, with the changed files laid over it."""
+
+    root: str
+    """Absolute path of the checkout. Not part of the content hash."""
+    import_root: str
+    """Folder relative to `root` that must be on sys.path: `.`, `src`."""
+    import_path: str
+    """`pkg.mod:Qual.Name`"""
+    digest: str
+    """Hash of the target's file and of all files of the checkout that it imports."""
+    overlay: tuple[OverlayFile, ...] = ()
+
+
+Program = TextProgram | TreeProgram
+
+
+def program_identity(program: Program) -> Any:
+    """What of a program decides its behavior: everything but where the checkout lies."""
+    builtins = msgspec.to_builtins(program)
+    builtins.pop("root", None)
+    return builtins
+
+
+class Problem(Record, frozen=True, kw_only=True):
+    """A reference program and the workloads under which it matters."""
+
+    reference: Program
+    workloads: tuple[Workload, ...]
+    target: Target | None = None
+
+    @property
+    def id(self) -> str:
+        """Content hash of the reference and of what the workloads call it with."""
+        calls = [(w.init, w.call, w.mode, w.atol, w.rtol) for w in self.workloads]
+        return content_hash([program_identity(self.reference), calls])
+
+
+class Candidate(Record, frozen=True, kw_only=True):
+    """A program that somebody proposes instead of the reference."""
+
+    problem_id: str
+    program: Program
+    proposer: str
+    """`playbook:sdpa`, `playbook:sdpa+hoist_mask`, a model's name, `pull_request`."""
+    analysis: str = ""
+    """Why it should be faster, in prose."""
+    design: str = ""
+    """What it needs to be right: preconditions, the technique family."""
+    techniques: tuple[str, ...] = ()
+    exemplar_ids: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Content hash of the program and the problem: who proposed it does not matter."""
+        return content_hash([self.problem_id, program_identity(self.program)])
+
+
+# --- what was found --------------------------------------------------------------------------
+
+Status = Literal[
+    "passed",
+    "compile_error",
+    "runtime_error",
+    "timeout",
+    "incorrect_shape",
+    "incorrect_dtype",
+    "incorrect_values",
+    "precision",
+    "mutates_input",
+    "reward_hack",
+    "degenerate",
+    "invalid_reference",
+    "inconclusive",
+    "harness_error",
+]
+
+
+class Finding(Record, frozen=True, kw_only=True):
+    """Something seen, with the rule's name: `values.mismatch`, `timing.reconciliation`."""
+
+    rule: str
+    message: str
+    line: int | None = None
+    evidence: str | None = None
+
+
+class Verdict(Record, frozen=True, kw_only=True):
+    """Is the candidate the same function, honestly computed?"""
+
+    status: Status
+    findings: tuple[Finding, ...] = ()
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    log: str = ""
+    """The last lines of what the program printed or raised."""
+
+
+class Device(Record, frozen=True, kw_only=True):
+    """What the measurement ran on. Clock, power and temperature are absent where unknown."""
+
+    kind: Literal["cpu", "cuda"]
+    name: str
+    num_threads: int | None = None
+    capability: str | None = None
+    driver: str | None = None
+    software: dict[str, str] = {}
+    """Versions: `python`, `torch`, `cuda`, `triton`, `platform`."""
+    clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    other_processes: int | None = None
+
+    @property
+    def key(self) -> str:
+        """What must agree for a measurement to be re-used: hardware and software, not its mood."""
+        return content_hash(
+            [self.kind, self.name, self.num_threads, self.capability, self.driver, self.software]
+        )
+
+
+class Launch(Record, frozen=True, kw_only=True):
+    """Paired times from one pair of fresh processes: `reference_us[i]` and `candidate_us[i]` are
+    microseconds per call of two batches run back to back, in random order, on the same inputs."""
+
+    reference_us: tuple[float, ...]
+    candidate_us: tuple[float, ...]
+    num_calls: int
+    """Calls in each batch."""
+
+    def __post_init__(self) -> None:
+        if len(self.reference_us) != len(self.candidate_us) or not self.reference_us:
+            raise ValueError(
+                "a launch needs as many candidate times as reference times, at least one"
+            )
+
+
+class Measurement(Record, frozen=True, kw_only=True):
+    """Raw paired times of one workload against one baseline, with its control."""
+
+    workload: str
+    baseline: str = "eager"
+    launches: tuple[Launch, ...]
+    control: tuple[Launch, ...] = ()
+    """The reference against itself in the same session (A/A)."""
+    device: Device
+
+
+class Evaluation(Record, frozen=True, kw_only=True):
+    """A judged candidate. Only a candidate that passed has measurements."""
+
+    candidate: Candidate
+    verdict: Verdict
+    measurements: tuple[Measurement, ...] = ()
+    device: Device | None = None
+    elapsed_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.measurements and self.verdict.status != "passed":
+            raise ValueError(f"a candidate that is {self.verdict.status} cannot have measurements")
+
+
+class Exemplar(Record, frozen=True, kw_only=True):
+    """An earlier variant shown to a proposer, with what it was worth."""
+
+    candidate: Candidate
+    score: float
+
+
+# --- what is told ----------------------------------------------------------------------------
+
+
+class Entry(Record, frozen=True, kw_only=True):
+    """A target with all that was tried on it, or the reason that nothing was."""
+
+    target: Target
+    skipped: str | None = None
+    hint: str | None = None
+    """For a skipped target: what would make it judgeable."""
+    workloads: tuple[Workload, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
+    reused: tuple[str, ...] = ()
+    """Ids of the candidates whose evaluation came from the archive."""
+    best: int | None = None
+    """Index into `evaluations` of the proposal worth showing; None when there is none."""
+
+    def __post_init__(self) -> None:
+        if self.best is not None and self.evaluations[self.best].verdict.status != "passed":
+            raise ValueError("the best evaluation of an entry must have passed")
+
+
+class Notice(Record, frozen=True, kw_only=True):
+    """A file or target that could not be looked at, and why."""
+
+    path: str
+    message: str
+
+
+class Report(Record, frozen=True, kw_only=True):
+    """What goes back to the person who asked."""
+
+    repository: str
+    base_sha: str | None = None
+    head_sha: str | None = None
+    device: Device | None = None
+    entries: tuple[Entry, ...] = ()
+    warnings: tuple[Notice, ...] = ()
+    elapsed_s: float = 0.0
+    complete: bool = True
+    """False when the budget ran out or the run was interrupted."""
