@@ -1,0 +1,12 @@
+"""A Trial: reference and candidate in, an Evaluation out.
+
+    with Session(TrialConfig()) as session:
+        evaluation = session.evaluate(problem, candidate)
+
+Starts a judge process and decides how long to measure; the answers are the judge's.
+"""
+
+from cudal1_ci.trial.config import TrialConfig
+from cudal1_ci.trial.session import Session
+
+__all__ = ["Session", "TrialConfig"]

@@ -1,0 +1,200 @@
+"""Workers as child processes of this machine.
+
+A worker runs in the user's own interpreter, in a process group of its own, with an environment
+from which everything but the listed names is gone, and talks over one socket. Its stdout and
+stderr are a log. When the host ends in whatever way, the socket closes and the worker ends too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from cudal1_ci.errors import WorkerError
+
+WORKER_FOLDER = Path(__file__).resolve().parent.parent / "worker"
+HEADER = struct.Struct("!Q")
+MAX_REPLY_BYTES = 256 * 2**20
+MAX_LOG_CHARS = 4000
+
+BOOTSTRAP = """\
+import importlib.util, sys
+folder = sys.argv[1]
+spec = importlib.util.spec_from_file_location(
+    "cudal1_worker", folder + "/__init__.py", submodule_search_locations=[folder])
+package = importlib.util.module_from_spec(spec)
+sys.modules["cudal1_worker"] = package
+spec.loader.exec_module(package)
+from cudal1_worker.start import main
+main(sys.argv[2:], sys.orig_argv[1:-3])
+"""
+"""Loads the worker's folder as a package of its own: neither this tool nor its dependencies become
+importable for the user's code, and need not be installed in its interpreter."""
+
+KEPT = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "PYENV_ROOT",
+    "PYENV_VERSION",
+    "TMPDIR",
+    "CC",
+    "CXX",
+)
+KEPT_PREFIXES = ("CUDA", "NVIDIA_", "TORCH", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "KMP_")
+SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "AUTH")
+
+
+def scrubbed_environment(
+    environment: Mapping[str, str], home: Path, num_threads: int
+) -> dict[str, str]:
+    """What a worker may know of the host's environment: listed names, and nothing whose name
+    sounds like a secret."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if (name in KEPT or name.startswith(KEPT_PREFIXES))
+        and not any(word in name.upper() for word in SECRET_WORDS)
+    }
+    threads = str(num_threads)
+    return {
+        **kept,
+        "HOME": str(home),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+class Worker:
+    """One worker process, killed with its group at the end of the `with`."""
+
+    def __init__(
+        self,
+        role: str,
+        *,
+        python: str = sys.executable,
+        num_threads: int = 1,
+        start_timeout_s: float = 180.0,
+    ):
+        self.role = role
+        self.python = python
+        self.num_threads = num_threads
+        self.start_timeout_s = start_timeout_s
+
+    def __enter__(self) -> Self:
+        self.scratch = tempfile.TemporaryDirectory(prefix="cudal1-ci-", ignore_cleanup_errors=True)
+        home = Path(self.scratch.name)
+        self.log_path = home / "log"
+        ours, theirs = socket.socketpair()
+        arguments = [str(WORKER_FOLDER), self.role, str(theirs.fileno()), str(self.num_threads)]
+        with theirs, self.log_path.open("wb") as log:
+            try:
+                self.process = subprocess.Popen(
+                    [self.python, "-P", "-c", BOOTSTRAP, *arguments],
+                    pass_fds=[theirs.fileno()],
+                    env=scrubbed_environment(os.environ, home, self.num_threads),
+                    cwd=home,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self.scratch.cleanup()
+                raise WorkerError(
+                    f"{self.python} cannot be started ({error}); name the interpreter of the "
+                    "project with --python or the `python` setting"
+                ) from error
+        self.socket = ours
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.socket.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(2)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.scratch.cleanup()
+
+    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a request and wait for its reply.
+
+        Raises:
+            WorkerError: The worker is gone, or did not answer in time.
+        """
+        body = json.dumps(request).encode()
+        deadline = time.monotonic() + timeout_s
+        try:
+            self.socket.settimeout(timeout_s)
+            self.socket.sendall(HEADER.pack(len(body)) + body)
+            (length,) = HEADER.unpack(self._read(HEADER.size, deadline))
+            if length > MAX_REPLY_BYTES:
+                raise WorkerError(f"the {self.role} announced a reply of {length} bytes")
+            reply = json.loads(self._read(length, deadline))
+        except TimeoutError as error:
+            raise WorkerError(
+                f"the {self.role} did not answer `{request.get('op')}` within {timeout_s:.0f} s"
+            ) from error
+        except (OSError, EOFError, ValueError) as error:
+            raise WorkerError(self._ending()) from error
+        if not isinstance(reply, dict):
+            raise WorkerError(f"the {self.role} answered with a {type(reply).__name__}")
+        return reply
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        parts: list[bytes] = []
+        while size:
+            self.socket.settimeout(max(1e-6, deadline - time.monotonic()))
+            part = self.socket.recv(min(size, 2**20))
+            if not part:
+                raise EOFError
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _ending(self) -> str:
+        """How the worker ended, with the last lines of its log."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(2)
+        code = self.process.poll()
+        tail = self.log_tail().strip().splitlines()[-4:]
+        text = f"the {self.role} ended (exit code {code})"
+        if any("No module named 'torch'" in line for line in tail):
+            return f"torch is not installed in {self.python}: `pip install torch` there"
+        return text + ("".join(f"\n  {line}" for line in tail))
+
+    def log_tail(self) -> str:
+        """The last that the worker printed."""
+        try:
+            data = self.log_path.read_bytes()[-MAX_LOG_CHARS:]
+        except OSError:
+            return ""
+        return data.decode(errors="replace")

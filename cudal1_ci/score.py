@@ -1,0 +1,136 @@
+"""What a measurement is worth: speedup with its interval, order of candidates, the reward.
+
+Pure: raw paired times in, numbers out. Used three times: to order exemplars, to choose the best
+candidate, to reward a policy. Source of the estimator: pairs in random order, the median log ratio
+of each launch, and a t interval over launches. Samples of one process share its memory layout
+and its clock, so an interval over samples would be too narrow; a bootstrap over five launches also
+covers less than it says, which is why it is a t interval here.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+from scipy import stats
+
+from cudal1_ci.schema import Evaluation, Launch, Measurement, Workload
+
+LEVEL = 0.05
+LOOKS = (5, 8, 12)
+"""Numbers of launches after which the interval may be looked at; each look spends a third of the
+level (Bonferroni), so that looking three times does not make a false alarm three times as likely."""
+
+RELATIVE_FLOOR = 0.02
+ABSOLUTE_FLOOR_US = 0.5
+"""A gain must exceed both: two percent of the time and half a microsecond a call."""
+SLOWER = 0.98
+"""A workload whose interval lies below this is slower, and no gain elsewhere makes up for it."""
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """A ratio (above 1 is faster) with its lower and upper bound."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def log_ratio(launch: Launch) -> float:
+    """Median log ratio of reference to candidate over the pairs of one launch."""
+    return statistics.median(
+        math.log(reference / candidate)
+        for reference, candidate in zip(launch.reference_us, launch.candidate_us, strict=True)
+    )
+
+
+def interval(launches: Sequence[Launch]) -> Interval | None:
+    """Mean over launches with its t interval; None for fewer than two launches, of which no
+    spread can be told."""
+    ratios = [log_ratio(launch) for launch in launches]
+    if len(ratios) < 2:
+        return None
+    mean = statistics.fmean(ratios)
+    error = statistics.stdev(ratios) / math.sqrt(len(ratios))
+    quantile = float(stats.t.ppf(1 - LEVEL / len(LOOKS) / 2, len(ratios) - 1))
+    return Interval(
+        estimate=math.exp(mean),
+        low=math.exp(mean - quantile * error),
+        high=math.exp(mean + quantile * error),
+    )
+
+
+def speedup(measurement: Measurement) -> Interval | None:
+    """How many times faster the candidate is than the baseline."""
+    return interval(measurement.launches)
+
+
+def control(measurement: Measurement) -> Interval | None:
+    """The reference against itself in the same session: should hold 1, its width is the noise."""
+    return interval(measurement.control)
+
+
+def control_spread(measurement: Measurement) -> float | None:
+    """The control's larger distance from 1, as a fraction: 0.012 is 1.2 %."""
+    found = control(measurement)
+    return None if found is None else max(abs(found.high - 1), abs(1 - found.low))
+
+
+def reference_us(measurement: Measurement) -> float:
+    """Median microseconds of one call of the baseline."""
+    return statistics.median(t for launch in measurement.launches for t in launch.reference_us)
+
+
+def candidate_us(measurement: Measurement) -> float:
+    """Median microseconds of one call of the candidate."""
+    return statistics.median(t for launch in measurement.launches for t in launch.candidate_us)
+
+
+def is_gain(measurement: Measurement) -> bool:
+    """Whether the lower bound clears the relative and the absolute floor, and the control does not
+    show the session to be noisier than the gain."""
+    found = speedup(measurement)
+    if found is None or found.low <= 1 + RELATIVE_FLOOR:
+        return False
+    gain_us = reference_us(measurement) * (1 - 1 / found.low)
+    spread = control_spread(measurement)
+    return gain_us > ABSOLUTE_FLOOR_US and (spread is None or found.low > 1 + spread)
+
+
+def is_slower(measurement: Measurement) -> bool:
+    """Whether it is slower beyond doubt."""
+    found = speedup(measurement)
+    return found is not None and found.high < SLOWER
+
+
+def score(evaluation: Evaluation) -> float:
+    """One number for ordering and reward: the geometric mean of the lower bounds over workloads;
+    0 for what did not pass."""
+    if evaluation.verdict.status != "passed" or not evaluation.measurements:
+        return 0.0
+    bounds = [found.low for m in evaluation.measurements if (found := speedup(m)) is not None]
+    return math.exp(statistics.fmean(map(math.log, bounds))) if bounds else 0.0
+
+
+def best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> int | None:
+    """Index of the proposal worth showing, None when there is none: passed, slower on no workload,
+    a gain on one at least, and then the highest mean lower bound, weighted by the share of the
+    traced time where it is known."""
+    weights = {w.name: w.share for w in workloads if w.share}
+    ranked = []
+    for index, evaluation in enumerate(evaluations):
+        measured = evaluation.measurements
+        if evaluation.verdict.status != "passed" or not measured:
+            continue
+        if any(is_slower(m) for m in measured) or not any(is_gain(m) for m in measured):
+            continue
+        logs = [
+            (math.log(found.low), weights.get(m.workload, 1.0 if not weights else 1e-3))
+            for m in measured
+            if (found := speedup(m)) is not None
+        ]
+        total = sum(weight for _, weight in logs)
+        ranked.append((sum(value * weight for value, weight in logs) / total, -index))
+    return -max(ranked)[1] if ranked else None

@@ -1,0 +1,39 @@
+"""How a trial is run. The defaults are for a CPU in CI: a few seconds a candidate."""
+
+from __future__ import annotations
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.schema import Record
+
+
+class TrialConfig(Record, frozen=True, kw_only=True):
+    """Limits of a trial. All of it is part of what makes evaluations comparable."""
+
+    threads: int = 1
+    """CPU threads of torch. One, as in torch.utils.benchmark: comparable between machines."""
+    seed: int = 0
+    """Of the judge's inputs, noise and order; runners never see it."""
+    load_s: float = 120.0
+    """Seconds that importing and constructing may take."""
+    call_s: float = 60.0
+    """Seconds that the calls of one request may take together."""
+    batch_us: float = 3000.0
+    """A timed batch lasts at least this long."""
+    max_calls: int = 200
+    """Calls in a batch at the most."""
+    num_rounds: int = 9
+    """Pairs of batches in a launch."""
+    launch_s: float = 2.0
+    """Seconds after which a launch stops making rounds, once it has three."""
+    measure_s: float = 60.0
+    """Seconds for the launches of one workload of one candidate."""
+    half_width: float = 0.01
+    """Relative half width of the interval at which measuring stops."""
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "max_calls", "num_rounds"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"trial.{name}: expected 1 or more, got {getattr(self, name)}")
+        for name in ("load_s", "call_s", "batch_us", "launch_s", "measure_s", "half_width"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"trial.{name}: expected more than 0, got {getattr(self, name)}")

@@ -1,0 +1,37 @@
+"""When to stop measuring. Pure; the estimate itself is score.py's.
+
+Launches are looked at after 5, 8 and 12 of them; measuring stops at the first look at which the
+interval is tight enough for what it says, or at which it is plain that there is no gain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from cudal1_ci.schema import Launch
+from cudal1_ci.score import LOOKS, RELATIVE_FLOOR, interval
+
+HOPELESS_LAUNCHES = 3
+"""Launches after which a candidate that is slower in all of them need not be measured further."""
+HOPELESS_SPEEDUP = 0.9
+EFFECT_SHARE = 0.125
+"""An interval whose half width is an eighth of the log speedup says enough: 8x +- 30 %."""
+
+
+def is_settled(launches: Sequence[Launch], half_width: float) -> bool:
+    """Whether more launches would change what is said."""
+    found = interval(launches)
+    if found is None:
+        return False
+    if len(launches) >= HOPELESS_LAUNCHES and found.estimate < HOPELESS_SPEEDUP:
+        return found.high < 1
+    if len(launches) not in LOOKS:
+        return len(launches) >= LOOKS[-1]
+    half = math.log(found.high / found.low) / 2
+    effect = abs(math.log(found.estimate))
+    return (
+        half <= max(half_width, effect * EFFECT_SHARE)
+        or found.high < 1 + RELATIVE_FLOOR
+        or len(launches) >= LOOKS[-1]
+    )

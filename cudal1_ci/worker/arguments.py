@@ -1,0 +1,181 @@
+"""Arguments in, outputs out: between Python objects and flat lists of tensors.
+
+Arguments come as specs with slots for tensors, or as a pickle with slots that an inputs runner
+made: only runners open those, the judge passes them on unread. Outputs of any nesting become leaves
+(tensors) and a structure (everything else, as text), which the judge compares apart.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import importlib
+import io
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+MAX_DEPTH = 12
+"""Of outputs; deeper nesting is a cycle or not an output."""
+
+
+def symbol(path: str) -> Any:
+    """What `pkg.mod:Qual.Name` names."""
+    module, _, qualname = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def build(spec: dict[str, Any], slots: Sequence[torch.Tensor]) -> Any:
+    """The object that a spec describes, with its tensors taken from `slots`."""
+    again = functools.partial(build, slots=slots)
+    kind = spec["type"]
+    if kind == "slot":
+        return slots[spec["index"]]
+    if kind == "constant":
+        return spec.get("value")
+    if kind == "symbol":
+        return symbol(spec["path"])
+    if kind == "items":
+        items = [again(item) for item in spec.get("items", ())]
+        return make_container(spec.get("container", "list"), items)
+    if kind == "mapping":
+        pairs = [(again(key), again(value)) for key, value in spec.get("items", ())]
+        container = spec.get("container", "dict")
+        return dict(pairs) if container == "dict" else symbol(container)(pairs)
+    if kind == "instance":
+        args, kwargs = build_call(spec, slots)
+        return symbol(spec["factory"])(*args, **kwargs)
+    raise ValueError(f"unknown kind of argument: {kind!r}")
+
+
+def make_container(name: str, items: list[Any]) -> Any:
+    """A list, tuple, set, or a namedtuple by import path."""
+    plain: dict[str, Callable[[list[Any]], Any]] = {
+        "list": list,
+        "tuple": tuple,
+        "set": set,
+        "frozenset": frozenset,
+    }
+    if name in plain:
+        return plain[name](items)
+    kind = symbol(name)
+    return kind(*items) if hasattr(kind, "_fields") else kind(items)
+
+
+def build_call(
+    call: dict[str, Any], slots: Sequence[torch.Tensor]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments of a call spec or of a pickled call."""
+    if call["type"] == "pickled":
+        return unpickle(call["data"], slots)
+    args = [build(spec, slots) for spec in call.get("args", ())]
+    kwargs = {name: build(spec, slots) for name, spec in call.get("kwargs", {}).items()}
+    return args, kwargs
+
+
+def tensor_specs(call: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A call with a slot in place of each tensor spec, and those specs."""
+    specs: list[dict[str, Any]] = []
+
+    def replace(value: Any) -> Any:
+        if isinstance(value, dict):
+            if value.get("type") == "tensor":
+                specs.append(value)
+                return {"type": "slot", "index": len(specs) - 1}
+            return {key: replace(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [replace(item) for item in value]
+        return value
+
+    return replace(call), specs
+
+
+# --- calls that user code made -----------------------------------------------------------------
+
+
+def pickle_call(made: Any) -> tuple[str, list[torch.Tensor]]:
+    """What `get_inputs` returned as a pickle with slots, and the tensors.
+
+    Raises:
+        pickle.PicklingError, TypeError: It holds something that cannot travel.
+    """
+    if isinstance(made, dict):
+        call: tuple[list[Any], dict[str, Any]] = ([], made)
+    elif isinstance(made, list | tuple):
+        call = (list(made), {})
+    else:
+        call = ([made], {})
+    tensors: list[torch.Tensor] = []
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, value: Any) -> int | None:
+            if type(value) in (torch.Tensor, torch.nn.Parameter):
+                tensors.append(value.detach())
+                return len(tensors) - 1
+            return None
+
+    buffer = io.BytesIO()
+    Pickler(buffer).dump(call)
+    return base64.b64encode(buffer.getvalue()).decode(), tensors
+
+
+def unpickle(data: str, slots: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
+    """The call that `pickle_call` made. Only ever called in a runner."""
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, index: Any) -> torch.Tensor:
+            return slots[index]
+
+    args, kwargs = Unpickler(io.BytesIO(base64.b64decode(data))).load()
+    return args, kwargs
+
+
+# --- outputs -------------------------------------------------------------------------------------
+
+
+def flatten(output: Any) -> tuple[list[torch.Tensor], str]:
+    """Tensors of an output in order, and its structure with the plain values, as text."""
+    leaves: list[torch.Tensor] = []
+    return leaves, "".join(walk(output, leaves, 0))
+
+
+def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
+    """Pieces of the structure's text; tensors go to `leaves`."""
+    if isinstance(value, torch.Tensor):
+        leaves.append(value)
+        yield "*"
+    elif depth > MAX_DEPTH:
+        yield "..."
+    elif value is None or isinstance(value, bool | int | str | torch.dtype | torch.device):
+        yield repr(value)
+    elif isinstance(value, float):
+        # A float computed from tensors carries rounding like one: compared as a tensor.
+        leaves.append(torch.tensor(value, dtype=torch.float64))
+        yield "f"
+    elif isinstance(value, Mapping):
+        yield from bracket("{", value.items(), leaves, depth)
+    elif isinstance(value, list | tuple | torch.Size):
+        yield from bracket("(", enumerate(value), leaves, depth)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
+        yield from bracket(f"{type(value).__name__}(", fields, leaves, depth)
+    elif hasattr(value, "__dict__") and not callable(value):
+        yield from bracket(f"{type(value).__name__}(", vars(value).items(), leaves, depth)
+    else:
+        yield f"<{type(value).__name__}>"
+
+
+def bracket(opening: str, items: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
+    """A container's text."""
+    yield opening
+    for key, item in items:
+        yield f"{key}:"
+        yield from walk(item, leaves, depth + 1)
+        yield ","
+    yield ")"

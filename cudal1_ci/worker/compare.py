@@ -1,0 +1,126 @@
+"""Is an output the same? Decided against an fp64 oracle of the reference where there is one.
+
+A candidate may be off by `ERROR_MULTIPLE` times the reference's own error, or by the rounding of
+the dtype where that is larger. Tolerances follow the magnitude of the expected values (their root
+mean square), so that zeros do not pass for small numbers. Where the oracle is finite and the
+reference overflowed, the oracle is what counts; where both are not finite, the candidate must be
+not finite in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+ERROR_MULTIPLE = 8.0
+"""Of the reference's own largest error: another summation order of the same precision stays within
+a few times of it; TF32 or half precision is off by hundreds to thousands."""
+RELATIVE_EPS = 16.0
+ABSOLUTE_EPS = 64.0
+"""Floor in units of the dtype's epsilon, relative to the element and to the output's magnitude:
+for float32 1.9e-6 and 7.6e-6, next to torch.testing's 1.3e-6 and 1e-5."""
+NO_ORACLE_MULTIPLE = 16.0
+"""Without an oracle the reference's own error is unknown and the floor is this much wider."""
+LOOSE = 1e-2
+"""Within this of the truth a mismatch is one of precision, as KernelBench's tolerance would pass."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an output may be off: `absolute + relative * |expected|`, elementwise."""
+
+    absolute: float
+    relative: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The worst of an output's elements. `excess` above 1 is beyond the tolerance."""
+
+    max_abs: float
+    max_rel: float
+    excess: float
+    is_loose: bool
+    where: str = ""
+
+
+def magnitude(expected: torch.Tensor) -> float:
+    """Root mean square of the finite elements."""
+    finite = expected[torch.isfinite(expected)]
+    return float(finite.double().square().mean().sqrt()) if finite.numel() else 0.0
+
+
+def widen(tensor: torch.Tensor) -> torch.Tensor:
+    """To float64 (or complex128), where differences are exact enough."""
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def tolerance(
+    reference: torch.Tensor, oracle: torch.Tensor | None, given: tuple[float, float] | None
+) -> Tolerance:
+    """The budget of one output leaf. `given` is the user's (atol, rtol) and wins."""
+    if given is not None:
+        return Tolerance(*given)
+    if not (reference.is_floating_point() or reference.is_complex()):
+        return Tolerance(0.0, 0.0)
+    eps = torch.finfo(reference.dtype).eps
+    if reference.dtype == torch.float64:
+        # The oracle is of the same precision, and the reference may compute in float32 inside.
+        eps = max(eps, 1e-14)
+    truth = widen(oracle if oracle is not None else reference)
+    scale = magnitude(truth.abs())
+    floor = NO_ORACLE_MULTIPLE if oracle is None else 1.0
+    absolute = ABSOLUTE_EPS * eps * scale * floor
+    if oracle is not None:
+        error = (widen(reference) - truth).abs()
+        error = error[torch.isfinite(error)]
+        if error.numel():
+            absolute = max(absolute, ERROR_MULTIPLE * float(error.max()))
+    # An expected output of exact zeros has no magnitude: one rounding of a number near 1 passes.
+    return Tolerance(absolute if scale else max(absolute, eps), RELATIVE_EPS * eps * floor)
+
+
+def difference(
+    candidate: torch.Tensor,
+    reference: torch.Tensor,
+    oracle: torch.Tensor | None,
+    budget: Tolerance,
+) -> Difference:
+    """Compare one output leaf of equal shape."""
+    if reference.numel() == 0:
+        return Difference(0.0, 0.0, 0.0, True)
+    if not (reference.is_floating_point() or reference.is_complex()):
+        wrong = candidate != reference
+        count = int(wrong.sum())
+        gap = float((widen(candidate) - widen(reference)).abs().max()) if count else 0.0
+        return Difference(gap, gap, float("inf") if count else 0.0, False, place(wrong))
+    got, said = widen(candidate), widen(reference)
+    truth = said if oracle is None else torch.where(finite(widen(oracle)), widen(oracle), said)
+    both = finite(truth) & finite(got)
+    gap_elements = torch.where(both, (got - truth).abs(), torch.zeros_like(truth.abs()))
+    allowed = budget.absolute + budget.relative * torch.where(both, truth.abs(), 0.0)
+    same_infinity = torch.where(torch.isnan(truth.abs()), torch.isnan(got.abs()), got == truth)
+    broken = ~both & ~same_infinity
+    ratio = gap_elements / allowed.clamp_min(1e-300)
+    excess = float("inf") if bool(broken.any()) else float(ratio.max())
+    max_abs = float(gap_elements.max())
+    scale = max(magnitude(truth.abs()), 1e-300)
+    loose = not bool(broken.any()) and bool(
+        (gap_elements <= LOOSE * (truth.abs().nan_to_num(0.0, 0.0, 0.0) + scale)).all()
+    )
+    relative = gap_elements / truth.abs().clamp_min(scale)
+    max_rel = float(torch.where(both, relative, 0.0).max())
+    at = place(broken) if bool(broken.any()) else place(ratio == ratio.max())
+    return Difference(max_abs, max_rel, excess, loose, at)
+
+
+def finite(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.isfinite(tensor.abs()) if tensor.is_complex() else torch.isfinite(tensor)
+
+
+def place(mask: torch.Tensor) -> str:
+    """Index of the first true element, as `[2, 17]`."""
+    if mask.dim() == 0 or not bool(mask.any()):
+        return ""
+    return str(mask.nonzero()[0].tolist())

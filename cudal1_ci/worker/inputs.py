@@ -1,0 +1,186 @@
+"""What a program is called with: drawn by the judge, never seen before, the same for everybody.
+
+Specs are drawn from their dtype, shape and observed range. What the user's `get_inputs` returned
+keeps its structure (triangular, sorted, one-hot) and gets new values by scaling; where nothing can
+be scaled (token ids only) the function is called again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .segment import Segment, Slot, contiguous_stride, dtype_of, place, span
+
+DEFAULT_INTEGER_HIGH = 1
+"""Of integers whose range nobody stated: 0 and 1 are valid indices nearly everywhere."""
+
+
+@dataclass
+class InputSet:
+    """Tensors of one call, in the order of the slots; `data` is the opaque rest of a made call."""
+
+    tensors: list[torch.Tensor]
+    data: str | None = None
+
+
+@dataclass
+class Source:
+    """Where input sets come from: drawn specs, or sets that the user's function made."""
+
+    call: dict[str, Any]
+    specs: list[dict[str, Any]] = field(default_factory=list)
+    made: list[InputSet] = field(default_factory=list)
+    grads: list[bool] = field(default_factory=list)
+
+    def draw(self, number: int, generator: torch.Generator) -> InputSet:
+        """A new set. Made ones are taken in turn and scaled, specs are drawn."""
+        if self.specs or not self.made:
+            return InputSet([draw(spec, generator) for spec in self.specs])
+        base = self.made[number % len(self.made)]
+        return scaled(base, float(torch.empty(1).uniform_(0.75, 1.25, generator=generator)))
+
+    @property
+    def can_refresh(self) -> bool:
+        """Whether a scaled copy differs from what was seen before."""
+        return any(t.is_floating_point() or t.is_complex() for t in self.made[0].tensors)
+
+
+def draw(spec: dict[str, Any], generator: torch.Generator) -> torch.Tensor:
+    """A tensor for a spec: integers uniform in their range, floats normal, or uniform in a range
+    that is stated, booleans even."""
+    dtype, shape = dtype_of(spec["dtype"]), spec["shape"]
+    stride = spec.get("stride") or contiguous_stride(shape)
+    low, high = spec.get("low"), spec.get("high")
+    flat = torch.empty(max(span(shape, stride), 0), dtype=working_dtype(dtype))
+    if dtype == torch.bool:
+        flat.random_(0, 2, generator=generator)
+        if low is not None and low == high:
+            flat.fill_(low)
+    elif dtype.is_floating_point or dtype.is_complex:
+        draw_floats(flat, low, high, generator)
+    else:
+        first = 0 if low is None else int(low)
+        last = max(first, DEFAULT_INTEGER_HIGH) if high is None else int(high)
+        flat.random_(first, last + 1, generator=generator)
+    return flat.to(dtype).as_strided(shape, stride)
+
+
+def working_dtype(dtype: torch.dtype) -> torch.dtype:
+    """A dtype that random numbers can be drawn in."""
+    if dtype.is_complex:
+        return torch.complex64 if dtype != torch.complex128 else dtype
+    if dtype.is_floating_point:
+        return torch.float64 if dtype == torch.float64 else torch.float32
+    return torch.int64
+
+
+def draw_floats(
+    flat: torch.Tensor, low: float | None, high: float | None, generator: torch.Generator
+) -> None:
+    """Normal around the middle of the observed range with a sixth of it as deviation, so that its
+    ends are about three deviations out; one-signed ranges stay one-signed (a probability, a time
+    step, a length) by drawing uniformly; standard normal when nothing was observed."""
+    if low is None or high is None:
+        flat.normal_(generator=generator)
+    elif low == high:
+        flat.normal_(generator=generator).mul_(abs(low) or 1.0)
+    elif low >= 0 or high <= 0:
+        flat.uniform_(low, high, generator=generator)
+    else:
+        flat.normal_((low + high) / 2, (high - low) / 6, generator=generator)
+
+
+def scaled(base: InputSet, factor: float, shift: float = 0.0) -> InputSet:
+    """Float tensors times a factor plus a shift; others as they are."""
+
+    def again(tensor: torch.Tensor) -> torch.Tensor:
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            return tensor.clone()
+        return tensor.mul(factor).add(shift) if shift else tensor.mul(factor)
+
+    return InputSet([again(t) for t in base.tensors], base.data)
+
+
+def variations(source: Source, generator: torch.Generator) -> list[tuple[str, InputSet]]:
+    """Named sets for the correctness trials: what the workload states first, then what it does not
+    promise: another scale and sign, zeros. Sets on which the reference itself fails are dropped by
+    the caller."""
+    plain = [(f"drawn {i}", source.draw(i, generator)) for i in range(3)]
+    base = plain[0][1]
+    if not any(t.is_floating_point() or t.is_complex() for t in base.tensors):
+        return plain
+    return [
+        *plain,
+        ("large", scaled(base, 8.0)),
+        ("small and negative", scaled(base, -0.01)),
+        ("shifted", scaled(base, -1.0, 0.5)),
+        ("zeros", scaled(base, 0.0)),
+    ]
+
+
+class Room:
+    """Memory for input sets, one segment for each runner, with the layout that all share."""
+
+    def __init__(self, sets: Sequence[InputSet], grads: Sequence[bool], dtype: str | None = None):
+        self.layout: list[list[Slot]] = []
+        self.data = [one.data for one in sets]
+        self.grads = list(grads)
+        self.dtype = dtype
+        end = 0
+        for one in sets:
+            slots, end = place([self.slot(t) for t in one.tensors], end)
+            self.layout.append(slots)
+        self.num_bytes = end
+
+    def slot(self, tensor: torch.Tensor) -> Slot:
+        """As the tensor is laid out; the oracle's floats are wider."""
+        from .segment import slot_of
+
+        slot = slot_of(tensor)
+        if self.dtype and tensor.is_floating_point():
+            slot["dtype"] = self.dtype
+        return slot
+
+    def describe(self) -> list[dict[str, Any]]:
+        """What `prepare` of a runner takes."""
+        return [
+            {
+                "slots": slots,
+                "data": data,
+                "grads": [
+                    grad and dtype_of(s["dtype"]).is_floating_point
+                    for s, grad in zip(slots, self.grads, strict=True)
+                ],
+            }
+            for slots, data in zip(self.layout, self.data, strict=True)
+        ]
+
+    def write(self, segment: Segment, sets: Sequence[InputSet]) -> None:
+        """New values at the old addresses, from outside of the runner."""
+        for slots, one in zip(self.layout, sets, strict=True):
+            for slot, tensor in zip(slots, one.tensors, strict=True):
+                segment.tensor(slot).copy_(tensor)
+
+    def changed(self, segment: Segment, sets: Sequence[InputSet]) -> list[int]:
+        """Numbers of the sets whose memory no longer holds what was written."""
+        return [
+            number
+            for number, (slots, one) in enumerate(zip(self.layout, sets, strict=True))
+            if any(
+                not same_bits(segment.tensor(slot), tensor)
+                for slot, tensor in zip(slots, one.tensors, strict=True)
+            )
+        ]
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Equal, with NaN equal to NaN."""
+    other = other.to(one.dtype)
+    equal = one == other
+    if one.is_floating_point() or one.is_complex():
+        equal |= torch.isnan(one) & torch.isnan(other)
+    return bool(equal.all())

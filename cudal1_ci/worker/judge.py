@@ -1,0 +1,171 @@
+"""The judge: holds what a candidate must not know, and says what it is worth.
+
+It never loads user code. Requests come from the host, one at a time:
+
+    describe             -> the device
+    check    {problem}   -> verdict on the reference alone
+    examine  {program}   -> verdict on a candidate of the problem that was last checked
+    launch   {workload}  -> paired times of the candidate that was last examined
+
+What it believes of a runner: nothing about time (its own clock counts) and nothing about values
+(it reads them from shared memory). What a runner says of structure, aliasing and settings is
+believed only to its disadvantage; a candidate that forges it is for the sandbox and the static
+rules to stop.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .cases import Case, Limits, Rejected, make_case
+from .channel import Channel, ChannelClosed
+from .clock import ClockConfig, launch, timed_slots
+from .correctness import examine, largest_errors
+from .processes import RunnerFailure, Template
+
+
+def main(channel: Channel, num_threads: int, bootstrap: list[str]) -> None:
+    """Answer the host until it hangs up."""
+    torch.set_num_threads(1)
+    judge = Judge(num_threads, bootstrap)
+    answers: dict[str, Callable[..., dict[str, Any]]] = {
+        "describe": judge.describe,
+        "check": judge.check,
+        "examine": judge.examine,
+        "launch": judge.launch,
+    }
+    try:
+        while True:
+            message, _ = channel.receive()
+            channel.send(answers[message.pop("op")](**message))
+    except ChannelClosed:
+        return
+    finally:
+        judge.template.close()
+
+
+class Judge:
+    """The problem at hand, what is known of its reference, and the candidate at hand."""
+
+    def __init__(self, num_threads: int, bootstrap: list[str]):
+        self.num_threads = num_threads
+        self.memory_bytes = available_memory_bytes()
+        self.template = Template(num_threads, self.memory_bytes, bootstrap)
+        self.cases: dict[str, Case] = {}
+        self.candidate: dict[str, Any] = {}
+        self.slots: dict[str, list[dict[str, Any]]] = {}
+        self.rng = random.Random()
+
+    def describe(self) -> dict[str, Any]:
+        """The record Device."""
+        return {
+            "kind": "cpu",
+            "name": cpu_name(),
+            "num_threads": self.num_threads,
+            "capability": torch.backends.cpu.get_cpu_capability(),
+            "software": {
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "platform": f"{platform.system()} {platform.machine()}",
+            },
+        }
+
+    def check(self, problem: dict[str, Any], limits: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Learn the reference; the verdict is `passed` when it can be judged against."""
+        self.cases = {}
+        self.limits = Limits(memory_bytes=self.memory_bytes, **limits)
+        self.rng = random.Random(seed)
+        findings: list[dict[str, Any]] = []
+        try:
+            for workload in problem["workloads"]:
+                case = make_case(self.template, problem, workload, self.limits, seed)
+                self.cases[case.name] = case
+                findings += case.findings
+        except Rejected as rejected:
+            self.cases = {}
+            return verdict_of(rejected)
+        return {"status": "passed", "findings": findings}
+
+    def examine(self, program: dict[str, Any]) -> dict[str, Any]:
+        """Correctness of a candidate on every workload."""
+        self.candidate, self.slots = program, {}
+        abs_error = rel_error = 0.0
+        findings: list[dict[str, Any]] = []
+        try:
+            for case in self.cases.values():
+                answer = examine(case, self.template, program, self.limits)
+                self.slots[case.name] = timed_slots(case, answer.calls[0])
+                largest = largest_errors(case, answer)
+                abs_error, rel_error = max(abs_error, largest[0]), max(rel_error, largest[1])
+                findings += case.findings
+        except Rejected as rejected:
+            return verdict_of(rejected)
+        return {
+            "status": "passed",
+            "findings": findings,
+            "max_abs_error": abs_error,
+            "max_rel_error": rel_error,
+        }
+
+    def launch(self, workload: str, clock: dict[str, Any]) -> dict[str, Any]:
+        """Times of one launch, or the verdict that they led to."""
+        config = ClockConfig(memory_bytes=self.memory_bytes // 4, **clock)
+        case = self.cases[workload]
+        try:
+            result = launch(
+                case,
+                self.template,
+                self.candidate,
+                self.slots[workload],
+                self.limits,
+                config,
+                self.rng,
+            )
+        except Rejected as rejected:
+            return {"verdict": verdict_of(rejected)}
+        except RunnerFailure as failure:
+            finding = {"rule": "runner.failed", "message": failure.message}
+            status = "timeout" if failure.kind == "timeout" else "runtime_error"
+            return {"verdict": {"status": status, "findings": [finding], "log": failure.log}}
+        return {"launch": result}
+
+
+def verdict_of(rejected: Rejected) -> dict[str, Any]:
+    """The record Verdict."""
+    finding = {key: value for key, value in rejected.finding.items() if value is not None}
+    return {
+        "status": rejected.status,
+        "findings": [finding],
+        "max_abs_error": rejected.max_abs_error,
+        "max_rel_error": rejected.max_rel_error,
+        "log": rejected.log,
+    }
+
+
+def available_memory_bytes() -> int:
+    """Memory that one process may take: four fifths of the machine's, or of the limit it runs
+    under, so that a program that takes too much fails alone."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        total = min(total, soft)
+    return total * 4 // 5
+
+
+def cpu_name() -> str:
+    """The processor's name as the kernel gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,182 @@
+"""The judge's hold on its runners: fork one, ask it, notice how it ends, leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .channel import Channel, ChannelClosed, ChannelTimeout
+from .segment import Segment
+
+MAX_LOG_CHARS = 4000
+TEMPLATE_START_S = 120.0
+"""Importing torch from a cold disk took up to 40 s; three times that is broken, not slow."""
+
+
+class RunnerFailure(Exception):
+    """A runner raised, died or hung: a fact about its program, turned into a verdict."""
+
+    def __init__(self, kind: str, message: str, error: dict[str, Any] | None = None, log: str = ""):
+        super().__init__(message)
+        self.kind = kind
+        """`raised`, `died`, `timeout`"""
+        self.message = message
+        self.error = error or {}
+        self.log = log
+
+
+class Template:
+    """The warm process and its forks."""
+
+    def __init__(self, num_threads: int, memory_bytes: int, bootstrap: list[str]):
+        ours, theirs = socket.socketpair()
+        self.memory_bytes = memory_bytes
+        self.scratch = Path(tempfile.mkdtemp(prefix="cudal1-"))
+        self.num_runners = 0
+        self.known: set[str] = set()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, *bootstrap, "template", str(theirs.fileno()), str(num_threads)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        self.channel = Channel(ours)
+
+    def warm(self, modules: list[str]) -> None:
+        """Import in the template what a runner had to import, once."""
+        fresh = [name for name in modules if name not in self.known]
+        if fresh:
+            self.known.update(fresh)
+            with contextlib.suppress(ChannelTimeout):
+                message = {"op": "warm", "modules": fresh, "path": []}
+                self.channel.ask(message, TEMPLATE_START_S)
+
+    @contextlib.contextmanager
+    def runner(self) -> Iterator[RunnerHandle]:
+        """A fresh runner, killed with all that it started at the end."""
+        ours, theirs = socket.socketpair()
+        self.num_runners += 1
+        scratch = self.scratch / f"r{self.num_runners}"
+        scratch.mkdir()
+        message = {
+            "op": "fork",
+            "scratch": str(scratch),
+            "log": str(scratch / "log"),
+            "memory_bytes": self.memory_bytes,
+        }
+        with theirs:
+            self.channel.send(message, [theirs.fileno()])
+            reply, _ = self.channel.receive(TEMPLATE_START_S)
+        handle = RunnerHandle(Channel(ours), reply["pid"], scratch, self)
+        try:
+            yield handle
+        finally:
+            handle.end()
+
+    def reap(self, pid: int) -> int | None:
+        """Kill a runner's group and learn how it ended."""
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+        status: int | None = self.channel.ask({"op": "reap", "pid": pid}, 30.0)["status"]
+        return status
+
+    def close(self) -> None:
+        self.channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+class RunnerHandle:
+    """What the judge may ask of one runner."""
+
+    def __init__(self, channel: Channel, pid: int, scratch: Path, template: Template):
+        self.channel = channel
+        self.pid = pid
+        self.scratch = scratch
+        self.template = template
+        self.ended = False
+        self.facts: dict[str, Any] = {}
+
+    def ask(self, op: str, timeout_s: float, **message: Any) -> dict[str, Any]:
+        """The answer to one request.
+
+        Raises:
+            RunnerFailure: The program raised, the runner died, or it did not answer in time.
+        """
+        try:
+            reply = self.channel.ask({"op": op, **message}, timeout_s)
+        except ChannelTimeout:
+            self.end()
+            raise RunnerFailure(
+                "timeout", f"no answer to `{op}` within {timeout_s:.0f} s", log=self.log()
+            ) from None
+        except ChannelClosed:
+            raise RunnerFailure("died", self.death(), log=self.log()) from None
+        error = reply.get("error")
+        if error:
+            message_text = f"{error.get('type')}: {error.get('message')}"
+            raise RunnerFailure("raised", message_text, error, error.get("traceback", ""))
+        return reply
+
+    def give(self, name: str, segment: Segment, timeout_s: float) -> None:
+        """Share a segment under a name."""
+        message = {"op": "map", "segment": name, "num_bytes": segment.num_bytes}
+        try:
+            self.channel.send(message, [segment.fd])
+            self.channel.receive(timeout_s)
+        except ChannelTimeout:
+            raise RunnerFailure("timeout", "no answer to `map`", log=self.log()) from None
+        except ChannelClosed:
+            raise RunnerFailure("died", self.death(), log=self.log()) from None
+
+    def death(self) -> str:
+        """How the process ended, in words."""
+        status = None if self.ended else self.template_status()
+        if status is None:
+            return "the process ended"
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            if number == signal.SIGKILL:
+                return "the process closed its channel, or was killed (out of memory?)"
+            return f"the process was ended by {signal.Signals(number).name}"
+        return f"the process exited with code {os.WEXITSTATUS(status)}"
+
+    def template_status(self) -> int | None:
+        """Wait a moment for an exit of its own, then kill."""
+        self.ended = True
+        pidfd = None
+        with contextlib.suppress(OSError):
+            pidfd = os.pidfd_open(self.pid)
+        if pidfd is not None:
+            import select
+
+            select.select([pidfd], [], [], 0.5)
+            os.close(pidfd)
+        return self.template.reap(self.pid)
+
+    def log(self) -> str:
+        """The last that the program printed."""
+        try:
+            text = (self.scratch / "log").read_bytes()[-MAX_LOG_CHARS:]
+        except OSError:
+            return ""
+        return text.decode(errors="replace")
+
+    def end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self.template.reap(self.pid)
+        self.channel.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)

@@ -1,0 +1,149 @@
+"""How a runner gets a callable: from a text, or from a checkout with changed files laid over it.
+
+The overlay is served by the import system and never written to the checkout; byte code that the
+checkout may hold for the original files is not used for the changed ones.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import linecache
+import os
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+MODULE_NAME = "program"
+"""Name of the module of a text program, the same for the reference and a candidate."""
+
+
+class OverlayLoader(importlib.machinery.SourceFileLoader):
+    """Loads a file of the checkout with another text."""
+
+    def __init__(self, fullname: str, path: str, text: str):
+        super().__init__(fullname, path)
+        self.text = text
+
+    def get_data(self, path: str) -> bytes:
+        return self.text.encode() if path == self.path else super().get_data(path)
+
+    def path_stats(self, path: str) -> Any:
+        # Without a modification time importlib neither reads nor writes byte code.
+        raise OSError("overlaid")
+
+
+class OverlayFinder(importlib.abc.MetaPathFinder):
+    """Finds modules as usual, but with the overlay's text where there is one."""
+
+    def __init__(self, texts: dict[str, str]):
+        self.texts = texts
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.origin is None:
+            return None
+        text = self.texts.get(os.path.realpath(spec.origin))
+        if text is None:
+            return None
+        overlaid = importlib.util.spec_from_file_location(
+            fullname,
+            spec.origin,
+            loader=OverlayLoader(fullname, spec.origin, text),
+            submodule_search_locations=spec.submodule_search_locations,
+        )
+        # inspect.getsource and tracebacks read the text that runs, not the file.
+        lines = text.splitlines(keepends=True)
+        linecache.cache[spec.origin] = (len(text), None, lines, spec.origin)
+        return overlaid
+
+
+def load(program: dict[str, Any], scratch: Path) -> Any:
+    """The class or function that a program names.
+
+    Raises:
+        Anything that the user's module raises when it is imported; AttributeError when the name
+        is not in it.
+    """
+    sys.dont_write_bytecode = True
+    if program["type"] == "text":
+        return load_text(program["source"], scratch).__dict__[program["entry"]]
+    return load_tree(program)
+
+
+def load_text(source: str, scratch: Path) -> types.ModuleType:
+    """A module from its source, with a real file behind it for extensions and inspection."""
+    path = scratch / f"{MODULE_NAME}.py"
+    path.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE_NAME] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_tree(program: dict[str, Any]) -> Any:
+    """Import `pkg.mod:Qual.Name` from a checkout."""
+    enter_tree(program)
+    module_name, _, qualname = program["import_path"].partition(":")
+    found: Any = importlib.import_module(module_name)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def enter_tree(program: dict[str, Any]) -> None:
+    """Make a checkout importable as its own tests would find it."""
+    root = Path(program["root"])
+    texts = {
+        os.path.realpath(root / file["path"]): file["text"] for file in program.get("overlay", ())
+    }
+    if texts:
+        sys.meta_path.insert(0, OverlayFinder(texts))
+    for folder in dict.fromkeys((str(root), str(root / program["import_root"]))):
+        sys.path.insert(0, folder)
+    os.chdir(root)
+
+
+def load_function(program: dict[str, Any], made: dict[str, Any], scratch: Path) -> Any:
+    """The user's function that makes arguments: in the program itself, or in a file beside it.
+
+    Raises:
+        AttributeError: There is no such function.
+    """
+    if program["type"] == "text":
+        module: Any = load_text(program["source"], scratch)
+    else:
+        enter_tree({**program, "overlay": ()})
+        path = made.get("path")
+        if path is None:
+            module = importlib.import_module(program["import_path"].partition(":")[0])
+        else:
+            module = import_file(program, path)
+    return getattr(module, made["function"])
+
+
+def import_file(program: dict[str, Any], path: str) -> types.ModuleType:
+    """Import a file of the checkout under its own name where it has one, so that its relative
+    imports work."""
+    import_root = Path(os.path.normpath(Path(program["root"]) / program["import_root"]))
+    file = Path(os.path.normpath(Path(program["root"]) / path))
+    if file.is_relative_to(import_root) and "." not in file.stem:
+        parts = file.relative_to(import_root).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(f"{MODULE_NAME}_workloads", file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

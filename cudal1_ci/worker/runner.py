@@ -1,0 +1,396 @@
+"""Runs one program: the reference or a candidate, it is not told which.
+
+It is given tensors and never a seed of them, keeps what it returns until it is asked to copy it
+out, and holds no expected answer. Everything it says may be forged by the program that it runs;
+what the judge believes of it is written in judge.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import programs
+from .arguments import build_call, flatten, pickle_call
+from .channel import Channel, ChannelClosed
+from .segment import Segment, slot_of
+
+MAX_TRACEBACK_CHARS = 6000
+
+
+def main(channel: Channel, scratch: Path) -> None:
+    """Answer until the judge hangs up."""
+    runner = Runner(scratch)
+    answers: dict[str, Callable[..., dict[str, Any]]] = {
+        "load": runner.load,
+        "make": runner.make,
+        "map": runner.map,
+        "prepare": runner.prepare,
+        "state_out": runner.state_out,
+        "state_in": runner.state_in,
+        "call": runner.call,
+        "collect": runner.collect,
+        "arrange": runner.arrange,
+        "batch": runner.batch,
+        "exchange": runner.exchange,
+        "settle": runner.settle,
+    }
+    while True:
+        try:
+            message, fds = channel.receive()
+        except ChannelClosed:
+            return
+        op = message.pop("op")
+        try:
+            if op == "map":
+                message["fd"] = fds[0]
+            reply = answers[op](**message)
+        except BaseException as error:  # noqa: BLE001 - SystemExit of user code is its failure too
+            reply = {"error": describe(error)}
+        try:
+            channel.send(reply)
+        except ChannelClosed:
+            return
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """An exception as the judge reports it."""
+    text = "".join(traceback.format_exception(error))
+    return {
+        "type": type(error).__name__,
+        "message": str(error)[:2000],
+        "traceback": text[-MAX_TRACEBACK_CHARS:],
+    }
+
+
+class Runner:
+    """One program and the tensors it is called with."""
+
+    def __init__(self, scratch: Path):
+        self.scratch = scratch
+        self.segments: dict[str, Segment] = {}
+        self.program: Any = None
+        self.module: torch.nn.Module | None = None
+        self.train = False
+        self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
+        self.inputs: dict[int, list[torch.Tensor]] = {}
+        self.kept: list[list[torch.Tensor]] = []
+        self.timed: list[Any] = []
+        self.order: list[int] = []
+        self.places: list[list[dict[str, Any]]] = []
+        self.seeded = False
+        self.cotangents: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
+
+    # --- loading ---------------------------------------------------------------------------
+
+    def load(
+        self,
+        program: dict[str, Any],
+        init: dict[str, Any] | None,
+        init_slots: list[dict[str, Any]],
+        seed: int,
+        train: bool,
+        dtype: str | None,
+    ) -> dict[str, Any]:
+        """Import the program and construct it. `dtype` float64 makes the oracle."""
+        before = set(sys.modules)
+        try:
+            found = programs.load(program, self.scratch)
+        except BaseException as error:  # noqa: BLE001 - whatever an import raises is its failure
+            return {"error": {**describe(error), "stage": "import"}}
+        self.train = train
+        seed_all(seed)
+        self.program = found
+        if isinstance(found, type):
+            slots = [self.segments["init"].tensor(slot).clone() for slot in init_slots]
+            args, kwargs = build_call(init or {"type": "call"}, slots)
+            self.program = found(*args, **kwargs)
+        if isinstance(self.program, torch.nn.Module):
+            self.module = self.program.train(train)
+            if dtype == "float64":
+                self.module.double()
+        imported = [name for name in sys.modules if name not in before]
+        # What is here now stays: the collections between batches need not look at it again.
+        gc.freeze()
+        return {"state": self.state_slots(), "imported": outside(imported, program.get("root"))}
+
+    def make(
+        self, program: dict[str, Any], functions: list[dict[str, Any]], seed: int
+    ) -> dict[str, Any]:
+        """Call the user's functions that make arguments; the tensors stay here until `collect`."""
+        calls = []
+        self.kept = []
+        for function in functions:
+            seed_all(seed)
+            made = programs.load_function(program, function, self.scratch)()
+            data, tensors = pickle_call(made)
+            calls.append({"data": data, "slots": [slot_of(t) for t in tensors]})
+            self.kept.append(tensors)
+        return {"calls": calls}
+
+    # --- tensors in shared memory --------------------------------------------------------------
+
+    def map(self, segment: str, num_bytes: int, fd: int) -> dict[str, Any]:
+        """Take a segment under a name."""
+        self.segments[segment] = Segment(fd, num_bytes)
+        return {}
+
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        """Tensors of the state_dict by key; other extra state does not travel."""
+        if self.module is None:
+            return {}
+        state = self.module.state_dict(keep_vars=True)
+        return {key: t for key, t in state.items() if isinstance(t, torch.Tensor)}
+
+    def state_slots(self) -> list[dict[str, Any]]:
+        """Name, shape and kind of what the state holds."""
+        parameters = set() if self.module is None else {id(p) for p in self.module.parameters()}
+        return [
+            {**slot_of(t.detach()), "key": key, "parameter": id(t) in parameters}
+            for key, t in self.state_tensors().items()
+        ]
+
+    def state_out(self, slots: list[dict[str, Any]]) -> dict[str, Any]:
+        """Copy the state to the segment `state`."""
+        state = self.state_tensors()
+        for slot in slots:
+            self.segments["state"].tensor(slot).copy_(state[slot["key"]].detach())
+        return {}
+
+    def state_in(self, slots: list[dict[str, Any]]) -> dict[str, Any]:
+        """Take the state from the segment `state`."""
+        state = self.state_tensors()
+        with torch.no_grad():
+            for slot in slots:
+                state[slot["key"]].copy_(self.segments["state"].tensor(slot))
+        return {}
+
+    def prepare(self, sets: list[dict[str, Any]], call: dict[str, Any]) -> dict[str, Any]:
+        """Views of the input sets, and the arguments around them. The objects are the same in
+        every batch while the judge writes new values under them."""
+        self.calls.clear()
+        self.inputs.clear()
+        for number, one in enumerate(sets):
+            views = [self.segments["inputs"].tensor(slot) for slot in one["slots"]]
+            if self.train:
+                views = [
+                    v.requires_grad_(bool(g)) for v, g in zip(views, one["grads"], strict=True)
+                ]
+            self.inputs[number] = views
+            self.calls[number] = build_call({**call, "data": one.get("data")}, views)
+        return {}
+
+    # --- calling -------------------------------------------------------------------------------
+
+    def run(self, number: int) -> Any:
+        """One call on an input set; in train mode forward and backward."""
+        args, kwargs = self.calls[number]
+        if not self.train:
+            return self.program(*args, **kwargs)
+        output = self.program(*args, **kwargs)
+        self.backward(output)
+        return output
+
+    def backward(self, output: Any) -> None:
+        """Gradients of a fixed, not constant, combination of all outputs."""
+        leaves = [t for t in flatten(output)[0] if t.requires_grad]
+        if leaves:
+            torch.autograd.backward(leaves, [self.cotangent(t) for t in leaves])
+
+    def cotangent(self, tensor: torch.Tensor) -> torch.Tensor:
+        key = (tensor.shape, tensor.dtype)
+        if key not in self.cotangents:
+            wave = torch.arange(tensor.numel(), dtype=torch.float32).mul_(0.7).cos_()
+            self.cotangents[key] = wave.reshape(tensor.shape).to(tensor.dtype)
+        return self.cotangents[key]
+
+    def call(self, sets: list[int], seeds: list[int]) -> dict[str, Any]:
+        """Calls whose outputs are all kept; says what they look like."""
+        self.kept = []
+        answers = []
+        for number, seed in zip(sets, seeds, strict=True):
+            seed_all(seed)
+            before = torch.get_rng_state()
+            self.clear_gradients(number)
+            with torch.set_grad_enabled(self.train):
+                output = self.run(number)
+            leaves, structure = flatten(output)
+            answers.append(
+                {
+                    "structure": structure,
+                    "types": [type(t).__name__ for t in leaves],
+                    "aliases": [self.aliases(t, number) for t in leaves],
+                    "used_rng": not torch.equal(before, torch.get_rng_state()),
+                }
+            )
+            # The very tensors, so that one that changes after it was returned is seen.
+            self.kept.append([*(plain(t) for t in leaves), *self.gradients(number)])
+            answers[-1]["slots"] = [slot_of(t) for t in self.kept[-1]]
+            answers[-1]["num_leaves"] = len(leaves)
+        return {"calls": answers, "flags": global_flags()}
+
+    def aliases(self, tensor: torch.Tensor, number: int) -> list[int]:
+        """Indices of the inputs whose memory an output shares."""
+        if tensor.layout != torch.strided or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            return []
+        where = tensor.untyped_storage().data_ptr()
+        return [
+            i
+            for i, v in enumerate(self.inputs[number])
+            if v.numel() and v.untyped_storage().data_ptr() == where
+        ]
+
+    def clear_gradients(self, number: int) -> None:
+        if self.train:
+            for view in self.inputs[number]:
+                view.grad = None
+            if self.module is not None:
+                self.module.zero_grad(set_to_none=True)
+
+    def gradients(self, number: int) -> list[torch.Tensor]:
+        """Gradients of the inputs, then of the parameters, then the state after the call."""
+        if not self.train:
+            return []
+        parameters = [] if self.module is None else list(self.module.parameters())
+        grads = gradients_of([*self.inputs[number], *parameters])
+        state = [t.detach().clone() for t in self.state_tensors().values()]
+        return [g.clone() for g in grads] + state
+
+    def collect(self, slots: list[list[dict[str, Any]]], segment: str) -> dict[str, Any]:
+        """Copy what the last calls returned."""
+        for tensors, places in zip(self.kept, slots, strict=True):
+            for tensor, slot in zip(tensors, places, strict=True):
+                self.segments[segment].tensor(slot).copy_(tensor.detach())
+        return {}
+
+    def arrange(
+        self, sets: list[int], slots: list[list[dict[str, Any]]], seeded: bool
+    ) -> dict[str, Any]:
+        """What `batch` will call and where its outputs go, so that its own message stays small."""
+        self.order = sets
+        self.places = slots
+        self.seeded = seeded
+        return {}
+
+    def batch(self, seed: int) -> dict[str, Any]:
+        """Timed calls, one after the other, then a copy of all outputs. `claim_us` is what this
+        process says of its own time, which nobody believes without the judge's clock."""
+        outputs = []
+        gc.disable()
+        try:
+            with torch.set_grad_enabled(self.train):
+                start_s = time.perf_counter()
+                for position, number in enumerate(self.order):
+                    if self.seeded:
+                        seed_all(seed + position)
+                    outputs.append(self.run(number))
+                claim_us = (time.perf_counter() - start_s) * 1e6
+            self.timed = outputs
+            self.copy_out()
+        finally:
+            gc.enable()
+        return {"claim_us": claim_us, "num_threads": torch.get_num_threads()}
+
+    def copy_out(self) -> None:
+        """Outputs of a batch (and in train mode the inputs' gradients) to the segment `outputs`."""
+        segment = self.segments["outputs"]
+        for output, number, places in zip(self.timed, self.order, self.places, strict=True):
+            leaves = flatten(output)[0]
+            if self.train:
+                leaves += gradients_of(self.inputs[number])
+            for tensor, slot in zip(leaves, places, strict=True):
+                if list(tensor.shape) != slot["shape"]:
+                    raise ValueError(
+                        f"a timed call returned the shape {list(tensor.shape)}, "
+                        f"expected {slot['shape']}"
+                    )
+                if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+                    raise TypeError(f"a timed call returned a {type(tensor).__name__}")
+                segment.tensor(slot).copy_(tensor.detach())
+
+    def exchange(self, seed: int) -> dict[str, Any]:  # noqa: ARG002 - as long as batch's message
+        """Copy the outputs of the last batch once more: what a batch costs beyond its calls."""
+        self.copy_out()
+        return {"claim_us": 0.0, "num_threads": torch.get_num_threads()}
+
+    def settle(self) -> dict[str, Any]:
+        """Between batches, outside of any clock: forget outputs and gradients, collect garbage."""
+        self.timed = []
+        for number in self.inputs:
+            for view in self.inputs[number]:
+                view.grad = None
+        if self.module is not None:
+            self.module.zero_grad(set_to_none=True)
+        gc.collect()
+        return {}
+
+
+def gradients_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Gradients of the tensors that require one; zeros where none arrived."""
+    return [
+        torch.zeros_like(t) if t.grad is None else t.grad.detach()
+        for t in tensors
+        if t.requires_grad
+    ]
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """A strided tensor with the values of any kind of tensor."""
+    if tensor.layout != torch.strided:
+        return tensor.detach().to_dense()
+    if tensor.is_conj() or tensor.is_neg():
+        return tensor.detach().resolve_conj().resolve_neg()
+    return tensor.detach()
+
+
+def seed_all(seed: int) -> None:
+    """Seed what modules draw noise from; the inputs' seeds are elsewhere."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+
+
+def global_flags() -> dict[str, Any]:
+    """Settings of the process that a merged patch would change for its user."""
+    return {
+        "default_dtype": str(torch.get_default_dtype()),
+        "grad_enabled": torch.is_grad_enabled(),
+        "num_threads": torch.get_num_threads(),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "mkldnn": torch.backends.mkldnn.enabled,
+        "flush_denormal": is_flushing_denormals(),
+        "affinity": sorted(os.sched_getaffinity(0)),
+    }
+
+
+def is_flushing_denormals() -> bool:
+    return bool(torch.tensor(math.ldexp(1.0, -130)).mul(1.0).item() == 0.0)
+
+
+def outside(names: list[str], root: str | None) -> list[str]:
+    """Of imported modules those that come from outside of the checkout."""
+    inside = None if root is None else os.path.realpath(root) + os.sep
+    found = []
+    for name in names:
+        module = sys.modules.get(name)
+        file = getattr(module, "__file__", None)
+        if file is None or name.startswith((programs.MODULE_NAME, "cudal1_worker", "__")):
+            continue
+        path = os.path.realpath(file)
+        if "site-packages" in path or inside is None or not path.startswith(inside):
+            found.append(name)
+    return found

@@ -1,0 +1,112 @@
+"""Tensors in memory that two processes share.
+
+A segment is anonymous memory behind a descriptor; a slot says where in it a tensor lies. Nothing
+about what the tensors mean is known here.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+Slot = dict[str, Any]
+"""`{"dtype": "float32", "shape": [2, 3], "stride": [3, 1], "offset": 64}`"""
+
+ALIGNMENT_BYTES = 64
+"""A cache line, and what vectorized kernels assume of fresh allocations."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32` for `torch.float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """Raises ValueError for what is not a dtype."""
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"expected the name of a torch dtype, got {name!r}")
+    return dtype
+
+
+def contiguous_stride(shape: Sequence[int]) -> list[int]:
+    """Row-major strides in elements."""
+    stride, step = [], 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= max(size, 1)
+    return stride[::-1]
+
+
+def slot_of(tensor: torch.Tensor) -> Slot:
+    """The slot, without its place, of a tensor. A tensor that overlaps itself (an expanded one) or
+    has negative or gapped strides beyond its own size is laid out contiguously."""
+    shape, stride = list(tensor.shape), list(tensor.stride())
+    if span(shape, stride) > tensor.numel() or any(size > 1 and step == 0 for size, step in zip(shape, stride, strict=True)):
+        stride = contiguous_stride(shape)
+    return {"dtype": dtype_name(tensor.dtype), "shape": shape, "stride": stride, "offset": 0}
+
+
+def span(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements from the first to the last one of a strided tensor, inclusive."""
+    if math.prod(shape) == 0:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
+def size_bytes(slot: Slot) -> int:
+    """Bytes that a slot takes."""
+    return span(slot["shape"], slot["stride"]) * dtype_of(slot["dtype"]).itemsize
+
+
+def place(slots: Iterable[Slot], start_bytes: int = 0) -> tuple[list[Slot], int]:
+    """The slots one behind the other, aligned, and the bytes that end them."""
+    placed, offset = [], start_bytes
+    for slot in slots:
+        placed.append({**slot, "offset": offset})
+        offset += -(-size_bytes(slot) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    return placed, offset
+
+
+class Segment:
+    """Shared memory of a fixed size."""
+
+    def __init__(self, fd: int, num_bytes: int):
+        self.fd = fd
+        self.num_bytes = num_bytes
+        self.memory = mmap.mmap(fd, num_bytes)
+
+    @classmethod
+    def create(cls, num_bytes: int) -> Segment:
+        """New zeroed memory, at least one page."""
+        fd = os.memfd_create("segment", os.MFD_CLOEXEC)
+        num_bytes = max(num_bytes, mmap.PAGESIZE)
+        os.ftruncate(fd, num_bytes)
+        return cls(fd, num_bytes)
+
+    def tensor(self, slot: Slot) -> torch.Tensor:
+        """A view of the slot's memory.
+
+        Raises:
+            ValueError: The slot does not lie in the segment.
+        """
+        dtype, shape, stride = dtype_of(slot["dtype"]), slot["shape"], slot["stride"]
+        count = span(shape, stride)
+        if count == 0:
+            return torch.empty(shape, dtype=dtype)
+        offset = slot["offset"]
+        if offset < 0 or offset + count * dtype.itemsize > self.num_bytes:
+            raise ValueError(f"slot {slot} lies outside of a segment of {self.num_bytes} bytes")
+        flat = torch.frombuffer(self.memory, dtype=dtype, count=count, offset=offset)
+        return flat.as_strided(shape, stride)
+
+    def close(self) -> None:
+        """Give the descriptor back; the memory goes with the last tensor that views it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
