@@ -1,9 +1,9 @@
 """What a measurement is worth: speedup with its interval, order of candidates, the reward.
 
 Pure: raw paired times in, numbers out. Used three times: to order exemplars, to choose the best
-candidate, to reward a policy. Source of the estimator: pairs in random order, the median log ratio
-of each launch, and a t interval over launches. Samples of one process share its memory layout
-and its clock, so an interval over samples would be too narrow; a bootstrap over five launches also
+candidate, to reward a policy. The estimator: interleaved batches in random order, the log ratio of
+the first quartiles of each launch, and a t interval over launches. Samples of one process share its
+memory layout, so an interval over samples would be too narrow; a bootstrap over five launches also
 covers less than it says, which is why it is a t interval here.
 """
 
@@ -21,7 +21,7 @@ from cudal1_ci.schema import Evaluation, Launch, Measurement, Workload
 LEVEL = 0.05
 LOOKS = (5, 8, 12)
 """Numbers of launches after which the interval may be looked at; each look spends a third of the
-level (Bonferroni), so that looking three times does not make a false alarm three times as likely."""
+level (Bonferroni), so that three looks do not make a false alarm three times as likely."""
 
 RELATIVE_FLOOR = 0.02
 ABSOLUTE_FLOOR_US = 0.5
@@ -38,12 +38,19 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-def log_ratio(launch: Launch) -> float:
-    """Median log ratio of reference to candidate over the pairs of one launch."""
-    return statistics.median(
-        math.log(reference / candidate)
-        for reference, candidate in zip(launch.reference_us, launch.candidate_us, strict=True)
+def typical_us(times_us: Sequence[float]) -> float:
+    """The first quartile: on a CPU disturbances only add time, and in one of four rounds or more
+    nothing else ran. The same for both sides, so it favors neither."""
+    return (
+        statistics.quantiles(times_us, n=4, method="inclusive")[0]
+        if len(times_us) > 1
+        else (times_us[0])
     )
+
+
+def log_ratio(launch: Launch) -> float:
+    """Log of how many times faster the candidate was than the reference in one launch."""
+    return math.log(typical_us(launch.reference_us) / typical_us(launch.candidate_us))
 
 
 def interval(launches: Sequence[Launch]) -> Interval | None:
@@ -79,13 +86,13 @@ def control_spread(measurement: Measurement) -> float | None:
 
 
 def reference_us(measurement: Measurement) -> float:
-    """Median microseconds of one call of the baseline."""
-    return statistics.median(t for launch in measurement.launches for t in launch.reference_us)
+    """Microseconds of one call of the baseline: the median over launches."""
+    return statistics.median(typical_us(launch.reference_us) for launch in measurement.launches)
 
 
 def candidate_us(measurement: Measurement) -> float:
-    """Median microseconds of one call of the candidate."""
-    return statistics.median(t for launch in measurement.launches for t in launch.candidate_us)
+    """Microseconds of one call of the candidate: the median over launches."""
+    return statistics.median(typical_us(launch.candidate_us) for launch in measurement.launches)
 
 
 def is_gain(measurement: Measurement) -> bool:

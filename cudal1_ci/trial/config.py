@@ -21,7 +21,7 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     """A timed batch lasts at least this long."""
     max_calls: int = 200
     """Calls in a batch at the most."""
-    num_rounds: int = 9
+    num_rounds: int = 12
     """Pairs of batches in a launch."""
     launch_s: float = 2.0
     """Seconds after which a launch stops making rounds, once it has three."""

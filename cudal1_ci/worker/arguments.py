@@ -130,7 +130,7 @@ def unpickle(data: str, slots: Sequence[torch.Tensor]) -> tuple[list[Any], dict[
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, index: Any) -> torch.Tensor:
-            return slots[index]
+            return slots[int(index)]
 
     args, kwargs = Unpickler(io.BytesIO(base64.b64decode(data))).load()
     return args, kwargs

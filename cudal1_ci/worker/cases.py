@@ -18,7 +18,7 @@ from .arguments import tensor_specs
 from .compare import LOOSE, Tolerance, difference, tolerance
 from .inputs import InputSet, Room, Source, draw, same_bits, variations
 from .processes import RunnerFailure, RunnerHandle, Template
-from .segment import Segment, place, slot_of
+from .segment import ALIGNMENT_BYTES, Segment, place, size_bytes, slot_of
 
 NUM_MADE_SETS = 4
 """Calls of the user's `get_inputs`; more sets come from these by scaling."""
@@ -75,12 +75,12 @@ class Case:
     call: dict[str, Any]
     init: dict[str, Any] | None
     init_slots: list[dict[str, Any]]
-    init_segment: Segment | None
+    init_tensors: list[torch.Tensor]
     source: Source
     given: tuple[float, float] | None
     seed: int
     state_slots: list[dict[str, Any]] = field(default_factory=list)
-    state: Segment | None = None
+    state: list[torch.Tensor] = field(default_factory=list)
     trials: list[tuple[str, InputSet]] = field(default_factory=list)
     expected: Answer | None = None
     oracle: list[list[torch.Tensor]] | None = None
@@ -101,8 +101,8 @@ class Case:
     ) -> Iterator[RunnerHandle]:
         """A fresh runner with the program constructed and, once it is known, the state loaded."""
         with template.runner() as runner:
-            if self.init_segment is not None:
-                runner.give("init", self.init_segment, limits.call_s)
+            if self.init_tensors:
+                lend(runner, "init", self.init_slots, self.init_tensors, limits)
             runner.facts = runner.ask(
                 "load",
                 limits.load_s,
@@ -113,9 +113,9 @@ class Case:
                 train=self.train,
                 dtype=dtype,
             )
-            if self.state is not None:
+            if self.state_slots:
                 compare_state(self.state_slots, runner.facts["state"])
-                runner.give("state", self.state, limits.call_s)
+                lend(runner, "state", self.state_slots, self.state, limits)
                 runner.ask("state_in", limits.call_s, slots=self.state_slots)
             yield runner
 
@@ -141,6 +141,21 @@ class Case:
         segment.close()
         outputs.close()
         return Answer(reply["calls"], values, mutated, reply["flags"])
+
+
+def lend(
+    runner: RunnerHandle,
+    name: str,
+    slots: list[dict[str, Any]],
+    tensors: list[torch.Tensor],
+    limits: Limits,
+) -> None:
+    """Tensors in a segment of the runner's own: what one runner writes no other one reads."""
+    segment = Segment.create(sum(map(size_bytes, slots)) + ALIGNMENT_BYTES * len(slots))
+    for slot, tensor in zip(slots, tensors, strict=True):
+        segment.tensor(slot).copy_(tensor)
+    runner.give(name, segment, limits.call_s)
+    segment.close()
 
 
 def compare_state(expected: list[dict[str, Any]], got: list[dict[str, Any]]) -> None:
@@ -232,7 +247,7 @@ def call_of(
         call=source.call,
         init=None,
         init_slots=[],
-        init_segment=None,
+        init_tensors=[],
         source=source,
         given=given_tolerance(workload),
         seed=seed,
@@ -245,11 +260,8 @@ def call_of(
         tensors = [draw(spec, generator) for spec in specs]
     else:
         tensors = []
-    if tensors:
-        case.init_slots, size = place([slot_of(t) for t in tensors])
-        case.init_segment = Segment.create(size)
-        for slot, tensor in zip(case.init_slots, tensors, strict=True):
-            case.init_segment.tensor(slot).copy_(tensor)
+    case.init_slots, _ = place([slot_of(t) for t in tensors])
+    case.init_tensors = tensors
     return case
 
 
@@ -301,9 +313,11 @@ def learn_state(case: Case, template: Template, limits: Limits, generator: torch
         state = Segment.create(size)
         runner.give("state", state, limits.call_s)
         runner.ask("state_out", limits.call_s, slots=slots)
-    for slot in slots:
-        randomize(slot, state.tensor(slot), generator)
-    case.state_slots, case.state = slots, state
+    case.state = [state.tensor(slot).clone() for slot in slots]
+    state.close()
+    for slot, tensor in zip(slots, case.state, strict=True):
+        randomize(slot, tensor, generator)
+    case.state_slots = slots
 
 
 def randomize(slot: dict[str, Any], tensor: torch.Tensor, generator: torch.Generator) -> None:

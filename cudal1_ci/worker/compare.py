@@ -23,7 +23,7 @@ for float32 1.9e-6 and 7.6e-6, next to torch.testing's 1.3e-6 and 1e-5."""
 NO_ORACLE_MULTIPLE = 16.0
 """Without an oracle the reference's own error is unknown and the floor is this much wider."""
 LOOSE = 1e-2
-"""Within this of the truth a mismatch is one of precision, as KernelBench's tolerance would pass."""
+"""Within this of the truth (KernelBench's tolerance) a mismatch is one of precision."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class OverlayLoader(importlib.machinery.SourceFileLoader):
     def get_data(self, path: str) -> bytes:
         return self.text.encode() if path == self.path else super().get_data(path)
 
-    def path_stats(self, path: str) -> Any:
+    def path_stats(self, path: str) -> Any:  # noqa: ARG002
         # Without a modification time importlib neither reads nor writes byte code.
         raise OSError("overlaid")
 

@@ -87,7 +87,7 @@ class Runner:
         self.kept: list[list[torch.Tensor]] = []
         self.timed: list[Any] = []
         self.order: list[int] = []
-        self.places: list[list[dict[str, Any]]] = []
+        self.places: list[list[torch.Tensor]] = []
         self.seeded = False
         self.cotangents: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
 
@@ -277,8 +277,9 @@ class Runner:
         self, sets: list[int], slots: list[list[dict[str, Any]]], seeded: bool
     ) -> dict[str, Any]:
         """What `batch` will call and where its outputs go, so that its own message stays small."""
+        segment = self.segments["outputs"]
         self.order = sets
-        self.places = slots
+        self.places = [[segment.tensor(slot) for slot in places] for places in slots]
         self.seeded = seeded
         return {}
 
@@ -303,20 +304,19 @@ class Runner:
 
     def copy_out(self) -> None:
         """Outputs of a batch (and in train mode the inputs' gradients) to the segment `outputs`."""
-        segment = self.segments["outputs"]
         for output, number, places in zip(self.timed, self.order, self.places, strict=True):
             leaves = flatten(output)[0]
             if self.train:
                 leaves += gradients_of(self.inputs[number])
-            for tensor, slot in zip(leaves, places, strict=True):
-                if list(tensor.shape) != slot["shape"]:
+            for tensor, place in zip(leaves, places, strict=True):
+                if tensor.shape != place.shape:
                     raise ValueError(
                         f"a timed call returned the shape {list(tensor.shape)}, "
-                        f"expected {slot['shape']}"
+                        f"expected {list(place.shape)}"
                     )
                 if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                     raise TypeError(f"a timed call returned a {type(tensor).__name__}")
-                segment.tensor(slot).copy_(tensor.detach())
+                place.copy_(tensor.detach())
 
     def exchange(self, seed: int) -> dict[str, Any]:  # noqa: ARG002 - as long as batch's message
         """Copy the outputs of the last batch once more: what a batch costs beyond its calls."""

@@ -47,7 +47,8 @@ def slot_of(tensor: torch.Tensor) -> Slot:
     """The slot, without its place, of a tensor. A tensor that overlaps itself (an expanded one) or
     has negative or gapped strides beyond its own size is laid out contiguously."""
     shape, stride = list(tensor.shape), list(tensor.stride())
-    if span(shape, stride) > tensor.numel() or any(size > 1 and step == 0 for size, step in zip(shape, stride, strict=True)):
+    repeats = any(size > 1 and step == 0 for size, step in zip(shape, stride, strict=True))
+    if repeats or span(shape, stride) > tensor.numel():
         stride = contiguous_stride(shape)
     return {"dtype": dtype_name(tensor.dtype), "shape": shape, "stride": stride, "offset": 0}
 
