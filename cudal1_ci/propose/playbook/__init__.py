@@ -1,0 +1,245 @@
+"""The playbook: deterministic rewrites of source, useful with no model and no GPU.
+
+A proposer like any other: it states what it found and why it should be faster, and nothing it says
+is believed until the judge has passed it. In the first round every rewrite that matches is a
+candidate of its own, and all of them together are one more; in later rounds those that passed and
+gained are combined. Rewrites are listed in `table.py`; docs/playbook.md is drawn from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import libcst as cst
+
+from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, code, find, names_of
+from cudal1_ci.propose.playbook.table import REWRITES
+from cudal1_ci.schema import (
+    Candidate,
+    Exemplar,
+    OverlayFile,
+    Problem,
+    Program,
+    Record,
+    TextProgram,
+    TreeProgram,
+)
+
+PREFIX = "playbook:"
+WORTH_COMBINING = 1.0
+"""Score above which a rewrite that passed is combined with others."""
+
+
+class PlaybookConfig(Record, frozen=True, kw_only=True):
+    """What the playbook may propose."""
+
+    skip: tuple[str, ...] = ()
+    """Names of rewrites or families to leave out."""
+    compile: bool = False
+    """Whether to propose `torch.compile`: it costs seconds at the first call of every process."""
+
+
+class Playbook:
+    """Proposer of the rewrites in the table."""
+
+    def __init__(
+        self, config: PlaybookConfig | None = None, rewrites: Sequence[Rewrite] = REWRITES
+    ):
+        self.config = config or PlaybookConfig()
+        self.rewrites = [
+            r
+            for r in rewrites
+            if r.name not in self.config.skip
+            and r.family not in self.config.skip
+            and (self.config.compile or r.family != "compilation")
+        ]
+
+    def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
+        """Rewritten programs, single rewrites before combinations."""
+        located = locate(problem.reference)
+        if located is None:
+            return []
+        text, qualname = located
+        if exemplars:
+            return self.combined(problem, text, qualname, exemplars)[:n]
+        singles = [
+            (applied, (one,))
+            for one in self.rewrites
+            if (applied := self.applied(problem, text, qualname, [one])) is not None
+        ]
+        candidates = [self.candidate(problem, new, found, used) for (new, found), used in singles]
+        if len(singles) > 1:
+            matching = [one for _, (one,) in singles]
+            both = self.applied(problem, text, qualname, matching)
+            if both is not None:
+                new, found = both
+                candidates.append(self.candidate(problem, new, found, matching))
+        return unique(candidates)[:n]
+
+    def combined(
+        self, problem: Problem, text: str, qualname: str, exemplars: Sequence[Exemplar]
+    ) -> list[Candidate]:
+        """What passed and gained by itself, together: all of it, and the best two."""
+        gained = []
+        for exemplar in exemplars:
+            names = rewrite_names(exemplar.candidate.proposer)
+            if exemplar.score > WORTH_COMBINING and len(names) == 1:
+                gained += [one for one in self.rewrites if one.name == names[0]]
+        shown = {exemplar.candidate.id for exemplar in exemplars}
+        candidates = []
+        for chosen in (gained, gained[:2]):
+            if len(chosen) > 1:
+                in_order = [one for one in self.rewrites if one in chosen]
+                applied = self.applied(problem, text, qualname, in_order)
+                if applied is not None:
+                    candidates.append(self.candidate(problem, *applied, in_order))
+        return [one for one in unique(candidates) if one.id not in shown]
+
+    def applied(
+        self, problem: Problem, text: str, qualname: str, rewrites: Iterable[Rewrite]
+    ) -> tuple[str, list[str]] | None:
+        """The file's text after the rewrites, each on the result of the one before, and what they
+        found; None when nothing changed."""
+        try:
+            module = cst.parse_module(text)
+        except cst.ParserSyntaxError:
+            return None
+        found: list[str] = []
+        for one in rewrites:
+            if find(module, qualname) is None:
+                return None
+            site = Site(module, qualname, names_of(module, qualname), problem.workloads)
+            edit = one.apply(site)
+            if edit is not None:
+                module = edited(module, edit)
+                found += [f"{one.name}: {line}" for line in edit.found]
+        return (module.code, found) if found and module.code != text else None
+
+    def candidate(
+        self, problem: Problem, text: str, found: list[str], rewrites: Sequence[Rewrite]
+    ) -> Candidate:
+        """A candidate with its reasons."""
+        why = "\n".join(f"- {one.why}" for one in rewrites)
+        listed = "\n".join(f"- {line}" for line in found)
+        return Candidate(
+            problem_id=problem.id,
+            program=with_text(problem.reference, problem, text),
+            proposer=PREFIX + "+".join(one.name for one in rewrites),
+            analysis=f"{why}\n\nFound:\n{listed}",
+            design="\n".join(f"- {one.name}: {one.precondition}" for one in rewrites),
+            techniques=tuple(dict.fromkeys(one.family for one in rewrites)),
+        )
+
+
+def rewrite_names(proposer: str) -> list[str]:
+    """`["sdpa", "repeat_to_expand"]` of `playbook:sdpa+repeat_to_expand`; empty for others."""
+    return proposer.removeprefix(PREFIX).split("+") if proposer.startswith(PREFIX) else []
+
+
+def unique(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The first of those with the same program."""
+    return list({candidate.id: candidate for candidate in reversed(list(candidates))}.values())[
+        ::-1
+    ]
+
+
+def locate(program: Program) -> tuple[str, str] | None:
+    """The text of the target's file and the target's name in it; None where there is no such file
+    (a class re-exported from somewhere that is not the checkout)."""
+    if isinstance(program, TextProgram):
+        return program.source, program.entry
+    path = file_of(program)
+    if path is None:
+        return None
+    for overlaid in program.overlay:
+        if overlaid.path == path:
+            return overlaid.text, program.import_path.partition(":")[2]
+    try:
+        # newline="" keeps the author's line ends.
+        with (Path(program.root) / path).open(encoding="utf-8", newline="") as file:
+            return file.read(), program.import_path.partition(":")[2]
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def file_of(program: TreeProgram) -> str | None:
+    """The checkout's path of the module that a tree program imports."""
+    stem = program.import_path.partition(":")[0].replace(".", "/")
+    for path in (f"{stem}.py", f"{stem}/__init__.py"):
+        relative = Path(program.import_root) / path
+        if (Path(program.root) / relative).is_file():
+            return relative.as_posix()
+    return None
+
+
+def with_text(program: Program, problem: Problem, text: str) -> Program:
+    """The program with its target's file replaced."""
+    if isinstance(program, TextProgram):
+        return TextProgram(source=text, entry=program.entry)
+    path = problem.target.path if problem.target else file_of(program)
+    assert path is not None
+    others = tuple(file for file in program.overlay if file.path != path)
+    return TreeProgram(
+        root=program.root,
+        import_root=program.import_root,
+        import_path=program.import_path,
+        digest=program.digest,
+        overlay=(*others, OverlayFile(path=path, text=text)),
+    )
+
+
+class Replace(cst.CSTTransformer):
+    """Swaps functions of one definition."""
+
+    def __init__(self, edit: Edit):
+        self.edit = edit
+
+    def leave_FunctionDef(  # noqa: N802
+        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+    ) -> cst.FunctionDef:
+        return self.edit.functions.get(original_node, updated_node)
+
+
+def edited(module: cst.Module, edit: Edit) -> cst.Module:
+    """The file with the edit's functions, and the imports that they need."""
+    changed = module.visit(Replace(edit))
+    missing = sorted(m for m in edit.modules if not imports_module(changed, m))
+    return with_imports(changed, missing)
+
+
+def imports_module(module: cst.Module, name: str) -> bool:
+    return names_of(module, "").imports.get(name) == name
+
+
+def with_imports(module: cst.Module, missing: Sequence[str]) -> cst.Module:
+    """The file with `import x` lines before its first import (or definition)."""
+    if not missing:
+        return module
+    lines = [
+        cst.SimpleStatementLine([cst.Import([cst.ImportAlias(cst.Name(name))])]) for name in missing
+    ]
+    body = list(module.body)
+    place = next((i for i, line in enumerate(body) if is_plain_import(line)), None)
+    if place is None:
+        place = 1 if body and is_docstring(body[0]) else 0
+        while place < len(body) and code(body[place]).strip().startswith("from __future__"):
+            place += 1
+    first = body[place] if place < len(body) else None
+    if first is not None and isinstance(first, cst.SimpleStatementLine):
+        lines[0] = lines[0].with_changes(leading_lines=first.leading_lines)
+        body[place] = first.with_changes(leading_lines=[])
+    return module.with_changes(body=[*body[:place], *lines, *body[place:]])
+
+
+def is_plain_import(line: cst.CSTNode) -> bool:
+    text = code(line).strip()
+    return text.startswith(("import ", "from ")) and not text.startswith("from __future__")
+
+
+def is_docstring(line: cst.CSTNode) -> bool:
+    return (
+        isinstance(line, cst.SimpleStatementLine)
+        and isinstance(line.body[0], cst.Expr)
+        and isinstance(line.body[0].value, cst.SimpleString | cst.ConcatenatedString)
+    )

@@ -1,0 +1,164 @@
+"""Hand-written attention to `scaled_dot_product_attention`.
+
+Read over several statements: scores of queries and keys, scaled before or after the product, a
+mask that is filled in or added, a softmax over the keys, dropout, and the product with the values.
+Refused when the weights themselves are used elsewhere: they would have to be computed anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cudal1_ci.propose.playbook.elementwise import number
+from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, expressions
+from cudal1_ci.propose.playbook.terms import Term
+
+MASKED_BELOW = -1e4
+"""What people fill in for minus infinity: its exponential is 0 in every dtype."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The parts of attention scores: `mask` is a template and what it captures."""
+
+    query: Term
+    key: Term
+    scale: str
+    captured: dict[str, Term]
+    mask: str | None = None
+    is_causal: bool = False
+
+
+def attention(term: Term) -> Replacement | None:
+    """softmax(q @ k^T * scale + mask) @ v."""
+    if term.op not in ("matmul", "bmm") or len(term.args) != 2:
+        return None
+    weights, value = term.args
+    dropout = None
+    if weights.op == "dropout_module":
+        dropout = f"{weights.value}.p if self.training else 0.0"
+        weights = weights.args[0]
+    if weights.op != "softmax" or number(weights.get("dim")) != -1:
+        return None
+    scores = read_scores(weights.args[0])
+    if scores is None:
+        return None
+    parts = ["Q", "X", "V"]
+    if scores.mask is not None:
+        parts.append(f"attn_mask={scores.mask}")
+    if scores.is_causal:
+        parts.append("is_causal=True")
+    if dropout is not None:
+        parts.append(f"dropout_p={dropout}")
+    parts.append(f"scale={scores.scale}")
+    bindings = {"Q": scores.query, "X": scores.key, "V": value, **scores.captured}
+    return Replacement(f"F.scaled_dot_product_attention({', '.join(parts)})", bindings)
+
+
+def read_scores(term: Term) -> Scores | None:
+    """Scores with at most one mask."""
+    if term.op == "masked_fill" and len(term.args) == 1:
+        fill, condition = term.get("value"), term.get("mask")
+        inner = scaled_product(term.args[0])
+        if inner is None or condition is None or (number(fill) or 0.0) > MASKED_BELOW:
+            return None
+        query, key, scale, captured = inner
+        if is_upper_triangle(condition):
+            return Scores(query, key, scale, captured, is_causal=True)
+        if condition.op == "eq" and number(condition.args[1]) == 0:
+            captured["M"] = condition.args[0]
+            return Scores(query, key, scale, captured, "M != 0")
+        captured["M"] = condition
+        return Scores(query, key, scale, captured, "torch.logical_not(M)")
+    if term.op == "add" and len(term.args) == 2:
+        for scores, mask in (term.args, term.args[::-1]):
+            inner = scaled_product(scores)
+            if inner is not None:
+                query, key, scale, captured = inner
+                captured["M"] = mask
+                return Scores(query, key, scale, captured, "M")
+    inner = scaled_product(term)
+    return None if inner is None else Scores(*inner)
+
+
+def scaled_product(term: Term) -> tuple[Term, Term, str, dict[str, Term]] | None:
+    """Query, key, a template of the scale, and what it captures."""
+    if term.op == "div" and len(term.args) == 2:
+        inner = unscaled(term.args[0])
+        return None if inner is None else (*inner, "1.0 / D", {"D": term.args[1]})
+    if term.op == "mul" and len(term.args) == 2:
+        for product, factor in (term.args, term.args[::-1]):
+            inner = unscaled(product)
+            if inner is not None:
+                return (*inner, "D", {"D": factor})
+    inner = unscaled(term)
+    if inner is None:
+        return None
+    query, key = inner
+    for op, template in (("mul", "D"), ("div", "1.0 / D")):
+        if query.op == op and len(query.args) == 2 and is_scalar(query.args[1]):
+            return query.args[0], key, template, {"D": query.args[1]}
+    return query, key, "1.0", {}
+
+
+def is_scalar(term: Term) -> bool:
+    """Whether a term is plainly a number: a constant, a root of one, or an attribute named so."""
+    if number(term) is not None or term.op == "msqrt":
+        return True
+    return term.op == "attr" and "scale" in str(term.value)
+
+
+def unscaled(term: Term) -> tuple[Term, Term] | None:
+    """Query and key of q @ k^T."""
+    if term.op in ("matmul", "bmm") and len(term.args) == 2:
+        query, transposed = term.args
+        if transposed.op == "mT":
+            return query, transposed.args[0]
+        if transposed.op == "transpose":
+            dims = {number(transposed.get("dim0")), number(transposed.get("dim1"))}
+            if dims in ({-1.0, -2.0}, {2.0, 3.0}):
+                return query, transposed.args[0]
+    if term.op == "einsum" and len(term.args) == 3 and term.args[0].op == "const":
+        left, _, rest = str(term.args[0].value).replace(" ", "").partition(",")
+        right, _, out = rest.partition("->")
+        is_qk = len(left) >= 3 and left[:-2] == right[:-2] == out[:-2] and left[-1] == right[-1]
+        if is_qk and out[-2:] == left[-2] + right[-2]:
+            return term.args[1], term.args[2]
+    return None
+
+
+def is_upper_triangle(term: Term) -> bool:
+    """Whether a mask is all that lies above the diagonal of a square: what causal attention hides."""
+    while term.op in ("bool", "to", "type") and term.args:
+        term = term.args[0]
+    if term.op == "eq" and number(term.args[1]) == 0:
+        inner = term.args[0]
+        return inner.op == "tril" and len(inner.args) == 1 and is_square(inner.args[0])
+    if term.op == "invert":
+        inner = term.args[0]
+        return inner.op == "tril" and len(inner.args) == 1 and is_square(inner.args[0])
+    if term.op != "triu" or not term.args or not is_square(term.args[0]):
+        return False
+    diagonal = term.get("diagonal") or (term.args[1] if len(term.args) > 1 else None)
+    return diagonal is not None and number(diagonal) == 1
+
+
+def is_square(term: Term) -> bool:
+    """`torch.ones(t, t)` or `torch.ones((t, t))`."""
+    if term.op != "ones":
+        return False
+    sizes = term.args[0].args if term.args and term.args[0].op == "tuple" else term.args
+    return len(sizes) == 2 and sizes[0] == sizes[1]
+
+
+REWRITES = (
+    Rewrite(
+        name="sdpa",
+        family="operation fusion",
+        precondition="softmax over the keys of scaled query-key products, at most one mask, times "
+        "the values; a query whose keys are all masked may give NaN or 0",
+        why="scaled_dot_product_attention computes attention in tiles and never writes the "
+        "queries x keys matrix to memory.",
+        apply=expressions(attention),
+    ),
+)

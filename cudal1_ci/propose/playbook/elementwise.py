@@ -1,0 +1,199 @@
+"""Rewrites of elementwise formulas that torch has as one operation, and of those that do nothing."""
+
+from __future__ import annotations
+
+from cudal1_ci.propose.playbook.patterns import Bindings
+from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, Rule, expressions, rule
+from cudal1_ci.propose.playbook.terms import Term
+
+FUSED = "one kernel reads its input once and writes its output once, where the formula makes a pass"
+FUSED += " over memory for each of its operations"
+
+
+def number(term: Term | None) -> float | None:
+    """The value of a numeric constant."""
+    if term is None or term.op != "const" or isinstance(term.value, bool):
+        return None
+    return float(term.value) if isinstance(term.value, int | float) else None
+
+
+def clamped_twice(bound: Bindings) -> bool:
+    """Whether an upper bound lies at or below a lower bound that comes after it."""
+    upper, lower = number(bound.get("K")), number(bound.get("KL"))
+    return upper is not None and lower is not None and upper <= lower
+
+
+def folded_scale(term: Term) -> Replacement | None:
+    """`x * 2.0 * 0.5` and `x * 2.0 / 4.0`: two constants of a product become one."""
+    outer = scale_of(term)
+    inner = None if outer is None else scale_of(outer[0])
+    if outer is None or inner is None:
+        return None
+    factor = outer[1] * inner[1]
+    if factor == 1.0:
+        return Replacement("X", {"X": inner[0]})
+    return Replacement(f"X * {factor!r}", {"X": inner[0]})
+
+
+def scale_of(term: Term) -> tuple[Term, float] | None:
+    """What is scaled and by how much, for `x * c`, `c * x` and `x / c`."""
+    if term.op not in ("mul", "div") or len(term.args) != 2 or term.named:
+        return None
+    left, right = term.args
+    if term.op == "mul" and (c := number(left)) is not None and number(right) is None:
+        return right, c
+    c = number(right)
+    if c is None or number(left) is not None:
+        return None
+    if term.op == "mul":
+        return left, c
+    return (left, 1 / c) if c else None
+
+
+def identity(term: Term) -> Replacement | None:
+    """`x * 1.0`, `x + 0`, `x - 0`, `x / 1`, `x ** 1`."""
+    if len(term.args) != 2 or term.named:
+        return None
+    left, right = term.args
+    neutral = {"mul": 1, "div": 1, "pow": 1, "add": 0, "sub": 0}.get(term.op)
+    if neutral is None:
+        return None
+    if number(right) == neutral and number(left) is None:
+        return Replacement("X", {"X": left})
+    if term.op in ("mul", "add") and number(left) == neutral and number(right) is None:
+        return Replacement("X", {"X": right})
+    return None
+
+
+def product(*factors: str) -> str:
+    """A pattern of nested products, which match in any order."""
+    text = factors[0]
+    for factor in factors[1:]:
+        text = f"mul({text}, {factor})"
+    return text
+
+
+GELU_INNER = "tanh(mul(0.7978845608028654, add(X, mul(0.044715, pow(X, 3)))))"
+GELU_RULES: tuple[Rule, ...] = (
+    rule(product("0.5", "X", f"add(1, {GELU_INNER})"), "F.gelu(X, approximate='tanh')"),
+    rule(product("0.5", "X", "add(1, erf(div(X, 1.4142135623730951)))"), "F.gelu(X)"),
+    rule(product("0.5", "X", "add(1, erf(mul(X, 0.7071067811865476)))"), "F.gelu(X)"),
+)
+
+REWRITES = (
+    Rewrite(
+        name="gelu",
+        family="operation fusion",
+        precondition="the exact (erf) or the tanh formula of GELU with its constants to 6 digits",
+        why=f"GELU written out runs as eight elementwise operations; {FUSED}.",
+        apply=expressions(*GELU_RULES),
+    ),
+    Rewrite(
+        name="silu",
+        family="operation fusion",
+        precondition="x * sigmoid(x) of the same x",
+        why=f"SiLU is one operation; {FUSED}.",
+        apply=expressions(
+            rule("mul(X, sigmoid(X))", "F.silu(X)"),
+            rule("div(X, add(1, exp(neg(X))))", "F.silu(X)"),
+        ),
+    ),
+    Rewrite(
+        name="sigmoid",
+        family="operation fusion",
+        precondition="1 / (1 + exp(-x)) of the same x",
+        why=f"the logistic function is one operation; {FUSED}.",
+        apply=expressions(rule("div(1, add(1, exp(neg(X))))", "torch.sigmoid(X)")),
+    ),
+    Rewrite(
+        name="mish",
+        family="operation fusion",
+        precondition="x * tanh(softplus(x)) of the same x",
+        why=f"Mish is one operation; {FUSED}.",
+        apply=expressions(
+            rule("mul(X, tanh(softplus(X)))", "F.mish(X)"),
+            rule("mul(X, tanh(log(add(1, exp(X)))))", "F.mish(X)"),
+            rule("mul(X, tanh(log1p(exp(X))))", "F.mish(X)"),
+        ),
+    ),
+    Rewrite(
+        name="softplus",
+        family="operation fusion",
+        precondition="log(1 + exp(x)); softplus also stays finite where exp(x) overflows",
+        why=f"softplus is one operation; {FUSED}.",
+        apply=expressions(
+            rule("log(add(1, exp(X)))", "F.softplus(X)"),
+            rule("log1p(exp(X))", "F.softplus(X)"),
+        ),
+    ),
+    Rewrite(
+        name="hardswish",
+        family="operation fusion",
+        precondition="x * clamp(x + 3, 0, 6) / 6 of the same x",
+        why=f"hard swish is one operation; {FUSED}.",
+        apply=expressions(
+            rule(
+                product("X", "clamp(add(X, 3), max=6, min=0)", "0.16666666666666666"),
+                "F.hardswish(X)",
+            ),
+            rule("mul(X, div(clamp(add(X, 3), max=6, min=0), 6))", "F.hardswish(X)"),
+            rule("mul(X, div(relu6(add(X, 3)), 6))", "F.hardswish(X)"),
+        ),
+    ),
+    Rewrite(
+        name="rsqrt",
+        family="algebra",
+        precondition="1 / sqrt(x), x ** -0.5, x ** 0.5 or sqrt(x ** 2) of a tensor",
+        why="a square root and a division (or a general power) become one cheap operation.",
+        apply=expressions(
+            rule("div(1, sqrt(X))", "torch.rsqrt(X)"),
+            rule("pow(X, -0.5)", "torch.rsqrt(X)"),
+            rule("pow(X, 0.5)", "torch.sqrt(X)"),
+            rule("sqrt(pow(X, 2))", "torch.abs(X)"),
+            rule("sqrt(square(X))", "torch.abs(X)"),
+        ),
+    ),
+    Rewrite(
+        name="identity_arithmetic",
+        family="algebra",
+        precondition="a factor or summand that changes nothing, or two constant factors in a row",
+        why="an elementwise pass over memory that does nothing, or that a constant can absorb.",
+        apply=expressions(identity, folded_scale),
+    ),
+    Rewrite(
+        name="idempotent",
+        family="algebra",
+        precondition="an operation whose result is already in the range that the next one enforces "
+        "(NaN stays NaN)",
+        why="the second operation is a pass over memory that cannot change a value.",
+        apply=expressions(
+            rule("relu(relu(X))", "torch.relu(X)"),
+            rule("clamp(relu(X), min=0)", "torch.relu(X)"),
+            rule("relu(clamp(X, min=0))", "torch.relu(X)"),
+            rule("relu(sigmoid(X))", "torch.sigmoid(X)"),
+            rule("relu(exp(X))", "torch.exp(X)"),
+            rule("relu(abs(X))", "torch.abs(X)"),
+            rule("abs(relu(X))", "torch.relu(X)"),
+            rule("abs(abs(X))", "torch.abs(X)"),
+            rule("abs(square(X))", "torch.square(X)"),
+            rule("abs(exp(X))", "torch.exp(X)"),
+            rule("clamp(sigmoid(X), max=1, min=0)", "torch.sigmoid(X)"),
+            rule("clamp(softmax(X, dim=K), max=1, min=0)", "torch.softmax(X, dim=K)"),
+            rule("clamp(tanh(X), max=1, min=-1)", "torch.tanh(X)"),
+        ),
+    ),
+    Rewrite(
+        name="constant_result",
+        family="algebra",
+        precondition="an upper bound at or below the lower bound that follows it (for NaN inputs, "
+        "which the formula would pass on, the constant is returned)",
+        why="interval reasoning: whatever the input, the result is one constant.",
+        apply=expressions(
+            rule("clamp(clamp(X, max=K), min=KL)", "torch.full_like(X, KL)", clamped_twice),
+            rule("clamp(clamp(X, max=K), max=KU, min=KL)", "torch.full_like(X, KL)", clamped_twice),
+            rule("clamp(min(X, K), max=KU, min=KL)", "torch.full_like(X, KL)", clamped_twice),
+            rule("relu(neg(relu(X)))", "torch.zeros_like(X)"),
+            rule("relu(neg(abs(X)))", "torch.zeros_like(X)"),
+        ),
+    ),
+)

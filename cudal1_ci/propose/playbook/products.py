@@ -1,0 +1,203 @@
+"""Rewrites of matrix products: fewer operations, or the routine that was made for them."""
+
+from __future__ import annotations
+
+from cudal1_ci.propose.playbook.elementwise import number
+from cudal1_ci.propose.playbook.patterns import Bindings
+from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, code, expressions, rule
+from cudal1_ci.propose.playbook.terms import Term
+
+PRODUCTS = ("matmul", "mm", "bmm")
+
+
+def is_last(bound: Bindings) -> bool:
+    """Whether `K` names the last dimension."""
+    return number(bound.get("K")) == -1
+
+
+def reduced_linear(term: Term) -> Replacement | None:
+    """`self.fc(x).sum(-1)`: the weights can be summed instead of the outputs."""
+    if term.op not in ("sum", "mean") or len(term.args) != 1:
+        return None
+    dim = number(term.get("dim"))
+    call = term.args[0]
+    if dim != -1 or call.op != "linear_module":
+        return None
+    keeps = term.get("keepdim")
+    if keeps is not None and keeps.value is not True:
+        return None
+    layer = call.value
+    how = term.op
+    bias = f"{layer}.bias.{how}().unsqueeze(0)"
+    template = f"F.linear(X, {layer}.weight.{how}(0, keepdim=True), {bias})"
+    return Replacement(template if keeps else f"{template}.squeeze(-1)", {"X": call.args[0]})
+
+
+def reduced_product(term: Term) -> Replacement | None:
+    """`(a @ b).sum(-1)`: b's columns can be summed first."""
+    if term.op not in ("sum", "mean") or len(term.args) != 1 or number(term.get("dim")) != -1:
+        return None
+    product, keeps = term.args[0], term.get("keepdim")
+    if product.op not in PRODUCTS or len(product.args) != 2:
+        return None
+    if keeps is not None and keeps.value is not True:
+        return None
+    template = f"torch.matmul(X, Y.{term.op}(-1, keepdim=True))"
+    bindings = {"X": product.args[0], "Y": product.args[1]}
+    return Replacement(template if keeps else f"{template}.squeeze(-1)", bindings)
+
+
+def einsum(term: Term) -> Replacement | None:
+    """Two-operand einsums that are one (batched) matrix product, by reading the subscripts."""
+    if term.op != "einsum" or len(term.args) != 3 or term.args[0].op != "const":
+        return None
+    equation = str(term.args[0].value).replace(" ", "")
+    template = einsum_template(equation)
+    if template is None:
+        return None
+    return Replacement(template, {"X": term.args[1], "Y": term.args[2]})
+
+
+def einsum_template(equation: str) -> str | None:
+    """`torch.matmul(X, Y.transpose(-2, -1))` for `bhqd,bhkd->bhqk`; None for what is not one
+    product of two operands with the same leading batch dimensions."""
+    if "->" not in equation or "." in equation:
+        return None
+    inputs, _, output = equation.partition("->")
+    operands = inputs.split(",")
+    if len(operands) != 2 or any(len(set(o)) != len(o) for o in (*operands, output)):
+        return None
+    left, right = operands
+    num_batch = len(output) - 2
+    if num_batch < 0 or len(left) != num_batch + 2:
+        return None
+    batch, row, column = output[:num_batch], output[-2], output[-1]
+    if left[:num_batch] != batch:
+        return None
+    # The right operand may lack the batch dimensions altogether: matmul broadcasts it.
+    right_core = right[num_batch:] if right[:num_batch] == batch else right
+    if len(right_core) != 2 or (right_core == right and num_batch and len(right) != 2):
+        return None
+    left_core = left[num_batch:]
+    if row not in left_core or column not in right_core:
+        return None
+    (inner,) = set(left_core) - {row}
+    if set(right_core) != {inner, column} or inner in output:
+        return None
+    x = "X" if left_core == row + inner else "X.transpose(-2, -1)"
+    y = "Y" if right_core == inner + column else "Y.transpose(-2, -1)"
+    return f"torch.matmul({x}, {y})"
+
+
+def reassociated(term: Term) -> Replacement | None:
+    """`(a @ b) @ v` with a vector (one column) v: two thin products instead of a square one."""
+    if term.op not in PRODUCTS or len(term.args) != 2:
+        return None
+    product, last = term.args
+    if product.op not in PRODUCTS or len(product.args) != 2 or is_thin(last) is False:
+        return None
+    if last.node is not None and code(last.node).startswith("("):
+        return None
+    bindings = {"X": product.args[0], "Y": product.args[1], "V": last}
+    return Replacement("torch.matmul(X, torch.matmul(Y, V))", bindings)
+
+
+def is_thin(term: Term) -> bool | None:
+    """False for operands that are plainly wide; None when the text does not tell."""
+    if term.op == "unsqueeze" and number(term.get("dim")) in (-1, 1):
+        return True
+    return None
+
+
+REWRITES = (
+    Rewrite(
+        name="diagonal_product",
+        family="algebra",
+        precondition="diag(a) of a vector in a product with a matrix",
+        why="a product with a diagonal matrix scales rows (or columns): O(NM) by broadcasting "
+        "instead of O(N^2 M), and the N x N matrix is never built.",
+        apply=expressions(
+            rule("matmul(diag(X), Y)", "X.unsqueeze(-1) * Y"),
+            rule("mm(diag(X), Y)", "X.unsqueeze(-1) * Y"),
+            rule("matmul(diag_embed(X), Y)", "X.unsqueeze(-1) * Y"),
+            rule("bmm(diag_embed(X), Y)", "X.unsqueeze(-1) * Y"),
+            rule("matmul(Y, diag(X))", "Y * X"),
+            rule("mm(Y, diag(X))", "Y * X"),
+            rule("matmul(Y, diag_embed(X))", "Y * X.unsqueeze(-2)"),
+            rule("bmm(Y, diag_embed(X))", "Y * X.unsqueeze(-2)"),
+        ),
+    ),
+    Rewrite(
+        name="sum_through_product",
+        family="algebra",
+        precondition="a sum or mean over the last dimension of a matrix product or of an "
+        "nn.Linear with a bias",
+        why="the sum can be taken of the (smaller) weights first: a matrix-vector product instead "
+        "of a matrix product, and the full output is never written.",
+        apply=expressions(reduced_linear, reduced_product),
+    ),
+    Rewrite(
+        name="reassociate_product",
+        family="algebra",
+        precondition="a chain (A @ B) @ C",
+        why="A @ (B @ C) needs fewer operations when C is narrower than A is tall.",
+        apply=expressions(reassociated),
+    ),
+    Rewrite(
+        name="einsum_to_matmul",
+        family="operation fusion",
+        precondition="an einsum of two operands that is one (batched) matrix product",
+        why="matmul reaches the batched matrix product without permuting and reshaping around it.",
+        apply=expressions(einsum),
+    ),
+    Rewrite(
+        name="linear",
+        family="operation fusion",
+        precondition="x @ w.t() + b with a matrix w",
+        why="one call adds the bias inside of the matrix product instead of in another pass.",
+        apply=expressions(
+            rule("add(matmul(X, t(W)), B)", "F.linear(X, W, B)"),
+            rule("add(matmul(X, transpose(W, dim0=0, dim1=1)), B)", "F.linear(X, W, B)"),
+            rule("add(mm(X, t(W)), B)", "F.linear(X, W, B)"),
+        ),
+    ),
+    Rewrite(
+        name="addmm",
+        family="operation fusion",
+        precondition="torch.mm or torch.bmm with something added",
+        why="addmm and baddbmm start from the summand: one pass over the output instead of two.",
+        apply=expressions(
+            rule("add(mm(X, Y), B)", "torch.addmm(B, X, Y)"),
+            rule("add(bmm(X, Y), B)", "torch.baddbmm(B, X, Y)"),
+        ),
+    ),
+    Rewrite(
+        name="one_hot_product",
+        family="algebra",
+        precondition="one_hot(i, n) as floats in a product with a table",
+        why="picking rows needs no product: an embedding lookup reads only the rows it returns.",
+        apply=expressions(
+            rule("matmul(float(one_hot(X, num_classes=N)), W)", "F.embedding(X, W)"),
+            rule("matmul(float(one_hot(X)), W)", "F.embedding(X, W)"),
+            rule("matmul(to(one_hot(X, num_classes=N), D), W)", "F.embedding(X, W)"),
+        ),
+    ),
+    Rewrite(
+        name="pairwise_distance",
+        family="operation fusion",
+        precondition="squared differences of all pairs of two sets of points, summed over the last "
+        "dimension",
+        why="cdist never writes the N x M x D differences to memory.",
+        apply=expressions(
+            *(
+                rule(
+                    f"{outer}sum(pow(sub(unsqueeze(X, dim={a}), unsqueeze(Y, dim={b})), 2), "
+                    f"dim=-1){close}",
+                    f"torch.cdist(X, Y, compute_mode='donot_use_mm_for_euclid_dist'){after}",
+                )
+                for outer, close, after in (("sqrt(", ")", ""), ("", "", ".square()"))
+                for a, b in ((-2, -3), (1, 0), (2, 1))
+            )
+        ),
+    ),
+)

@@ -1,0 +1,350 @@
+"""What a rewrite is, where it is applied, and how a matched expression is replaced.
+
+A rewrite changes the text inside of one target and nothing else but the imports that it needs; it
+keeps the author's formatting and comments. It states its precondition, its family and why it is
+faster; where it does not match, it leaves the code alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, pattern
+from cudal1_ci.propose.playbook.terms import Env, Names, Term, names_in
+from cudal1_ci.propose.playbook.walk import Occurrence, Walk, without_dead
+from cudal1_ci.schema import Workload
+
+NAMESPACES = {
+    "torch": "torch",
+    "F": "torch.nn.functional",
+    "nn": "torch.nn",
+    "math": "math",
+}
+"""How templates spell modules, and what they mean."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a rewrite is applied: one class or function of a file."""
+
+    module: cst.Module
+    qualname: str
+    names: Names
+    workloads: Sequence[Workload] = ()
+
+    @property
+    def definition(self) -> cst.ClassDef | cst.FunctionDef:
+        found = find(self.module, self.qualname)
+        if found is None:
+            raise LookupError(self.qualname)
+        return found
+
+    @property
+    def is_inference(self) -> bool:
+        """Whether all that is known of how it is called is inference."""
+        return all(workload.mode == "infer" for workload in self.workloads)
+
+    def methods(self) -> list[cst.FunctionDef]:
+        """Functions that run when the target is called; the constructor is not one of them."""
+        definition = self.definition
+        if isinstance(definition, cst.FunctionDef):
+            return [definition]
+        return [
+            item
+            for item in definition.body.body
+            if isinstance(item, cst.FunctionDef) and item.name.value != "__init__"
+        ]
+
+    def constructor(self) -> cst.FunctionDef | None:
+        """`__init__`, where the class has its own."""
+        definition = self.definition
+        if isinstance(definition, cst.ClassDef):
+            for item in definition.body.body:
+                if isinstance(item, cst.FunctionDef) and item.name.value == "__init__":
+                    return item
+        return None
+
+
+@dataclass(frozen=True)
+class Edit:
+    """New functions for old ones, modules that must be importable, and what was found."""
+
+    functions: Mapping[cst.FunctionDef, cst.FunctionDef]
+    found: tuple[str, ...]
+    modules: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One entry of the playbook."""
+
+    name: str
+    family: str
+    precondition: str
+    why: str
+    apply: Callable[[Site], Edit | None]
+    covers: tuple[str, ...] = field(default=())
+
+
+# --- replacing matched expressions -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A template and what its variables stand for."""
+
+    template: str
+    bindings: Bindings
+
+
+Rule = Callable[[Term], Replacement | None]
+
+
+def rule(wanted: str, template: str, where: Callable[[Bindings], bool] | None = None) -> Rule:
+    """A rule that replaces what matches a pattern."""
+    compiled = pattern(wanted)
+
+    def applied(term: Term) -> Replacement | None:
+        bound = match(compiled, term)
+        if bound is None or (where is not None and not where(bound)):
+            return None
+        return Replacement(template, bound)
+
+    return applied
+
+
+def expressions(*rules: Rule) -> Callable[[Site], Edit | None]:
+    """A rewrite's `apply` that replaces every expression which one of the rules matches."""
+
+    def apply(site: Site) -> Edit | None:
+        functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
+        found: list[str] = []
+        modules: set[str] = set()
+        for method in site.methods():
+            changed = replaced(method, site, rules, found, modules)
+            if changed is not None:
+                functions[method] = changed
+        return Edit(functions, tuple(found), frozenset(modules)) if functions else None
+
+    return apply
+
+
+def replaced(
+    method: cst.FunctionDef,
+    site: Site,
+    rules: Sequence[Rule],
+    found: list[str],
+    modules: set[str],
+) -> cst.FunctionDef | None:
+    """One function with all matches replaced; None when there is none."""
+    chosen: dict[cst.CSTNode, cst.BaseExpression] = {}
+    covered: set[cst.CSTNode] = set()
+    suspects: set[str] = set()
+    for occurrence in Walk(site.names).occurrences(method):
+        node = occurrence.node
+        if node in covered or isinstance(node, cst.Name):
+            continue
+        replacement = first_match(rules, occurrence)
+        if replacement is None:
+            continue
+        for term in occurrence.term.walk():
+            if term.node is not None:
+                suspects |= names_in(term.node)
+        new = fill(replacement.template, replacement.bindings)
+        if code(new) == code(node):
+            continue
+        spelled, needed = spell(new, site.names)
+        chosen[node] = keep_parentheses(node, spelled)
+        modules |= needed
+        covered |= set(descendants(node))
+        found.append(f"`{short(code(node))}` -> `{short(code(spelled))}`")
+    if not chosen:
+        return None
+    changed = method.visit(Swap(chosen))
+    assert isinstance(changed, cst.FunctionDef)
+    return without_dead(changed, suspects, site.names)
+
+
+def first_match(rules: Sequence[Rule], occurrence: Occurrence) -> Replacement | None:
+    """The first rule's replacement whose captured expressions may stand where the match stands."""
+    for one in rules:
+        replacement = one(occurrence.term)
+        if replacement is not None and may_stand(replacement, occurrence.env):
+            return replacement
+    return None
+
+
+def may_stand(replacement: Replacement, env: Env) -> bool:
+    """Whether everything that is captured has the same value at the place of the match: no local
+    that it reads was assigned in between."""
+    for variable, term in replacement.bindings.items():
+        if not re.search(rf"\b{variable}\b", replacement.template):
+            continue
+        if term.node is None:
+            return False
+        there: Env = term.env or {}
+        for name in names_in(term.node):
+            here = env.get(name)
+            before = there.get(name)
+            if (here.version if here else 0) != (before.version if before else 0):
+                return False
+    return True
+
+
+class Swap(cst.CSTTransformer):
+    """Puts new nodes in the place of old ones."""
+
+    def __init__(self, chosen: Mapping[cst.CSTNode, cst.BaseExpression]):
+        self.chosen = chosen
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node not in self.chosen
+
+    def on_leave(
+        self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
+    ) -> cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]:
+        new = self.chosen.get(original_node)
+        return updated_node if new is None else new  # type: ignore[return-value]
+
+
+def keep_parentheses(old: cst.BaseExpression, new: cst.BaseExpression) -> cst.BaseExpression:
+    """The parentheses that the author wrote around an expression, unless a call needs none."""
+    if isinstance(new, cst.Call | cst.Name | cst.Attribute) or not old.lpar or new.lpar:
+        return new
+    return new.with_changes(lpar=old.lpar, rpar=old.rpar)
+
+
+def descendants(node: cst.CSTNode) -> list[cst.CSTNode]:
+    found: list[cst.CSTNode] = []
+    queue = [node]
+    while queue:
+        one = queue.pop()
+        found.append(one)
+        queue.extend(one.children)
+    return found
+
+
+# --- spelling ----------------------------------------------------------------------------------------
+
+
+class Spell(cst.CSTTransformer):
+    """Writes modules as the file has them imported."""
+
+    def __init__(self, names: Names):
+        self.names = names
+        self.needed: set[str] = set()
+
+    def leave_Attribute(  # noqa: N802
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.BaseExpression:
+        head = original_node.value
+        if isinstance(head, cst.Name) and head.value in NAMESPACES:
+            if self.names.imports.get(head.value) == NAMESPACES[head.value]:
+                return updated_node
+            spelled, needed = spelling(NAMESPACES[head.value], self.names)
+            self.needed |= needed
+            return updated_node.with_changes(value=cst.parse_expression(spelled))
+        return updated_node
+
+
+def spell(node: cst.BaseExpression, names: Names) -> tuple[cst.BaseExpression, set[str]]:
+    """A template's expression in the file's own words, and modules that it must import first."""
+    speller = Spell(names)
+    spelled = node.visit(speller)
+    assert isinstance(spelled, cst.BaseExpression)
+    return spelled, speller.needed
+
+
+def spelling(dotted: str, names: Names) -> tuple[str, set[str]]:
+    """The shortest way in which a file can say a module's name."""
+    for local, meaning in names.imports.items():
+        if meaning == dotted:
+            return local, set()
+    for local, meaning in names.imports.items():
+        if dotted.startswith(f"{meaning}."):
+            return local + dotted[len(meaning) :], set()
+    top = dotted.partition(".")[0]
+    return dotted, {top}
+
+
+# --- files ---------------------------------------------------------------------------------------------
+
+
+def names_of(module: cst.Module, qualname: str) -> Names:
+    """Imports of a file, and what the constructor of a class puts on self."""
+    imports: dict[str, str] = {}
+    for line in module.body:
+        if isinstance(line, cst.SimpleStatementLine):
+            for statement in line.body:
+                imports.update(imported(statement))
+    attributes: dict[str, cst.Call] = {}
+    definition = find(module, qualname)
+    if isinstance(definition, cst.ClassDef):
+        attributes = held_by(definition)
+    return Names(imports=imports, attributes=attributes)
+
+
+def imported(statement: cst.BaseSmallStatement) -> dict[str, str]:
+    """Local names of an import, with what they mean."""
+    if isinstance(statement, cst.Import):
+        found = {}
+        for alias in statement.names:
+            dotted = code(alias.name)
+            if alias.asname is not None:
+                found[code(alias.asname.name)] = dotted
+            else:
+                found[dotted.partition(".")[0]] = dotted.partition(".")[0]
+        return found
+    if isinstance(statement, cst.ImportFrom) and not isinstance(statement.names, cst.ImportStar):
+        if statement.module is None or statement.relative:
+            return {}
+        package = code(statement.module)
+        return {
+            code(a.asname.name if a.asname else a.name): f"{package}.{code(a.name)}"
+            for a in statement.names
+        }
+    return {}
+
+
+def held_by(definition: cst.ClassDef) -> dict[str, cst.Call]:
+    """`self.x = Something(...)` of the constructor, for attributes that are assigned once."""
+    held: dict[str, cst.Call | None] = {}
+
+    class Collect(cst.CSTVisitor):
+        def visit_Assign(self, node: cst.Assign) -> None:  # noqa: N802
+            for target in node.targets:
+                attribute = target.target
+                if isinstance(attribute, cst.Attribute) and code(attribute.value) == "self":
+                    name = attribute.attr.value
+                    is_first = name not in held
+                    call = node.value if isinstance(node.value, cst.Call) else None
+                    held[name] = call if is_first else None
+
+    definition.visit(Collect())
+    return {name: call for name, call in held.items() if call is not None}
+
+
+def find(node: cst.CSTNode, qualname: str) -> cst.ClassDef | cst.FunctionDef | None:
+    """The definition of a name, `Outer.Inner` inside of classes; the last one when it is defined
+    several times, as at run time."""
+    head, _, rest = qualname.partition(".")
+    body = node.body.body if isinstance(node, cst.ClassDef) else getattr(node, "body", ())
+    found = None
+    for item in body:
+        if isinstance(item, cst.ClassDef | cst.FunctionDef) and item.name.value == head:
+            found = find(item, rest) if rest else item
+    return found
+
+
+def code(node: cst.CSTNode) -> str:
+    return cst.Module(body=[]).code_for_node(node)
+
+
+def short(text: str, limit: int = 90) -> str:
+    """One line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."

@@ -1,0 +1,17 @@
+"""The playbook's rewrites in the order in which they are combined: algebra first, so that fusions
+see the simpler code; layout and compilation last."""
+
+from cudal1_ci.propose.playbook import (
+    attention,
+    elementwise,
+    normalization,
+    products,
+)
+from cudal1_ci.propose.playbook.rewrite import Rewrite
+
+REWRITES: tuple[Rewrite, ...] = (
+    *products.REWRITES,
+    *attention.REWRITES,
+    *normalization.REWRITES,
+    *elementwise.REWRITES,
+)

@@ -1,0 +1,279 @@
+"""A function read statement by statement: where each expression stands, and what locals hold there.
+
+Straight-line reading: a local is known until it is assigned again, in whatever branch; what a loop
+assigns is unknown inside of it. After a replacement, assignments that nobody reads any more go.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from cudal1_ci.propose.playbook.terms import Env, Local, Names, Reader, Term, is_self, names_in
+
+PURE_MODULES = {
+    "torch.nn.Dropout",
+    "torch.nn.Identity",
+    "torch.nn.Linear",
+    "torch.nn.ReLU",
+    "torch.nn.Softmax",
+    "torch.nn.Sigmoid",
+    "torch.nn.GELU",
+    "torch.nn.SiLU",
+    "torch.nn.Tanh",
+}
+"""Submodules whose call may be dropped when nobody reads its result."""
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """An expression in its place."""
+
+    node: cst.BaseExpression
+    term: Term
+    env: Env
+
+
+class Walk:
+    """Reads one function."""
+
+    def __init__(self, names: Names):
+        self.reader = Reader(names)
+        self.versions = itertools.count(1)
+
+    def occurrences(self, function: cst.FunctionDef) -> list[Occurrence]:
+        """All expressions of a function, outer ones before inner ones."""
+        return list(self.block(statements(function.body), {})[0])
+
+    def block(
+        self, body: Sequence[cst.BaseStatement | cst.BaseSmallStatement], env: Env
+    ) -> tuple[list[Occurrence], Env]:
+        found: list[Occurrence] = []
+        for statement in body:
+            if isinstance(statement, cst.SimpleStatementLine):
+                more, env = self.block(statement.body, env)
+                found += more
+            elif isinstance(statement, cst.BaseCompoundStatement):
+                more, env = self.compound(statement, env)
+                found += more
+            else:
+                found += self.expressions(statement, env)
+                env = self.after(statement, env)
+        return found, env
+
+    def compound(
+        self, statement: cst.BaseCompoundStatement, env: Env
+    ) -> tuple[list[Occurrence], Env]:
+        """A branch, loop or with: what is assigned inside is not known after it."""
+        if isinstance(statement, cst.FunctionDef | cst.ClassDef):
+            return [], self.forget({statement.name.value}, env)
+        stored = stored_names(statement)
+        if isinstance(statement, cst.For | cst.While):
+            env = self.forget(stored, env)
+        found: list[Occurrence] = []
+        for child in statement.children:
+            if isinstance(child, cst.BaseExpression):
+                found += self.inside(child, env)
+            elif isinstance(child, cst.BaseSuite):
+                found += self.block(statements(child), env)[0]
+            elif isinstance(child, cst.Else | cst.Finally | cst.ExceptHandler):
+                found += self.block(statements(child.body), self.forget(stored, env))[0]
+            elif isinstance(child, cst.If):
+                found += self.compound(child, env)[0]
+        return found, self.forget(stored, env)
+
+    def expressions(self, statement: cst.CSTNode, env: Env) -> list[Occurrence]:
+        """Expressions of a simple statement (targets of assignments are none)."""
+        if isinstance(statement, cst.Assign | cst.AnnAssign | cst.AugAssign):
+            value = statement.value
+            return [] if value is None else self.inside(value, env)
+        return [
+            occurrence
+            for child in statement.children
+            if isinstance(child, cst.BaseExpression)
+            for occurrence in self.inside(child, env)
+        ]
+
+    def inside(self, node: cst.BaseExpression, env: Env) -> list[Occurrence]:
+        """An expression and those that it consists of, outermost first; a lambda's or a
+        comprehension's own names are unknown, so it is not looked into."""
+        found = [Occurrence(node, self.reader.term(node, env), env)]
+        if isinstance(node, cst.Lambda | cst.BaseComp):
+            return found
+        queue = list(node.children)
+        while queue:
+            child = queue.pop(0)
+            if isinstance(child, cst.BaseExpression):
+                found += self.inside(child, env)
+            elif not isinstance(child, cst.Lambda):
+                queue[:0] = child.children
+        return found
+
+    def after(self, statement: cst.CSTNode, env: Env) -> Env:
+        """What is known after a simple statement."""
+        if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
+            target = statement.targets[0].target
+            if isinstance(target, cst.Name):
+                term = self.reader.term(statement.value, env)
+                return {**env, target.value: Local(next(self.versions), term)}
+        if isinstance(statement, cst.AnnAssign) and statement.value is not None:
+            if isinstance(statement.target, cst.Name):
+                term = self.reader.term(statement.value, env)
+                return {**env, statement.target.value: Local(next(self.versions), term)}
+        return self.forget(stored_names(statement), env)
+
+    def forget(self, stored: set[str], env: Env) -> Env:
+        return {**env, **{name: Local(next(self.versions)) for name in stored}}
+
+
+def statements(
+    suite: cst.BaseSuite,
+) -> Sequence[cst.BaseStatement | cst.BaseSmallStatement]:
+    return suite.body
+
+
+def stored_names(node: cst.CSTNode) -> set[str]:
+    """Names that a statement assigns, or whose tensor it changes in place."""
+    found: set[str] = set()
+
+    class Collect(cst.CSTVisitor):
+        def visit_AssignTarget(self, node: cst.AssignTarget) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_AugAssign(self, node: cst.AugAssign) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_AnnAssign(self, node: cst.AnnAssign) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_For(self, node: cst.For) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_NamedExpr(self, node: cst.NamedExpr) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_AsName(self, node: cst.AsName) -> None:  # noqa: N802
+            found.update(roots(node.name))
+
+        def visit_Del(self, node: cst.Del) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
+            function = node.func
+            if isinstance(function, cst.Attribute) and changes_in_place(function.attr.value):
+                found.update(roots(function.value))
+
+    node.visit(Collect())
+    return found
+
+
+def changes_in_place(method: str) -> bool:
+    """`add_` and the mutating methods of lists."""
+    in_place = method.endswith("_") and not method.endswith("__")
+    return in_place or method in ("append", "extend", "insert", "pop", "remove", "update")
+
+
+def roots(target: cst.CSTNode) -> set[str]:
+    """Names whose value an assignment to the target changes: `x` for `x[0]` and `x.y`."""
+    if isinstance(target, cst.Name):
+        return {target.value}
+    if isinstance(target, cst.Attribute | cst.Subscript):
+        return set() if is_self(target.value) else roots(target.value)
+    if isinstance(target, cst.Tuple | cst.List):
+        return set().union(*(roots(e.value) for e in target.elements)) if target.elements else set()
+    if isinstance(target, cst.StarredElement):
+        return roots(target.value)
+    return set()
+
+
+# --- dead assignments ------------------------------------------------------------------------------
+
+
+class Remove(cst.CSTTransformer):
+    """Takes statements out."""
+
+    def __init__(self, dead: set[cst.CSTNode]):
+        self.dead = dead
+
+    def leave_SimpleStatementLine(  # noqa: N802
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
+        return cst.RemoveFromParent() if original_node in self.dead else updated_node
+
+
+def without_dead(function: cst.FunctionDef, suspects: set[str], names: Names) -> cst.FunctionDef:
+    """The function without assignments to suspects (and to what only they read) that nobody reads."""
+    while True:
+        dead = dead_lines(function, suspects, names)
+        if not dead:
+            return function
+        for line in dead:
+            suspects |= names_in(line)
+        changed = function.visit(Remove(dead))
+        assert isinstance(changed, cst.FunctionDef)
+        function = changed
+
+
+def dead_lines(function: cst.FunctionDef, suspects: set[str], names: Names) -> set[cst.CSTNode]:
+    """Lines of the function's own body whose only effect is a value that nobody reads."""
+    live: set[str] = set()
+    dead: set[cst.CSTNode] = set()
+    for line in reversed(statements(function.body)):
+        target = assigned_name(line)
+        if target is None:
+            live |= names_in(line)
+            continue
+        assert isinstance(line, cst.SimpleStatementLine)
+        assign = line.body[0]
+        assert isinstance(assign, cst.Assign)
+        if target in suspects and target not in live and is_pure(assign.value, names):
+            dead.add(line)
+            continue
+        live.discard(target)
+        live |= names_in(assign.value)
+    return dead
+
+
+def assigned_name(line: cst.CSTNode) -> str | None:
+    """`x` for a line that is just `x = ...`."""
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    assign = line.body[0]
+    if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
+        return None
+    target = assign.targets[0].target
+    return target.value if isinstance(target, cst.Name) else None
+
+
+def is_pure(value: cst.BaseExpression, names: Names) -> bool:
+    """Whether an expression can be dropped: nothing in place, no unknown call."""
+    return not any(changes_state(call, names) for call in calls_in(value))
+
+
+def calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
+    found: list[cst.Call] = []
+
+    class Collect(cst.CSTVisitor):
+        def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
+            found.append(node)
+
+    node.visit(Collect())
+    yield from found
+
+
+def changes_state(call: cst.Call, names: Names) -> bool:
+    function = call.func
+    dotted = names.dotted(function)
+    if dotted is not None:
+        return not dotted.startswith(("torch.", "math."))
+    if isinstance(function, cst.Name):
+        return function.value not in ("float", "int", "len", "min", "max", "tuple", "list", "range")
+    if isinstance(function, cst.Attribute):
+        if is_self(function.value):
+            made = names.attributes.get(function.attr.value)
+            return made is None or names.dotted(made.func) not in PURE_MODULES
+        return changes_in_place(function.attr.value)
+    return True
