@@ -27,14 +27,14 @@ MAX_FACTORS = 6
 
 @functools.cache
 def pattern(text: str) -> Term:
-    """The term that a pattern's text stands for; variables are leaves of the operation `var`."""
+    """The term that a pattern's text stands for; variables are leaves of the operation `?`."""
     return from_ast(ast.parse(text, mode="eval").body)
 
 
 def from_ast(node: ast.expr) -> Term:
     """A pattern's term. Raises ValueError for what a pattern cannot say."""
     if isinstance(node, ast.Name):
-        return Term("var", value=node.id)
+        return Term("?", value=node.id)
     if isinstance(node, ast.Constant):
         return Term("const", value=node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
@@ -55,13 +55,19 @@ def match(wanted: Term, term: Term, bound: Bindings | None = None) -> Bindings |
 
 def matches(wanted: Term, term: Term, bound: Bindings) -> Iterator[Bindings]:
     """All ways in which a term has the wanted form."""
-    if wanted.op == "var":
+    if wanted.op == "?":
         yield from bind(wanted.value, term, bound)
     elif wanted.op == "const":
         if term.op == "const" and same_constant(wanted.value, term.value):
             yield bound
     elif wanted.op in ASSOCIATIVE:
-        yield from any_order(flatten(wanted.op, wanted), flatten(wanted.op, term), bound)
+        factors = flatten(wanted.op, wanted)
+        whole = flatten(wanted.op, term)
+        yield from any_order(factors, whole, bound)
+        # A local may itself be a product: also with what the locals hold.
+        opened = flatten(wanted.op, term, through_locals=True)
+        if opened != whole:
+            yield from any_order(factors, opened, bound)
     elif wanted.op == term.op and len(wanted.args) == len(term.args):
         names = [name for name, _ in wanted.named]
         if names == [name for name, _ in term.named]:
@@ -98,7 +104,7 @@ def any_order(wanted: Sequence[Term], terms: Sequence[Term], bound: Bindings) ->
     if not wanted:
         yield bound
         return
-    ordered = sorted(wanted, key=lambda w: (w.op == "var", w.op == "const", -len(list(w.walk()))))
+    ordered = sorted(wanted, key=lambda w: (w.op == "?", w.op == "const", -len(list(w.walk()))))
     first, rest = ordered[0], ordered[1:]
     for index, term in enumerate(terms):
         others = [*terms[:index], *terms[index + 1 :]]
@@ -106,22 +112,25 @@ def any_order(wanted: Sequence[Term], terms: Sequence[Term], bound: Bindings) ->
             yield from any_order(rest, others, found)
 
 
-def flatten(op: str, term: Term) -> list[Term]:
+def flatten(op: str, term: Term, through_locals: bool = False) -> list[Term]:
     """Factors of a product or summands of a sum. Division by a number is a factor, an integer
-    power is repeated factors, subtraction and negation of a number a summand."""
+    power is repeated factors."""
+    again = functools.partial(flatten, through_locals=through_locals)
+    if isinstance(term.node, cst.Name) and not through_locals:
+        return [term]
     if term.op == op and len(term.args) == 2 and not term.named:
-        return [*flatten(op, term.args[0]), *flatten(op, term.args[1])]
+        return [*again(op, term.args[0]), *again(op, term.args[1])]
     if op == "mul":
         if term.op == "div" and len(term.args) == 2 and is_number(term.args[1]):
             divisor = term.args[1].value
             if divisor:
-                return [*flatten(op, term.args[0]), Term("const", value=1 / divisor)]
+                return [*again(op, term.args[0]), Term("const", value=1 / divisor)]
         if term.op == "pow" and len(term.args) == 2 and is_number(term.args[1]):
             exponent = term.args[1].value
             if exponent in (2, 3, 4):
-                return flatten(op, term.args[0]) * int(exponent)
+                return again(op, term.args[0]) * int(exponent)
         if term.op == "square":
-            return flatten(op, term.args[0]) * 2
+            return again(op, term.args[0]) * 2
     return [term]
 
 
@@ -186,6 +195,9 @@ def parenthesized(node: cst.BaseExpression) -> cst.BaseExpression:
 
 def fill(template: str, bindings: Bindings) -> cst.BaseExpression:
     """The replacement's expression. `X.dim` in a template is an attribute of what X captured."""
+    whole = bindings.get(template)
+    if whole is not None and whole.node is not None:
+        return whole.node
     filled = cst.parse_expression(template).visit(Fill(bindings))
     assert isinstance(filled, cst.BaseExpression)
     return filled

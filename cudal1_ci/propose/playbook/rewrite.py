@@ -100,6 +100,12 @@ class Replacement:
     template: str
     bindings: Bindings
 
+    @property
+    def is_built(self) -> bool:
+        """Whether the expression was made of nodes and not of a template: then every binding is
+        something that it reads."""
+        return any(term.op == "written" for term in self.bindings.values())
+
 
 Rule = Callable[[Term], Replacement | None]
 
@@ -182,11 +188,14 @@ def may_stand(replacement: Replacement, env: Env) -> bool:
     """Whether everything that is captured has the same value at the place of the match: no local
     that it reads was assigned in between."""
     for variable, term in replacement.bindings.items():
-        if not re.search(rf"\b{variable}\b", replacement.template):
+        is_written = re.search(rf"\b{variable}\b", replacement.template)
+        if not is_written and not replacement.is_built:
             continue
         if term.node is None:
             return False
         there: Env = term.env or {}
+        if term.op == "written":
+            continue
         for name in names_in(term.node):
             here = env.get(name)
             before = there.get(name)

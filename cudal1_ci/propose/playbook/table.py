@@ -4,14 +4,21 @@ see the simpler code; layout and compilation last."""
 from cudal1_ci.propose.playbook import (
     attention,
     elementwise,
+    hoisting,
+    loops,
+    memory,
     normalization,
     products,
 )
 from cudal1_ci.propose.playbook.rewrite import Rewrite
 
 REWRITES: tuple[Rewrite, ...] = (
+    *loops.REWRITES,
     *products.REWRITES,
     *attention.REWRITES,
     *normalization.REWRITES,
     *elementwise.REWRITES,
+    *memory.COPIES,
+    *hoisting.REWRITES,
+    *memory.LAYOUT,
 )

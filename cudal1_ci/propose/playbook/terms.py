@@ -11,7 +11,8 @@ Knows spellings, not equivalences: those are the rules'.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +29,14 @@ BINARY: dict[type[cst.BaseBinaryOp], str] = {
     cst.Power: "pow",
     cst.FloorDivide: "floordiv",
     cst.Modulo: "mod",
+}
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": operator.pow,
 }
 
 COMPARISON: dict[type[cst.BaseCompOp], str] = {
@@ -400,14 +409,8 @@ def fold(term: Term) -> Term:
     if not (isinstance(a, int | float) and isinstance(b, int | float)):
         return term
     try:
-        value = {
-            "add": lambda: a + b,
-            "sub": lambda: a - b,
-            "mul": lambda: a * b,
-            "div": lambda: a / b,
-            "pow": lambda: a**b,
-        }[term.op]()
-    except (KeyError, ArithmeticError):
+        value = ARITHMETIC[term.op](a, b) if term.op in ARITHMETIC else None
+    except ArithmeticError:
         return term
     return Term("const", value=value, node=term.node) if isinstance(value, int | float) else term
 

@@ -1,0 +1,456 @@
+"""Tables that are made anew in every forward, and could be made once.
+
+A mask, a table of positions or frequencies, a window: what depends on nothing but numbers of the
+constructor becomes a buffer that is not part of the state_dict. What also depends on one size of
+the input (a sequence length) is made for the largest one that the class allows (`self.max_len` and
+its like), and a slice of it is used; the ranks of all parts must be known to say which slice.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from cudal1_ci.propose.playbook.memory import with_last_line
+from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, code, short
+from cudal1_ci.propose.playbook.terms import Names, is_self, names_in
+from cudal1_ci.propose.playbook.walk import assigned_name, stored_names, without_dead
+
+MAXIMA = (
+    "max_len", "max_length", "max_seq_len", "max_seq_length", "block_size", "max_position",
+    "max_positions", "max_position_embeddings", "context_length", "max_context", "seq_len",
+    "n_ctx", "num_positions", "max_tokens",
+)  # fmt: skip
+"""Attributes whose names say that no input is longer."""
+
+CREATORS = {"arange", "ones", "zeros", "full", "eye", "linspace", "tensor"}
+KEEPS_RANK = {
+    "sin", "cos", "exp", "log", "float", "half", "long", "bool", "to", "tril", "triu", "sqrt",
+    "rsqrt", "neg", "abs", "masked_fill", "pow", "clamp", "logical_not", "cumsum", "type", "int",
+    "reciprocal", "square", "flip", "add", "sub", "mul", "div", "where", "eq",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rank of a table, and the axes that are as long as the size it depends on."""
+
+    rank: int
+    axes: frozenset[int] = frozenset()
+
+
+@dataclass
+class Facts:
+    """What is known in one method."""
+
+    names: Names
+    plain: set[str]
+    """Attributes of self that hold numbers of the constructor."""
+    sizes: set[str] = field(default_factory=set)
+    """Locals that hold a size of an input."""
+    devices: set[str] = field(default_factory=set)
+    tables: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    """Locals that hold a table, with the expression over constructor numbers and sizes."""
+
+
+def plain_attributes(constructor: cst.FunctionDef) -> set[str]:
+    """`self.dim = dim`, `self.scale = dim ** -0.5`: numbers by the look of them."""
+    plain: dict[str, int] = {}
+    good: set[str] = set()
+    parameters = {
+        p.name.value for p in (*constructor.params.params, *constructor.params.kwonly_params)
+    }
+    for line in constructor.body.body:
+        if not isinstance(line, cst.SimpleStatementLine):
+            continue
+        for statement in line.body:
+            if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
+                target = statement.targets[0].target
+                if isinstance(target, cst.Attribute) and is_self(target.value):
+                    name = target.attr.value
+                    plain[name] = plain.get(name, 0) + 1
+                    if is_number_expression(statement.value, parameters):
+                        good.add(name)
+    return {name for name in good if plain[name] == 1}
+
+
+def is_number_expression(node: cst.BaseExpression, parameters: set[str]) -> bool:
+    """Arithmetic of numbers, parameters and attributes of self."""
+    if isinstance(node, cst.Integer | cst.Float):
+        return True
+    if isinstance(node, cst.Name):
+        return node.value in parameters and node.value != "self"
+    if isinstance(node, cst.BinaryOperation):
+        return is_number_expression(node.left, parameters) and is_number_expression(
+            node.right, parameters
+        )
+    if isinstance(node, cst.UnaryOperation):
+        return is_number_expression(node.expression, parameters)
+    return isinstance(node, cst.Attribute) and is_self(node.value)
+
+
+def hoisted(site: Site) -> Edit | None:
+    """Every table of every method, made in the constructor."""
+    constructor = site.constructor()
+    if constructor is None or not isinstance(constructor.body, cst.IndentedBlock):
+        return None
+    plain = plain_attributes(constructor)
+    new_constructor = constructor
+    functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
+    found: list[str] = []
+    taken = set(re.findall(r"self\.(\w+)", code(site.definition)))
+    for method in site.methods():
+        if not isinstance(method.body, cst.IndentedBlock):
+            continue
+        hoist = Hoist(Facts(site.names, plain), taken)
+        changed = hoist.method(method)
+        if not hoist.buffers:
+            continue
+        for name, expression in hoist.buffers.items():
+            line = f'self.register_buffer("{name}", {expression}, persistent=False)'
+            new_constructor = with_last_line(new_constructor, line)
+            found.append(f"`{short(expression)}` as the buffer `{name}`")
+        functions[method] = without_dead(changed, hoist.suspects, site.names)
+    if not functions:
+        return None
+    return Edit({**functions, constructor: new_constructor}, tuple(found))
+
+
+class Hoist:
+    """Reads one method and replaces the tables that it reads."""
+
+    def __init__(self, facts: Facts, taken: set[str]):
+        self.facts = facts
+        self.taken = taken
+        self.buffers: dict[str, str] = {}
+        self.suspects: set[str] = set()
+
+    def method(self, method: cst.FunctionDef) -> cst.FunctionDef:
+        """The method with buffers in the place of tables."""
+        lines: list[cst.BaseStatement] = []
+        for line in method.body.body:
+            name = assigned_name(line)
+            assert isinstance(line, cst.BaseStatement)
+            if isinstance(line, cst.SimpleStatementLine) and self.learn(line, name):
+                lines.append(line)
+                continue
+            changed = line.visit(UseBuffers(self))
+            assert isinstance(changed, cst.BaseStatement)
+            lines.append(changed)
+            for stored in stored_names(line):
+                self.facts.tables.pop(stored, None)
+                self.facts.sizes.discard(stored)
+        return method.with_changes(body=method.body.with_changes(body=lines))
+
+    def learn(self, line: cst.SimpleStatementLine, name: str | None) -> bool:
+        """Note sizes, devices and tables; True when the line defines nothing else."""
+        statement = line.body[0]
+        if len(line.body) != 1 or not isinstance(statement, cst.Assign):
+            return False
+        value = statement.value
+        if name is None:
+            target = statement.targets[0].target
+            is_shape = re.fullmatch(r"\w+\.(shape|size\(\))", code(value))
+            if is_shape and isinstance(target, cst.Tuple):
+                self.facts.sizes |= {code(e.value) for e in target.elements}
+                return True
+            return False
+        self.facts.tables.pop(name, None)
+        if re.fullmatch(r"\w+\.(shape\[-?\d\]|size\(-?\d\))", code(value)):
+            self.facts.sizes.add(name)
+            return True
+        if re.fullmatch(r"\w+\.device", code(value)):
+            self.facts.devices.add(name)
+            return True
+        table = self.table(value)
+        if table is None:
+            return False
+        self.facts.tables[name] = table
+        return True
+
+    def table(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        """The expression over constructor numbers and sizes alone, with devices left out; None for
+        what depends on anything else."""
+        opened = node.visit(Open(self.facts))
+        assert isinstance(opened, cst.BaseExpression)
+        if shape_of(opened, self.facts) is None:
+            return None
+        return opened
+
+    def buffer(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        """What to write in the place of a table: a buffer or a slice of one."""
+        table = self.table(node)
+        shape = None if table is None else shape_of(table, self.facts)
+        if table is None or shape is None or shape.rank == 0 or not makes_tensor(table):
+            return None
+        used = (names_in(table) | sizes_in(table)) & self.facts.sizes | sizes_in(table)
+        expression = code(table)
+        if len(used) > 1:
+            return None
+        index = ""
+        if used:
+            (size,) = used
+            largest = next((name for name in MAXIMA if name in self.facts.plain), None)
+            if largest is None or not shape.axes:
+                return None
+            pattern = rf"(?<![\w.]){re.escape(size)}(?!\w)"
+            expression = re.sub(pattern, f"self.{largest}", expression)
+            parts = [f":{size}" if axis in shape.axes else ":" for axis in range(shape.rank)]
+            while parts[-1] == ":":
+                parts.pop()
+            index = f"[{', '.join(parts)}]"
+        self.suspects |= names_in(node)
+        return cst.parse_expression(f"self.{self.named(expression)}{index}")
+
+    def named(self, expression: str) -> str:
+        """The buffer that holds an expression."""
+        for name, known in self.buffers.items():
+            if known == expression:
+                return name
+        kind = "mask" if re.search(r"\btri[lu]\b", expression) else "table"
+        number = 0
+        while (name := f"_{kind}{number or ''}") in self.taken:
+            number += 1
+        self.taken.add(name)
+        self.buffers[name] = expression
+        return name
+
+
+class UseBuffers(cst.CSTTransformer):
+    """Replaces the largest tables in a statement."""
+
+    def __init__(self, hoist: Hoist):
+        self.hoist = hoist
+        self.chosen: dict[cst.CSTNode, cst.BaseExpression] = {}
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.AssignTarget | cst.Lambda | cst.BaseComp):
+            return False
+        if isinstance(node, cst.Call | cst.BinaryOperation | cst.Subscript | cst.Name):
+            if isinstance(node, cst.Name) and node.value not in self.hoist.facts.tables:
+                return False
+            buffer = self.hoist.buffer(node)
+            if buffer is not None:
+                self.chosen[node] = buffer
+                return False
+        return not isinstance(node, cst.Attribute) or not is_self(node.value)
+
+    def on_leave(
+        self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
+    ) -> cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]:
+        new = self.chosen.get(original_node)
+        return updated_node if new is None else new  # type: ignore[return-value]
+
+
+class Open(cst.CSTTransformer):
+    """Puts tables in the place of their names and leaves devices out."""
+
+    def __init__(self, facts: Facts):
+        self.facts = facts
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802
+        return not is_self(node.value)
+
+    def leave_Attribute(  # noqa: N802
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.BaseExpression:
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:  # noqa: N802
+        table = self.facts.tables.get(original_node.value)
+        if table is None:
+            return updated_node
+        if isinstance(table, cst.BinaryOperation | cst.UnaryOperation | cst.Comparison):
+            return table.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        return table
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:  # noqa: N802
+        args = [arg for arg in updated_node.args if not self.is_device(arg)]
+        if len(args) == len(updated_node.args):
+            return updated_node
+        function = updated_node.func
+        if not args and isinstance(function, cst.Attribute) and function.attr.value == "to":
+            return function.value
+        args = [*args[:-1], args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)]
+        return updated_node.with_changes(args=args)
+
+    def is_device(self, arg: cst.Arg) -> bool:
+        text = code(arg.value)
+        is_one = text in self.facts.devices or re.fullmatch(r"\w+\.device", text) is not None
+        return is_one and (arg.keyword is None or arg.keyword.value == "device")
+
+
+def makes_tensor(node: cst.BaseExpression) -> bool:
+    """Whether a table is worth a buffer: something is made in it."""
+    return re.search(rf"\btorch\.({'|'.join(CREATORS)})\(", code(node)) is not None
+
+
+def sizes_in(node: cst.BaseExpression) -> set[str]:
+    """Sizes of inputs written out: `x.shape[1]`, `x.size(1)`."""
+    return set(re.findall(r"\b(?!self\b)\w+\.(?:shape\[-?\d\]|size\(-?\d\))", code(node)))
+
+
+def is_size(node: cst.BaseExpression, facts: Facts) -> bool:
+    text = code(node)
+    return text in facts.sizes or sizes_in(node) == {text}
+
+
+def shape_of(node: cst.BaseExpression, facts: Facts) -> Shape | None:
+    """Rank and size-long axes of a table (rank 0: a number); None when the node is none."""
+    if isinstance(node, cst.Integer | cst.Float) or is_size(node, facts):
+        return Shape(0)
+    if isinstance(node, cst.Attribute):
+        is_plain = is_self(node.value) and node.attr.value in facts.plain
+        dotted = facts.names.dotted(node) or ""
+        return Shape(0) if is_plain or dotted.startswith(("math.", "torch.")) else None
+    if isinstance(node, cst.UnaryOperation):
+        return shape_of(node.expression, facts)
+    if isinstance(node, cst.BinaryOperation):
+        return broadcast([shape_of(node.left, facts), shape_of(node.right, facts)])
+    if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+        other = node.comparisons[0].comparator
+        return broadcast([shape_of(node.left, facts), shape_of(other, facts)])
+    if isinstance(node, cst.Subscript):
+        return indexed(node, facts)
+    if isinstance(node, cst.Call):
+        return shape_of_call(node, facts)
+    return None
+
+
+def broadcast(shapes: list[Shape | None]) -> Shape | None:
+    """Right-aligned, as torch does."""
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) != len(shapes) or not known:
+        return None
+    rank = max(shape.rank for shape in known)
+    axes = frozenset(axis + rank - shape.rank for shape in known for axis in shape.axes)
+    return Shape(rank, axes)
+
+
+def indexed(node: cst.Subscript, facts: Facts) -> Shape | None:
+    """`[None, :]` and `[:, None]`: dimensions made, others kept whole."""
+    base = shape_of(node.value, facts)
+    if base is None:
+        return None
+    rank, axes, at = 0, set(), 0
+    for element in node.slice:
+        part = element.slice
+        if isinstance(part, cst.Index) and code(part.value) == "None":
+            rank += 1
+        elif isinstance(part, cst.Slice) and part.lower is part.upper is part.step is None:
+            if at in base.axes:
+                axes.add(rank)
+            rank, at = rank + 1, at + 1
+        else:
+            return None
+    axes |= {axis - at + rank for axis in base.axes if axis >= at}
+    return Shape(rank + base.rank - at, frozenset(axes))
+
+
+def shape_of_call(node: cst.Call, facts: Facts) -> Shape | None:
+    dotted = facts.names.dotted(node.func)
+    positional = [arg.value for arg in node.args if arg.keyword is None and not arg.star]
+    if any(arg.star for arg in node.args):
+        return None
+    for arg in node.args:
+        if arg.keyword is not None and arg.keyword.value == "dtype":
+            if (facts.names.dotted(arg.value) or "").startswith("torch."):
+                continue
+            return None
+        if arg.keyword is not None and shape_of(arg.value, facts) is None:
+            return None
+    if dotted is not None:
+        if dotted in ("math.log", "math.sqrt", "math.exp", "math.pow"):
+            shapes = [shape_of(arg, facts) for arg in positional]
+            return Shape(0) if all(s == Shape(0) for s in shapes) else None
+        if not dotted.startswith("torch."):
+            return None
+        return operation(dotted.removeprefix("torch."), positional, facts)
+    if isinstance(node.func, cst.Attribute):
+        return operation(node.func.attr.value, [node.func.value, *positional], facts)
+    return None
+
+
+def operation(op: str, args: list[cst.BaseExpression], facts: Facts) -> Shape | None:
+    """Shape of what an operation returns."""
+    if op in CREATORS:
+        return created(op, args, facts)
+    if op in ("cat", "concat", "stack"):
+        return joined(op, args, facts)
+    shapes = [shape_of(arg, facts) for arg in args]
+    if not shapes or any(shape is None for shape in shapes) and op not in ("to", "type"):
+        return None
+    first = shapes[0]
+    if first is None:
+        return None
+    if op in ("to", "type"):
+        dtypes = [facts.names.dotted(arg) or "" for arg in args[1:]]
+        return first if all(d.startswith("torch.") for d in dtypes) else None
+    if op == "outer" and len(shapes) == 2 and shapes[1] is not None:
+        return Shape(2, frozenset({0} if first.axes else ()) | ({1} if shapes[1].axes else set()))
+    if op == "unsqueeze" and len(args) == 2:
+        return unsqueezed(first, code(args[1]))
+    if op == "t" and first.rank == 2:
+        return Shape(2, frozenset(1 - axis for axis in first.axes))
+    return broadcast(shapes) if op in KEEPS_RANK else None
+
+
+def created(op: str, args: list[cst.BaseExpression], facts: Facts) -> Shape | None:
+    """A new tensor: which of its axes are as long as a size."""
+    if op == "tensor":
+        is_number = len(args) == 1 and shape_of(args[0], facts) == Shape(0)
+        return Shape(0) if is_number else None
+    if not args:
+        return None
+    if op == "full":
+        args = args[:1]
+    if len(args) == 1 and isinstance(args[0], cst.Tuple | cst.List):
+        args = [element.value for element in args[0].elements]
+    if any(shape_of(arg, facts) != Shape(0) for arg in args):
+        return None
+    if op in ("arange", "linspace"):
+        end = args[0] if len(args) == 1 else args[1]
+        starts_at_zero = len(args) == 1 or code(args[0]) in ("0", "0.0")
+        depends = any(is_size(arg, facts) or sizes_in(arg) for arg in args)
+        depends |= any(names_in(arg) & facts.sizes for arg in args)
+        if not depends:
+            return Shape(1)
+        is_prefix = op == "arange" and is_size(end, facts) and starts_at_zero and len(args) <= 2
+        return Shape(1, frozenset({0})) if is_prefix else None
+    if op == "eye":
+        args = args * 2 if len(args) == 1 else args
+    return Shape(len(args), frozenset(i for i, arg in enumerate(args) if is_size(arg, facts)))
+
+
+def joined(op: str, args: list[cst.BaseExpression], facts: Facts) -> Shape | None:
+    """cat and stack along the last axis, which is none of the size-long ones."""
+    if not args or not isinstance(args[0], cst.Tuple | cst.List):
+        return None
+    shape = broadcast([shape_of(element.value, facts) for element in args[0].elements])
+    if shape is None or (len(args) == 2 and code(args[1]) != "-1"):
+        return None
+    if op == "stack":
+        return Shape(shape.rank + 1, shape.axes)
+    return shape if shape.rank - 1 not in shape.axes else None
+
+
+def unsqueezed(shape: Shape, dim: str) -> Shape | None:
+    if not re.fullmatch(r"-?\d", dim):
+        return None
+    at = int(dim) % (shape.rank + 1)
+    return Shape(shape.rank + 1, frozenset(a + (a >= at) for a in shape.axes))
+
+
+REWRITES = (
+    Rewrite(
+        name="hoist_table",
+        family="hoisting",
+        precondition="a mask or table of numbers of the constructor, and of at most one size of "
+        "the input where an attribute says the largest one (longer inputs are refused by the slice)",
+        why="made once instead of in every call: no allocation, no arithmetic, and on a GPU none "
+        "of the small launches.",
+        apply=hoisted,
+    ),
+)

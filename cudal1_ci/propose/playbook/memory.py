@@ -1,0 +1,265 @@
+"""Rewrites that save copies, conversions and waits: nothing here changes what is computed."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from cudal1_ci.propose.playbook.elementwise import number
+from cudal1_ci.propose.playbook.rewrite import (
+    Edit,
+    Replacement,
+    Rewrite,
+    Site,
+    Swap,
+    expressions,
+    rule,
+)
+from cudal1_ci.propose.playbook.terms import Term
+
+READERS = {
+    "add", "sub", "mul", "div", "pow", "matmul", "mm", "bmm", "exp", "log", "sqrt", "relu", "tanh",
+    "sigmoid", "softmax", "sum", "mean", "abs", "square", "einsum", "linear", "gelu", "silu", "eq",
+    "lt", "gt", "le", "ge", "linear_module", "clamp", "maximum", "minimum", "neg", "cos", "sin",
+}  # fmt: skip
+"""Operations that only read their operands and write a new tensor."""
+
+CREATORS = {"zeros", "ones", "full", "arange", "eye", "empty", "linspace", "tensor"}
+
+
+def needless_copy(term: Term) -> Replacement | None:
+    """`x.clone() * 2`: an operand that is copied only to be read."""
+    if term.op not in READERS or not isinstance(term.node, cst.CSTNode):
+        return None
+    for operand in term.args:
+        copied = operand.op in ("clone", "detach_copy") and len(operand.args) == 1
+        if copied and operand.node is not None and operand.args[0].node is not None:
+            return with_operand(term, operand, operand.args[0])
+    return None
+
+
+def needless_item(term: Term) -> Replacement | None:
+    """`x / x.max().item()`: arithmetic takes the tensor as well as the number."""
+    if term.op not in ("add", "sub", "mul", "div") or len(term.args) != 2:
+        return None
+    left, right = term.args
+    for operand, other in ((right, left), (left, right)):
+        is_number = operand.op == "item" and len(operand.args) == 1
+        if is_number and other.op not in ("const", "item") and operand.node is not None:
+            return with_operand(term, operand, operand.args[0])
+    return None
+
+
+def with_operand(term: Term, old: Term, new: Term) -> Replacement | None:
+    """The same operation with another operand in one place."""
+    if term.node is None or old.node is None or new.node is None:
+        return None
+    operand = new.node
+    if not isinstance(operand, cst.Name | cst.Attribute | cst.Call | cst.Subscript):
+        operand = operand.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    node = term.node.visit(Swap({old.node: operand}))
+    assert isinstance(node, cst.BaseExpression)
+    if node.deep_equals(term.node):
+        return None
+    # What the new operand reads must hold the same where it was and where it goes.
+    return Replacement("Y", {"Y": Term("written", node=node, env=term.env), "X": new})
+
+
+def cancelled_permutes(term: Term) -> Replacement | None:
+    """`x.permute(0, 2, 1).permute(0, 2, 1)`, with a copy in between or not."""
+    outer = permutation(term)
+    inner_term = term.args[0] if term.args else None
+    if outer is None or inner_term is None:
+        return None
+    while inner_term.op == "contiguous":
+        inner_term = inner_term.args[0]
+    inner = permutation(inner_term)
+    if inner is None or len(inner) != len(outer):
+        return None
+    if [inner[i] for i in outer] != list(range(len(outer))):
+        return None
+    return Replacement("X", {"X": inner_term.args[0]})
+
+
+def permutation(term: Term) -> list[int] | None:
+    """The constant dimensions of a permute."""
+    if term.op != "permute" or len(term.args) < 2:
+        return None
+    dims = term.args[1].args if term.args[1].op == "tuple" else term.args[1:]
+    numbers = [number(dim) for dim in dims]
+    if any(n is None for n in numbers):
+        return None
+    whole = [int(n) for n in numbers if n is not None]
+    size = len(whole)
+    return [n % size for n in whole] if sorted(n % size for n in whole) == [*range(size)] else None
+
+
+def repeated(term: Term) -> Replacement | None:
+    """`x.unsqueeze(1).repeat(1, n, 1)`: repeats one dimension that was just made."""
+    if term.op != "repeat" or len(term.args) < 2 or term.named:
+        return None
+    made = term.args[0]
+    dim = number(made.get("dim")) if made.op == "unsqueeze" else None
+    times = term.args[1].args if term.args[1].op == "tuple" else term.args[1:]
+    if dim is None or dim < 0 or dim >= len(times):
+        return None
+    if any(number(n) != 1 for i, n in enumerate(times) if i != dim):
+        return None
+    if number(times[int(dim)]) == 1:
+        return None
+    sizes = ", ".join("N" if i == dim else "-1" for i in range(len(times)))
+    return Replacement(f"X.expand({sizes})", {"X": made, "N": times[int(dim)]})
+
+
+def made_elsewhere(term: Term) -> Replacement | None:
+    """`torch.zeros(n).to(x.device)`: can be made where it is needed."""
+    if term.op not in ("to", "cuda") or len(term.args) != 2 or term.named:
+        return None
+    made, device = term.args
+    if made.op not in CREATORS or device.op != "attr" or device.value != "device":
+        return None
+    call = made.node
+    if not isinstance(call, cst.Call) or made.get("device") is not None:
+        return None
+    argument = cst.Arg(
+        keyword=cst.Name("device"),
+        value=device.node or cst.Name("None"),
+        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
+    )
+    args = list(call.args)
+    args[-1] = args[-1].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
+    node = call.with_changes(args=[*args, argument])
+    return Replacement("Y", {"Y": Term("written", node=node, env=term.env), "X": device})
+
+
+def channels_last(site: Site) -> Edit | None:
+    """Inputs and weights of a class that holds 2-D convolutions in channels-last order."""
+    constructor = site.constructor()
+    forward = next((m for m in site.methods() if m.name.value == "forward"), None)
+    dotted = {site.names.dotted(call.func) for call in site.names.attributes.values()}
+    if constructor is None or forward is None or "torch.nn.Conv2d" not in dotted:
+        return None
+    if len(forward.params.params) < 2 or not isinstance(forward.body, cst.IndentedBlock):
+        return None
+    if not isinstance(constructor.body, cst.IndentedBlock) or not site.is_inference:
+        return None
+    x = forward.params.params[1].name.value
+    if site.names.imports.get("torch") != "torch":
+        return None
+    order = "memory_format=torch.channels_last"
+    new_forward = with_first_line(forward, f"{x} = {x}.contiguous({order})")
+    new_constructor = with_last_line(constructor, f"self.to({order})")
+    return Edit(
+        {forward: new_forward, constructor: new_constructor},
+        (f"`{x}` and the weights of the convolutions in channels-last order",),
+    )
+
+
+def with_first_line(function: cst.FunctionDef, line: str) -> cst.FunctionDef:
+    """A line before the body, after the docstring."""
+    body = list(function.body.body)
+    place = 1 if function.get_docstring() is not None else 0
+    body.insert(place, cst.parse_statement(line))
+    return function.with_changes(body=function.body.with_changes(body=body))
+
+
+def with_last_line(function: cst.FunctionDef, line: str) -> cst.FunctionDef:
+    """A line after the body."""
+    body = [*function.body.body, cst.parse_statement(line)]
+    return function.with_changes(body=function.body.with_changes(body=body))
+
+
+def compiled(site: Site) -> Edit | None:
+    """`@torch.compile` on a forward that does nothing but compute."""
+    definition = site.definition
+    forward = next((m for m in site.methods() if m.name.value == "forward"), None)
+    if isinstance(definition, cst.FunctionDef):
+        forward = definition
+    if forward is None or forward.decorators or site.names.imports.get("torch") != "torch":
+        return None
+    text = cst.Module(body=[]).code_for_node(forward)
+    if any(word in text for word in (".item()", "print(", "yield", "global ", ".numpy()")):
+        return None
+    decorated = forward.with_changes(
+        decorators=[cst.Decorator(cst.parse_expression("torch.compile"))],
+        lines_after_decorators=[],
+    )
+    return Edit({forward: decorated}, (f"`{forward.name.value}` compiled",))
+
+
+SAVES = "a pass over memory (and the allocation of a tensor) less"
+
+COPIES = (
+    Rewrite(
+        name="needless_copy",
+        family="memory layout",
+        precondition="a clone that is only read by an operation which writes a new tensor",
+        why=f"the copy is never written to: {SAVES}.",
+        apply=expressions(needless_copy),
+    ),
+    Rewrite(
+        name="double_transpose",
+        family="memory layout",
+        precondition="two transposes or permutes that cancel, with a contiguous in between or not",
+        why="together they do nothing; the copy in between goes too.",
+        apply=expressions(
+            rule("t(t(X))", "X"),
+            rule("t(contiguous(t(X)))", "X"),
+            rule("transpose(transpose(X, dim0=K, dim1=KB), dim0=K, dim1=KB)", "X"),
+            rule("transpose(transpose(X, dim0=K, dim1=KB), dim0=KB, dim1=K)", "X"),
+            rule("transpose(contiguous(transpose(X, dim0=K, dim1=KB)), dim0=K, dim1=KB)", "X"),
+            rule("contiguous(contiguous(X))", "X.contiguous()"),
+            cancelled_permutes,
+        ),
+    ),
+    Rewrite(
+        name="repeat_to_expand",
+        family="memory layout",
+        precondition="repeat along one dimension that unsqueeze has just made",
+        why="expand is a view with stride 0: nothing is written, and readers load one copy.",
+        apply=expressions(repeated),
+    ),
+    Rewrite(
+        name="item",
+        family="host synchronization",
+        precondition="arithmetic of a tensor with .item() of another one",
+        why="the host no longer waits for the device in the middle of the computation.",
+        apply=expressions(needless_item),
+    ),
+    Rewrite(
+        name="create_on_device",
+        family="host synchronization",
+        precondition="a tensor made on the CPU and moved to the device of another one",
+        why="made where it is needed: no copy over the bus.",
+        apply=expressions(made_elsewhere),
+    ),
+    Rewrite(
+        name="scalar_tensor",
+        family="host synchronization",
+        precondition="the root of a tensor that holds one Python number",
+        why="Python takes the root at once; a tensor of one element costs an allocation and a "
+        "launch for each operation (and a copy to the device).",
+        apply=expressions(
+            rule("sqrt(tensor(X))", "math.sqrt(X)"),
+            rule("sqrt(tensor(X, dtype=D))", "math.sqrt(X)"),
+        ),
+    ),
+)
+
+LAYOUT = (
+    Rewrite(
+        name="channels_last",
+        family="memory layout",
+        precondition="a class that holds nn.Conv2d, called for inference with a 4-D input",
+        why="convolution kernels read channels-last data without repacking it, and every layer "
+        "keeps the order.",
+        apply=channels_last,
+    ),
+    Rewrite(
+        name="compile",
+        family="compilation",
+        precondition="a forward without prints, .item() or generators; the first call of a process "
+        "compiles for seconds",
+        why="torch.compile fuses chains of elementwise operations and takes the Python out.",
+        apply=compiled,
+    ),
+)
