@@ -1,0 +1,220 @@
+"""The loop: what was found, how it is called, what is proposed, what the judge says of it.
+
+`survey` reads a tree and says for every target how it can be called, or why not; `review` spends
+the budget on the targets that can be. Knows the order of things and nothing else: how to look is
+discover's, how to rewrite propose's, how to judge trial's. One target's failure is that target's
+reason; it never stops the others.
+
+    plan = survey(Path("."), SurveyConfig(), tables=(), traces=None, change=None)
+    report = review(plan, session, [Playbook()], archive, ReviewConfig(), SilentProgress())
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cudal1_ci import score
+from cudal1_ci.archive import Archive
+from cudal1_ci.errors import WorkerError
+from cudal1_ci.propose import Proposer
+from cudal1_ci.report.progress import Progress
+from cudal1_ci.schema import (
+    Candidate,
+    Entry,
+    Evaluation,
+    Exemplar,
+    Problem,
+    Record,
+    Report,
+    Target,
+)
+from cudal1_ci.survey import Plan, Planned
+from cudal1_ci.trial import Session
+
+
+class ReviewConfig(Record, frozen=True, kw_only=True):
+    """How much to try."""
+
+    num_rounds: int = 2
+    """Rounds of proposals; from the second on proposers see what passed before."""
+    num_candidates: int = 12
+    """Candidates of one proposer for one target in one round."""
+    budget_s: float | None = None
+    """Wall-clock seconds for the whole review; None is until done."""
+
+
+@dataclass
+class Bench:
+    """What a review works with: the judge, the proposers, the memory, and who is told."""
+
+    session: Session
+    proposers: Sequence[Proposer]
+    archive: Archive
+    progress: Progress
+    config: ReviewConfig
+    policy: str
+    """Hash of the judge's settings: evaluations under other settings are not re-used."""
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def budget_is_spent(self) -> bool:
+        budget_s = self.config.budget_s
+        return budget_s is not None and time.monotonic() - self.started_s > budget_s
+
+
+def review(plan: Plan, bench: Bench) -> Report:
+    """Judge proposals for every planned target, most promising first.
+
+    An interrupt (Ctrl-C) or a spent budget ends the review early: the report then holds what was
+    finished and is not `complete`. Every evaluation is in the archive before the next one starts.
+    """
+    device = bench.session.device()
+    bench.progress.start(len(plan.targets))
+    entries: list[Entry] = []
+    complete = True
+    queue = iter(by_promise(plan.targets))
+    try:
+        for planned in queue:
+            if bench.budget_is_spent:
+                complete = False
+                entries.append(untried(planned, "the budget was spent before its turn"))
+                break
+            entries.append(improve(planned, bench))
+    except KeyboardInterrupt:
+        complete = False
+        bench.progress.notice("interrupted: finished evaluations are kept")
+        entries.append(untried(planned, "the run was interrupted"))
+    reason = "not reached: the budget was spent" if bench.budget_is_spent else "not reached"
+    entries.extend(untried(planned, reason) for planned in queue)
+    report = Report(
+        repository=plan.repository,
+        base_sha=plan.base_sha,
+        head_sha=plan.head_sha,
+        device=device,
+        entries=tuple(entries),
+        warnings=plan.notices,
+        elapsed_s=time.monotonic() - bench.started_s,
+        complete=complete,
+    )
+    bench.progress.finish(report)
+    return report
+
+
+def by_promise(targets: Sequence[Planned]) -> list[Planned]:
+    """Targets that can be judged first, those that take most of the traced time before others."""
+
+    def promise(planned: Planned) -> tuple[bool, float]:
+        workloads = planned.problem.workloads if planned.problem else ()
+        share = sum(w.share or 0.0 for w in workloads)
+        return (planned.problem is None, -share)
+
+    return sorted(targets, key=promise)
+
+
+def untried(planned: Planned, reason: str) -> Entry:
+    """The entry of a target that was not judged: its own reason, or that of the whole run."""
+    if planned.problem is None:
+        return Entry(target=planned.target, skipped=planned.reason, hint=planned.hint)
+    return Entry(target=planned.target, skipped=reason, workloads=planned.problem.workloads)
+
+
+def improve(planned: Planned, bench: Bench) -> Entry:
+    """Try every proposal for one target."""
+    target, problem = planned.target, planned.problem
+    if problem is None:
+        bench.progress.target_skipped(target, planned.reason or "no workload")
+        return untried(planned, "")
+    bench.progress.target_started(target)
+    try:
+        reason = reference_failure(problem, bench)
+        if reason is not None:
+            bench.progress.target_skipped(target, reason)
+            return Entry(target=target, skipped=reason, workloads=problem.workloads)
+        return judged(target, problem, bench)
+    except WorkerError as error:
+        bench.progress.target_skipped(target, str(error))
+        return Entry(
+            target=target, skipped=f"the judge failed: {error}", workloads=problem.workloads
+        )
+
+
+def reference_failure(problem: Problem, bench: Bench) -> str | None:
+    """Why the reference cannot be judged, in one paragraph; None when it can."""
+    reference = Candidate(problem_id=problem.id, program=problem.reference, proposer="reference")
+    known = bench.archive.lookup(problem.id, reference.id, bench.session.device().key, bench.policy)
+    verdict = known.verdict if known else bench.session.check(problem)
+    if known is None:
+        bench.archive.record(
+            Evaluation(candidate=reference, verdict=verdict, device=bench.session.device()),
+            bench.policy,
+        )
+    if verdict.status == "passed":
+        return None
+    findings = "; ".join(finding.message for finding in verdict.findings)
+    tail = "\n".join(verdict.log.strip().splitlines()[-3:])
+    return f"{verdict.status}: {findings or 'the reference could not be run'}" + (
+        f"\n{tail}" if tail else ""
+    )
+
+
+def judged(target: Target, problem: Problem, bench: Bench) -> Entry:
+    """Rounds of proposals and verdicts for a reference that runs."""
+    evaluations: list[Evaluation] = []
+    reused: list[str] = []
+    seen: set[str] = set()
+    for _ in range(bench.config.num_rounds):
+        exemplars = exemplars_of(evaluations)
+        fresh = list(new_candidates(problem, exemplars, seen, bench))
+        if not fresh:
+            break
+        for candidate in fresh:
+            if bench.budget_is_spent:
+                break
+            evaluation, was_known = evaluate(target, problem, candidate, bench)
+            evaluations.append(evaluation)
+            if was_known:
+                reused.append(candidate.id)
+    return Entry(
+        target=target,
+        workloads=problem.workloads,
+        evaluations=tuple(evaluations),
+        reused=tuple(reused),
+        best=score.best(evaluations, problem.workloads),
+    )
+
+
+def new_candidates(
+    problem: Problem, exemplars: Sequence[Exemplar], seen: set[str], bench: Bench
+) -> Iterator[Candidate]:
+    """What the proposers say that was not tried in this run yet."""
+    for proposer in bench.proposers:
+        for candidate in proposer.propose(problem, exemplars, bench.config.num_candidates):
+            if candidate.id not in seen:
+                seen.add(candidate.id)
+                yield candidate
+
+
+def evaluate(
+    target: Target, problem: Problem, candidate: Candidate, bench: Bench
+) -> tuple[Evaluation, bool]:
+    """The archive's evaluation of this candidate on this device, or a new one, kept at once."""
+    bench.progress.candidate_started(target, candidate)
+    device_key = bench.session.device().key
+    known = bench.archive.lookup(problem.id, candidate.id, device_key, bench.policy)
+    evaluation = known or bench.session.evaluate(problem, candidate)
+    if known is None:
+        bench.archive.record(evaluation, bench.policy)
+    bench.progress.candidate_judged(target, evaluation, known is not None)
+    return evaluation, known is not None
+
+
+def exemplars_of(evaluations: Sequence[Evaluation]) -> list[Exemplar]:
+    """Passed candidates with their scores, best first."""
+    scored = [
+        Exemplar(candidate=e.candidate, score=score.score(e))
+        for e in evaluations
+        if e.verdict.status == "passed"
+    ]
+    return sorted(scored, key=lambda exemplar: -exemplar.score)

@@ -1,0 +1,123 @@
+"""What there is to judge: a tree, or a change of it, becomes a Plan of targets with problems.
+
+Reads files and runs nothing. Every target is in the plan: with a Problem when a workload is known,
+with the reason and what would mend it when not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudal1_ci.discover import Discovery, DiscoveryConfig, discover, reference_program
+from cudal1_ci.discover.changed import select_changed
+from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
+from cudal1_ci.propose import Proposer
+from cudal1_ci.schema import Change, Notice, Problem, Target, Workload
+
+NEEDS_GPU = {
+    "triton_kernel": "a Triton kernel needs an NVIDIA GPU; this run measures on the CPU",
+    "cuda_kernel": "a CUDA kernel needs an NVIDIA GPU; this run measures on the CPU",
+}
+GPU_HINT = "its launching function or module is judged where it runs on the CPU"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A target and the problem it poses, or why it poses none."""
+
+    target: Target
+    problem: Problem | None = None
+    reason: str | None = None
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All targets of a tree or a change, in the order in which they stand in the source."""
+
+    root: Path
+    repository: str
+    base_sha: str | None = None
+    head_sha: str | None = None
+    targets: tuple[Planned, ...]
+    notices: tuple[Notice, ...] = ()
+
+
+def survey(
+    root: Path,
+    config: DiscoveryConfig,
+    *,
+    evidence: Evidence,
+    repository: str,
+    head_sha: str | None = None,
+    change: Change | None = None,
+) -> Plan:
+    """Everything in a tree, or what a change of it touches, that could be made faster.
+
+    Raises:
+        DiscoveryError: `root` cannot be read.
+        ConfigError: A declared workload is malformed.
+    """
+    discovery = discover(root, config)
+    targets: Sequence[Target] = discovery.targets
+    removed: Sequence[Target] = ()
+    if change is not None:
+        selection = select_changed(discovery, change)
+        targets, removed = selection.targets, selection.removed
+    notices = [*discovery.notices, *evidence.notices]
+    notices += [
+        Notice(path=target.path, message=f"{target.qualname} was removed by the change")
+        for target in removed
+    ]
+    return Plan(
+        root=root,
+        repository=repository,
+        base_sha=change.base_sha if change else None,
+        head_sha=head_sha,
+        targets=tuple(planned(root, target, discovery, evidence) for target in targets),
+        notices=tuple(notices),
+    )
+
+
+def planned(root: Path, target: Target, discovery: Discovery, evidence: Evidence) -> Planned:
+    """One target with its problem, or the reason that it poses none."""
+    if target.kind in NEEDS_GPU:
+        return Planned(target=target, reason=NEEDS_GPU[target.kind], hint=GPU_HINT)
+    found = workloads_of(root, target, evidence)
+    if isinstance(found, NoWorkload):
+        return Planned(target=target, reason=found.reason, hint=found.hint)
+    on_gpu = [workload for workload in found if uses_cuda(workload)]
+    if len(on_gpu) == len(found):
+        return Planned(
+            target=target,
+            reason="it is only called with CUDA tensors; this run measures on the CPU",
+            hint="declare a workload with CPU tensors, or run on a GPU machine",
+        )
+    workloads = tuple(workload for workload in found if workload not in on_gpu)
+    program = reference_program(root, target, discovery)
+    return Planned(
+        target=target,
+        problem=Problem(reference=program, workloads=workloads, target=target),
+    )
+
+
+def uses_cuda(workload: Workload) -> bool:
+    """Whether a call has tensors of a CUDA device."""
+    return "'cuda" in repr(workload.call)
+
+
+def preview(plan: Plan, proposers: Sequence[Proposer], n: int) -> list[str]:
+    """A line for every target: what would be tried, or why nothing would be."""
+    lines = []
+    for one in plan.targets:
+        name = f"{one.target.path}:{one.target.first_line} {one.target.qualname}"
+        if one.problem is None:
+            lines.append(f"skip  {name}: {one.reason}")
+            continue
+        calls = ", ".join(f"{w.name} ({w.provenance})" for w in one.problem.workloads)
+        candidates = [c for p in proposers for c in p.propose(one.problem, (), n)]
+        tried = ", ".join(c.proposer for c in candidates) or "no rewrite matches"
+        lines.append(f"judge {name} on {calls}: {tried}")
+    return lines

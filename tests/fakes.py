@@ -1,0 +1,122 @@
+"""Stand-ins for what a room needs of another: one for each seam, no mocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cudal1_ci.schema import (
+    Call,
+    Candidate,
+    Device,
+    Evaluation,
+    Exemplar,
+    Finding,
+    Launch,
+    Measurement,
+    Problem,
+    Status,
+    Target,
+    TensorSpec,
+    TextProgram,
+    Verdict,
+    Workload,
+)
+
+CPU = Device(kind="cpu", name="fake", num_threads=1, software={"torch": "0"})
+
+
+def a_target(path: str = "pkg/model.py", qualname: str = "Block") -> Target:
+    return Target(path=path, qualname=qualname, kind="torch_module", first_line=1, last_line=9)
+
+
+def a_workload(name: str = "small", share: float | None = None) -> Workload:
+    tensor = TensorSpec(shape=(2, 4), dtype="float32")
+    return Workload(
+        name=name, provenance="declared", init=Call(), call=Call(args=(tensor,)), share=share
+    )
+
+
+def a_problem(source: str = "class Model: ...", *workloads: Workload) -> Problem:
+    return Problem(
+        reference=TextProgram(source=source, entry="Model"), workloads=workloads or (a_workload(),)
+    )
+
+
+def a_candidate(problem: Problem, source: str = "class ModelNew: ...") -> Candidate:
+    program = TextProgram(source=source, entry="ModelNew")
+    return Candidate(problem_id=problem.id, program=program, proposer="fake", analysis="why")
+
+
+def a_measurement(
+    speedup: float = 2.0, workload: str = "small", spread: float = 0.01, num_launches: int = 5
+) -> Measurement:
+    """Times whose median ratio is `speedup`, with launches that differ by `spread`."""
+    offsets = [1 + spread * (i - (num_launches - 1) / 2) / num_launches for i in range(num_launches)]
+    launches = tuple(
+        Launch(
+            reference_us=(100.0 * offset,) * 3,
+            candidate_us=(100.0 / speedup,) * 3,
+            num_calls=10,
+        )
+        for offset in offsets
+    )
+    control = tuple(
+        Launch(reference_us=(100.0 * offset,) * 3, candidate_us=(100.0,) * 3, num_calls=10)
+        for offset in offsets
+    )
+    return Measurement(workload=workload, launches=launches, control=control, device=CPU)
+
+
+def an_evaluation(
+    candidate: Candidate,
+    status: Status = "passed",
+    speedup: float = 2.0,
+    workloads: Sequence[str] = ("small",),
+) -> Evaluation:
+    passed = status == "passed"
+    return Evaluation(
+        candidate=candidate,
+        verdict=Verdict(
+            status=status,
+            findings=() if passed else (Finding(rule="values.mismatch", message="off by 1"),),
+        ),
+        measurements=tuple(a_measurement(speedup, name) for name in workloads) if passed else (),
+        device=CPU,
+        elapsed_s=0.1,
+    )
+
+
+class FakeSession:
+    """A judge that answers from a table of candidate source -> (status, speedup)."""
+
+    def __init__(self, answers: dict[str, tuple[Status, float]], reference: Status = "passed"):
+        self.answers = answers
+        self.reference = reference
+        self.asked: list[str] = []
+
+    def device(self) -> Device:
+        return CPU
+
+    def check(self, problem: Problem) -> Verdict:
+        self.asked.append("reference")
+        return Verdict(status=self.reference, log="Traceback\nValueError: no file")
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        assert isinstance(candidate.program, TextProgram)
+        self.asked.append(candidate.program.source)
+        status, speedup = self.answers[candidate.program.source]
+        names = [w.name for w in problem.workloads]
+        return an_evaluation(candidate, status, speedup, names)
+
+
+class FakeProposer:
+    """Proposes a list of sources a round, and remembers the exemplars it was shown."""
+
+    def __init__(self, *rounds: Sequence[str]):
+        self.rounds = list(rounds)
+        self.shown: list[list[Exemplar]] = []
+
+    def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
+        self.shown.append(list(exemplars))
+        sources = self.rounds.pop(0) if self.rounds else []
+        return [a_candidate(problem, source) for source in sources[:n]]

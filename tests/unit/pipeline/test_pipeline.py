@@ -1,0 +1,148 @@
+"""The loop: order, memory, budget, interruption; with stand-ins for the judge and the proposers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.errors import WorkerError
+from cudal1_ci.pipeline import Bench, ReviewConfig, review
+from cudal1_ci.report.progress import SilentProgress
+from cudal1_ci.schema import Candidate, Evaluation, Problem
+from cudal1_ci.survey import Plan, Planned
+from tests.fakes import FakeProposer, FakeSession, a_problem, a_target, a_workload
+
+
+@dataclass
+class Setting:
+    """A plan of targets, one for each problem, and a bench whose parts a test may replace."""
+
+    path: Path
+    session: FakeSession
+    proposer: FakeProposer = field(default_factory=lambda: FakeProposer(["fast"]))
+    problems: tuple[Problem, ...] = (a_problem(),)
+    config: ReviewConfig = ReviewConfig()
+
+    def review(self):
+        targets = tuple(
+            Planned(target=a_target(qualname=f"Block{i}"), problem=problem)
+            for i, problem in enumerate(self.problems)
+        )
+        plan = Plan(root=self.path, repository="repo", targets=targets)
+        with Archive.open(self.path / "archive.sqlite") as archive:
+            bench = Bench(
+                session=self.session,
+                proposers=[self.proposer],
+                archive=archive,
+                progress=SilentProgress(),
+                config=self.config,
+                policy="p",
+            )
+            return review(plan, bench)
+
+
+def test_a_passed_candidate_that_is_faster_becomes_the_best(tmp_path):
+    session = FakeSession({"fast": ("passed", 2.0), "wrong": ("incorrect_values", 9.0)})
+    report = Setting(tmp_path, session, FakeProposer(["wrong", "fast"])).review()
+    (entry,) = report.entries
+    assert report.complete
+    assert [e.verdict.status for e in entry.evaluations] == ["incorrect_values", "passed"]
+    assert entry.best == 1
+
+
+def test_a_candidate_that_is_not_faster_is_never_the_best(tmp_path):
+    session = FakeSession({"same": ("passed", 1.0)})
+    (entry,) = Setting(tmp_path, session, FakeProposer(["same"])).review().entries
+    assert entry.best is None
+
+
+def test_the_second_round_is_shown_what_passed_best_first(tmp_path):
+    session = FakeSession({"a": ("passed", 1.5), "b": ("passed", 3.0), "c": ("timeout", 0.0)})
+    proposer = FakeProposer(["a", "b", "c"], [])
+    Setting(tmp_path, session, proposer).review()
+    assert proposer.shown[0] == []
+    assert [x.candidate.program.source for x in proposer.shown[1]] == ["b", "a"]
+
+
+def test_a_second_run_reuses_every_evaluation_and_says_so(tmp_path):
+    first = FakeSession({"fast": ("passed", 2.0)})
+    Setting(tmp_path, first).review()
+    second = FakeSession({})
+    (entry,) = Setting(tmp_path, second).review().entries
+    assert second.asked == []
+    assert entry.reused == (entry.evaluations[0].candidate.id,)
+    assert entry.best == 0
+
+
+def test_a_reference_that_fails_is_skipped_with_the_tracebacks_last_lines(tmp_path):
+    session = FakeSession({}, reference="invalid_reference")
+    (entry,) = Setting(tmp_path, session).review().entries
+    assert entry.evaluations == ()
+    assert "ValueError: no file" in entry.skipped
+
+
+def test_a_target_whose_judge_dies_does_not_stop_the_others(tmp_path):
+    class Dying(FakeSession):
+        def check(self, problem):
+            if problem.reference.source == "bad":
+                raise WorkerError("the judge was killed")
+            return super().check(problem)
+
+    session = Dying({"fast": ("passed", 2.0)})
+    setting = Setting(
+        tmp_path,
+        session,
+        FakeProposer(["fast"], [], ["fast"], []),
+        problems=(a_problem("bad"), a_problem("good")),
+    )
+    bad, good = setting.review().entries
+    assert "the judge was killed" in bad.skipped
+    assert good.best == 0
+
+
+def test_an_interrupt_keeps_what_was_finished_and_lists_the_rest(tmp_path):
+    class Interrupted(FakeSession):
+        def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
+            if "reference2" in problem.reference.source:
+                raise KeyboardInterrupt
+            return super().evaluate(problem, candidate)
+
+    problems = tuple(a_problem(f"reference{i}") for i in (1, 2, 3))
+    session = Interrupted({"fast": ("passed", 2.0)})
+    proposer = FakeProposer(["fast"], [], ["fast"], ["fast"])
+    report = Setting(tmp_path, session, proposer, problems).review()
+    assert not report.complete
+    done, interrupted, untouched = report.entries
+    assert done.best == 0
+    assert "interrupted" in interrupted.skipped
+    assert "not reached" in untouched.skipped
+
+    again = FakeSession({"fast": ("passed", 2.0)})
+    Setting(tmp_path, again, FakeProposer(["fast"], [], ["fast"], [], ["fast"]), problems).review()
+    assert again.asked.count("fast") == 2, "the finished evaluation must not be judged again"
+
+
+def test_a_spent_budget_ends_the_review_and_says_which_targets_were_not_reached(tmp_path):
+    setting = Setting(
+        tmp_path,
+        FakeSession({"fast": ("passed", 2.0)}),
+        problems=(a_problem("one"), a_problem("two")),
+        config=ReviewConfig(budget_s=0.0),
+    )
+    report = setting.review()
+    assert not report.complete
+    assert all("budget" in entry.skipped for entry in report.entries)
+
+
+@pytest.mark.parametrize("shares", [(0.1, 0.9), (0.9, 0.1)])
+def test_targets_that_take_more_of_the_traced_time_come_first(tmp_path, shares):
+    problems = tuple(
+        a_problem(f"source{i}", a_workload(share=share)) for i, share in enumerate(shares)
+    )
+    session = FakeSession({"fast": ("passed", 2.0)})
+    setting = Setting(tmp_path, session, FakeProposer(["fast"], [], ["fast"], []), problems)
+    names = [entry.target.qualname for entry in setting.review().entries]
+    assert names == (["Block0", "Block1"] if shares[0] > shares[1] else ["Block1", "Block0"])
