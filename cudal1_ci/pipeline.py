@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from cudal1_ci import score
 from cudal1_ci.archive import Archive
@@ -56,6 +57,7 @@ class Bench:
     config: ReviewConfig
     policy: str
     """Hash of the judge's settings: evaluations under other settings are not re-used."""
+    may_reuse: bool = True
     started_s: float = field(default_factory=time.monotonic)
 
     @property
@@ -73,20 +75,22 @@ def review(plan: Plan, bench: Bench) -> Report:
     device = bench.session.device()
     bench.progress.start(len(plan.targets))
     entries: list[Entry] = []
-    complete = True
+    ended: Literal["done", "budget", "interrupted"] = "done"
     queue = iter(by_promise(plan.targets))
     try:
         for planned in queue:
             if bench.budget_is_spent:
-                complete = False
+                ended = "budget"
                 entries.append(untried(planned, "the budget was spent before its turn"))
                 break
             entries.append(improve(planned, bench))
+            if bench.budget_is_spent:
+                ended = "budget"
     except KeyboardInterrupt:
-        complete = False
+        ended = "interrupted"
         bench.progress.notice("interrupted: finished evaluations are kept")
         entries.append(untried(planned, "the run was interrupted"))
-    reason = "not reached: the budget was spent" if bench.budget_is_spent else "not reached"
+    reason = f"not reached: {'the budget was spent' if ended == 'budget' else 'interrupted'}"
     entries.extend(untried(planned, reason) for planned in queue)
     report = Report(
         repository=plan.repository,
@@ -96,7 +100,7 @@ def review(plan: Plan, bench: Bench) -> Report:
         entries=tuple(entries),
         warnings=plan.notices,
         elapsed_s=time.monotonic() - bench.started_s,
-        complete=complete,
+        ended=ended,
     )
     bench.progress.finish(report)
     return report
@@ -201,13 +205,20 @@ def evaluate(
 ) -> tuple[Evaluation, bool]:
     """The archive's evaluation of this candidate on this device, or a new one, kept at once."""
     bench.progress.candidate_started(target, candidate)
-    device_key = bench.session.device().key
-    known = bench.archive.lookup(problem.id, candidate.id, device_key, bench.policy)
+    known = remembered(problem, candidate, bench)
     evaluation = known or bench.session.evaluate(problem, candidate)
     if known is None:
         bench.archive.record(evaluation, bench.policy)
     bench.progress.candidate_judged(target, evaluation, known is not None)
     return evaluation, known is not None
+
+
+def remembered(problem: Problem, candidate: Candidate, bench: Bench) -> Evaluation | None:
+    """What the archive knows of a candidate on this device, under these settings."""
+    if not bench.may_reuse:
+        return None
+    device_key = bench.session.device().key
+    return bench.archive.lookup(problem.id, candidate.id, device_key, bench.policy)
 
 
 def exemplars_of(evaluations: Sequence[Evaluation]) -> list[Exemplar]:

@@ -178,6 +178,8 @@ class OverlayFile(Record, frozen=True, kw_only=True):
 
     path: str
     text: str
+    base_digest: str | None = None
+    """`content_hash` of the text that it replaces; None for a file that did not exist."""
 
 
 class TreeProgram(Record, frozen=True, kw_only=True, tag="tree"):
@@ -388,5 +390,9 @@ class Report(Record, frozen=True, kw_only=True):
     entries: tuple[Entry, ...] = ()
     warnings: tuple[Notice, ...] = ()
     elapsed_s: float = 0.0
-    complete: bool = True
-    """False when the budget ran out or the run was interrupted."""
+    ended: Literal["done", "budget", "interrupted"] = "done"
+
+    @property
+    def complete(self) -> bool:
+        """Whether every target had its turn."""
+        return self.ended == "done"

@@ -24,6 +24,7 @@ from cudal1_ci.schema import (
     Record,
     TextProgram,
     TreeProgram,
+    content_hash,
 )
 
 PREFIX = "playbook:"
@@ -68,13 +69,15 @@ class Playbook:
             for one in self.rewrites
             if (applied := self.applied(problem, text, qualname, [one])) is not None
         ]
-        candidates = [self.candidate(problem, new, found, used) for (new, found), used in singles]
+        candidates = [
+            self.candidate(problem, text, new, found, used) for (new, found), used in singles
+        ]
         if len(singles) > 1:
             matching = [one for _, (one,) in singles]
             both = self.applied(problem, text, qualname, matching)
             if both is not None:
                 new, found = both
-                candidates.append(self.candidate(problem, new, found, matching))
+                candidates.append(self.candidate(problem, text, new, found, matching))
         return unique(candidates)[:n]
 
     def combined(
@@ -93,7 +96,7 @@ class Playbook:
                 in_order = [one for one in self.rewrites if one in chosen]
                 applied = self.applied(problem, text, qualname, in_order)
                 if applied is not None:
-                    candidates.append(self.candidate(problem, *applied, in_order))
+                    candidates.append(self.candidate(problem, text, *applied, in_order))
         return [one for one in unique(candidates) if one.id not in shown]
 
     def applied(
@@ -117,14 +120,19 @@ class Playbook:
         return (module.code, found) if found and module.code != text else None
 
     def candidate(
-        self, problem: Problem, text: str, found: list[str], rewrites: Sequence[Rewrite]
+        self,
+        problem: Problem,
+        original: str,
+        text: str,
+        found: list[str],
+        rewrites: Sequence[Rewrite],
     ) -> Candidate:
         """A candidate with its reasons."""
         why = "\n".join(f"- {one.why}" for one in rewrites)
         listed = "\n".join(f"- {line}" for line in found)
         return Candidate(
             problem_id=problem.id,
-            program=with_text(problem.reference, problem, text),
+            program=with_text(problem, original, text),
             proposer=PREFIX + "+".join(one.name for one in rewrites),
             analysis=f"{why}\n\nFound:\n{listed}",
             design="\n".join(f"- {one.name}: {one.precondition}" for one in rewrites),
@@ -173,8 +181,9 @@ def file_of(program: TreeProgram) -> str | None:
     return None
 
 
-def with_text(program: Program, problem: Problem, text: str) -> Program:
-    """The program with its target's file replaced."""
+def with_text(problem: Problem, original: str, text: str) -> Program:
+    """The reference with its target's file replaced."""
+    program = problem.reference
     if isinstance(program, TextProgram):
         return TextProgram(source=text, entry=program.entry)
     path = problem.target.path if problem.target else file_of(program)
@@ -185,7 +194,7 @@ def with_text(program: Program, problem: Problem, text: str) -> Program:
         import_root=program.import_root,
         import_path=program.import_path,
         digest=program.digest,
-        overlay=(*others, OverlayFile(path=path, text=text)),
+        overlay=(*others, OverlayFile(path=path, text=text, base_digest=content_hash(original))),
     )
 
 

@@ -1,0 +1,336 @@
+"""Every rewrite on code as people write it: the new text, and that it computes the same."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+import torch
+
+from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
+from cudal1_ci.propose.playbook.table import REWRITES
+from cudal1_ci.schema import Call, Problem, TextProgram, Workload
+
+HEADER = """\
+import math
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+"""
+
+
+def function(body: str, arguments: str = "x") -> str:
+    return f"{HEADER}\n\ndef Model({arguments}):\n" + textwrap.indent(textwrap.dedent(body), "    ")
+
+
+def module(init: str, forward: str, arguments: str = "self, x") -> str:
+    init, forward = textwrap.dedent(init), textwrap.dedent(forward)
+    return (
+        f"{HEADER}\n\nclass Model(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n"
+        + textwrap.indent(init.strip(), "        ")
+        + f"\n\n    def forward({arguments}):\n"
+        + textwrap.indent(forward.strip(), "        ")
+        + "\n"
+    )
+
+
+def rewritten(source: str, name: str) -> str | None:
+    """The source after one rewrite; None when it does not match."""
+    config = PlaybookConfig(compile=True)
+    playbook = Playbook(config, [r for r in REWRITES if r.name == name])
+    assert playbook.rewrites, f"there is no rewrite {name}"
+    workload = Workload(name="w", provenance="declared", init=Call(), call=Call())
+    problem = Problem(reference=TextProgram(source=source, entry="Model"), workloads=(workload,))
+    candidates = playbook.propose(problem, (), 5)
+    if not candidates:
+        return None
+    (candidate,) = candidates
+    assert isinstance(candidate.program, TextProgram)
+    assert candidate.proposer == f"playbook:{name}"
+    assert candidate.analysis
+    assert candidate.design
+    return candidate.program.source
+
+
+def outputs(source: str, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    namespace: dict[str, object] = {}
+    exec(compile(source, "<program>", "exec"), namespace)
+    model = namespace["Model"]
+    torch.manual_seed(0)
+    if isinstance(model, type):
+        model = model().eval()
+    with torch.no_grad():
+        output = model(*(t.clone() for t in inputs))
+    return list(output) if isinstance(output, tuple) else [output]
+
+
+def randn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+ATTENTION = """
+scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))
+weights = F.softmax(scores, dim=-1)
+return torch.matmul(weights, v)
+"""
+CAUSAL = """
+T = q.shape[-2]
+scores = (q @ k.transpose(-2, -1)) * (q.shape[-1] ** -0.5)
+mask = torch.triu(torch.ones(T, T), diagonal=1).bool()
+scores = scores.masked_fill(mask, float("-inf"))
+return scores.softmax(dim=-1) @ v
+"""
+TRIL = """
+att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+T = q.shape[-2]
+att = att.masked_fill(torch.tril(torch.ones(T, T)) == 0, float("-inf"))
+att = F.softmax(att, dim=-1)
+y = att @ v
+return y
+"""
+LAYER_NORM = """
+mean = x.mean(dim=-1, keepdim=True)
+var = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
+x = (x - mean) / torch.sqrt(var + 1e-5)
+return self.g * x + self.b
+"""
+QKV = [randn(2, 4, 6, 8), randn(2, 4, 6, 9)[..., :8], randn(2, 4, 6, 8)]
+X = randn(4, 6, 8)
+POSITIVE = X.abs() + 0.1
+
+# name, source, inputs, a piece of the new text
+CASES = [
+    ("silu", function("return x * torch.sigmoid(x)"), [X], "F.silu(x)"),
+    ("silu", function("g = x.sigmoid()\nreturn g * x"), [X], "return F.silu(x)"),
+    ("silu", module("self.s = nn.Sigmoid()", "return x * self.s(x)"), [X], "F.silu(x)"),
+    ("gelu", function("return 0.5 * x * (1 + torch.erf(x / math.sqrt(2.0)))"), [X], "F.gelu(x)"),
+    ("gelu", function("return x * 0.5 * (1.0 + torch.erf(x * 0.7071067811865475))"), [X], "F.gelu"),
+    (
+        "gelu",
+        function(
+            "return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))"
+        ),
+        [X],
+        "F.gelu(x, approximate='tanh')",
+    ),
+    (
+        "gelu",
+        function(
+            "inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))\n"
+            "return 0.5 * x * (1.0 + torch.tanh(inner))"
+        ),
+        [X],
+        "return F.gelu(x, approximate='tanh')",
+    ),
+    ("sigmoid", function("return 1 / (1 + torch.exp(-x))"), [X], "torch.sigmoid(x)"),
+    ("mish", function("return x * torch.tanh(F.softplus(x))"), [X], "F.mish(x)"),
+    ("softplus", function("return torch.log(1 + torch.exp(x))"), [X], "F.softplus(x)"),
+    ("hardswish", function("return x * torch.clamp(x + 3, 0, 6) / 6"), [X], "F.hardswish(x)"),
+    ("rsqrt", function("return 1.0 / torch.sqrt(x)"), [POSITIVE], "torch.rsqrt(x)"),
+    ("rsqrt", function("return x.pow(2).sqrt()"), [X], "torch.abs(x)"),
+    ("identity_arithmetic", function("y = x * 1.0\nreturn y + 0"), [X], "y = x"),
+    ("identity_arithmetic", function("return x * 2.0 * 4.0"), [X], "x * 8.0"),
+    ("idempotent", function("return torch.relu(F.relu(x))"), [X], "torch.relu(x)"),
+    ("idempotent", function("return torch.sigmoid(x).clamp(0, 1)"), [X], "torch.sigmoid(x)"),
+    (
+        "constant_result",
+        function("return torch.clamp(torch.clamp(x, max=0.0), min=0.0, max=1.0)"),
+        [X],
+        "torch.full_like(x, 0.0)",
+    ),
+    ("diagonal_product", function("return torch.diag(a) @ x", "a, x"), [X[0, 0], randn(8, 3)],
+     "a.unsqueeze(-1) * x"),
+    ("diagonal_product", function("return torch.matmul(x, torch.diag(a))", "a, x"),
+     [X[0, 0], randn(3, 8)], "x * a"),
+    ("sum_through_product", module("self.fc = nn.Linear(8, 5)", "return self.fc(x).sum(dim=-1)"),
+     [X], "self.fc.weight.sum(0, keepdim=True)"),
+    ("sum_through_product", module("self.fc = nn.Linear(8, 5)",
+     "return self.fc(x).mean(-1, keepdim=True)"), [X], "self.fc.bias.mean()"),
+    ("sum_through_product", function("return (x @ w).sum(-1)", "x, w"), [X, randn(8, 7)],
+     "torch.matmul(x, w.sum(-1, keepdim=True)).squeeze(-1)"),
+    ("reassociate_product", function("return (a @ b) @ v", "a, b, v"),
+     [randn(6, 5), randn(5, 4), randn(4, 1)], "torch.matmul(a, torch.matmul(b, v))"),
+    ("einsum_to_matmul", function("return torch.einsum('bhqd,bhkd->bhqk', q, k)", "q, k"),
+     QKV[:2], "torch.matmul(q, k.transpose(-2, -1))"),
+    ("einsum_to_matmul", function('return torch.einsum("bij, jk -> bik", x, w)', "x, w"),
+     [X, randn(8, 3)], "torch.matmul(x, w)"),
+    ("linear", function("return x @ w.t() + b", "x, w, b"), [X, randn(3, 8), randn(3)],
+     "F.linear(x, w, b)"),
+    ("addmm", function("return torch.bmm(x, y) + b", "x, y, b"),
+     [X, randn(4, 8, 3), randn(4, 6, 3)], "torch.baddbmm(b, x, y)"),
+    ("one_hot_product", function("return F.one_hot(i, 5).float() @ w", "i, w"),
+     [torch.tensor([[0, 4], [2, 1]]), randn(5, 3)], "F.embedding(i, w)"),
+    ("pairwise_distance",
+     function("d = a.unsqueeze(1) - b.unsqueeze(0)\nreturn d.pow(2).sum(dim=-1)", "a, b"),
+     [randn(6, 3), randn(5, 3)], "torch.cdist(a, b"),
+    ("sdpa", function(ATTENTION, "q, k, v"), QKV,
+     "return F.scaled_dot_product_attention(q, k, v, scale=1.0 / math.sqrt(q.size(-1)))"),
+    ("sdpa", function(CAUSAL, "q, k, v"), QKV, "is_causal=True"),
+    ("sdpa", function(TRIL, "q, k, v"), QKV, "is_causal=True"),
+    ("sdpa", function(
+        "s = torch.einsum('bhqd,bhkd->bhqk', q, k) / 2.0 + m\nreturn F.softmax(s, -1) @ v",
+        "q, k, v, m"), [*QKV, randn(6, 6)], "attn_mask=m"),
+    ("layer_norm", module("self.g = nn.Parameter(torch.randn(8))\n"
+     "self.b = nn.Parameter(torch.randn(8))", LAYER_NORM), [X],
+     "x = F.layer_norm(x, x.shape[-1:], eps=1e-5)"),
+    ("layer_norm", module("self.g = nn.Parameter(torch.randn(8))\n"
+     "self.b = nn.Parameter(torch.randn(8))", LAYER_NORM.replace("x = (", "y = (").replace(
+         "g * x", "g * y")), [X],
+     "return F.layer_norm(x, self.g.shape, self.g, self.b, 1e-5)"),
+    ("layer_norm", function(
+        "u = x.mean(-1, keepdim=True)\ns = x.var(-1, keepdim=True, unbiased=False)\n"
+        "return (x - u) * torch.rsqrt(s + 1e-6)"), [X], "F.layer_norm(x, x.shape[-1:], eps=1e-6)"),
+    ("rms_norm", module("self.w = nn.Parameter(torch.randn(8))",
+     "n = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn n * self.w"), [X],
+     "F.rms_norm(x, self.w.shape, self.w, 1e-6)"),
+    ("softmax", function("e = torch.exp(x)\nreturn e / e.sum(dim=-1, keepdim=True)"), [X],
+     "return torch.softmax(x, dim=-1)"),
+    ("softmax", function(
+        "e = torch.exp(x - x.max(dim=1, keepdim=True)[0])\n"
+        "return e / torch.sum(e, dim=1, keepdim=True)"), [X], "torch.softmax(x, dim=1)"),
+    ("log_softmax", function("return torch.log(F.softmax(x, dim=1))"), [X],
+     "F.log_softmax(x, dim=1)"),
+    ("logsumexp", function("return x.exp().sum(dim=-1).log()"), [X], "torch.logsumexp(x, dim=-1)"),
+    ("cross_entropy", function(
+        "p = F.log_softmax(x, dim=-1)\nreturn -p.gather(1, t.unsqueeze(1)).mean()", "x, t"),
+     [X[0], torch.tensor([0, 3, 7, 1, 2, 2])], "return F.cross_entropy(x, t)"),
+    ("normalize", function("return x / x.norm(dim=-1, keepdim=True).clamp(min=1e-12)"), [X],
+     "F.normalize(x, dim=-1, eps=1e-12)"),
+    ("needless_copy", function("y = x.clone()\nreturn y * 2"), [X], "return x * 2"),
+    ("double_transpose", function("return x.transpose(1, 2).transpose(1, 2)"), [X], "return x"),
+    ("double_transpose", function("y = x.permute(1, 2, 0).contiguous()\nreturn y.permute(2, 0, 1)"),
+     [X], "return x"),
+    ("repeat_to_expand", function("return x.unsqueeze(1).repeat(1, 3, 1, 1) * 2"), [X],
+     "x.unsqueeze(1).expand(-1, 3, -1, -1)"),
+    ("item", function("return x / x.abs().max().item()"), [X], "x / x.abs().max()"),
+    ("create_on_device", function("return x + torch.ones(8).to(x.device)"), [X],
+     "torch.ones(8, device=x.device)"),
+    ("scalar_tensor", function("return x / torch.sqrt(torch.tensor(8.0))"), [X], "math.sqrt(8.0)"),
+    ("loop_to_vmap", function(
+        "outs = []\nfor h in range(x.shape[1]):\n    a = x[:, h] * w[h]\n"
+        "    outs.append(torch.softmax(a, -1))\nreturn torch.stack(outs, dim=1)", "x, w"),
+     [X, randn(6, 8)], "torch.vmap(each, in_dims=(1, 0), out_dims=1)(x, w)"),
+    ("loop_to_vmap", function(
+        "return torch.stack([x[b] @ x[b].t() for b in range(x.shape[0])])"), [X],
+     "torch.vmap(lambda x_b: x_b @ x_b.t())(x)"),
+    ("cat_in_loop", function(
+        "out = x[:, :1]\nfor t in range(1, x.shape[1]):\n"
+        "    out = torch.cat([out, x[:, t : t + 1] * 0.5], dim=1)\nreturn out"), [X],
+     "out = torch.cat(out_parts, dim=1)"),
+    ("hoist_table", module("self.dim = 8", "return x + torch.arange(self.dim) * 2"), [X],
+     'self.register_buffer("_table", torch.arange(self.dim) * 2, persistent=False)'),
+    ("hoist_table", module("self.max_len = 32",
+     "T = x.shape[1]\nmask = torch.triu(torch.ones(T, T, device=x.device), diagonal=1).bool()\n"
+     "return (x @ x.transpose(1, 2)).masked_fill(mask, -1.0)"), [X], "self._mask[:T, :T]"),
+    ("hoist_table", module("self.dim = 8\nself.max_len = 32",
+     "pos = torch.arange(x.shape[1]).unsqueeze(1)\n"
+     "freq = torch.exp(torch.arange(0, self.dim, 2) * (-math.log(10000.0) / self.dim))\n"
+     "table = torch.cat([torch.sin(pos * freq), torch.cos(pos * freq)], dim=-1)\n"
+     "return x + table"), [X], "x + self._table[:x.shape[1]]"),
+    ("channels_last", module("self.conv = nn.Conv2d(3, 4, 3)", "return self.conv(x)"),
+     [randn(2, 3, 8, 8)], "self.to(memory_format=torch.channels_last)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "inputs", "expected"),
+    CASES,
+    ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)],
+)
+def test_a_rewrite_computes_the_same(name, source, inputs, expected):
+    new = rewritten(source, name)
+    assert new is not None, "the rewrite does not match"
+    assert expected in new, new
+    for before, after in zip(outputs(source, inputs), outputs(new, inputs), strict=True):
+        assert before.dtype == after.dtype
+        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
+
+
+def test_every_rewrite_has_a_case():
+    assert {r.name for r in REWRITES} - {case[0] for case in CASES} == {"compile"}
+
+
+def test_compile_decorates_a_pure_forward_and_nothing_else():
+    pure = module("self.fc = nn.Linear(8, 8)", "return self.fc(x)")
+    assert "    @torch.compile\n    def forward" in rewritten(pure, "compile")
+    assert rewritten(module("pass", "print(x)\nreturn x"), "compile") is None
+
+
+NEAR_MISSES = [
+    ("silu", function("return x * torch.sigmoid(y)", "x, y")),
+    ("silu", function("g = torch.sigmoid(x)\nx = x + 1\nreturn x * g")),
+    ("gelu", function("return 0.5 * x * (1 + torch.erf(x / 1.4))")),
+    ("softmax", function("e = torch.exp(x)\nreturn e / e.sum(dim=-1)")),
+    ("softmax", function("e = torch.exp(x)\nreturn e / (e.sum(dim=-1, keepdim=True) + 1)")),
+    ("layer_norm", function(
+        "m = x.mean(-1, keepdim=True)\nreturn (x - m) / torch.sqrt(x.var(-1, keepdim=True) + 1e-5)")),
+    ("layer_norm", function(
+        "m = x.mean(1, keepdim=True)\nv = x.var(1, keepdim=True, unbiased=False)\n"
+        "return (x - m) / torch.sqrt(v + 1e-5)")),
+    ("rms_norm", function("return x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + 1e-6)")),
+    ("sdpa", function("w = torch.softmax(q @ k, dim=-1)\nreturn w @ v", "q, k, v")),
+    ("sdpa", function(
+        "w = torch.softmax(q @ k.transpose(-2, -1), dim=-2)\nreturn w @ v", "q, k, v")),
+    ("einsum_to_matmul", function("return torch.einsum('bij,bij->b', x, x)")),
+    ("einsum_to_matmul", function("return torch.einsum('ij,jk->ki', x, y)", "x, y")),
+    ("normalize", function("return x / x.norm(dim=-1, keepdim=True)")),
+    ("constant_result", function("return torch.clamp(torch.clamp(x, max=1.0), min=0.0)")),
+    ("identity_arithmetic", function("return x * 2.0 + 1")),
+    ("needless_copy", function("y = x.clone()\ny.add_(1)\nreturn y * 2")),
+    ("double_transpose", function("return x.transpose(1, 2).transpose(0, 1)")),
+    ("double_transpose", function("return x.permute(1, 2, 0).permute(1, 2, 0)")),
+    ("repeat_to_expand", function("return x.repeat(1, 3, 1)")),
+    ("loop_to_vmap", function(
+        "h = x[:, 0]\nouts = []\nfor t in range(x.shape[1]):\n    h = h * 0.5 + x[:, t]\n"
+        "    outs.append(h)\nreturn torch.stack(outs, dim=1)")),
+    ("loop_to_vmap", function(
+        "outs = []\nfor t in range(x.shape[1]):\n    outs.append(x[:, t] * t)\n"
+        "return torch.stack(outs, dim=1)")),
+    ("cat_in_loop", function(
+        "out = x[:, :1]\nfor t in range(1, 4):\n"
+        "    out = torch.cat([out, out[:, -1:] * 0.5], dim=1)\nreturn out")),
+    ("hoist_table", module("self.dim = 8", "T = x.shape[1]\nreturn x[:, :, 0] + torch.arange(T)")),
+    ("hoist_table", module("self.dim = 8", "return x + torch.randn(self.dim)")),
+    ("channels_last", module("self.conv = nn.Conv1d(3, 4, 3)", "return self.conv(x)")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), NEAR_MISSES, ids=[f"{i}-{c[0]}" for i, c in enumerate(NEAR_MISSES)]
+)
+def test_a_rewrite_leaves_alone_what_it_does_not_match(name, source):
+    assert rewritten(source, name) is None
+
+
+def test_formatting_and_comments_are_kept():
+    source = HEADER + textwrap.dedent(
+        '''
+
+        class Model(nn.Module):
+            """Doc   string."""
+
+            def forward(self, x):   # odd spacing
+                # a remark
+                y = x * torch.sigmoid( x )
+                return  y
+        '''
+    )
+    expected = source.replace("x * torch.sigmoid( x )", "F.silu(x)")
+    assert rewritten(source, "silu") == expected
+
+
+def test_a_missing_import_is_added_before_the_first_one():
+    source = '"""Doc."""\nfrom __future__ import annotations\nfrom torch import sigmoid\n\n\n'
+    source += "def Model(x):\n    return x * sigmoid(x)\n"
+    new = rewritten(source, "silu")
+    assert new.startswith(
+        '"""Doc."""\nfrom __future__ import annotations\nimport torch\nfrom torch'
+    )
+    assert "torch.nn.functional.silu(x)" in new
+
+
+def test_crlf_line_ends_are_kept():
+    source = function("return x * torch.sigmoid(x)").replace("\n", "\r\n")
+    new = rewritten(source, "silu")
+    assert new.count("\r\n") == new.count("\n") == source.count("\r\n")
