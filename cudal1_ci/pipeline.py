@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from cudal1_ci import score
 from cudal1_ci.archive import Archive
 from cudal1_ci.errors import WorkerError
@@ -218,7 +220,9 @@ def remembered(problem: Problem, candidate: Candidate, bench: Bench) -> Evaluati
     if not bench.may_reuse:
         return None
     device_key = bench.session.device().key
-    return bench.archive.lookup(problem.id, candidate.id, device_key, bench.policy)
+    known = bench.archive.lookup(problem.id, candidate.id, device_key, bench.policy)
+    # What is stored may name another checkout and an older proposer of the same program.
+    return msgspec.structs.replace(known, candidate=candidate) if known else None
 
 
 def exemplars_of(evaluations: Sequence[Evaluation]) -> list[Exemplar]:

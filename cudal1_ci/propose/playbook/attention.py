@@ -128,7 +128,7 @@ def unscaled(term: Term) -> tuple[Term, Term] | None:
 
 
 def is_upper_triangle(term: Term) -> bool:
-    """Whether a mask is all that lies above the diagonal of a square: what causal attention hides."""
+    """Whether a mask is all above the diagonal of a square: what causal attention hides."""
     while term.op in ("bool", "to", "type") and term.args:
         term = term.args[0]
     if term.op == "eq" and number(term.args[1]) == 0:

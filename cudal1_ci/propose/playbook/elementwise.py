@@ -1,4 +1,4 @@
-"""Rewrites of elementwise formulas that torch has as one operation, and of those that do nothing."""
+"""Rewrites of elementwise formulas: torch has many as one operation, and some do nothing."""
 
 from __future__ import annotations
 

@@ -256,6 +256,7 @@ class Open(cst.CSTTransformer):
     def leave_Attribute(  # noqa: N802
         self, original_node: cst.Attribute, updated_node: cst.Attribute
     ) -> cst.BaseExpression:
+        # The name after the dot is no local.
         return updated_node.with_changes(attr=original_node.attr)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:  # noqa: N802
@@ -266,7 +267,11 @@ class Open(cst.CSTTransformer):
             return table.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
         return table
 
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:  # noqa: N802
+    def leave_Call(  # noqa: N802
+        self,
+        original_node: cst.Call,  # noqa: ARG002
+        updated_node: cst.Call,
+    ) -> cst.BaseExpression:
         args = [arg for arg in updated_node.args if not self.is_device(arg)]
         if len(args) == len(updated_node.args):
             return updated_node
@@ -380,7 +385,7 @@ def operation(op: str, args: list[cst.BaseExpression], facts: Facts) -> Shape | 
     if op in ("cat", "concat", "stack"):
         return joined(op, args, facts)
     shapes = [shape_of(arg, facts) for arg in args]
-    if not shapes or any(shape is None for shape in shapes) and op not in ("to", "type"):
+    if not shapes or (any(shape is None for shape in shapes) and op not in ("to", "type")):
         return None
     first = shapes[0]
     if first is None:
@@ -448,7 +453,7 @@ REWRITES = (
         name="hoist_table",
         family="hoisting",
         precondition="a mask or table of numbers of the constructor, and of at most one size of "
-        "the input where an attribute says the largest one (longer inputs are refused by the slice)",
+        "the input where an attribute says the largest one (the slice of a longer one fails)",
         why="made once instead of in every call: no allocation, no arithmetic, and on a GPU none "
         "of the small launches.",
         apply=hoisted,

@@ -270,7 +270,7 @@ def carries_state(inner: list[cst.SimpleStatementLine], value: cst.BaseExpressio
     return bool((names_in(value) & stored) - assigned)
 
 
-# --- cat in a loop --------------------------------------------------------------------------------
+# --- cat in a loop ------------------------------------------------------------------------------
 
 
 def collected(site: Site) -> Edit | None:

@@ -2,7 +2,8 @@
 
 A pattern is written as text: `mul(X, sigmoid(X))`. Upper-case names are variables (`K...` only
 constants), numbers match within rounding, lower-case calls are operations with their arguments by
-position and by name. Products and sums match in any order and nesting: `0.5 * x * y`, `y * (x / 2)`.
+position and by name. Products and sums match in any order and nesting: `0.5 * x * y`,
+`y * (x / 2)`.
 
     match(pattern("mul(X, sigmoid(X))"), term) -> {"X": ...} or None
 """
@@ -143,7 +144,7 @@ def is_number(term: Term) -> bool:
 
 
 def same_constant(wanted: object, value: object) -> bool:
-    """Equal, numbers within the digits that people write (0.7071 is not 1/sqrt(2), 0.70710678 is)."""
+    """Equal, numbers within the digits that people write: 0.70710678 is 1/sqrt(2), 0.7071 not."""
     if isinstance(wanted, bool) or isinstance(value, bool) or wanted is None or value is None:
         return wanted is value
     if isinstance(wanted, int | float) and isinstance(value, int | float):
@@ -151,7 +152,7 @@ def same_constant(wanted: object, value: object) -> bool:
     return wanted == value
 
 
-# --- writing the replacement -------------------------------------------------------------------
+# --- writing the replacement --------------------------------------------------------------------
 
 
 class Fill(cst.CSTTransformer):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, pattern
-from cudal1_ci.propose.playbook.terms import Env, Names, Term, names_in
+from cudal1_ci.propose.playbook.terms import Env, Names, Term, code, names_in
 from cudal1_ci.propose.playbook.walk import Occurrence, Walk, without_dead
 from cudal1_ci.schema import Workload
 
@@ -90,7 +90,7 @@ class Rewrite:
     covers: tuple[str, ...] = field(default=())
 
 
-# --- replacing matched expressions -----------------------------------------------------------------
+# --- replacing matched expressions --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def descendants(node: cst.CSTNode) -> list[cst.CSTNode]:
     return found
 
 
-# --- spelling ----------------------------------------------------------------------------------------
+# --- spelling -----------------------------------------------------------------------------------
 
 
 class Spell(cst.CSTTransformer):
@@ -280,7 +280,7 @@ def spelling(dotted: str, names: Names) -> tuple[str, set[str]]:
     return dotted, {top}
 
 
-# --- files ---------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------
 
 
 def names_of(module: cst.Module, qualname: str) -> Names:
@@ -347,10 +347,6 @@ def find(node: cst.CSTNode, qualname: str) -> cst.ClassDef | cst.FunctionDef | N
         if isinstance(item, cst.ClassDef | cst.FunctionDef) and item.name.value == head:
             found = find(item, rest) if rest else item
     return found
-
-
-def code(node: cst.CSTNode) -> str:
-    return cst.Module(body=[]).code_for_node(node)
 
 
 def short(text: str, limit: int = 90) -> str:

@@ -259,9 +259,8 @@ class Reader:
         base = self.term(node.value, env)
         if base.op == "max" and base.get("dim") is not None and len(node.slice) == 1:
             index = node.slice[0].slice
-            if isinstance(index, cst.Index) and isinstance(index.value, cst.Integer):
-                if index.value.evaluated_value == 0:
-                    return Term("amax", base.args, base.named, node=node)
+            if isinstance(index, cst.Index) and code(index.value) == "0":
+                return Term("amax", base.args, base.named, node=node)
         return self.opaque(node, env)
 
     def attribute(self, node: cst.Attribute, env: Env) -> Term:
@@ -281,7 +280,7 @@ class Reader:
 
     def opaque(self, node: cst.BaseExpression, env: Env) -> Term:
         """A leaf that is equal to the same text over the same assignments."""
-        text = cst.Module(body=[]).code_for_node(node)
+        text = code(node)
         versions = tuple(sorted((n, env[n].version) for n in names_in(node) if n in env))
         return Term("opaque", value=(text, versions), node=node)
 
@@ -317,7 +316,7 @@ class Reader:
                 base = self.term(function.value, env)
                 op = SYNONYMS.get(function.attr.value, function.attr.value)
                 return self.operation(op, (base,), node, env)
-        return self.opaque_call(node, env, cst.Module(body=[]).code_for_node(function))
+        return self.opaque_call(node, env, code(function))
 
     def stateful_module(self, function: cst.Attribute, node: cst.Call, env: Env) -> Term | None:
         """`self.drop(x)` and `self.fc(x)` for an nn.Dropout and an nn.Linear with a bias."""
@@ -380,8 +379,7 @@ class Reader:
             return Term(f"{op}imum", tuple(positional), node=node)
         if len(positional) > len(parameters):
             return Term(f"{op}*", tuple(positional), tuple(sorted(named.items())), node=node)
-        for parameter, value in zip(parameters, positional, strict=False):
-            named[parameter] = value
+        named.update(zip(parameters, positional, strict=False))
         num_main = 2 if parameters[1:2] and parameters[1] in ("other", "exponent") else 1
         main = [named.pop(p) for p in parameters[:num_main] if p in named]
         kept = {
@@ -396,6 +394,11 @@ class Reader:
         args = tuple(self.term(arg.value, env) for arg in node.args)
         keywords = tuple(arg.keyword.value if arg.keyword else arg.star for arg in node.args)
         return Term("call", args, value=(what, keywords), node=node)
+
+
+def code(node: cst.CSTNode) -> str:
+    """A node's source text."""
+    return cst.Module(body=[]).code_for_node(node)
 
 
 def fold(term: Term) -> Term:

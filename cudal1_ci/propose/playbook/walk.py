@@ -119,10 +119,6 @@ class Walk:
             if isinstance(target, cst.Name):
                 term = self.reader.term(statement.value, env)
                 return {**env, target.value: Local(next(self.versions), term)}
-        if isinstance(statement, cst.AnnAssign) and statement.value is not None:
-            if isinstance(statement.target, cst.Name):
-                term = self.reader.term(statement.value, env)
-                return {**env, statement.target.value: Local(next(self.versions), term)}
         return self.forget(stored_names(statement), env)
 
     def forget(self, stored: set[str], env: Env) -> Env:
@@ -189,7 +185,7 @@ def roots(target: cst.CSTNode) -> set[str]:
     return set()
 
 
-# --- dead assignments ------------------------------------------------------------------------------
+# --- dead assignments ---------------------------------------------------------------------------
 
 
 class Remove(cst.CSTTransformer):
@@ -205,7 +201,7 @@ class Remove(cst.CSTTransformer):
 
 
 def without_dead(function: cst.FunctionDef, suspects: set[str], names: Names) -> cst.FunctionDef:
-    """The function without assignments to suspects (and to what only they read) that nobody reads."""
+    """The function without unread assignments to suspects (and to what only those read)."""
     while True:
         dead = dead_lines(function, suspects, names)
         if not dead:

@@ -264,7 +264,8 @@ NEAR_MISSES = [
     ("softmax", function("e = torch.exp(x)\nreturn e / e.sum(dim=-1)")),
     ("softmax", function("e = torch.exp(x)\nreturn e / (e.sum(dim=-1, keepdim=True) + 1)")),
     ("layer_norm", function(
-        "m = x.mean(-1, keepdim=True)\nreturn (x - m) / torch.sqrt(x.var(-1, keepdim=True) + 1e-5)")),
+        "m = x.mean(-1, keepdim=True)\nv = x.var(-1, keepdim=True)\n"
+        "return (x - m) / torch.sqrt(v + 1e-5)")),
     ("layer_norm", function(
         "m = x.mean(1, keepdim=True)\nv = x.var(1, keepdim=True, unbiased=False)\n"
         "return (x - m) / torch.sqrt(v + 1e-5)")),

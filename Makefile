@@ -1,0 +1,55 @@
+# Every target makes the virtual environment that it needs, in this checkout, once.
+# PYTHON=/path/to/python3.12 chooses the interpreter; PYTEST_ARGS="-k archive" goes to pytest.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+DEMO := examples/slowformer
+OUT := build/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check lint format bench wheel pins clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: ## Make .venv and install this checkout and its tests into it
+	@.ci/venv $(VENV)
+
+demo: venv ## Scan the example: build/demo/report.json and report.html
+	@mkdir -p $(OUT)
+	$(BIN)/cudal1-ci trace $(DEMO)
+	$(BIN)/cudal1-ci scan $(DEMO) --json $(OUT)/report.json --html $(OUT)/report.html
+
+test: venv ## Run the tests that need no GPU, no model and no network
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+lint: venv ## Formatting, lint, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test ## All that CI checks: lint, then test
+
+format: venv ## Format the code and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: venv ## Measure what the documentation states; results in benchmarks/results/
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(PY) "$$script"; done
+
+wheel: venv ## Build the wheel and the source distribution and check them
+	rm -rf dist
+	$(PY) -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+
+# The pins are what a fresh environment gets today; those of the CUDA build of torch are kept where this
+# machine installs the CPU build, as a pin of what is not installed does no harm.
+pins: ## Renew constraints.txt
+	.ci/pins > constraints.txt.new
+	mv constraints.txt.new constraints.txt
+
+clean: ## Remove what was built; the environment too
+	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

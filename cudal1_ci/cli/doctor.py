@@ -1,0 +1,271 @@
+"""`cudal1-ci doctor`: what this machine can and cannot do, and how to mend it.
+
+Each check is a function that returns a Diagnosis; the verb prints them. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+import rich.console
+import rich.table
+
+from cudal1_ci import __version__
+from cudal1_ci.cli.group import EXIT_UNSUPPORTED
+from cudal1_ci.config import load_settings
+from cudal1_ci.report.templates_path import templates_folder
+
+EPILOG = """\b
+Examples:
+  cudal1-ci doctor
+  cudal1-ci doctor --python ~/project/.venv/bin/python
+  cudal1-ci doctor --show-config
+"""
+
+Grade = Literal["ok", "limited", "missing"]
+
+PROBE = """
+import importlib.util, json, sys
+from importlib import metadata
+found = {"python": sys.version.split()[0], "executable": sys.executable}
+for name in ("torch", "triton", "transformers", "vllm"):
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        found[name] = None
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """One thing looked at. `mend` says what to do and is empty when there is nothing to do."""
+
+    name: str
+    grade: Grade
+    found: str
+    mend: str = ""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--python", help="Interpreter of the project that is judged [default: this one].")
+@click.option("--show-config", is_flag=True, help="Print each setting and where it came from.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
+def doctor(path: Path, python: str | None, show_config: bool, as_json: bool) -> None:
+    """Say what this machine can do for the repository at PATH, and how to get what is missing.
+
+    Exit code 0 when a scan can run here, 4 when it cannot.
+    """
+    settings = load_settings(path)
+    if show_config:
+        show_settings(settings.origins(), as_json)
+        return
+    interpreter = python or settings.python or sys.executable
+    diagnoses = [
+        tool(),
+        *interpreters(interpreter),
+        git(path),
+        gpu(),
+        compiler(),
+        state_folder(path / settings.state_dir),
+        templates(),
+        configuration(settings.file),
+    ]
+    if as_json:
+        click.echo(json.dumps([asdict(d) for d in diagnoses], indent=2))
+    else:
+        print_table(diagnoses)
+    if any(d.grade == "missing" for d in diagnoses):
+        sys.exit(EXIT_UNSUPPORTED)
+
+
+def show_settings(origins: Iterable[tuple[str, object, str]], as_json: bool) -> None:
+    """Every key, its value and the file, variable or flag it came from."""
+    if as_json:
+        rows = [{"key": k, "value": v, "origin": o} for k, v, o in origins]
+        click.echo(json.dumps(rows, indent=2, default=str))
+        return
+    table = rich.table.Table("key", "value", "from", box=None)
+    for key, value, origin in origins:
+        table.add_row(key, str(value), origin)
+    rich.console.Console().print(table)
+
+
+def tool() -> Diagnosis:
+    """This tool and the machine."""
+    system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
+    grade: Grade = "ok" if platform.system() == "Linux" else "missing"
+    return Diagnosis(
+        name="cudal1-ci",
+        grade=grade,
+        found=f"{__version__} on {system}",
+        mend=""
+        if grade == "ok"
+        else "the judge needs Linux (fork, shared memory); use WSL or a container",
+    )
+
+
+def interpreters(python: str) -> Iterable[Diagnosis]:
+    """The interpreter in which the user's code runs, and whether it has torch."""
+    try:
+        done = subprocess.run(
+            [python, "-c", PROBE], capture_output=True, text=True, timeout=60, check=True
+        )
+        found = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        yield Diagnosis(
+            name="project's Python",
+            grade="missing",
+            found=f"{python}: {error}",
+            mend="name the interpreter of the project: --python .venv/bin/python",
+        )
+        return
+    yield Diagnosis(
+        name="project's Python", grade="ok", found=f"{found['python']} ({found['executable']})"
+    )
+    version = found["torch"]
+    if version is None:
+        yield Diagnosis(
+            name="torch",
+            grade="missing",
+            found=f"not installed in {found['executable']}",
+            mend="install it there (`pip install torch`), or name the project's interpreter "
+            "with --python, or `pip install 'cudal1-ci[torch]'`",
+        )
+        return
+    old = tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < (2, 6)
+    yield Diagnosis(
+        name="torch",
+        grade="missing" if old else "ok",
+        found=version,
+        mend="torch 2.6 or newer is needed: `pip install -U torch`" if old else "",
+    )
+    yield Diagnosis(
+        name="triton",
+        grade="ok" if found["triton"] else "limited",
+        found=found["triton"] or "not installed",
+        mend="" if found["triton"] else "only needed to judge Triton kernels on a GPU",
+    )
+
+
+def git(path: Path) -> Diagnosis:
+    """Whether changes can be found."""
+    if shutil.which("git") is None:
+        return Diagnosis(
+            name="git",
+            grade="limited",
+            found="not installed",
+            mend="`apt-get install git`: needed by --changed and --apply",
+        )
+    inside = subprocess.run(
+        ["git", "-C", str(path), "rev-parse", "--is-inside-work-tree"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if inside.returncode != 0:
+        return Diagnosis(
+            name="git",
+            grade="limited",
+            found=f"{path} is not in a git checkout",
+            mend="scan works; --changed needs a git checkout",
+        )
+    return Diagnosis(name="git", grade="ok", found="a checkout")
+
+
+def gpu() -> Diagnosis:
+    """NVIDIA GPUs, asked through nvidia-smi so that no CUDA context is made."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return Diagnosis(
+            name="GPU",
+            grade="limited",
+            found="no NVIDIA driver (nvidia-smi not found)",
+            mend="measurements are CPU timings and say so; kernels are listed, not judged",
+        )
+    done = subprocess.run(
+        [smi, "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    names = "; ".join(done.stdout.strip().splitlines()) or done.stderr.strip()
+    return Diagnosis(
+        name="GPU",
+        grade="limited",
+        found=names,
+        mend="seen, but this version measures on the CPU only",
+    )
+
+
+def compiler() -> Diagnosis:
+    """A C++ compiler, for torch.compile and extensions."""
+    found = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    return Diagnosis(
+        name="C++ compiler",
+        grade="ok" if found else "limited",
+        found=found or "none",
+        mend="" if found else "`apt-get install g++`: torch.compile on the CPU needs one",
+    )
+
+
+def state_folder(folder: Path) -> Diagnosis:
+    """Where the archive and the traces are kept."""
+    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if os.access(existing, os.W_OK):
+        return Diagnosis(name="state", grade="ok", found=str(folder))
+    return Diagnosis(
+        name="state",
+        grade="missing",
+        found=f"{existing} is not writable",
+        mend="set `state-dir` (or CUDAL1_CI_STATE_DIR) to a folder that is",
+    )
+
+
+def templates() -> Diagnosis:
+    """The words of the reports, packed into the wheel."""
+    folder = templates_folder()
+    count = sum(1 for _ in folder.glob("**/*.j2"))
+    return Diagnosis(
+        name="templates",
+        grade="ok" if count else "missing",
+        found=f"{count} in {folder}",
+        mend=""
+        if count
+        else "the installation is broken: `pip install --force-reinstall cudal1-ci`",
+    )
+
+
+def configuration(file: Path | None) -> Diagnosis:
+    """Which file configures this repository."""
+    if file is None:
+        return Diagnosis(
+            name="configuration",
+            grade="ok",
+            found="defaults",
+            mend="`cudal1-ci init` writes a file to start from",
+        )
+    return Diagnosis(name="configuration", grade="ok", found=str(file))
+
+
+def print_table(diagnoses: list[Diagnosis]) -> None:
+    """A table for people: what, how good, what was found, what to do."""
+    color = {"ok": "green", "limited": "yellow", "missing": "red"}
+    table = rich.table.Table(box=None, pad_edge=False)
+    for column in ("", "", "found", "what to do"):
+        table.add_column(column, overflow="fold")
+    for d in diagnoses:
+        table.add_row(d.name, f"[{color[d.grade]}]{d.grade}[/]", d.found, d.mend)
+    rich.console.Console().print(table)

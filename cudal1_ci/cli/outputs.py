@@ -1,0 +1,140 @@
+"""Where results go: stdout for the result, files for what was asked for beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.report import FORMATS, LISTING_FORMATS, render
+from cudal1_ci.report.document import document, plan_document
+from cudal1_ci.report.patch import patch
+from cudal1_ci.report.shape import ListingDocument, ReportDocument
+from cudal1_ci.report.text import print_listing, print_report
+from cudal1_ci.schema import Report
+from cudal1_ci.survey import Plan
+
+FILES = {
+    "json": "JSON; `-` writes it to stdout instead of --format",
+    "html": "one self-contained HTML file",
+    "md": "Markdown",
+    "sarif": "SARIF 2.1.0",
+}
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of the verbs that write a report."""
+    patches = click.option(
+        "--patches",
+        "patch_folder",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help="Also write each best proposal as a patch for `git apply`.",
+    )
+    command = patches(command)
+    for name, text in reversed(FILES.items()):
+        command = click.option(
+            f"--{name}", f"{name}_path", metavar="FILE", help=f"Also write {text}."
+        )(command)
+    stdout = click.option(
+        "--format",
+        "stdout_format",
+        type=click.Choice(FORMATS),
+        default="text",
+        show_default=True,
+        help="What is written to stdout.",
+    )
+    return stdout(command)
+
+
+def write_report(report: Report, flags: dict[str, Any]) -> None:
+    """Write a report wherever the flags say."""
+    write_document(document(report), flags)
+    folder: Path | None = flags["patch_folder"]
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in best_patches(report).items():
+            (folder / f"{name}.patch").write_text(text, encoding="utf-8", newline="")
+
+
+def write_listing(plan: Plan, flags: dict[str, Any]) -> None:
+    """Write what discovery found.
+
+    Raises:
+        ConfigError: A format was asked for that cannot hold a listing.
+    """
+    for name in set(FORMATS) - set(LISTING_FORMATS):
+        if flags.get(f"{name}_path") or flags["stdout_format"] == name:
+            raise ConfigError(
+                f"--list with {name}: a listing is written as {', '.join(LISTING_FORMATS)}"
+            )
+    write_document(plan_document(plan), flags)
+
+
+def write_document(shown: ReportDocument | ListingDocument, flags: dict[str, Any]) -> None:
+    """Files first, so that a closed stdout loses none of them."""
+    on_stdout = flags["stdout_format"]
+    for name in FILES:
+        path = flags[f"{name}_path"]
+        if path == "-":
+            on_stdout = name
+        elif path is not None:
+            file = Path(path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(render(shown, name), encoding="utf-8")
+    if on_stdout == "text" and sys.stdout.isatty():
+        console = Console()
+        if isinstance(shown, ListingDocument):
+            print_listing(shown, console)
+        else:
+            print_report(shown, console)
+    else:
+        click.echo(render(shown, on_stdout), nl=False)
+
+
+def best_patches(report: Report) -> dict[str, str]:
+    """The patch of the best proposal of each target that has one, by a name for its file."""
+    patches = {}
+    for entry in report.entries:
+        if entry.best is not None:
+            target = entry.target
+            stem = f"{target.path.removesuffix('.py')}.{target.qualname}".replace("/", ".")
+            text = patch(entry.evaluations[entry.best].candidate.program)
+            if text is not None:
+                patches[stem] = text
+    return patches
+
+
+def apply_best(report: Report, root: Path) -> None:
+    """Apply the best proposals to the working tree, one after the other.
+
+    Raises:
+        UnsupportedError: git is not installed.
+    """
+    for name, text in best_patches(report).items():
+        try:
+            done = subprocess.run(
+                ["git", "apply", "--whitespace=nowarn", "-"],
+                input=text.encode(),
+                cwd=root,
+                capture_output=True,
+                check=False,
+                timeout=60,
+            )
+        except FileNotFoundError as error:
+            raise UnsupportedError("--apply needs git: `apt-get install git`") from error
+        if done.returncode == 0:
+            click.echo(f"applied {name}", err=True)
+            continue
+        reason = done.stderr.decode(errors="replace").strip().splitlines()
+        click.echo(
+            f"not applied {name}: it conflicts with one applied before "
+            f"({reason[0] if reason else 'git gave no reason'}); scan again",
+            err=True,
+        )

@@ -1,0 +1,83 @@
+"""Where every setting comes from: a flag, else the environment, else a file, else its default.
+
+    settings = load_settings(Path("."), overrides={"budget": "10m"})
+    settings.trial.threads, settings.review.budget_s
+
+This room only gathers, and remembers where each value was found:
+
+    keys.py     what can be set: the fields of Settings and of each room's own Config
+    written.py  the file, the environment and the command line
+    values.py   types and durations, and the words for what is wrong with one
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cudal1_ci.config.keys import Key, Setting, Settings, all_keys, all_rooms
+from cudal1_ci.config.values import Given, converted, shown
+from cudal1_ci.config.written import (
+    from_environment,
+    from_file,
+    from_flags,
+    read_file,
+    workload_tables,
+)
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.schema import Record
+
+__all__ = ["Setting", "Settings", "load_settings"]
+
+
+def load_settings(
+    root: Path,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings for the tree at `root`; `overrides` are flags by the key that they stand for.
+
+    Raises:
+        ConfigError: Two files, an unknown key, a value of the wrong type or out of its range; the
+            message names the file, variable or flag, the key, what was expected and what came.
+    """
+    keys = all_keys()
+    file, table = read_file(root)
+    given = {
+        **from_file(table, file, root, keys),
+        **from_environment(os.environ if environ is None else environ, keys),
+        **from_flags(overrides or {}, keys),
+    }
+    values = {
+        name: converted(key, given[name]) if name in given else key.default
+        for name, key in keys.items()
+    }
+    fields: dict[str, Any] = {
+        key.field: values[name] for name, key in keys.items() if key.room is None
+    }
+    for room, record in all_rooms().items():
+        of_room = {key: values[name] for name, key in keys.items() if key.room == room}
+        fields[room] = built(record, of_room, given)
+    sources = tuple(
+        Setting(
+            key=name,
+            value=shown(key, values[name]),
+            origin=given[name].origin if name in given else "default",
+        )
+        for name, key in keys.items()
+    )
+    workloads = workload_tables(table, file)
+    return Settings(**fields, workloads=workloads, file=file, sources=sources)
+
+
+def built(record: type[Record], values: Mapping[Key, Any], given: Mapping[str, Given]) -> Record:
+    """A room's Config; what the record itself refuses is said with the place it was written at."""
+    try:
+        return record(**{key.field: value for key, value in values.items()})
+    except (ConfigError, ValueError) as error:
+        places = ", ".join(
+            f"`{key.name}` in {given[key.name].origin}" for key in values if key.name in given
+        )
+        raise ConfigError(f"{error} (set here: {places})") from error

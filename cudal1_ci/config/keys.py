@@ -1,0 +1,129 @@
+"""The keys: what can be set, and which field of which record it fills.
+
+Each room has its own Config record beside it, and the fields of `Settings` name those records. A
+field that is added to a room's Config is a key from then on, with nothing to do here:
+`TrialConfig.max_calls` is `trial.max-calls` in a file and `CUDAL1_CI_TRIAL_MAX_CALLS` in the
+environment. A field in seconds (`load_s`) is a key without the suffix, as its value says the unit.
+
+Knows no secrets: no key holds one. The keys are listed in docs/configuration.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from cudal1_ci.discover.files import DiscoveryConfig
+from cudal1_ci.pipeline import ReviewConfig
+from cudal1_ci.propose.playbook import PlaybookConfig
+from cudal1_ci.schema import Record
+from cudal1_ci.trial import TrialConfig
+
+ENVIRONMENT_PREFIX = "CUDAL1_CI_"
+
+DeviceName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="`auto`, `cpu`, `cuda` or `cuda:N`"
+    ),
+]
+
+
+class Setting(Record, frozen=True, kw_only=True):
+    """One key, its value as a person would write it, and where it came from."""
+
+    key: str
+    value: Any
+    origin: str
+    """`default`, `pyproject.toml`, `CUDAL1_CI_BUDGET` or `command line`."""
+
+
+class Settings(Record, frozen=True, kw_only=True):
+    """All settings of a run. A field that is a Config record is the table of that room's keys."""
+
+    trace: str | None = None
+    """Command whose calls of the project's code become workloads: `pytest -q`."""
+    python: str | None = None
+    """Interpreter of the project that is judged; None is the one that runs the tool."""
+    device: DeviceName = "auto"
+    fail_on: Literal["never", "proposal", "inconclusive"] = "never"
+    """What makes the exit code say no."""
+    state_dir: str = ".cudal1-ci"
+    """Folder of the archive and the traces, relative to the tree that is scanned."""
+
+    discover: DiscoveryConfig = DiscoveryConfig()
+    trial: TrialConfig = TrialConfig()
+    playbook: PlaybookConfig = PlaybookConfig()
+    review: ReviewConfig = ReviewConfig()
+
+    # What follows is not made of keys.
+    workloads: tuple[dict[str, Any], ...] = ()
+    """The `[[workload]]` tables as they stand in the file; discover reads them."""
+    file: Path | None = None
+    """The file that configures this tree; None when there is none."""
+    sources: tuple[Setting, ...] = ()
+
+    def origins(self) -> Iterator[tuple[str, Any, str]]:
+        """Every key with its value and where that came from, in the order of the records."""
+        for setting in self.sources:
+            yield setting.key, setting.value, setting.origin
+
+
+NOT_KEYS = frozenset({"workloads", "file", "sources"})
+PROMOTED = {"review.budget": "budget"}
+"""Keys of a room that stand at the top of the file, where people look for them."""
+
+
+class Key(Record, frozen=True, kw_only=True):
+    """A setting that can be given, and the field of a record that it fills."""
+
+    name: str
+    """In a file: `budget`, `trial.max-calls`."""
+    room: str | None
+    """Field of Settings that holds the record; None for Settings itself."""
+    field: str
+    type: Any
+    default: Any
+
+    @property
+    def variable(self) -> str:
+        """In the environment: `CUDAL1_CI_TRIAL_MAX_CALLS`."""
+        return ENVIRONMENT_PREFIX + re.sub(r"[.-]", "_", self.name).upper()
+
+    @property
+    def is_duration(self) -> bool:
+        return self.field.endswith("_s")
+
+
+def all_keys() -> dict[str, Key]:
+    """Every key by its name."""
+    keys: dict[str, Key] = {}
+    for field in msgspec.structs.fields(Settings):
+        if field.name in NOT_KEYS:
+            continue
+        room = field.name if is_room(field.type) else None
+        for inner in msgspec.structs.fields(field.type) if room else (field,):
+            name = kebab(inner.name.removesuffix("_s"))
+            name = f"{kebab(room)}.{name}" if room else name
+            name = PROMOTED.get(name, name)
+            keys[name] = Key(
+                name=name, room=room, field=inner.name, type=inner.type, default=inner.default
+            )
+    return keys
+
+
+def all_rooms() -> dict[str, type[Record]]:
+    """The Config record of each field of Settings that is one."""
+    return {f.name: f.type for f in msgspec.structs.fields(Settings) if is_room(f.type)}
+
+
+def is_room(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Record)
+
+
+def kebab(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,130 @@
+"""What a value that was written means, and how to say that it is wrong.
+
+    parse_duration("1h30m") == 5400.0
+
+The one place where durations and types are read. Of where a value stands it knows only the name.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from cudal1_ci.config.keys import Key
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.schema import Record
+
+
+class Given(Record, frozen=True, kw_only=True):
+    """A value as it was written, where, and the folder that a relative path in it starts from."""
+
+    value: Any
+    origin: str
+    folder: Path
+    is_text: bool = False
+    """True in the environment, where a number is text too."""
+
+
+def converted(key: Key, given: Given) -> Any:
+    """The value of a key as its record wants it."""
+    value = given.value
+    try:
+        if key.is_duration:
+            return parse_duration(value)
+        if given.is_text and isinstance(inspect.type_info(key.type), inspect.VarTupleType):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        value = msgspec.convert(value, key.type, strict=not given.is_text)
+    except ValueError as error:  # of which msgspec.ValidationError is one
+        raise ConfigError(
+            f"{given.origin}: `{key.name}` must be {expected(key)}, got {described(given.value)}"
+        ) from error
+    return interpreter(value, given.folder) if key.name == "python" else value
+
+
+def interpreter(value: str, folder: Path) -> str:
+    """The interpreter as an absolute path, or as the name that PATH is searched for.
+
+    Not resolved: a virtual environment is known by the link that its interpreter is.
+    """
+    if "/" not in value:
+        return value
+    return str(folder / Path(value).expanduser())
+
+
+DURATION = re.compile(
+    r"(?:(?P<h>\d+(?:\.\d+)?)h)?\s*(?:(?P<m>\d+(?:\.\d+)?)m)?\s*(?:(?P<s>\d+(?:\.\d+)?)s)?"
+)
+UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds of a duration with its units: `90s`, `10m`, `1h30m`.
+
+    Raises:
+        ValueError: It is not text, or a number without a unit, or anything else.
+    """
+    match = DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or not any(match.groups()):
+        raise ValueError(f"not a duration: {value!r}")
+    return sum(UNITS_S[unit] * float(count) for unit, count in match.groupdict().items() if count)
+
+
+def format_duration(seconds: float) -> str:
+    """A duration as it would be written: 5400 is `1h30m`."""
+    minutes, rest_s = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = [(hours, "h"), (minutes, "m"), (rest_s, "s")]
+    return "".join(f"{count:g}{unit}" for count, unit in parts if count) or "0s"
+
+
+def shown(key: Key, value: Any) -> Any:
+    """A value as a person would write it."""
+    if key.is_duration and value is not None:
+        return format_duration(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def expected(key: Key) -> str:
+    """What a key's value must be, in words."""
+    if key.is_duration:
+        return 'a duration with its unit, such as "90s", "10m" or "1h30m"'
+    return in_words(inspect.type_info(key.type))
+
+
+def in_words(annotation: inspect.Type) -> str:
+    """A type of a field, as one would say it of a TOML value."""
+    match annotation:
+        case inspect.Metadata(type=inner, extra_json_schema=extra):
+            return str((extra or {}).get("description") or in_words(inner))
+        case inspect.UnionType(types=types):
+            given = [one for one in types if not isinstance(one, inspect.NoneType)]
+            return " or ".join(in_words(one) for one in given)
+        case inspect.LiteralType(values=values):
+            return "one of " + ", ".join(f"`{value}`" for value in sorted(values, key=str))
+        case inspect.VarTupleType(item_type=item):
+            return f"a list, each item {in_words(item)}"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType(ge=ge):
+            return "a whole number" + (f" of at least {ge}" if ge is not None else "")
+        case inspect.FloatType():
+            return "a number"
+        case _:
+            return "text"
+
+
+def described(value: Any) -> str:
+    """A value that came, with what it is where its look does not say so."""
+    match value:
+        case dict():
+            return f"a table with the keys {', '.join(map(repr, value)) or '(none)'}"
+        case str():
+            return f'the text "{value}"'
+        case bool():
+            return str(value).lower()
+        case _:
+            return repr(value)
