@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from cudal1_ci.forge.local import head_sha, repository_name, working_tree_change
 from cudal1_ci.pipeline import Bench, review
 from cudal1_ci.propose import Proposer
 from cudal1_ci.propose.playbook import Playbook
-from cudal1_ci.report.progress import Progress, progress_for
+from cudal1_ci.report.progress import Progress, progress_on
 from cudal1_ci.schema import Report, content_hash
 from cudal1_ci.survey import Plan, preview, survey
 from cudal1_ci.trial import Session
@@ -94,7 +95,7 @@ def scan(path: Path, **flags: Any) -> None:
         raise UnsupportedError(
             f"device {settings.device}: this version measures on the CPU only; use --device cpu"
         )
-    progress = progress_for(quiet=flags["quiet"])
+    progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
     plan = plan_of(path, settings, flags, progress)
     proposers: list[Proposer] = [Playbook(settings.playbook)]
     if flags["list_only"]:
@@ -160,7 +161,8 @@ def run(
             policy=content_hash(settings.trial),
             may_reuse=not flags["fresh"],
         )
-        report = review(plan, bench)
+        with progress:
+            report = review(plan, bench)
         if report.complete:
             archive.finish_run(run_id)
     return report

@@ -122,6 +122,7 @@ class Worker:
                     start_new_session=True,
                 )
             except OSError as error:
+                ours.close()
                 self.scratch.cleanup()
                 raise WorkerError(
                     f"{self.python} cannot be started ({error}); name the interpreter of the "

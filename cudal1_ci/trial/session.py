@@ -31,8 +31,9 @@ from cudal1_ci.schema import (
 from cudal1_ci.trial.config import TrialConfig
 from cudal1_ci.trial.statistics import is_settled
 
-NOISY = 0.10
-"""A control that strays further than this from 1 says that nothing can be measured here now."""
+NOISY = 0.5
+"""A control that strays further than this from 1 says that nothing can be measured here now. Below
+it a gain still has to exceed the control's spread (score.py)."""
 
 
 class Session:

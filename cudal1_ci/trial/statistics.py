@@ -24,8 +24,9 @@ def is_settled(launches: Sequence[Launch], half_width: float) -> bool:
     found = interval(launches)
     if found is None:
         return False
-    if len(launches) >= HOPELESS_LAUNCHES and found.estimate < HOPELESS_SPEEDUP:
-        return found.high < 1
+    is_slower = found.estimate < HOPELESS_SPEEDUP and found.high < 1
+    if len(launches) >= HOPELESS_LAUNCHES and is_slower:
+        return True
     if len(launches) not in LOOKS:
         return len(launches) >= LOOKS[-1]
     half = math.log(found.high / found.low) / 2

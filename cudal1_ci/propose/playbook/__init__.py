@@ -13,8 +13,9 @@ from pathlib import Path
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, code, find, names_of
+from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, find, names_of
 from cudal1_ci.propose.playbook.table import REWRITES
+from cudal1_ci.propose.playbook.terms import code
 from cudal1_ci.schema import (
     Candidate,
     Exemplar,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from cudal1_ci.propose.playbook.patterns import Bindings
 from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, Rule, expressions, rule
 from cudal1_ci.propose.playbook.terms import Term
@@ -71,6 +73,39 @@ def product(*factors: str) -> str:
     for factor in factors[1:]:
         text = f"mul({text}, {factor})"
     return text
+
+
+RANGES = {
+    "sigmoid": (0.0, 1.0),
+    "softmax": (0.0, 1.0),
+    "tanh": (-1.0, 1.0),
+    "relu": (0.0, math.inf),
+    "exp": (0.0, math.inf),
+    "abs": (0.0, math.inf),
+    "square": (0.0, math.inf),
+    "sqrt": (0.0, math.inf),
+}
+"""What an operation returns whatever its input (or NaN)."""
+
+
+def range_of(term: Term) -> tuple[float, float]:
+    """Bounds of a term's values, by interval reasoning."""
+    if term.op == "clamp":
+        low, high = number(term.get("min")), number(term.get("max"))
+        return (-math.inf if low is None else low, math.inf if high is None else high)
+    return RANGES.get(term.op, (-math.inf, math.inf))
+
+
+def already_in_range(term: Term) -> Replacement | None:
+    """A relu, abs or clamp of values that are in its range already."""
+    if term.op not in ("relu", "abs", "clamp") or len(term.args) != 1:
+        return None
+    if term.op == "clamp" and not all(number(value) is not None for _, value in term.named):
+        return None
+    inner = term.args[0]
+    low, high = range_of(inner)
+    wanted = range_of(term)
+    return Replacement("X", {"X": inner}) if wanted[0] <= low and high <= wanted[1] else None
 
 
 GELU_INNER = "tanh(mul(0.7978845608028654, add(X, mul(0.044715, pow(X, 3)))))"
@@ -166,21 +201,7 @@ REWRITES = (
         precondition="an operation whose result is already in the range that the next one enforces "
         "(NaN stays NaN)",
         why="the second operation is a pass over memory that cannot change a value.",
-        apply=expressions(
-            rule("relu(relu(X))", "torch.relu(X)"),
-            rule("clamp(relu(X), min=0)", "torch.relu(X)"),
-            rule("relu(clamp(X, min=0))", "torch.relu(X)"),
-            rule("relu(sigmoid(X))", "torch.sigmoid(X)"),
-            rule("relu(exp(X))", "torch.exp(X)"),
-            rule("relu(abs(X))", "torch.abs(X)"),
-            rule("abs(relu(X))", "torch.relu(X)"),
-            rule("abs(abs(X))", "torch.abs(X)"),
-            rule("abs(square(X))", "torch.square(X)"),
-            rule("abs(exp(X))", "torch.exp(X)"),
-            rule("clamp(sigmoid(X), max=1, min=0)", "torch.sigmoid(X)"),
-            rule("clamp(softmax(X, dim=K), max=1, min=0)", "torch.softmax(X, dim=K)"),
-            rule("clamp(tanh(X), max=1, min=-1)", "torch.tanh(X)"),
-        ),
+        apply=expressions(already_in_range),
     ),
     Rewrite(
         name="constant_result",

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from cudal1_ci.propose.playbook.memory import with_last_line
-from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, code, short
-from cudal1_ci.propose.playbook.terms import Names, is_self, names_in
+from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, short
+from cudal1_ci.propose.playbook.terms import Names, code, is_self, names_in
 from cudal1_ci.propose.playbook.walk import assigned_name, stored_names, without_dead
 
 MAXIMA = (

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import libcst as cst
 import libcst.matchers as m
 
-from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, code, short
-from cudal1_ci.propose.playbook.terms import names_in
+from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, short
+from cudal1_ci.propose.playbook.terms import code, names_in
 from cudal1_ci.propose.playbook.walk import assigned_name, stored_names
 
 Lines = list[cst.BaseStatement]
@@ -252,8 +252,9 @@ def is_empty_list(line: cst.CSTNode, name: str) -> bool:
     """`outs = []`"""
     if assigned_name(line) != name:
         return False
-    text = code(line).split("#")[0]
-    return text.partition("=")[2].strip() in ("[]", "list()")
+    assign = cst.ensure_type(cst.ensure_type(line, cst.SimpleStatementLine).body[0], cst.Assign)
+    value = assign.value
+    return code(value) == "list()" or (isinstance(value, cst.List) and not value.elements)
 
 
 def carries_state(inner: list[cst.SimpleStatementLine], value: cst.BaseExpression) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cudal1_ci.propose.playbook.elementwise import number
 from cudal1_ci.propose.playbook.patterns import Bindings
-from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, code, expressions, rule
-from cudal1_ci.propose.playbook.terms import Term
+from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, expressions, rule
+from cudal1_ci.propose.playbook.terms import Term, code
 
 PRODUCTS = ("matmul", "mm", "bmm")
 

@@ -63,7 +63,10 @@ def test_include_and_exclude_are_gitignore_globs(write_tree: WriteTree) -> None:
         ({".gitignore": "/keep.py\n"}, ["a.py", "pkg/a.py", "pkg/keep.py"]),
         ({".gitignore": "pkg/\n!pkg/keep.py\n"}, ["a.py", "keep.py"]),
         ({"pkg/.gitignore": "*\n!keep.py\n"}, ["a.py", "keep.py", "pkg/keep.py"]),
-        ({".gitignore": "a.py\n", "pkg/.gitignore": "!a.py"}, ["keep.py", "pkg/a.py", "pkg/keep.py"]),
+        (
+            {".gitignore": "a.py\n", "pkg/.gitignore": "!a.py"},
+            ["keep.py", "pkg/a.py", "pkg/keep.py"],
+        ),
         ({".gitignore": "# a.py\n\n"}, ["a.py", "keep.py", "pkg/a.py", "pkg/keep.py"]),
     ],
 )

@@ -131,7 +131,7 @@ CASES = [
     ("rsqrt", function("return x.pow(2).sqrt()"), [X], "torch.abs(x)"),
     ("identity_arithmetic", function("y = x * 1.0\nreturn y + 0"), [X], "y = x"),
     ("identity_arithmetic", function("return x * 2.0 * 4.0"), [X], "x * 8.0"),
-    ("idempotent", function("return torch.relu(F.relu(x))"), [X], "torch.relu(x)"),
+    ("idempotent", function("return torch.relu(F.relu(x))"), [X], "F.relu(x)"),
     ("idempotent", function("return torch.sigmoid(x).clamp(0, 1)"), [X], "torch.sigmoid(x)"),
     (
         "constant_result",

@@ -1,0 +1,207 @@
+"""How long discovery takes over a source tree, next to `ast.parse` of the same Python files.
+
+Every measurement runs in a fresh interpreter, so that imports, process start and memory count.
+Peak memory is that of all processes together, sampled from /proc. With `--cold` the page cache is
+dropped before each run (needs root). Trees default to the largest packages of this environment.
+
+    python benchmarks/discovery_speed.py --output benchmarks/results/discovery-speed.json
+    python benchmarks/discovery_speed.py --tree ../transformers/src --repeat 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from cudal1_ci.discover import DiscoveryConfig
+from cudal1_ci.discover.files import source_files
+
+DEFAULT_PACKAGES = ("transformers", "torch", "timm", "torchvision")
+SAMPLE_INTERVAL_S = 0.01
+
+DISCOVER = """
+import sys
+from pathlib import Path
+from cudal1_ci.discover import DiscoveryConfig, discover
+found = discover(Path(sys.argv[1]), DiscoveryConfig(num_processes=int(sys.argv[2])))
+print(len(found.targets))
+"""
+PARSE = """
+import ast, sys, warnings
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+warnings.simplefilter("ignore")
+def parse(paths):
+    parsed = 0
+    for path in paths:
+        try:
+            ast.parse(Path(path).read_bytes())
+            parsed += 1
+        except (SyntaxError, ValueError):
+            pass
+    return parsed
+if __name__ == "__main__":
+    paths = Path(sys.argv[1]).read_text().splitlines()
+    num_processes = int(sys.argv[2])
+    if num_processes == 1:
+        print(parse(paths))
+    else:
+        chunks = [paths[at : at + 16] for at in range(0, len(paths), 16)]
+        with ProcessPoolExecutor(num_processes) as pool:
+            print(sum(pool.map(parse, chunks)))
+"""
+
+
+def provenance() -> dict[str, Any]:
+    """Where, when and of what code a result was measured."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return {
+        "command": " ".join(["python", *sys.argv]),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": commit or None,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": processor_name(),
+        "num_cores": len(os.sched_getaffinity(0)),
+    }
+
+
+def processor_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process and of all below it, shared pages counted once each."""
+    total = 0
+    pending = [pid]
+    while pending:
+        at = pending.pop()
+        try:
+            fields = Path(f"/proc/{at}/smaps_rollup").read_text(encoding="ascii").splitlines()
+            total += sum(int(line.split()[1]) * 1024 for line in fields if line.startswith("Pss:"))
+            for task in Path(f"/proc/{at}/task").iterdir():
+                pending += map(int, (task / "children").read_text(encoding="ascii").split())
+        except (OSError, ValueError):
+            continue  # it ended while it was looked at
+    return total
+
+
+def measured(command: list[str], *, cold: bool, watch_memory: bool) -> tuple[float, int, str]:
+    """Seconds, peak bytes and output of a command."""
+    if cold:
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("3", encoding="ascii")
+    started_s = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    peak_bytes = 0
+
+    def watch() -> None:
+        nonlocal peak_bytes
+        while child.poll() is None:
+            peak_bytes = max(peak_bytes, resident_bytes(child.pid))
+            time.sleep(SAMPLE_INTERVAL_S)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    if watch_memory:
+        watcher.start()
+    output, _ = child.communicate()
+    elapsed_s = time.perf_counter() - started_s
+    if watch_memory:
+        watcher.join()
+    if child.returncode != 0:
+        raise SystemExit(f"{command[0]} ... ended with code {child.returncode}")
+    return elapsed_s, peak_bytes, output.strip()
+
+
+def measure_tree(root: Path, repeat: int, num_processes: int, cold: bool) -> dict[str, Any]:
+    """All measurements of one tree; times are those of the runs, in seconds."""
+    listing = source_files(root, DiscoveryConfig())
+    python = [file.path for file in listing.files if file.is_python]
+    cuda = [file.path for file in listing.files if file.path.endswith((".cu", ".cuh"))]
+    list_file = Path(f"/tmp/discovery-speed-{os.getpid()}.txt")
+    list_file.write_text("\n".join(str(listing.root / path) for path in python), encoding="utf-8")
+    discover = [sys.executable, "-c", DISCOVER, str(root), str(num_processes)]
+    commands = {
+        "discover_s": discover,
+        "ast_parse_one_process_s": [sys.executable, "-c", PARSE, str(list_file), "1"],
+        "ast_parse_pool_s": [sys.executable, "-c", PARSE, str(list_file), str(num_processes)],
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    num_targets = 0
+    try:
+        for _ in range(repeat):  # in turn, so that a busy minute hurts all alike
+            for name, command in commands.items():
+                elapsed_s, _, output = measured(command, cold=cold, watch_memory=False)
+                times[name].append(round(elapsed_s, 3))
+                num_targets = int(output) if name == "discover_s" else num_targets
+        _, peak_bytes, _ = measured(discover, cold=False, watch_memory=True)
+    finally:
+        list_file.unlink()
+    num_lines = sum((listing.root / path).read_bytes().count(b"\n") for path in [*python, *cuda])
+    fastest_s = statistics.median(times["discover_s"])
+    return {
+        "tree": root.name,
+        "num_files": len(python) + len(cuda),
+        "num_lines": num_lines,
+        "num_targets": num_targets,
+        "num_processes": num_processes,
+        "is_cold": cold,
+        **times,
+        "seconds_per_million_lines": round(fastest_s / num_lines * 1e6, 2),
+        "peak_resident_bytes": peak_bytes,
+    }
+
+
+def default_trees() -> list[Path]:
+    found = []
+    for name in DEFAULT_PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations:
+            found.append(Path(spec.submodule_search_locations[0]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--tree", type=Path, action="append", help="default: installed packages")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--cold", action="store_true", help="drop the page cache before each run")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    trees = arguments.tree or default_trees()
+    results = [
+        measure_tree(tree, arguments.repeat, arguments.processes, arguments.cold) for tree in trees
+    ]
+    document = {**provenance(), "results": results}
+    if arguments.output is not None:
+        arguments.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    for each in results:
+        median = {name: statistics.median(each[name]) for name in each if name.endswith("_s")}
+        print(
+            f"{each['tree']}: {each['num_lines']:,} lines, {each['num_targets']:,} targets in "
+            f"{median['discover_s']:.2f} s ({each['seconds_per_million_lines']} s per million "
+            f"lines), {each['peak_resident_bytes'] / 1e6:.0f} MB; ast.parse of the same files "
+            f"{median['ast_parse_one_process_s']:.2f} s, in {each['num_processes']} processes "
+            f"{median['ast_parse_pool_s']:.2f} s"
+        )
+
+
+if __name__ == "__main__":
+    main()

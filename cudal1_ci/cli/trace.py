@@ -1,0 +1,102 @@
+"""`cudal1-ci trace`: run the user's own tests or script and record how code is called."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.discover import discover
+from cudal1_ci.discover.traces import Traces, read_traces
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.executor.tracing import run_trace
+from cudal1_ci.report.progress import Progress, progress_on
+
+EPILOG = """\b
+Examples:
+  cudal1-ci trace -- pytest -q
+  cudal1-ci trace ../model -- python train.py --steps 3
+  cudal1-ci trace                  runs the `trace` command of the configuration
+Only shapes, dtypes, value ranges and plain constructor arguments are recorded, no contents.
+"""
+
+TIMEOUT_S = 1800.0
+"""Of a command that nobody gave another one."""
+
+
+@click.command(epilog=EPILOG, context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=float,
+    default=TIMEOUT_S,
+    show_default=True,
+    help="Seconds after which the command is ended; what it recorded is kept.",
+)
+@click.option("--python", help="Interpreter whose folder comes first on the command's PATH.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PATH] [-- COMMAND...]")
+def trace(timeout_s: float, python: str | None, words: tuple[str, ...]) -> None:
+    """Run COMMAND in PATH and record the workloads of the modules and functions that it calls.
+
+    Exit code 0 when something was recorded, whatever the command itself returned, else 1.
+    """
+    path, command = split(words)
+    if not path.is_dir():
+        raise ConfigError(f"{path}: expected the folder of a project (a command goes after `--`)")
+    given = {} if python is None else {"python": python}
+    settings = load_settings(path, overrides=given)
+    command = command or shlex.split(settings.trace or "")
+    if not command:
+        raise ConfigError("nothing to run: give a command after `--`, or set `trace` in the config")
+    found = record(path, settings, command, timeout_s, progress_on(sys.stderr, os.environ))
+    click.echo(
+        f"recorded {sum(map(len, found.calls.values()))} distinct calls of "
+        f"{len(found.calls)} modules and functions"
+    )
+    sys.exit(0 if found.calls else 1)
+
+
+def split(words: tuple[str, ...]) -> tuple[Path, list[str]]:
+    """PATH and COMMAND; click has taken the `--` away, so PATH is a first word that is a folder
+    when the command line has it before the `--`."""
+    arguments = sys.argv
+    if "--" in arguments:
+        command = arguments[arguments.index("--") + 1 :]
+        before = words[: len(words) - len(command)]
+        return Path(before[0] if before else "."), list(command)
+    return Path(words[0] if words else "."), list(words[1:])
+
+
+def record(
+    path: Path, settings: Settings, command: list[str], timeout_s: float, progress: Progress
+) -> Traces:
+    """Run a command with the tracer, and read what it left."""
+    functions: dict[str, list[str]] = {}
+    for target in discover(path, settings.discover).targets:
+        if target.kind == "torch_function" and "." not in target.qualname:
+            functions.setdefault(target.path, []).append(target.qualname)
+    folder = traces_folder(path, settings)
+    progress.notice(f"tracing `{shlex.join(command)}` in {path}")
+    code = run_trace(command, path, folder, functions, timeout_s, settings.python or sys.executable)
+    if code:
+        progress.notice(f"the command ended with exit code {code}; what it called is used")
+    return read_traces(folder)
+
+
+def traces_for(path: Path, settings: Settings, progress: Progress, *, again: bool) -> Traces:
+    """The traces of a tree; recorded first where the configuration names a command and nobody has
+    run it yet, or when asked to."""
+    folder = traces_folder(path, settings)
+    if settings.trace and (again or not any(folder.glob("trace-*.jsonl"))):
+        return record(path, settings, shlex.split(settings.trace), TIMEOUT_S, progress)
+    if again:
+        raise ConfigError("--retrace: there is no `trace` command in the configuration to run")
+    return read_traces(folder)
+
+
+def traces_folder(path: Path, settings: Settings) -> Path:
+    return path / settings.state_dir / "traces"

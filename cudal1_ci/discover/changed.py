@@ -1,0 +1,202 @@
+"""Which targets a change touches: those that it changed, and those that use what it changed.
+
+Compares units (`units`), not lines: a comment, a docstring or a new layout changes nothing, and a
+definition that only moved down is the same. A file that was renamed is compared with what it was.
+A target that is gone is returned apart, for there is nothing left to measure.
+
+    selection = select_changed(discovery, change)
+    selection.targets[0].selected_because == "calls src/ops.py:rotate"
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from cudal1_ci.discover.cuda_source import function_texts
+from cudal1_ci.discover.facts import FileFacts
+from cudal1_ci.discover.files import PYTHON_SUFFIXES, SOURCE_SUFFIXES
+from cudal1_ci.discover.imports import ModuleIndex
+from cudal1_ci.discover.python_targets import ClassTable
+from cudal1_ci.discover.reading import facts_of
+from cudal1_ci.discover.references import Key, References
+from cudal1_ci.discover.survey import Discovery, targets_of
+from cudal1_ci.discover.syntax import MODULE_LEVEL, PARSE_ERRORS
+from cudal1_ci.discover.units import Unit, changed_units, cuda_units, plain, python_units
+from cudal1_ci.schema import Change, FileChange, Target
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What of a tree a change concerns."""
+
+    targets: tuple[Target, ...]
+    """Each with `selected_because`."""
+    removed: tuple[Target, ...] = ()
+    """Targets of the base that are no more, where they were."""
+
+
+def select_changed(discovery: Discovery, change: Change) -> Selection:
+    """The targets of `discovery` (the tree after the change) that the change concerns."""
+    before = BaseTree.of(discovery, change)
+    references = References(discovery, change)
+    changed: set[Key] = set()
+    for file in change.files:
+        if file.path.endswith(tuple(SOURCE_SUFFIXES)):
+            changed |= changed_in(file, before, references)
+    origins = references.users_of(changed)
+    targets = []
+    for target in discovery.targets:
+        reason = reason_for(target, changed, origins, before, references)
+        if reason is not None:
+            targets.append(msgspec.structs.replace(target, selected_because=reason))
+    return Selection(tuple(targets), before.removed(discovery))
+
+
+@dataclass
+class BaseTree:
+    """The tree before the change, as far as it differs."""
+
+    files: dict[str, FileChange]
+    """By the path that they have now, or had."""
+    facts: dict[str, FileFacts]
+    modules: ModuleIndex
+    renamed: dict[str, str]
+    """Old path to new."""
+
+    @classmethod
+    def of(cls, discovery: Discovery, change: Change) -> BaseTree:
+        facts = dict(discovery.facts)
+        for file in change.files:
+            facts.pop(file.path, None)
+        for file in change.files:
+            old_path = file.previous_path or file.path
+            if file.before is not None and old_path.endswith(tuple(SOURCE_SUFFIXES)):
+                facts[old_path] = facts_of(old_path, file.before.encode())
+        return cls(
+            files={file.path: file for file in change.files},
+            facts=facts,
+            modules=ModuleIndex.of(discovery.root, facts),
+            renamed={
+                file.previous_path: file.path
+                for file in change.files
+                if file.previous_path is not None and file.after is not None
+            },
+        )
+
+    def removed(self, discovery: Discovery) -> tuple[Target, ...]:
+        """Targets of changed files that the tree after the change does not have."""
+        touched = {file.previous_path or file.path for file in self.files.values()}
+        kept = {(target.path, target.qualname) for target in discovery.targets}
+        table = ClassTable.of(self.facts, self.modules)
+        return tuple(
+            target
+            for target in targets_of(self.facts, table)
+            if target.path in touched
+            and (self.renamed.get(target.path, target.path), target.qualname) not in kept
+        )
+
+
+def changed_in(file: FileChange, before: BaseTree, references: References) -> set[Key]:
+    """The units of one file that say something else than before."""
+    old_path = file.previous_path or file.path
+    old = units_of(old_path, file.before)
+    new = units_of(file.path, file.after)
+    if file.path not in references.paths and old_path not in before.facts:
+        return set()  # left out of discovery
+    names = changed_units(old, new)
+    if file.path.endswith(tuple(PYTHON_SUFFIXES)):
+        names = {
+            name
+            for name in names
+            if not is_same_import(name, old_path, before, file.path, references)
+        }
+    return {(file.path, name) for name in names}
+
+
+def units_of(path: str, text: str | None) -> dict[str, Unit]:
+    """The units of a version of a file; none where it did not exist or does not parse."""
+    if text is None:
+        return {}
+    if not path.endswith(".py"):
+        return cuda_units(text.encode())
+    try:
+        return python_units(text.encode())
+    except PARSE_ERRORS:
+        return {}
+
+
+def is_same_import(
+    name: str, old_path: str, before: BaseTree, path: str, references: References
+) -> bool:
+    """Whether a name is imported from the same definition as before, perhaps of a renamed file."""
+    old = before.modules.imported_from(old_path, name)
+    new = references.modules.imported_from(path, name)
+    if not old or not new:
+        return False
+    moved = {
+        dataclasses.replace(each, path=before.renamed.get(each.path, each.path))
+        if each.path is not None
+        else each
+        for each in old
+    }
+    return moved == new
+
+
+def reason_for(
+    target: Target,
+    changed: set[Key],
+    origins: Mapping[Key, Key],
+    before: BaseTree,
+    references: References,
+) -> str | None:
+    """Why a target is selected; None when the change does not concern it."""
+    qualname = unit_of(target, references)
+    key = (target.path, qualname)
+    origin = origins.get(key)
+    if origin is None:
+        return None
+    if key in changed and not is_unchanged_kernel(target, before, references):
+        return "changed"
+    path, name = origin
+    return f"calls {path}:{name}" if not name.startswith(MODULE_LEVEL) else f"calls {path}"
+
+
+def unit_of(target: Target, references: References) -> str:
+    """The unit that a target stands in: for what is in a function or a string, what holds it."""
+    units = references.units(target.path)
+    if target.qualname in units and target.kind != "cuda_kernel":
+        return target.qualname
+    if target.path.endswith(".py"):
+        for unit in units.values():
+            if unit.holds(target.first_line) and unit.holds(target.last_line):
+                return unit.qualname
+    return target.qualname
+
+
+def is_unchanged_kernel(target: Target, before: BaseTree, references: References) -> bool:
+    """Whether a kernel in a Python string is as it was, though something beside it changed."""
+    file = before.files.get(target.path)
+    if target.kind != "cuda_kernel" or not target.path.endswith(".py") or file is None:
+        return False
+    old = before.facts.get(file.previous_path or file.path)
+    if old is None or file.before is None:
+        return False
+    now = kernel_text(references.text(target.path), target.first_line, target.last_line)
+    return any(
+        kernel.qualname == target.qualname
+        and kernel_text(file.before.encode(), kernel.first_line, kernel.last_line) == now
+        for kernel in old.cuda_kernels
+    )
+
+
+def kernel_text(source: bytes, first_line: int, last_line: int) -> str:
+    """The kernel that stands in some lines, without comments and layout."""
+    lines = b"\n".join(source.splitlines()[first_line - 1 : last_line])
+    return " ".join(
+        plain(lines[start:end].decode("utf-8", "replace"))
+        for _, _, start, end in function_texts(lines)
+    )

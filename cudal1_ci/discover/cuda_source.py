@@ -1,0 +1,224 @@
+"""CUDA and C++ text to facts: kernels, the functions that launch them, their Python bindings.
+
+Structure comes from tree-sitter, so templates, namespaces, `extern "C"`, structs, preprocessor
+branches and `__launch_bounds__` are what they are. Where unknown macros break the grammar, every
+`__global__` that the tree did not explain is read by its tokens: name, parameters, braces. A
+kernel that only a macro's expansion would define is not found; neither is anything run.
+
+    source = cuda_source(b"template <typename T> __global__ void scale(T* x) { ... }")
+    source.kernels[0].qualname == "scale"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+import tree_sitter_cuda
+from tree_sitter import Language, Node, Parser
+
+from cudal1_ci.discover.facts import CudaBindingFact, CudaKernelFact, HostFunctionFact
+
+# What makes a C++ or CUDA file worth parsing.
+_MARKS = (b"__global__", b"<<<", b"TORCH_LIBRARY", b"PYBIND11_MODULE", b"cudaLaunchKernel")
+
+_GLOBAL = re.compile(rb"\b__global__\b")
+_IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
+COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT_OR_STRING = re.compile(rb'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
+_BINDING_MACRO = re.compile(rb"TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?|PYBIND11_MODULE")
+# m.def("name(Tensor x) -> Tensor", &function): the name up to its schema, then the function,
+# bare, behind `&`, in TORCH_FN(...) or as a lambda.
+_DEFINITION = re.compile(
+    rb'\.\s*(?:def|impl)\s*\(\s*(?:TORCH_SELECTIVE_\w+\s*\(\s*)?"(?P<name>[\w:.]+)[^"]*"'
+    rb"(?P<rest>[^;]*)",
+)
+KEYWORDS = frozenset(
+    b"if else for while do return const static auto void int float double bool char unsigned long "
+    b"template typename class struct namespace using true false nullptr sizeof switch case break "
+    b"inline constexpr size_t this new delete public private operator default".split()
+)
+_OPAQUE = frozenset(
+    {"namespace_definition", "linkage_specification", "template_declaration", "declaration_list"}
+    | {"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "translation_unit"}
+    | {"struct_specifier", "class_specifier", "field_declaration_list", "ERROR", "declaration"}
+    | {"expression_statement", "compound_statement"}
+)
+"""Nodes in which function definitions may stand, besides function definitions themselves."""
+
+
+@dataclass
+class CudaSource:
+    """What a text defines."""
+
+    kernels: list[CudaKernelFact] = field(default_factory=list)
+    host_functions: list[HostFunctionFact] = field(default_factory=list)
+    bindings: list[CudaBindingFact] = field(default_factory=list)
+
+
+@cache
+def cuda_parser() -> Parser:
+    return Parser(Language(tree_sitter_cuda.language()))
+
+
+def may_matter(source: bytes) -> bool:
+    """A first look at the bytes: whether a file could define, launch or bind a kernel."""
+    return any(mark in source for mark in _MARKS)
+
+
+def cuda_source(text: bytes) -> CudaSource:
+    """Read a CUDA or C++ text; never fails, whatever the text."""
+    found = CudaSource()
+    explained: list[tuple[int, int]] = []
+    for scopes, node in function_definitions(cuda_parser().parse(text).root_node, ()):
+        read_function(text, scopes, node, found, explained)
+    blank = _COMMENT_OR_STRING.sub(lambda match: re.sub(rb"[^\n]", b" ", match[0]), text)
+    for match in _GLOBAL.finditer(blank):
+        if not any(start <= match.start() < end for start, end in explained):
+            kernel = kernel_from_tokens(blank, match.end())
+            if kernel is not None:
+                found.kernels.append(kernel)
+    found.kernels.sort(key=lambda kernel: kernel.first_line)
+    return found
+
+
+def function_definitions(
+    node: Node, scopes: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Node]]:
+    """Function definitions outside of other functions, each with its namespaces and classes."""
+    for child in node.children:
+        if child.type == "function_definition":
+            yield scopes, child
+        elif child.type in _OPAQUE:
+            name = child.child_by_field_name("name")
+            is_scope = child.type.endswith(("namespace_definition", "_specifier"))
+            inner = (*scopes, text_of(name)) if is_scope and name is not None else scopes
+            yield from function_definitions(child, inner)
+
+
+def function_texts(text: bytes) -> Iterator[tuple[str, int, int, int]]:
+    """Qualname, first line, first and past-the-last byte of every function with a body."""
+    for scopes, node in function_definitions(cuda_parser().parse(text).root_node, ()):
+        name = declared_name(node.child_by_field_name("declarator"))
+        if name is not None and node.child_by_field_name("body") is not None:
+            first = template_around(node)
+            qualname = "::".join((*scopes, text_of(name)))
+            yield qualname, first.start_point[0] + 1, first.start_byte, node.end_byte
+
+
+def read_function(
+    text: bytes,
+    scopes: tuple[str, ...],
+    node: Node,
+    found: CudaSource,
+    explained: list[tuple[int, int]],
+) -> None:
+    """Take up one function definition: a kernel, a block of bindings, or a host function."""
+    body = node.child_by_field_name("body")
+    name_node = declared_name(node.child_by_field_name("declarator"))
+    if body is None or name_node is None:
+        return
+    name = text_of(name_node)
+    head = text[node.start_byte : body.start_byte]
+    block = COMMENT.sub(b" ", text[body.start_byte : body.end_byte])
+    if any(child.type == "__global__" for child in node.children):
+        first = template_around(node)
+        explained.append((node.start_byte, node.end_byte))
+        found.kernels.append(
+            CudaKernelFact(
+                "::".join((*scopes, name)), first.start_point[0] + 1, node.end_point[0] + 1
+            )
+        )
+    elif _GLOBAL.search(_COMMENT_OR_STRING.sub(b"", head)):
+        return  # a macro swallowed the kernel's head: left to its tokens
+    elif _BINDING_MACRO.fullmatch(name.encode()):
+        found.bindings.extend(bindings_in(name, head, block))
+    else:
+        mentions = {word for word in _IDENTIFIER.findall(block) if word not in KEYWORDS}
+        found.host_functions.append(
+            HostFunctionFact(
+                "::".join((*scopes, name)),
+                tuple(sorted(word.decode("utf-8", "replace") for word in mentions)),
+            )
+        )
+
+
+def declared_name(declarator: Node | None) -> Node | None:
+    """The name that a chain of declarators (pointers, references, functions) ends in."""
+    while declarator is not None:
+        if declarator.type in {"identifier", "field_identifier", "qualified_identifier"}:
+            return declarator
+        if declarator.type == "template_function":
+            return declarator.child_by_field_name("name")
+        inner = declarator.child_by_field_name("declarator")
+        if inner is None:  # a reference declarator does not name its field
+            inner = next(
+                (child for child in declarator.children if child.type.endswith("declarator")), None
+            )
+        declarator = inner
+    return None
+
+
+def template_around(node: Node) -> Node:
+    """The outermost `template <...>` of a function, or the function itself."""
+    while node.parent is not None and node.parent.type == "template_declaration":
+        node = node.parent
+    return node
+
+
+def text_of(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def bindings_in(macro: str, head: bytes, block: bytes) -> Iterator[CudaBindingFact]:
+    """`def` and `impl` of a TORCH_LIBRARY or PYBIND11_MODULE, with every function they name."""
+    namespace = ""
+    if macro.startswith("TORCH_LIBRARY"):
+        words = _IDENTIFIER.findall(head.partition(b"(")[2])
+        namespace = f"{words[0].decode()}::" if words else ""
+    for match in _DEFINITION.finditer(block):
+        name = match["name"].decode()
+        name = name if "::" in name else f"{namespace}{name}"
+        for word in _IDENTIFIER.findall(_COMMENT_OR_STRING.sub(b"", match["rest"])):
+            if word not in KEYWORDS:
+                yield CudaBindingFact(name, word.decode())
+
+
+def kernel_from_tokens(text: bytes, start: int) -> CudaKernelFact | None:
+    """The kernel whose `__global__` ends at `start`; None for a mere declaration.
+
+    The name is the last word before parentheses that a body follows; words with parentheses
+    before it (`__launch_bounds__(256)`, any macro) are attributes.
+    """
+    position, name = start, None
+    while True:
+        match = re.compile(rb"\s*(?:[\w:*&]+|<|>|,)").match(text, position)
+        if match is not None:
+            word = match[0].strip()
+            name = word if _IDENTIFIER.fullmatch(word) else name
+            position = match.end()
+            continue
+        opening = re.compile(rb"\s*\(").match(text, position)
+        if opening is None:
+            return None
+        position = past_bracket(text, opening.end() - 1, b"(", b")")
+        body = re.compile(rb"\s*\{").match(text, position)
+        if body is not None:
+            break
+    if name is None:
+        return None
+    end = past_bracket(text, body.end() - 1, b"{", b"}")
+    first_line = text.count(b"\n", 0, start) + 1
+    return CudaKernelFact(name.decode(), first_line, text.count(b"\n", 0, end) + 1)
+
+
+def past_bracket(text: bytes, start: int, opening: bytes, closing: bytes) -> int:
+    """The position behind the bracket that closes the one at `start`; the end when none does."""
+    depth = 0
+    for match in re.compile(re.escape(opening) + b"|" + re.escape(closing)).finditer(text, start):
+        depth += 1 if match[0] == opening else -1
+        if depth == 0:
+            return match.end()
+    return len(text)

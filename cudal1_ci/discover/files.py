@@ -1,0 +1,220 @@
+"""Which files of a tree are looked at, and which are left out and why.
+
+Looked at: Python, CUDA and C++ sources. Left out: what git ignores, tests, vendored and generated
+folders, notebooks, what `exclude` names. The rules are about paths below the root and never about
+the root itself, so that a package installed in `site-packages` can be scanned where it lies.
+
+    listing = source_files(Path("."), DiscoveryConfig(exclude=("experiments/**",)))
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from cudal1_ci.discover.ignored import GITIGNORE, IgnoreRules
+from cudal1_ci.errors import ConfigError, DiscoveryError
+from cudal1_ci.schema import Notice, Record
+
+PYTHON_SUFFIXES = frozenset({".py"})
+CUDA_SUFFIXES = frozenset({".cu", ".cuh"})
+CPP_SUFFIXES = frozenset({".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl"})
+SOURCE_SUFFIXES = PYTHON_SUFFIXES | CUDA_SUFFIXES | CPP_SUFFIXES
+
+TEST_FOLDERS = frozenset({"tests", "test"})
+TEST_FILE = re.compile(r"(?:test_.*|.*_test|conftest)\.py")
+
+VENDORED_FOLDERS = frozenset(
+    {"third_party", "third-party", "thirdparty", "3rdparty", "external", "extern"}
+    | {"vendor", "vendored", "_vendor", "site-packages", "node_modules"}
+)
+# Never a repository's own sources, whatever the configuration says.
+MACHINE_FOLDERS = frozenset(
+    {".git", ".hg", ".svn", "__pycache__", ".venv", "venv", ".tox", ".nox", ".eggs"}
+    | {"build", "dist", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".cudal1-ci"}
+)
+GENERATED_FILE = re.compile(r".*(?:_pb2|_pb2_grpc)\.py")
+
+
+class DiscoveryConfig(Record, frozen=True, kw_only=True):
+    """What of a tree is looked at. Globs are those of `.gitignore`, relative to the root."""
+
+    include: tuple[str, ...] = ()
+    """Only files that match one of these; empty is all."""
+    exclude: tuple[str, ...] = ()
+    """No file or folder that matches one of these."""
+    tests: bool = False
+    """Also look at `tests/`, `test_*.py`, `*_test.py` and `conftest.py`."""
+    vendored: bool = False
+    """Also look at `third_party/`, `vendor/`, `site-packages/` and their like."""
+    max_file_bytes: int = 2_000_000
+    """Larger files are data or generated; they are named in a notice."""
+    num_processes: int | None = None
+    """Processes that read the tree; None is one for each core, up to 8."""
+
+    def __post_init__(self) -> None:
+        if self.max_file_bytes <= 0:
+            raise ConfigError(f"max_file_bytes must be > 0, got {self.max_file_bytes}")
+        if self.num_processes is not None and self.num_processes <= 0:
+            raise ConfigError(f"num_processes must be > 0, got {self.num_processes}")
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file to be looked at."""
+
+    path: str
+    """POSIX path relative to the root."""
+    size_bytes: int
+
+    @property
+    def is_python(self) -> bool:
+        return self.path.endswith(".py")
+
+
+@dataclass
+class Listing:
+    """The files of a tree, in order of their paths, and what could not be listed."""
+
+    root: Path
+    files: list[SourceFile] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Globs:
+    """The configuration's include and exclude patterns."""
+
+    include: GitIgnoreSpec | None
+    exclude: GitIgnoreSpec | None
+
+    @classmethod
+    def of(cls, config: DiscoveryConfig) -> Globs:
+        return cls(
+            include=compiled_globs("include", config.include),
+            exclude=compiled_globs("exclude", config.exclude),
+        )
+
+    def excludes(self, path: str, *, is_folder: bool) -> bool:
+        if self.exclude is not None and self.exclude.match_file(f"{path}/" if is_folder else path):
+            return True
+        return not is_folder and self.include is not None and not self.include.match_file(path)
+
+
+def compiled_globs(key: str, patterns: tuple[str, ...]) -> GitIgnoreSpec | None:
+    """A matcher of the patterns, None for none. Raises: ConfigError for one that is not a glob."""
+    if not patterns:
+        return None
+    try:
+        return GitIgnoreSpec.from_lines(patterns, backend="simple")
+    except ValueError as error:
+        raise ConfigError(f"discover.{key}: expected .gitignore globs, got {error}") from error
+
+
+def source_files(root: Path, config: DiscoveryConfig) -> Listing:
+    """List the sources below `root`. Raises: DiscoveryError when `root` is not a folder."""
+    if not root.exists():
+        raise DiscoveryError(f"{root}: no such folder; give the root of a source tree")
+    if not root.is_dir():
+        raise DiscoveryError(f"{root}: expected a folder with sources, got a file")
+    try:
+        os.scandir(root).close()
+    except OSError as error:
+        raise DiscoveryError(f"{root}: the folder cannot be read ({error.strerror})") from error
+    listing = Listing(root=root.resolve())
+    # A link that leads back up would be walked for ever; a link to a sibling, listed twice.
+    visited = {(info.st_dev, info.st_ino) for info in (listing.root.stat(),)}
+    rules = IgnoreRules.of(listing.root)
+    walk(listing, "", rules, Globs.of(config), config, visited)
+    listing.files.sort(key=lambda file: file.path)
+    return listing
+
+
+def walk(
+    listing: Listing,
+    folder: str,
+    rules: IgnoreRules,
+    globs: Globs,
+    config: DiscoveryConfig,
+    visited: set[tuple[int, int]],
+) -> None:
+    """Add the sources of one folder and of those below it."""
+    for entry in read_folder(listing, folder):
+        path = f"{folder}/{entry.name}" if folder else entry.name
+        try:
+            if entry.is_dir():
+                if is_left_out_folder(entry.name, config) or is_left_out(
+                    path, rules, globs, is_folder=True
+                ):
+                    continue
+                info = entry.stat()
+                identity = (info.st_dev, info.st_ino)
+                if identity in visited:
+                    continue
+                visited.add(identity)
+                below = rules
+                if (listing.root / path / GITIGNORE).is_file():
+                    below = rules.inside(listing.root / path, path)
+                walk(listing, path, below, globs, config, visited)
+            elif (
+                os.path.splitext(entry.name)[1] in SOURCE_SUFFIXES  # noqa: PTH122 (ten times faster)
+                and entry.is_file()
+                and not is_left_out_file(entry.name, config)
+                and not is_left_out(path, rules, globs, is_folder=False)
+            ):
+                add_file(listing, path, entry.stat().st_size, config)
+        except OSError as error:
+            listing.notices.append(Notice(path=path, message=unreadable(error)))
+
+
+def read_folder(listing: Listing, folder: str) -> list[os.DirEntry[str]]:
+    """The entries of a folder in order of their names; a notice when it cannot be read."""
+    try:
+        with os.scandir(listing.root / folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        listing.notices.append(Notice(path=folder or ".", message=unreadable(error)))
+        return []
+
+
+def add_file(listing: Listing, path: str, size_bytes: int, config: DiscoveryConfig) -> None:
+    """Take a file, or say why it is too large. A huge header is nobody's kernel: no words on it."""
+    if size_bytes > config.max_file_bytes:
+        if path.endswith(tuple(CPP_SUFFIXES)):
+            return
+        message = (
+            f"{size_bytes:,} bytes is more than the {config.max_file_bytes:,} that are looked at; "
+            "raise discover.max_file_bytes or exclude it"
+        )
+        listing.notices.append(Notice(path=path, message=message))
+        return
+    listing.files.append(SourceFile(path=path, size_bytes=size_bytes))
+
+
+def is_left_out(path: str, rules: IgnoreRules, globs: Globs, *, is_folder: bool) -> bool:
+    return globs.excludes(path, is_folder=is_folder) or rules.ignores(path, is_folder=is_folder)
+
+
+def is_left_out_folder(name: str, config: DiscoveryConfig) -> bool:
+    """Whether a folder of this name holds no sources of the repository's own."""
+    if name in MACHINE_FOLDERS or name.endswith((".egg-info", ".dist-info")):
+        return True
+    if name in VENDORED_FOLDERS:
+        return not config.vendored
+    return name in TEST_FOLDERS and not config.tests
+
+
+def is_left_out_file(name: str, config: DiscoveryConfig) -> bool:
+    """Whether a file of this name is a test or was written by a program."""
+    if GENERATED_FILE.fullmatch(name):
+        return True
+    return not config.tests and TEST_FILE.fullmatch(name) is not None
+
+
+def unreadable(error: OSError) -> str:
+    """A notice's words for a file or folder that the system refused."""
+    return f"cannot be read ({error.strerror or error}); fix its permissions or exclude it"

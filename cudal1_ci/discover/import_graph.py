@@ -1,0 +1,186 @@
+"""Which files of the tree a file needs when it is imported, and a hash over all of them.
+
+Every import counts, also those inside functions. `from pkg import name` needs `pkg/__init__.py`
+and, where that only re-exports the name, the file it comes from: not all else that the package
+offers. Side effects of that rest are the one thing that the hash does not see. Statements are read
+from the text, a hundred times faster than from a tree; one inside a string adds a file too many.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from cudal1_ci.discover.imports import ModuleIndex
+from cudal1_ci.errors import DiscoveryError
+
+_IMPORT = re.compile(
+    rb"^[ \t]*(?:from[ \t]+(?P<module>\.*[ \t]*[\w.]*)[ \t]+import[ \t]*"
+    rb"(?P<names>\((?:[^)#]|#[^\n]*)*\)|(?:[^\n\\#;]|\\\n)*)"
+    rb"|import[ \t]+(?P<modules>(?:[^\n\\#;]|\\\n)*))",
+    re.MULTILINE,
+)
+_COMMENT = re.compile(r"#[^\n]*")
+
+
+@dataclass(frozen=True)
+class ImportStatement:
+    """`from module import names`, or `import module` with names None."""
+
+    module: str
+    names: tuple[tuple[str, str], ...] | None
+    """Name and what it is called here; `*` for all."""
+
+
+@dataclass(frozen=True)
+class ImportedFile:
+    """A file as it is now."""
+
+    digest: str
+    statements: tuple[ImportStatement, ...]
+
+    def binding(self, name: str) -> list[ImportStatement]:
+        """The statements that bind a name, each with that name alone."""
+        return [
+            ImportStatement(each.module, (pair,))
+            for each in self.statements
+            for pair in each.names or ()
+            if pair[1] == name
+        ]
+
+    def stars(self) -> list[ImportStatement]:
+        return [each for each in self.statements if each.names == (("*", "*"),)]
+
+
+@dataclass
+class ImportGraph:
+    """The files of a tree by what they import; read when asked for, and kept."""
+
+    root: Path
+    modules: ModuleIndex
+    _files: dict[str, ImportedFile] = field(default_factory=dict)
+    _digests: dict[str, str] = field(default_factory=dict)
+
+    def digest(self, path: str) -> str:
+        """Hash over a file and all that it needs of the tree."""
+        known = self._digests.get(path)
+        if known is None:
+            total = hashlib.sha256()
+            for needed in sorted(self.closure(path)):
+                total.update(f"{needed}\0{self.file(needed).digest}\n".encode())
+            known = self._digests[path] = total.hexdigest()[:32]
+        return known
+
+    def closure(self, path: str) -> set[str]:
+        """The file and all files of the tree that importing it needs."""
+        needed = {path, *self.packages_of(path)}
+        pending: list[tuple[str, str | None]] = [(path, None)]
+        seen = set(pending)
+        while pending:
+            at, name = pending.pop()
+            needed.add(at)
+            file = self.file(at)
+            for step in self.steps(at, file, name):
+                needed.update(self.packages_of(step[0]))
+                if step not in seen:
+                    seen.add(step)
+                    pending.append(step)
+        return needed
+
+    def steps(
+        self, path: str, file: ImportedFile, name: str | None
+    ) -> Iterator[tuple[str, str | None]]:
+        """What a file needs, each a file and the one name wanted of it; None is the whole file."""
+        if name is None:
+            statements = list(file.statements)
+        else:
+            statements = file.binding(name) or file.stars()
+            if not statements:
+                yield path, None  # defined here, so all that is here may be needed
+                return
+        for statement in statements:
+            yield from self.targets_of(path, statement)
+
+    def targets_of(
+        self, importer: str, statement: ImportStatement
+    ) -> Iterator[tuple[str, str | None]]:
+        module = self.modules.absolute(importer, statement.module)
+        if not module:
+            return
+        here = self.path_of(importer, module)
+        if statement.names is None:
+            if here is not None:
+                yield here, None
+            return
+        for name, _ in statement.names:
+            below = self.path_of(importer, f"{module}.{name}") if name != "*" else None
+            if here is not None and below is None:
+                is_package = here.endswith("__init__.py")
+                yield here, name if is_package and name != "*" else None
+            elif below is not None:
+                yield below, None
+
+    def path_of(self, importer: str, module: str) -> str | None:
+        """The file of a module: one that discovery listed, or one that it left out but is there."""
+        path = self.modules.module_path(importer, module)
+        if path is not None:
+            return path
+        place = self.modules.places.get(importer)
+        base = self.root / place.import_root if place is not None else self.root
+        for suffix in (".py", "/__init__.py"):
+            candidate = (base / (module.replace(".", "/") + suffix)).resolve()
+            if candidate.is_relative_to(self.root) and candidate.is_file():
+                return candidate.relative_to(self.root).as_posix()
+        return None
+
+    def packages_of(self, path: str) -> Iterator[str]:
+        """The `__init__.py` files that run before a file."""
+        folder = PurePosixPath(path).parent
+        while True:
+            init = (folder / "__init__.py").as_posix()
+            if not (self.root / init).is_file():
+                return
+            yield init
+            if folder == folder.parent:
+                return
+            folder = folder.parent
+
+    def file(self, path: str) -> ImportedFile:
+        """A file's hash and imports. Raises: DiscoveryError when it cannot be read any more."""
+        known = self._files.get(path)
+        if known is None:
+            try:
+                source = (self.root / path).read_bytes()
+            except OSError as error:
+                raise DiscoveryError(
+                    f"{path}: was found and can no longer be read ({error.strerror})"
+                ) from error
+            digest = hashlib.blake2b(source, digest_size=16).hexdigest()
+            known = self._files[path] = ImportedFile(digest, tuple(import_statements(source)))
+        return known
+
+
+def import_statements(source: bytes) -> Iterator[ImportStatement]:
+    """The imports in a text, at any depth."""
+    for match in _IMPORT.finditer(source):
+        if match["modules"] is not None:
+            for part in clean(match["modules"]).split(","):
+                module = part.split(" as ")[0].strip()
+                if module:
+                    yield ImportStatement(module, None)
+            continue
+        names = []
+        for part in clean(match["names"]).strip("() ").split(","):
+            words = part.split()
+            if len(words) in {1, 3}:
+                names.append((words[0], words[-1]))
+        if names:
+            yield ImportStatement(match["module"].decode().replace(" ", ""), tuple(names))
+
+
+def clean(text: bytes) -> str:
+    """One line without comments and continuations."""
+    return _COMMENT.sub("", text.decode("utf-8", "replace")).replace("\\\n", " ").replace("\n", " ")

@@ -1,0 +1,82 @@
+"""Which of the known ways to call a target is used: the best evidence first.
+
+declared > benchmark > traced > synthetic. A target without any is told what would give it one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cudal1_ci.discover.declared import Declaration
+from cudal1_ci.discover.declared_source import declared_in_source, sidecar_path
+from cudal1_ci.discover.synthetic import synthetic_workload
+from cudal1_ci.discover.traces import Traces
+from cudal1_ci.schema import Notice, Target, Workload
+
+MAX_WORKLOADS = 3
+"""Of one target: those that took the most time. More shapes cost more than they tell."""
+
+HINT = (
+    "declare one (docs/workloads.md), or run the code that uses it under "
+    "`cudal1-ci trace -- COMMAND`"
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of calls before the source is read."""
+
+    declared: tuple[Declaration, ...] = ()
+    traces: Traces = field(default_factory=Traces)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        return self.traces.notices
+
+
+@dataclass(frozen=True)
+class NoWorkload:
+    """Why nobody knows how a target is called, and what would tell."""
+
+    reason: str
+    hint: str = HINT
+
+
+def workloads_of(
+    root: Path, target: Target, evidence: Evidence
+) -> tuple[Workload, ...] | NoWorkload:
+    """The workloads of a target, or why there is none.
+
+    Raises:
+        ConfigError: A workload that is declared in the source is malformed.
+    """
+    source = read(root / target.path)
+    sidecar = read(root / sidecar_path(target.path))
+    declared = [one.workload for one in evidence.declared if one.matches(target)]
+    declared += declared_in_source(target, source or "", sidecar)
+    if declared:
+        return unique_names(declared)[:MAX_WORKLOADS]
+    traced = evidence.traces.workloads(target)
+    if traced:
+        of_benchmarks = [one for one in traced if one.provenance == "benchmark"]
+        return tuple(of_benchmarks or traced)[:MAX_WORKLOADS]
+    reason = evidence.traces.reason(target)
+    if reason is not None:
+        return NoWorkload(f"its calls could not be recorded: {reason}", "declare a workload")
+    made = synthetic_workload(target, source or "")
+    if made is not None:
+        return (made,)
+    return NoWorkload("no workload: nothing says how it is called")
+
+
+def unique_names(workloads: list[Workload]) -> tuple[Workload, ...]:
+    """Workloads whose names differ, the first of each name."""
+    return tuple({workload.name: workload for workload in reversed(workloads)}.values())[::-1]
+
+
+def read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        return None

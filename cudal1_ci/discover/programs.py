@@ -1,0 +1,31 @@
+"""A target as a program that a runner can import: where, under which name, and its identity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cudal1_ci.discover.survey import Discovery
+from cudal1_ci.errors import DiscoveryError
+from cudal1_ci.schema import Target, TreeProgram
+
+
+def reference_program(root: Path, target: Target, discovery: Discovery) -> TreeProgram:
+    """The target as it stands in the checkout at `root`.
+
+    Raises: DiscoveryError for what Python cannot import: a CUDA kernel, a kernel made inside of a
+    function, a file that discovery did not read.
+    """
+    where = f"{target.path}:{target.qualname}"
+    if target.kind == "cuda_kernel":
+        raise DiscoveryError(f"{where}: a CUDA kernel is not imported; judge one of its launchers")
+    if "<locals>" in target.qualname:
+        raise DiscoveryError(f"{where}: is made inside a function; move it to module level")
+    place = discovery.modules.places.get(target.path)
+    if place is None:
+        raise DiscoveryError(f"{where}: the file is not among those found below {discovery.root}")
+    return TreeProgram(
+        root=str(root.resolve()),
+        import_root=place.import_root,
+        import_path=f"{place.module}:{target.qualname}",
+        digest=discovery.imports.digest(target.path),
+    )

@@ -1,0 +1,172 @@
+"""Who uses a changed unit, directly or through others: in its own file and across imports.
+
+Follows names backwards, round by round. A file is looked at when its text holds a changed name; a
+unit of it uses the changed one when one of its names leads there, through imports, aliases and
+re-exports. What is used without its name (`getattr`, a registry filled by decorators, an instance
+handed in) is not seen. CUDA is followed by name alone, and into Python where a file is built with
+`load(sources=...)` or an operator is called as `torch.ops.namespace.name`.
+
+    References(discovery, change).users_of({("src/ops.py", "rotate")})
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Collection, Iterable, Iterator
+
+from cudal1_ci.discover.cuda_source import KEYWORDS
+from cudal1_ci.discover.cuda_targets import builders_by_file_name, built_by
+from cudal1_ci.discover.facts import FileFacts
+from cudal1_ci.discover.imports import defined_in
+from cudal1_ci.discover.reading import facts_of
+from cudal1_ci.discover.survey import Discovery
+from cudal1_ci.discover.syntax import MODULE_LEVEL, PARSE_ERRORS
+from cudal1_ci.discover.units import Unit, cuda_units, python_units
+from cudal1_ci.schema import Change
+
+Key = tuple[str, str]
+"""Path and qualname of a unit."""
+
+OPERATORS = "<torch.ops>"
+"""Stands for a path: operators that C++ registers, as Python calls them."""
+_OPERATOR = re.compile(r"(?:torch\.)?ops\.(\w+)\.(\w+)(?:\.\w+)?")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+class References:
+    """The units of a tree as a change leaves it, read as far as they are asked for."""
+
+    def __init__(self, discovery: Discovery, change: Change) -> None:
+        self._root = discovery.root
+        self._texts: dict[str, bytes] = {}
+        self._units: dict[str, dict[str, Unit]] = {}
+        self._uses: dict[Key, set[Key]] = {}
+        self._facts: dict[str, FileFacts] = dict(discovery.facts)
+        for file in change.files:
+            if file.after is not None and file.path in self._facts:
+                self._texts[file.path] = file.after.encode()
+        self.modules = dataclasses.replace(
+            discovery.modules,
+            facts=self._facts,
+            definitions=dict(discovery.modules.definitions),
+        )
+
+    @property
+    def paths(self) -> Collection[str]:
+        """All files that discovery looked at."""
+        return self._facts.keys()
+
+    def text(self, path: str) -> bytes:
+        """A file as the change leaves it; empty when it cannot be read."""
+        known = self._texts.get(path)
+        if known is None:
+            try:
+                known = (self._root / path).read_bytes()
+            except OSError:
+                known = b""
+            self._texts[path] = known
+        return known
+
+    def units(self, path: str) -> dict[str, Unit]:
+        """The units of a file by qualname; none when it does not parse."""
+        known = self._units.get(path)
+        if known is None:
+            known = self._units[path] = self._read(path)
+        return known
+
+    def _read(self, path: str) -> dict[str, Unit]:
+        source = self.text(path)
+        if not path.endswith(".py"):
+            return cuda_units(source)
+        if not self._facts[path].is_parsed:
+            # Discovery passed it over; now its imports are needed after all.
+            self._facts[path] = facts_of(path, source)
+            self.modules.definitions[path] = defined_in(self._facts[path])
+        try:
+            return python_units(source)
+        except PARSE_ERRORS:
+            return {}
+
+    def users_of(self, changed: Iterable[Key]) -> dict[Key, Key]:
+        """The changed units and all that use one, each with the changed one that it comes from."""
+        origins: dict[Key, Key] = {key: key for key in changed}
+        frontier = set(origins)
+        while frontier:
+            found: dict[Key, Key] = {}
+            for user, used in self._users(frontier):
+                if user not in origins:
+                    found.setdefault(user, origins[used])
+            origins.update(found)
+            frontier = set(found)
+        return origins
+
+    def _users(self, frontier: set[Key]) -> Iterator[tuple[Key, Key]]:
+        """Units that use one of the frontier directly, with the one used."""
+        by_name = {name: key for key in sorted(frontier) for name in names_of(key)}
+        words = [re.escape(name).encode() for name in by_name]
+        pattern = re.compile(rb"\b(?:" + b"|".join(words) + rb")\b") if words else None
+        of_module = {path for path, qualname in frontier if qualname == MODULE_LEVEL}
+        for path in sorted(self._facts):
+            if path in of_module:
+                for qualname in self.units(path):
+                    yield (path, qualname), (path, MODULE_LEVEL)
+            if pattern is None or pattern.search(self.text(path)) is None:
+                continue
+            for unit in self.units(path).values():
+                if path.endswith(".py"):
+                    used = min(self._used_by(path, unit) & frontier, default=None)
+                else:
+                    used = min((by_name[n] for n in unit.mentions & by_name.keys()), default=None)
+                if used is not None:
+                    yield (path, unit.qualname), used
+        yield from self._bridges(frontier, by_name)
+
+    def _used_by(self, path: str, unit: Unit) -> set[Key]:
+        """All units that the names of a Python unit lead to or through."""
+        key = (path, unit.qualname)
+        known = self._uses.get(key)
+        if known is None:
+            known = set()
+            for mention in unit.mentions:
+                root = mention.partition(".")[0]
+                trail = self.modules.trail(path, mention, unit.imports.get(root))
+                for at, dotted in trail:
+                    # `Attention.split_heads` uses Attention.
+                    parts = dotted.split(".")
+                    known.update((at, ".".join(parts[:n])) for n in range(1, len(parts) + 1))
+                operator = _OPERATOR.fullmatch(mention)
+                if operator is not None:
+                    known.add((OPERATORS, f"{operator[1]}::{operator[2]}"))
+            known.discard(key)
+            self._uses[key] = known
+        return known
+
+    def _bridges(self, frontier: set[Key], by_name: dict[str, Key]) -> Iterator[tuple[Key, Key]]:
+        """From C++ to Python: registered operators, and the Python units that build a file."""
+        for file in self._facts.values():
+            for binding in file.cuda_bindings:
+                used = by_name.get(binding.function)
+                if used is not None and not used[0].endswith(".py"):
+                    yield (OPERATORS, binding.name), used
+        sources = {path: (path, name) for path, name in sorted(frontier) if is_cuda(path)}
+        builders = builders_by_file_name(self._facts) if sources else {}
+        for path, used in sources.items():
+            for where in sorted(built_by(path, builders)):
+                builder_path, _, qualname = where.rpartition(":")
+                yield (builder_path, qualname.partition(".")[0]), used
+
+
+def is_cuda(path: str) -> bool:
+    return path != OPERATORS and not path.endswith(".py")
+
+
+def names_of(key: Key) -> list[str]:
+    """The words by which a unit is mentioned."""
+    path, qualname = key
+    if path.endswith(".py"):
+        return [] if qualname == MODULE_LEVEL else [qualname.rpartition(".")[2]]
+    if qualname.startswith(MODULE_LEVEL):
+        keywords = {word.decode() for word in KEYWORDS}
+        return [word for word in _WORD.findall(qualname.partition(":")[2]) if word not in keywords]
+    return [qualname.rpartition("::")[2]]

@@ -1,0 +1,148 @@
+"""Workloads that nobody wrote down, guessed from the constructor of a module.
+
+Only where the text leaves little to guess: every constructor argument has a default, `forward`
+takes one argument that must be given, and the first layer says what that is (nn.Linear,
+nn.LayerNorm: a sequence of its width; nn.Conv1d/2d/3d: an image of its channels; nn.Embedding:
+indices below its size). Such a workload is labeled synthetic and never decides anything.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from cudal1_ci.schema import Call, Target, TensorSpec, Workload
+
+BATCH = 8
+LENGTH = 128
+IMAGE = {"Conv1d": (1024,), "Conv2d": (64, 64), "Conv3d": (16, 32, 32)}
+"""Sizes beside batch and channels, such that one call takes some milliseconds on a CPU."""
+FIRST_SIZE = {
+    "Linear": "in_features",
+    "LayerNorm": "normalized_shape",
+    "RMSNorm": "normalized_shape",
+    "Embedding": "num_embeddings",
+    "Conv1d": "in_channels",
+    "Conv2d": "in_channels",
+    "Conv3d": "in_channels",
+}
+
+
+def synthetic_workload(target: Target, source: str) -> Workload | None:
+    """A guess, or None where it would be more than one."""
+    if target.kind != "torch_module":
+        return None
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+    definition = find_class(tree, target.qualname)
+    if definition is None:
+        return None
+    methods = {node.name: node for node in definition.body if isinstance(node, ast.FunctionDef)}
+    constructor, forward = methods.get("__init__"), methods.get("forward")
+    if constructor is None or forward is None or not takes_one_input(forward):
+        return None
+    defaults = defaults_of(constructor)
+    if defaults is None:
+        return None
+    spec = first_input(constructor, forward, defaults)
+    if spec is None:
+        return None
+    return Workload(
+        name=f"guess {'x'.join(map(str, spec.shape))}",
+        provenance="synthetic",
+        source=f"{target.path}:{constructor.lineno}",
+        init=Call(),
+        call=Call(args=(spec,)),
+    )
+
+
+def find_class(tree: ast.Module, qualname: str) -> ast.ClassDef | None:
+    body: list[ast.stmt] = tree.body
+    found = None
+    for name in qualname.split("."):
+        classes = [n for n in body if isinstance(n, ast.ClassDef) and n.name == name]
+        if not classes:
+            return None
+        found = classes[-1]
+        body = found.body
+    return found
+
+
+def takes_one_input(forward: ast.FunctionDef) -> bool:
+    """Whether one argument must be given, and by position."""
+    arguments = forward.args
+    required = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
+    required_by_name = any(default is None for default in arguments.kw_defaults)
+    return required == 2 and not required_by_name
+
+
+def defaults_of(constructor: ast.FunctionDef) -> dict[str, object] | None:
+    """The value of each constructor argument; None when one has none."""
+    arguments = constructor.args
+    named = [*arguments.posonlyargs, *arguments.args][1:]
+    if len(arguments.defaults) < len(named) or None in arguments.kw_defaults:
+        return None
+    pairs = [
+        *zip(named[::-1], arguments.defaults[::-1], strict=False),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
+    values: dict[str, object] = {}
+    for argument, default in pairs:
+        try:
+            values[argument.arg] = ast.literal_eval(default) if default else None
+        except ValueError:
+            values[argument.arg] = None
+    return values
+
+
+def first_input(
+    constructor: ast.FunctionDef, forward: ast.FunctionDef, defaults: dict[str, object]
+) -> TensorSpec | None:
+    """What the layer that is given forward's argument takes."""
+    x = [*forward.args.posonlyargs, *forward.args.args][1].arg
+    layers = dict(layers_of(constructor))
+    for node in ast.walk(forward):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        is_on_self = isinstance(node.func.value, ast.Name) and node.func.value.id == "self"
+        given = node.args[0] if node.args else None
+        if is_on_self and isinstance(given, ast.Name) and given.id == x:
+            layer = layers.get(node.func.attr)
+            return None if layer is None else input_of(layer, defaults)
+    return None
+
+
+def layers_of(constructor: ast.FunctionDef) -> Iterator[tuple[str, ast.Call]]:
+    """`self.x = nn.Layer(...)`."""
+    for node in ast.walk(constructor):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            for target in node.targets:
+                if isinstance(target, ast.Attribute):
+                    yield target.attr, node.value
+
+
+def input_of(layer: ast.Call, defaults: dict[str, object]) -> TensorSpec | None:
+    """The input of a layer whose first size is a number or a constructor argument."""
+    function = layer.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    keyword = FIRST_SIZE.get(name)
+    if keyword is None:
+        return None
+    written = layer.args[0] if layer.args else None
+    for given in layer.keywords:
+        if given.arg == keyword:
+            written = given.value
+    size: object = None
+    if isinstance(written, ast.Constant):
+        size = written.value
+    elif isinstance(written, ast.Name):
+        size = defaults.get(written.id)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        return None
+    if name == "Embedding":
+        return TensorSpec(shape=(BATCH, LENGTH), dtype="int64", low=0, high=size - 1)
+    if name in IMAGE:
+        return TensorSpec(shape=(BATCH, size, *IMAGE[name]), dtype="float32")
+    return TensorSpec(shape=(BATCH, LENGTH, size), dtype="float32")

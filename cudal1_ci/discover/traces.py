@@ -1,0 +1,146 @@
+"""Traces of the user's own commands, as workloads.
+
+Reads the files that `worker/tracer` wrote, of all processes of a run; joins equal calls and ranks
+them by the time that was spent in them. Damaged lines (a process was killed while it wrote) are
+noticed and left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cudal1_ci.discover.declared import shapes_name
+from cudal1_ci.schema import Call, Notice, Target, Workload, content_hash
+
+MAX_FILE_BYTES = 64 * 2**20
+
+
+class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a trace; unknown fields are those of a newer tracer."""
+
+    target: str
+    mode: str = "infer"
+    source: str | None = None
+    provenance: str = "traced"
+    init: Call | None = None
+    call: Call | None = None
+    reason: str | None = None
+    num_calls: int
+    total_s: float
+
+
+@dataclass(frozen=True)
+class Traces:
+    """All calls of a run. `total_s` is the time of all of them together."""
+
+    calls: Mapping[str, tuple[TracedCall, ...]] = field(default_factory=dict)
+    """By `path:qualname`; equal calls joined, those that took the most time first."""
+    total_s: float = 0.0
+    notices: tuple[Notice, ...] = ()
+
+    def workloads(self, target: Target) -> tuple[Workload, ...]:
+        """How the target was called, most time first."""
+        found = self.calls.get(f"{target.path}:{target.qualname}", ())
+        return tuple(
+            workload_of(call, number, self.total_s)
+            for number, call in enumerate(c for c in found if c.call is not None)
+        )
+
+    def reason(self, target: Target) -> str | None:
+        """Why calls of the target could not be recorded; None when it was not called."""
+        found = self.calls.get(f"{target.path}:{target.qualname}", ())
+        reasons = Counter(call.reason for call in found if call.reason)
+        return reasons.most_common(1)[0][0] if reasons else None
+
+
+def workload_of(call: TracedCall, number: int, total_s: float) -> Workload:
+    """A traced call as a workload, named after its shapes."""
+    assert call.call is not None
+    name = shapes_name(call.call) or "call"
+    return Workload(
+        name=name if number == 0 else f"{name} #{number + 1}",
+        provenance="benchmark" if call.provenance == "benchmark" else "traced",
+        source=call.source,
+        init=call.init,
+        call=call.call,
+        mode="train" if call.mode == "train" else "infer",
+        num_calls=call.num_calls,
+        share=call.total_s / total_s if total_s > 0 else None,
+    )
+
+
+def read_traces(folder: Path) -> Traces:
+    """The traces of a folder; empty where there is none."""
+    notices: list[Notice] = []
+    lines: list[TracedCall] = []
+    for path in sorted(folder.glob("trace-*.jsonl")):
+        try:
+            if path.stat().st_size > MAX_FILE_BYTES:
+                notices.append(Notice(path=str(path), message="left out: the trace is too large"))
+                continue
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            notices.append(Notice(path=str(path), message=f"cannot be read: {error}"))
+            continue
+        lines += read_lines(text, path, notices)
+    joined = join(lines)
+    return Traces(joined, sum(call.total_s for call in lines), tuple(notices))
+
+
+def read_lines(text: str, path: Path, notices: list[Notice]) -> Iterable[TracedCall]:
+    """The whole lines of a file."""
+    damaged = 0
+    for line in text.splitlines():
+        try:
+            yield msgspec.convert(json.loads(line), TracedCall)
+        except (ValueError, msgspec.ValidationError):
+            damaged += 1
+    if damaged:
+        notices.append(Notice(path=str(path), message=f"{damaged} damaged lines were left out"))
+
+
+def join(lines: Iterable[TracedCall]) -> dict[str, tuple[TracedCall, ...]]:
+    """Equal calls of all processes together; value ranges of the first one stand for all."""
+    by_key: dict[tuple[str, str], TracedCall] = {}
+    for line in lines:
+        key = (line.target, signature(line))
+        known = by_key.get(key)
+        if known is None:
+            by_key[key] = line
+            continue
+        by_key[key] = msgspec.structs.replace(
+            known,
+            num_calls=known.num_calls + line.num_calls,
+            total_s=known.total_s + line.total_s,
+            provenance="benchmark"
+            if "benchmark" in (known.provenance, line.provenance)
+            else "traced",
+        )
+    grouped: dict[str, list[TracedCall]] = {}
+    for call in by_key.values():
+        grouped.setdefault(call.target, []).append(call)
+    return {
+        target: tuple(sorted(calls, key=lambda call: -call.total_s))
+        for target, calls in grouped.items()
+    }
+
+
+def signature(line: TracedCall) -> str:
+    """What makes calls equal: everything but the ranges of the values."""
+
+    def without_ranges(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: without_ranges(v) for k, v in value.items() if k not in ("low", "high")}
+        if isinstance(value, list | tuple):
+            return [without_ranges(item) for item in value]
+        return value
+
+    parts = msgspec.to_builtins([line.init, line.call, line.mode, line.reason])
+    return content_hash(without_ranges(parts))

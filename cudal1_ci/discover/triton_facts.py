@@ -1,0 +1,83 @@
+"""Triton in one Python file: `@triton.jit` functions and the functions that launch them.
+
+Decorators may be stacked (`autotune`, `heuristics`), called (`@triton.jit(do_not_specialize=...)`)
+and imported by any name. A launch is `kernel[grid](...)`, however the kernel is spelled.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+
+from cudal1_ci.discover.facts import LaunchFact, TritonFact
+from cudal1_ci.discover.syntax import (
+    MODULE_LEVEL,
+    children,
+    definitions,
+    dotted_name,
+    first_line_of,
+    last_line_of,
+    walk,
+)
+
+_IMPORTS_TRITON = re.compile(rb"^[ \t]*(?:from|import)[ \t][^\n]*triton", re.MULTILINE)
+_JIT = re.compile(rb"^[ \t]*@[\w.]*\bjit\b", re.MULTILINE)
+_MAY_LAUNCH = re.compile(rb"\][ \t\n]*\(")
+
+
+def may_matter(source: bytes) -> bool:
+    """A first look at the bytes: whether a file could define or launch a Triton kernel."""
+    return (
+        b"triton" in source
+        and _IMPORTS_TRITON.search(source) is not None
+        and (_JIT.search(source) is not None or _MAY_LAUNCH.search(source) is not None)
+    )
+
+
+def is_triton_kernel(decorator: ast.expr, canonical: Callable[[ast.expr], str | None]) -> bool:
+    """Whether a decorator is `triton.jit` or its experimental sibling `gluon.jit`."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    dotted = canonical(called) or ""
+    return dotted.endswith(".jit") and dotted.partition(".")[0] == "triton"
+
+
+def triton_kernels_in(
+    tree: ast.Module, canonical: Callable[[ast.expr], str | None]
+) -> Iterator[TritonFact]:
+    """All jitted functions of a file, device functions too."""
+    for qualname, node in definitions(tree.body):
+        if isinstance(node, ast.ClassDef):
+            continue
+        if any(is_triton_kernel(decorator, canonical) for decorator in node.decorator_list):
+            mentions = {inner.id for inner in walk(node) if isinstance(inner, ast.Name)}
+            yield TritonFact(
+                qualname, first_line_of(node), last_line_of(node), tuple(sorted(mentions))
+            )
+
+
+def launches_in(
+    body: list[ast.stmt],
+    text: Callable[[ast.stmt], bytes],
+    launcher: str = MODULE_LEVEL,
+    prefix: str = "",
+) -> Iterator[LaunchFact]:
+    """Every `kernel[grid](...)`; a launch in a local function is put down to the outer one."""
+    pending: list[ast.AST] = list(reversed(body))
+    while pending:
+        node = pending.pop()
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if launcher == MODULE_LEVEL:
+                if _MAY_LAUNCH.search(text(node)):
+                    yield from launches_in(node.body, text, f"{prefix}{node.name}")
+                continue
+            case ast.ClassDef() if launcher == MODULE_LEVEL:
+                yield from launches_in(node.body, text, launcher, f"{prefix}{node.name}.")
+                continue
+            case ast.Call(func=ast.Subscript(value=kernel)):
+                # `torch.library.wrap_triton(kernel)[grid](...)` launches its argument.
+                wrapped = kernel.args[0] if isinstance(kernel, ast.Call) and kernel.args else kernel
+                name = dotted_name(wrapped)
+                if name is not None:
+                    yield LaunchFact(launcher, name)
+        pending.extend(reversed(children(node)))

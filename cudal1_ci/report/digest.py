@@ -1,0 +1,141 @@
+"""What a report says, in the order in which a person wants to know it.
+
+Proposals best first; then references that are degenerate, apart from the speedups that count; then
+what was judged without gain; then what was skipped, by reason. Text, Markdown and HTML all show
+this digest, and differ in words and colors only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cudal1_ci.report.shape import (
+    EntryDocument,
+    EvaluationDocument,
+    MeasurementDocument,
+    ReportDocument,
+    WorkloadDocument,
+)
+from cudal1_ci.report.wording import count_text, devices_text, duration_text, one_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A target with the best that was found for it. Numbers start at 1."""
+
+    number: int
+    entry: EntryDocument
+    evaluation: EvaluationDocument
+
+    def workload(self, measurement: MeasurementDocument) -> WorkloadDocument | None:
+        """How the target was called in a measurement."""
+        found = (w for w in self.entry.workloads if w.name == measurement.workload)
+        return next(found, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedGroup:
+    """Targets skipped for one reason. `details` holds, for each, what its own reason adds."""
+
+    reason: str
+    hints: tuple[str, ...]
+    entries: tuple[EntryDocument, ...]
+    details: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digest:
+    """The parts of a report, each sorted. An entry is in one part."""
+
+    proposals: tuple[Proposal, ...]
+    degenerate: tuple[EntryDocument, ...]
+    unimproved: tuple[EntryDocument, ...]
+    skipped: tuple[SkippedGroup, ...]
+
+
+def digest(document: ReportDocument) -> Digest:
+    """A report sorted into its parts."""
+    proposed, degenerate, unimproved, skipped = [], [], [], []
+    for entry in document.entries:
+        if entry.best is not None:
+            proposed.append((entry, entry.evaluations[entry.best]))
+        elif is_degenerate(entry):
+            degenerate.append(entry)
+        elif entry.skipped is not None:
+            skipped.append(entry)
+        else:
+            unimproved.append(entry)
+    proposed.sort(key=lambda pair: -worth(pair[1]))
+    return Digest(
+        proposals=tuple(
+            Proposal(number=number, entry=entry, evaluation=evaluation)
+            for number, (entry, evaluation) in enumerate(proposed, 1)
+        ),
+        degenerate=tuple(degenerate),
+        unimproved=tuple(unimproved),
+        skipped=grouped(skipped),
+    )
+
+
+def worth(evaluation: EvaluationDocument) -> float:
+    """Geometric mean of the lower bounds over the measurements; 0 where there is none."""
+    bounds = [m.speedup_low for m in evaluation.measurements if m.speedup_low is not None]
+    return math.exp(statistics.fmean(map(math.log, bounds))) if bounds else 0.0
+
+
+def is_degenerate(entry: EntryDocument) -> bool:
+    """Whether the reference's answer does not depend on its input: a constant is then a true and
+    worthless answer. The reason of a reference that was refused begins with its status."""
+    statuses = [evaluation.status for evaluation in entry.evaluations]
+    return "degenerate" in statuses or (entry.skipped or "").startswith("degenerate")
+
+
+def grouped(entries: Sequence[EntryDocument]) -> tuple[SkippedGroup, ...]:
+    """Skipped targets by the first line of their reason, largest group first."""
+    groups: dict[str, list[EntryDocument]] = {}
+    for entry in entries:
+        groups.setdefault(_headline(entry), []).append(entry)
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    return tuple(
+        SkippedGroup(
+            reason=reason,
+            hints=tuple(dict.fromkeys(e.hint for e in members if e.hint)),
+            entries=tuple(members),
+            details=tuple("\n".join((e.skipped or "").strip().splitlines()[1:]) for e in members),
+        )
+        for reason, members in ordered
+    )
+
+
+def _headline(entry: EntryDocument) -> str:
+    lines = (entry.skipped or "").strip().splitlines()
+    return one_line(lines[0]) if lines else "no reason was given"
+
+
+def summary(document: ReportDocument) -> str:
+    """One line: what was found among how much, on what, in what time."""
+    totals = document.totals
+    parts = [
+        f"{count_text(totals.num_proposals, 'faster version')} proven",
+        f"{count_text(totals.num_targets, 'target')}, {totals.num_judged} judged, "
+        f"{totals.num_skipped} skipped",
+        f"{count_text(totals.num_candidates, 'candidate')} tried"
+        + (f" ({totals.num_reused} from the archive)" if totals.num_reused else ""),
+        devices_text(document.devices),
+        duration_text(document.elapsed_s),
+    ]
+    return "; ".join(parts)
+
+
+def has_several_devices(document: ReportDocument) -> bool:
+    """Whether a measurement must name its device, because the head of the report cannot."""
+    devices = {
+        measurement.device.name
+        for entry in document.entries
+        for evaluation in entry.evaluations
+        for measurement in evaluation.measurements
+    }
+    return len(devices | {device.name for device in document.devices}) > 1

@@ -1,0 +1,283 @@
+"""From records to the published JSON.
+
+Derives what the records do not hold: speedups with their intervals, the control's spread, patches,
+counts. Numbers that JSON cannot hold (an infinite error) become null; times that make no sense
+leave the speedup null rather than stop the report.
+
+    render(document(report), "html")
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from cudal1_ci import score
+from cudal1_ci.errors import ReportError
+from cudal1_ci.report.arguments import call_text
+from cudal1_ci.report.patch import patch
+from cudal1_ci.report.shape import (
+    SCHEMA_VERSION,
+    CandidateDocument,
+    DeviceDocument,
+    EntryDocument,
+    EvaluationDocument,
+    FindingDocument,
+    Judged,
+    LaunchDocument,
+    ListedDocument,
+    ListingDocument,
+    MeasurementDocument,
+    NoticeDocument,
+    ReportDocument,
+    TargetDocument,
+    TotalsDocument,
+    VerificationDocument,
+    WorkloadDocument,
+)
+from cudal1_ci.schema import (
+    Candidate,
+    Device,
+    Entry,
+    Evaluation,
+    Launch,
+    Measurement,
+    Notice,
+    Problem,
+    Record,
+    Report,
+    Target,
+    Workload,
+)
+
+__all__ = [
+    "ListingDocument",
+    "ReportDocument",
+    "VerificationDocument",
+    "document",
+    "plan_document",
+    "totals",
+    "verification",
+]
+
+MAX_LOG = 20_000
+"""Characters of a program's output that are kept: its last lines say why it failed."""
+
+D = TypeVar("D", bound=msgspec.Struct)
+
+
+class Listable(Protocol):
+    """A target before it is judged, as `survey` plans it."""
+
+    @property
+    def target(self) -> Target: ...
+    @property
+    def problem(self) -> Problem | None: ...
+    @property
+    def reason(self) -> str | None: ...
+    @property
+    def hint(self) -> str | None: ...
+
+
+class Listing(Protocol):
+    """All targets of a tree before they are judged."""
+
+    @property
+    def repository(self) -> str: ...
+    @property
+    def base_sha(self) -> str | None: ...
+    @property
+    def head_sha(self) -> str | None: ...
+    @property
+    def targets(self) -> Sequence[Listable]: ...
+    @property
+    def notices(self) -> Sequence[Notice]: ...
+
+
+def document(report: Report) -> ReportDocument:
+    """The published form of a report. A proposal whose patch cannot be made keeps its verdict and
+    its numbers; why it has no patch is among the warnings."""
+    patches = _Patches()
+    entries = tuple(_entry(entry, patches) for entry in report.entries)
+    device = _device(report.device)
+    notices = (*report.warnings, *patches.notices)
+    return ReportDocument(
+        schema_version=SCHEMA_VERSION,
+        repository=report.repository,
+        base_sha=report.base_sha,
+        head_sha=report.head_sha,
+        device=device,
+        devices=() if device is None else (device,),
+        entries=entries,
+        totals=totals(entries),
+        warnings=tuple(_copied(notice, NoticeDocument) for notice in notices),
+        elapsed_s=report.elapsed_s,
+        complete=report.complete,
+    )
+
+
+def plan_document(plan: Listing) -> ListingDocument:
+    """The published form of what discovery found."""
+    return ListingDocument(
+        repository=plan.repository,
+        base_sha=plan.base_sha,
+        head_sha=plan.head_sha,
+        entries=tuple(
+            ListedDocument(
+                target=_copied(each.target, TargetDocument),
+                workloads=_workloads(each.problem.workloads if each.problem else ()),
+                skipped=each.reason,
+                hint=each.hint,
+            )
+            for each in plan.targets
+        ),
+        warnings=tuple(_copied(notice, NoticeDocument) for notice in plan.notices),
+    )
+
+
+def verification(evaluation: Evaluation) -> VerificationDocument:
+    """The published form of one verdict."""
+    return VerificationDocument(**_judged(evaluation))
+
+
+def totals(entries: Sequence[EntryDocument]) -> TotalsDocument:
+    """Counts over the entries of a report."""
+    evaluations = [evaluation for entry in entries for evaluation in entry.evaluations]
+    num_skipped = sum(entry.skipped is not None for entry in entries)
+    return TotalsDocument(
+        num_targets=len(entries),
+        num_judged=len(entries) - num_skipped,
+        num_skipped=num_skipped,
+        num_proposals=sum(entry.best is not None for entry in entries),
+        num_candidates=len(evaluations),
+        num_passed=sum(evaluation.status == "passed" for evaluation in evaluations),
+        num_reused=sum(evaluation.reused for evaluation in evaluations),
+    )
+
+
+class _Patches:
+    """Patches of candidates, and why some could not be made."""
+
+    def __init__(self) -> None:
+        self.notices: list[Notice] = []
+
+    def of(self, candidate: Candidate, target: Target) -> str | None:
+        try:
+            return patch(candidate.program)
+        except ReportError as error:
+            message = f"no patch for {target.qualname} ({candidate.proposer}): {error}"
+            self.notices.append(Notice(path=target.path, message=message))
+            return None
+
+
+def _entry(entry: Entry, patches: _Patches) -> EntryDocument:
+    reused = set(entry.reused)
+    return EntryDocument(
+        target=_copied(entry.target, TargetDocument),
+        skipped=entry.skipped,
+        hint=entry.hint,
+        workloads=_workloads(entry.workloads),
+        evaluations=tuple(
+            EvaluationDocument(
+                **_judged(evaluation),
+                candidate=_candidate(evaluation.candidate, entry.target, patches),
+                reused=evaluation.candidate.id in reused,
+            )
+            for evaluation in entry.evaluations
+        ),
+        best=entry.best,
+    )
+
+
+def _workloads(workloads: Sequence[Workload]) -> tuple[WorkloadDocument, ...]:
+    return tuple(
+        WorkloadDocument(
+            name=workload.name,
+            provenance=workload.provenance,
+            source=workload.source,
+            mode=workload.mode,
+            init=None if workload.init is None else call_text(workload.init),
+            call=call_text(workload.call),
+            num_calls=workload.num_calls,
+            share=_finite(workload.share),
+        )
+        for workload in workloads
+    )
+
+
+def _candidate(candidate: Candidate, target: Target, patches: _Patches) -> CandidateDocument:
+    return CandidateDocument(
+        id=candidate.id,
+        proposer=candidate.proposer,
+        analysis=candidate.analysis,
+        design=candidate.design,
+        techniques=candidate.techniques,
+        patch=patches.of(candidate, target),
+    )
+
+
+def _judged(evaluation: Evaluation) -> dict[str, Any]:
+    """The fields of `Judged`, from which both published evaluations are made."""
+    verdict = evaluation.verdict
+    judged = Judged(
+        status=verdict.status,
+        findings=tuple(_copied(finding, FindingDocument) for finding in verdict.findings),
+        max_abs_error=_finite(verdict.max_abs_error),
+        max_rel_error=_finite(verdict.max_rel_error),
+        log=verdict.log[-MAX_LOG:],
+        measurements=tuple(_measurement(m) for m in evaluation.measurements),
+        device=_device(evaluation.device),
+        elapsed_s=evaluation.elapsed_s,
+    )
+    return {name: getattr(judged, name) for name in Judged.__struct_fields__}
+
+
+def _measurement(measurement: Measurement) -> MeasurementDocument:
+    launches = tuple(launch for launch in measurement.launches if _makes_sense(launch))
+    control = tuple(launch for launch in measurement.control if _makes_sense(launch))
+    sound = msgspec.structs.replace(measurement, launches=launches, control=control)
+    speedup = score.speedup(sound)
+    return MeasurementDocument(
+        workload=measurement.workload,
+        baseline=measurement.baseline,
+        speedup=_finite(speedup.estimate if speedup else None),
+        speedup_low=_finite(speedup.low if speedup else None),
+        speedup_high=_finite(speedup.high if speedup else None),
+        control_spread=_finite(score.control_spread(sound)),
+        reference_us=score.reference_us(sound) if launches else None,
+        candidate_us=score.candidate_us(sound) if launches else None,
+        num_pairs=sum(len(launch.reference_us) for launch in launches),
+        device=_copied(measurement.device, DeviceDocument),
+        launches=tuple(_copied(launch, LaunchDocument) for launch in launches),
+        control=tuple(_copied(launch, LaunchDocument) for launch in control),
+    )
+
+
+def _makes_sense(launch: Launch) -> bool:
+    """Whether every time is one that a clock can show."""
+    times = (*launch.reference_us, *launch.candidate_us)
+    return all(math.isfinite(time) and time > 0 for time in times)
+
+
+def _device(device: Device | None) -> DeviceDocument | None:
+    if device is None:
+        return None
+    copied = _copied(device, DeviceDocument)
+    return msgspec.structs.replace(
+        copied,
+        clock_mhz=_finite(device.clock_mhz),
+        power_w=_finite(device.power_w),
+        temperature_c=_finite(device.temperature_c),
+    )
+
+
+def _copied(record: Record, published: type[D]) -> D:
+    """The published struct with the fields of a record that has the same ones."""
+    return published(**{name: getattr(record, name) for name in published.__struct_fields__})
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

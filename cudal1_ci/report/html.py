@@ -1,0 +1,79 @@
+"""A report as one HTML file that asks nobody for anything: styles, script and drawings are inside.
+
+A content security policy allows that one script and no request at all, so that text which slipped
+through the escaping could not run or call home either.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from cudal1_ci import __version__
+from cudal1_ci.report.diff_html import diff_html
+from cudal1_ci.report.digest import Digest, digest, has_several_devices
+from cudal1_ci.report.plots import bar, paired_times, ratio_axis
+from cudal1_ci.report.shape import MeasurementDocument, ReportDocument
+from cudal1_ci.report.templates_path import templates_folder
+from cudal1_ci.report.wording import FILTERS, KIND_WORDS, STATUS_WORDS
+
+MAX_BARS = 40
+"""Bars of the overview; more than fit on a screen or two are read from the table."""
+MAX_OPEN_DIFFS = 12
+"""Diffs that are unfolded at first; with more of them the page is for searching."""
+
+
+def render_html(document: ReportDocument) -> str:
+    """The whole page."""
+    found = digest(document)
+    script = _asset("report.js")
+    bars = _measurements(found)[:MAX_BARS]
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            document=document,
+            digest=found,
+            axis=ratio_axis(bars),
+            num_bars=len(bars),
+            several_devices=has_several_devices(document),
+            open_diffs=len(found.proposals) <= MAX_OPEN_DIFFS,
+            style=Markup(_asset("report.css")),
+            script=Markup(script),
+            script_hash=_integrity(script),
+            version=__version__,
+            status_words=STATUS_WORDS,
+            kind_words=KIND_WORDS,
+        )
+    )
+
+
+def _measurements(found: Digest) -> list[MeasurementDocument]:
+    return [m for proposal in found.proposals for m in proposal.evaluation.measurements]
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(templates_folder()),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(FILTERS, diff=diff_html)
+    environment.globals.update(bar=bar, paired_times=paired_times)
+    return environment
+
+
+def _asset(name: str) -> str:
+    return (templates_folder() / name).read_text(encoding="utf-8")
+
+
+def _integrity(script: str) -> str:
+    """The hash by which the policy knows the script."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,299 @@
+"""What a run says while it goes: the pipeline tells events, one of these shows them.
+
+Progress goes to stderr, because stdout is the result. `RichProgress` for a terminal,
+`PlainProgress` for logs (with groups and warnings where GitHub Actions reads them),
+`SilentProgress` for `-q`.
+Each is a context manager; leaving it restores the terminal whatever happened.
+
+    with progress_on(sys.stderr, os.environ) as progress:
+        review(plan, bench, progress)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Protocol, Self, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichBar
+from rich.text import Text
+
+from cudal1_ci import score
+from cudal1_ci.report.wording import (
+    NOT_MEASURED,
+    STATUS_WORDS,
+    count_text,
+    device_text,
+    duration_text,
+    interval_text,
+    one_line,
+)
+from cudal1_ci.schema import Candidate, Evaluation, Report, Target
+
+NUM_GAINS_SHOWN = 5
+"""Gains listed below the bar: a handful fits on any terminal, the report has all."""
+
+
+class Progress(Protocol):
+    """The events of a run, in order. A target that was started may still be skipped."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+    def start(self, num_targets: int) -> None: ...
+    def target_started(self, target: Target) -> None: ...
+    def target_skipped(self, target: Target, reason: str) -> None: ...
+    def candidate_started(self, target: Target, candidate: Candidate) -> None: ...
+    def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None: ...
+    def notice(self, text: str) -> None: ...
+    def finish(self, report: Report) -> None: ...
+
+
+def progress_on(stream: TextIO, environment: Mapping[str, str], *, quiet: bool = False) -> Progress:
+    """The progress that suits a stream: live on a terminal, lines elsewhere."""
+    if quiet:
+        return SilentProgress()
+    if environment.get("GITHUB_ACTIONS") == "true":
+        return PlainProgress(stream, has_groups=True)
+    if stream.isatty() and environment.get("TERM") != "dumb":
+        return RichProgress(Console(file=stream))
+    return PlainProgress(stream)
+
+
+class SilentProgress:
+    """Says nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def start(self, num_targets: int) -> None:
+        """Nothing."""
+
+    def target_started(self, target: Target) -> None:
+        """Nothing."""
+
+    def target_skipped(self, target: Target, reason: str) -> None:
+        """Nothing."""
+
+    def candidate_started(self, target: Target, candidate: Candidate) -> None:
+        """Nothing."""
+
+    def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None:
+        """Nothing."""
+
+    def notice(self, text: str) -> None:
+        """Nothing."""
+
+    def finish(self, report: Report) -> None:
+        """Nothing."""
+
+
+class PlainProgress:
+    """One line an event. With groups, GitHub Actions folds the lines of each target."""
+
+    def __init__(self, stream: TextIO, *, has_groups: bool = False) -> None:
+        self._stream = stream
+        self._has_groups = has_groups
+        self._is_in_group = False
+        self._num_targets = 0
+        self._number = 0
+        self._current: Target | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end_group()
+
+    def start(self, num_targets: int) -> None:
+        self._num_targets = num_targets
+        self._say(f"{count_text(num_targets, 'target')} to look at")
+
+    def target_started(self, target: Target) -> None:
+        self._next(target)
+        self._end_group()
+        head = f"{self._place()} {_name(target)}"
+        if self._has_groups:
+            self._say(f"::group::{_command_data(head)}")
+            self._is_in_group = True
+        else:
+            self._say(head)
+
+    def target_skipped(self, target: Target, reason: str) -> None:
+        if self._current == target:
+            self._say(f"  skipped: {one_line(reason)}")
+            return
+        self._next(target)
+        self._end_group()
+        self._say(f"{self._place()} {_name(target)}: skipped: {one_line(reason)}")
+
+    def candidate_started(self, target: Target, candidate: Candidate) -> None:
+        """Nothing: its verdict is the line."""
+
+    def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None:
+        del target  # the line above names it
+        self._say(f"  {evaluation.candidate.proposer}: {outcome_text(evaluation, reused)}")
+
+    def notice(self, text: str) -> None:
+        self._say(f"::warning::{_command_data(text)}" if self._has_groups else one_line(text))
+
+    def finish(self, report: Report) -> None:
+        self._end_group()
+        self._say(closing_text(report))
+
+    def _next(self, target: Target) -> None:
+        self._current = target
+        self._number += 1
+
+    def _place(self) -> str:
+        return f"[{self._number}/{self._num_targets}]"
+
+    def _end_group(self) -> None:
+        if self._is_in_group:
+            self._say("::endgroup::")
+            self._is_in_group = False
+
+    def _say(self, line: str) -> None:
+        # What user code wrote must not become a workflow command: only our own lines begin with ::
+        # and every line is one line.
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+
+class RichProgress:
+    """A bar, what is being tried, and what was found so far."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = RichBar(
+            TextColumn("targets"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task("targets", total=None)
+        self._current: Target | None = None
+        self._doing = ""
+        self._num_tried = 0
+        self._gains: dict[tuple[str, str], tuple[float, str]] = {}
+        self._live = Live(
+            console=console,
+            get_renderable=self._renderable,
+            refresh_per_second=4,
+            transient=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def start(self, num_targets: int) -> None:
+        self._bar.update(self._task, total=num_targets)
+        self._live.start(refresh=True)
+
+    def target_started(self, target: Target) -> None:
+        self._end_current()
+        self._current = target
+        self._doing = f"{_name(target)}: the reference"
+
+    def target_skipped(self, target: Target, reason: str) -> None:
+        del reason  # the report groups skipped targets by reason; here they would push gains away
+        if self._current != target:
+            self._end_current()
+        self._current = target
+        self._end_current()
+
+    def candidate_started(self, target: Target, candidate: Candidate) -> None:
+        self._doing = f"{_name(target)}: {candidate.proposer}"
+
+    def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None:
+        del reused
+        self._num_tried += 1
+        if not any(score.is_gain(measurement) for measurement in evaluation.measurements):
+            return
+        key, worth = (target.path, target.qualname), score.score(evaluation)
+        if worth > self._gains.get(key, (0.0, ""))[0]:
+            text = f"{target.qualname} by {evaluation.candidate.proposer}: {_speedups(evaluation)}"
+            self._gains[key] = (worth, text)
+
+    def notice(self, text: str) -> None:
+        self._console.print(Text(one_line(text), style="yellow"))
+
+    def finish(self, report: Report) -> None:
+        self._live.stop()
+        self._console.print(Text(closing_text(report), style="bold"))
+
+    def _end_current(self) -> None:
+        if self._current is not None:
+            self._bar.advance(self._task)
+        self._current = None
+        self._doing = ""
+
+    def _renderable(self) -> RenderableType:
+        gains = sorted(self._gains.values(), reverse=True)
+        lines: list[RenderableType] = [self._bar]
+        if self._doing:
+            lines.append(_cropped(f"trying {self._doing}", "cyan"))
+        found = count_text(len(gains), "faster version")
+        lines.append(_cropped(f"{found} of {count_text(self._num_tried, 'candidate')}", "dim"))
+        lines += [_cropped(f"  {text}", "green") for _, text in gains[:NUM_GAINS_SHOWN]]
+        return Group(*lines)
+
+
+def outcome_text(evaluation: Evaluation, reused: bool) -> str:
+    """`passed, 2.31x [2.20, 2.42] (base) on AMD EPYC 9B14, 1 thread`, or why it did not pass."""
+    verdict = evaluation.verdict
+    text = STATUS_WORDS[verdict.status]
+    if evaluation.measurements:
+        text += f", {_speedups(evaluation)}"
+    elif verdict.findings:
+        text += f": {one_line(verdict.findings[0].message)}"
+    return f"{text} (known from an earlier run)" if reused else text
+
+
+def closing_text(report: Report) -> str:
+    """What a finished run found, in one line."""
+    num_faster = sum(entry.best is not None for entry in report.entries)
+    ending = "" if report.complete else "; incomplete, run again to go on"
+    return (
+        f"{count_text(num_faster, 'faster version')} for "
+        f"{count_text(len(report.entries), 'target')} in {duration_text(report.elapsed_s)}{ending}"
+    )
+
+
+def _speedups(evaluation: Evaluation) -> str:
+    """The speedup of each workload, with its interval and the device."""
+    texts = []
+    for measurement in evaluation.measurements:
+        found = score.speedup(measurement)
+        said = interval_text(found.estimate, found.low, found.high) if found else NOT_MEASURED
+        texts.append(f"{said} ({measurement.workload})")
+    devices = dict.fromkeys(device_text(m.device) for m in evaluation.measurements)
+    return f"{', '.join(texts)} on {' and '.join(devices)}"
+
+
+def _name(target: Target) -> str:
+    return f"{target.path}:{target.qualname}"
+
+
+def _cropped(text: str, style: str) -> Text:
+    """One line of the live display: a second one would make it jump."""
+    return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _command_data(text: str) -> str:
+    """Text as the data of a workflow command, where % begins an escape."""
+    return one_line(text).replace("%", "%25")

@@ -1,0 +1,235 @@
+"""The published JSON: what `scan --json`, `verify --json` and `report.json` look like.
+
+Structs and their constraints only; `document.py` fills them from records, `reading.py` reads them
+back from files that are hostile data. Fields, units and the promise about versions are described
+in docs/report.md. Every field is always written, absent values as null: a reader need not know our
+defaults. Unknown fields are ignored when read, so that a field can be added without a new version.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from cudal1_ci.schema import Provenance, Status, TargetKind
+
+SCHEMA_VERSION: Literal[1] = 1
+
+Text = Annotated[str, msgspec.Meta(max_length=1_000_000)]
+Name = Annotated[str, msgspec.Meta(max_length=4096)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Line = Annotated[int, msgspec.Meta(ge=1)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every published object."""
+
+
+class DeviceDocument(Document, frozen=True, kw_only=True):
+    """What was measured on."""
+
+    kind: Literal["cpu", "cuda"]
+    name: Name
+    num_threads: Count | None = None
+    capability: Name | None = None
+    driver: Name | None = None
+    software: dict[Name, Name] = {}
+    clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    other_processes: Count | None = None
+
+
+class FindingDocument(Document, frozen=True, kw_only=True):
+    """Something that the judge saw."""
+
+    rule: Name
+    message: Text
+    line: Line | None = None
+    evidence: Text | None = None
+
+
+class LaunchDocument(Document, frozen=True, kw_only=True):
+    """Paired times of one pair of fresh processes, microseconds per call."""
+
+    reference_us: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
+    candidate_us: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
+    num_calls: Line
+
+    def __post_init__(self) -> None:
+        if len(self.reference_us) != len(self.candidate_us):
+            raise ValueError(
+                f"expected as many candidate times as reference times, got "
+                f"{len(self.candidate_us)} and {len(self.reference_us)}"
+            )
+
+
+class MeasurementDocument(Document, frozen=True, kw_only=True):
+    """One workload on one device against one baseline; null where too little was measured."""
+
+    workload: Name
+    baseline: Name
+    speedup: Positive | None
+    speedup_low: Positive | None
+    speedup_high: Positive | None
+    control_spread: NotNegative | None
+    reference_us: Positive | None
+    candidate_us: Positive | None
+    num_pairs: Count
+    device: DeviceDocument
+    launches: tuple[LaunchDocument, ...] = ()
+    control: tuple[LaunchDocument, ...] = ()
+
+    def __post_init__(self) -> None:
+        bounds = (self.speedup_low, self.speedup, self.speedup_high)
+        known = [bound for bound in bounds if bound is not None]
+        if known and (len(known) < 3 or known != sorted(known)):
+            raise ValueError(
+                f"expected speedup_low <= speedup <= speedup_high, or three nulls, got {bounds}"
+            )
+
+
+class CandidateDocument(Document, frozen=True, kw_only=True):
+    """What was proposed. `patch` is null for a program that is no change of a checkout."""
+
+    id: Name
+    proposer: Name
+    analysis: Text = ""
+    design: Text = ""
+    techniques: tuple[Name, ...] = ()
+    patch: Text | None = None
+
+
+class Judged(Document, frozen=True, kw_only=True):
+    """What `verify` says of a candidate, and `scan` of each."""
+
+    status: Status
+    findings: tuple[FindingDocument, ...] = ()
+    max_abs_error: NotNegative | None = None
+    max_rel_error: NotNegative | None = None
+    log: Text = ""
+    measurements: tuple[MeasurementDocument, ...] = ()
+    device: DeviceDocument | None = None
+    elapsed_s: NotNegative = 0.0
+
+    def __post_init__(self) -> None:
+        if self.measurements and self.status != "passed":
+            raise ValueError(f"a candidate that is {self.status} cannot have measurements")
+
+
+class EvaluationDocument(Judged, frozen=True, kw_only=True):
+    """A judged candidate of a target."""
+
+    candidate: CandidateDocument
+    reused: bool = False
+    """Whether the verdict came from the archive of an earlier run."""
+
+
+class VerificationDocument(Judged, frozen=True, kw_only=True):
+    """The answer of `verify`."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+
+
+class TargetDocument(Document, frozen=True, kw_only=True):
+    """Where the code is."""
+
+    path: Name
+    qualname: Name
+    kind: TargetKind
+    first_line: Line
+    last_line: Line
+    launchers: tuple[Name, ...] = ()
+    selected_because: Text | None = None
+
+
+class WorkloadDocument(Document, frozen=True, kw_only=True):
+    """One way in which the target is called; `init` and `call` are text for people."""
+
+    name: Name
+    provenance: Provenance
+    source: Name | None = None
+    mode: Literal["infer", "train"] = "infer"
+    init: Text | None = None
+    call: Text
+    num_calls: Count | None = None
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+
+
+class EntryDocument(Document, frozen=True, kw_only=True):
+    """A target with all that was tried on it, or the reason that nothing was."""
+
+    target: TargetDocument
+    skipped: Text | None = None
+    hint: Text | None = None
+    workloads: tuple[WorkloadDocument, ...] = ()
+    evaluations: tuple[EvaluationDocument, ...]
+    best: Count | None = None
+
+    def __post_init__(self) -> None:
+        if self.best is None:
+            return
+        if self.best >= len(self.evaluations):
+            raise ValueError(
+                f"best is {self.best}, but there are {len(self.evaluations)} evaluations"
+            )
+        if self.evaluations[self.best].status != "passed":
+            raise ValueError(f"best is {self.best}, an evaluation that did not pass")
+
+
+class NoticeDocument(Document, frozen=True, kw_only=True):
+    """A file that could not be looked at, and why."""
+
+    path: Name
+    message: Text
+
+
+class TotalsDocument(Document, frozen=True, kw_only=True):
+    """Counts over the entries."""
+
+    num_targets: Count
+    num_judged: Count
+    num_skipped: Count
+    num_proposals: Count
+    num_candidates: Count
+    num_passed: Count
+    num_reused: Count
+
+
+class ReportDocument(Document, frozen=True, kw_only=True):
+    """A whole report. `device` is null when several devices were merged: see `devices`."""
+
+    schema_version: Literal[1]
+    repository: Name
+    base_sha: Name | None = None
+    head_sha: Name | None = None
+    device: DeviceDocument | None = None
+    devices: tuple[DeviceDocument, ...] = ()
+    entries: tuple[EntryDocument, ...]
+    totals: TotalsDocument
+    warnings: tuple[NoticeDocument, ...] = ()
+    elapsed_s: NotNegative = 0.0
+    complete: bool = True
+
+
+class ListedDocument(Document, frozen=True, kw_only=True):
+    """A target and how it can be called, before anything is judged."""
+
+    target: TargetDocument
+    workloads: tuple[WorkloadDocument, ...] = ()
+    skipped: Text | None = None
+    hint: Text | None = None
+
+
+class ListingDocument(Document, frozen=True, kw_only=True):
+    """What `scan --list` finds."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    repository: Name
+    base_sha: Name | None = None
+    head_sha: Name | None = None
+    entries: tuple[ListedDocument, ...]
+    warnings: tuple[NoticeDocument, ...] = ()

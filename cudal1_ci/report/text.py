@@ -1,0 +1,299 @@
+"""A report for a terminal, a log or a pipe.
+
+Knows rich; writes to the Console it is given and colors only where that is a terminal. On a narrow
+one the tables become lists, because a table with columns of six letters cannot be read.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from cudal1_ci.report.digest import (
+    Digest,
+    Proposal,
+    digest,
+    has_several_devices,
+    summary,
+)
+from cudal1_ci.report.shape import (
+    EntryDocument,
+    ListingDocument,
+    MeasurementDocument,
+    NoticeDocument,
+    ReportDocument,
+    TargetDocument,
+    VerificationDocument,
+    WorkloadDocument,
+)
+from cudal1_ci.report.wording import (
+    KIND_WORDS,
+    count_text,
+    device_text,
+    error_text,
+    outcomes_text,
+    percent_text,
+    speedup_text,
+    target_text,
+    technique_text,
+    time_text,
+)
+
+PIPE_WIDTH = 120
+"""Columns where there is no terminal to ask."""
+NARROW = 96
+"""Below this the table of proposals is a list."""
+MAX_TARGET_WIDTH = 44
+"""Columns that the names of targets get before the others shrink them."""
+MAX_NAMED = 12
+"""Targets named for one reason of skipping; JSON and HTML have them all."""
+
+
+def render_text(document: ReportDocument | ListingDocument, width: int = PIPE_WIDTH) -> str:
+    """The report as plain text without color."""
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=width, color_system=None, force_terminal=False)
+    if isinstance(document, ListingDocument):
+        print_listing(document, console)
+    else:
+        print_report(document, console)
+    return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
+
+
+def print_report(document: ReportDocument, console: Console, *, patches: bool = False) -> None:
+    """The whole report; with `patches` the diff of each proposal too."""
+    found = digest(document)
+    _line(console, summary(document), "bold")
+    if not document.complete:
+        _line(console, "Incomplete: the run ended before every target was judged.", "yellow")
+    _print_proposals(document, found, console)
+    if patches:
+        for proposal in found.proposals:
+            _print_patch(proposal, console)
+    _print_degenerate(found.degenerate, console)
+    _print_unimproved(found.unimproved, console)
+    _print_skipped(found, console)
+    _print_notices(document.warnings, console)
+
+
+def print_verification(
+    document: VerificationDocument, *, title: str, console: Console | None = None
+) -> None:
+    """The verdict on one candidate."""
+    console = console or Console()
+    style = "green" if document.status == "passed" else "red"
+    console.print(Text.assemble((f"{title}: ", "bold"), (document.status, style)))
+    for finding in document.findings:
+        place = f" (line {finding.line})" if finding.line else ""
+        _line(console, f"{finding.rule}: {finding.message}{place}", indent=2)
+        if finding.evidence:
+            console.print(Padding(Text(finding.evidence, style="dim"), (0, 0, 0, 4)))
+    if document.status == "passed":
+        _line(
+            console,
+            f"largest error: {error_text(document.max_abs_error)} absolute, "
+            f"{error_text(document.max_rel_error)} relative",
+            indent=2,
+        )
+    elif document.log:
+        tail = "\n".join(document.log.strip().splitlines()[-5:])
+        console.print(Padding(Text(tail, style="dim"), (0, 0, 0, 2)))
+    for measurement in document.measurements:
+        _line(console, _measured(measurement, device_text(measurement.device)), "bold", indent=2)
+
+
+def print_listing(document: ListingDocument, console: Console) -> None:
+    """What discovery found, and how each target can be called."""
+    callable_ = [entry for entry in document.entries if entry.workloads]
+    _line(
+        console,
+        f"{count_text(len(document.entries), 'target')}, {len(callable_)} with a workload",
+        "bold",
+    )
+    table = _table("target", "kind", "workloads")
+    for entry in document.entries:
+        if entry.workloads:
+            how = Text("\n".join(f"{_called(w)} {w.call}" for w in entry.workloads))
+        else:
+            hint = f" ({entry.hint})" if entry.hint else ""
+            how = Text(f"{entry.skipped or 'no workload'}{hint}", style="yellow")
+        kind = KIND_WORDS[entry.target.kind]
+        table.add_row(Text(target_text(entry.target)), kind, how)
+    if document.entries:
+        console.print(table)
+    _print_notices(document.warnings, console)
+
+
+def _print_proposals(document: ReportDocument, found: Digest, console: Console) -> None:
+    if not found.proposals:
+        _line(console, "No faster version was proven.")
+        return
+    several = has_several_devices(document)
+    console.print()
+    if console.width < NARROW:
+        for proposal in found.proposals:
+            _print_proposal(proposal, console)
+    else:
+        console.print(_proposals_table(found.proposals, several))
+    _line(
+        console,
+        "Speedup with its interval over fresh processes, bounds rounded outward; A/A is what the "
+        "reference against itself shows in the same session.",
+        "dim",
+    )
+
+
+def _proposals_table(proposals: Sequence[Proposal], several_devices: bool) -> Table:
+    table = _table("", "target", "speedup", "workload", "technique", "time", "A/A")
+    if several_devices:
+        table.add_column("device", overflow="fold")
+    names = [_name_over_path(proposal.entry.target) for proposal in proposals]
+    longest = max(len(line) for name in names for line in name.split("\n"))
+    table.columns[1].width = min(longest, MAX_TARGET_WIDTH)
+    for number in (2, 6):
+        table.columns[number].no_wrap = True
+    for proposal, name in zip(proposals, names, strict=True):
+        heads = [str(proposal.number), name, technique_text(proposal.evaluation)]
+        for measurement in proposal.evaluation.measurements:
+            cells = [
+                *heads[:2],
+                speedup_text(measurement),
+                _workload_text(proposal.workload(measurement), measurement),
+                heads[2],
+                _before_and_after(measurement),
+                percent_text(measurement.control_spread),
+            ]
+            if several_devices:
+                cells.append(device_text(measurement.device))
+            styles = {2: "bold green"}
+            table.add_row(*(Text(cell, styles.get(i, "")) for i, cell in enumerate(cells)))
+            heads = ["", "", ""]
+    return table
+
+
+def _name_over_path(target: TargetDocument) -> str:
+    return f"{target.qualname}\n{target.path}:{target.first_line}"
+
+
+def _before_and_after(measurement: MeasurementDocument) -> str:
+    return f"{time_text(measurement.reference_us)} -> {time_text(measurement.candidate_us)}"
+
+
+def _print_proposal(proposal: Proposal, console: Console) -> None:
+    """The same as a list, for narrow terminals."""
+    _line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
+    _line(console, f"technique: {technique_text(proposal.evaluation)}", indent=3)
+    for measurement in proposal.evaluation.measurements:
+        workload = _workload_text(proposal.workload(measurement), measurement)
+        _line(console, _measured(measurement, device_text(measurement.device), workload), indent=3)
+
+
+def _print_patch(proposal: Proposal, console: Console) -> None:
+    console.print()
+    _line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
+    if proposal.evaluation.candidate.analysis:
+        console.print(Padding(Text(proposal.evaluation.candidate.analysis), (0, 0, 0, 3)))
+    patch = proposal.evaluation.candidate.patch
+    if patch is None:
+        _line(console, "no patch", indent=3)
+    elif console.is_terminal:
+        console.print(Syntax(patch, "diff", background_color="default", word_wrap=True))
+    else:
+        console.out(patch, end="", highlight=False)
+
+
+def _print_degenerate(entries: Sequence[EntryDocument], console: Console) -> None:
+    if not entries:
+        return
+    _heading(console, "Degenerate references: the output does not depend on the input")
+    for entry in entries:
+        _line(console, target_text(entry.target), indent=2)
+
+
+def _print_unimproved(entries: Sequence[EntryDocument], console: Console) -> None:
+    if not entries:
+        return
+    _heading(console, f"Judged, nothing faster ({len(entries)})")
+    table = _table("target", "candidates", "workloads", header=False)
+    for entry in entries:
+        table.add_row(
+            Text(target_text(entry.target)),
+            outcomes_text(entry.evaluations) or "no rewrite matches",
+            Text(", ".join(_called(workload) for workload in entry.workloads)),
+        )
+    console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _print_skipped(found: Digest, console: Console) -> None:
+    if not found.skipped:
+        return
+    _heading(console, f"Skipped ({sum(len(group.entries) for group in found.skipped)})")
+    for group in found.skipped:
+        _line(console, f"{len(group.entries)}x {group.reason}", "yellow", indent=2)
+        for hint in group.hints[:2]:
+            _line(console, f"to mend: {hint}", "dim", indent=5)
+        shown = list(zip(group.entries, group.details, strict=True))[:MAX_NAMED]
+        for entry, details in shown:
+            last_line = details.rpartition("\n")[2].strip()
+            named = f"{target_text(entry.target)}: {last_line}".removesuffix(": ")
+            _line(console, named, indent=5)
+        if len(group.entries) > MAX_NAMED:
+            _line(
+                console,
+                f"and {len(group.entries) - MAX_NAMED} more (see --json or --html)",
+                indent=5,
+            )
+
+
+def _print_notices(notices: Sequence[NoticeDocument], console: Console) -> None:
+    if not notices:
+        return
+    _heading(console, f"Notices ({len(notices)})")
+    for notice in notices[:MAX_NAMED]:
+        _line(console, f"{notice.path}: {notice.message}", indent=2)
+    if len(notices) > MAX_NAMED:
+        _line(console, f"and {len(notices) - MAX_NAMED} more (see --json or --html)", indent=2)
+
+
+def _called(workload: WorkloadDocument) -> str:
+    """`default (traced, train)`."""
+    mode = ", train" if workload.mode == "train" else ""
+    return f"{workload.name} ({workload.provenance}{mode})"
+
+
+def _workload_text(workload: WorkloadDocument | None, measurement: MeasurementDocument) -> str:
+    name = measurement.workload if workload is None else _called(workload)
+    return name if measurement.baseline == "eager" else f"{name} against {measurement.baseline}"
+
+
+def _measured(measurement: MeasurementDocument, device: str, workload: str | None = None) -> str:
+    """One measurement in one line."""
+    return (
+        f"{speedup_text(measurement)} on {device}: {workload or measurement.workload}, "
+        f"{_before_and_after(measurement)}, "
+        f"A/A {percent_text(measurement.control_spread)}"
+    )
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print()
+    _line(console, text, "bold")
+
+
+def _line(console: Console, text: str, style: str = "", indent: int = 0) -> None:
+    console.print(
+        Padding(Text(text, style=style), (0, 0, 0, indent)) if indent else Text(text, style)
+    )
+
+
+def _table(*columns: str, header: bool = True) -> Table:
+    table = Table(box=None, show_header=header, padding=(0, 2, 0, 0), header_style="bold dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -1,0 +1,190 @@
+"""How numbers, devices and statuses are said, the same in every format.
+
+A speedup is never said without its interval, and both bounds are rounded away from the estimate:
+what is printed claims no more than what was measured. What was not measured is a dash, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from cudal1_ci.report.shape import (
+    EvaluationDocument,
+    MeasurementDocument,
+    TargetDocument,
+    WorkloadDocument,
+)
+
+NOT_MEASURED = "-"
+
+STATUS_WORDS = {
+    "passed": "passed",
+    "compile_error": "does not compile",
+    "runtime_error": "raised an error",
+    "timeout": "timed out",
+    "incorrect_shape": "wrong shape",
+    "incorrect_dtype": "wrong dtype",
+    "incorrect_values": "wrong values",
+    "precision": "less precise",
+    "mutates_input": "changes its input",
+    "reward_hack": "cheats the measurement",
+    "degenerate": "degenerate",
+    "invalid_reference": "reference fails",
+    "inconclusive": "inconclusive",
+    "harness_error": "judge failed",
+}
+
+KIND_WORDS = {
+    "torch_module": "module",
+    "torch_function": "function",
+    "triton_kernel": "Triton kernel",
+    "cuda_kernel": "CUDA kernel",
+}
+
+
+class AnyDevice(Protocol):
+    """A device, as a record or as published."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def num_threads(self) -> int | None: ...
+    @property
+    def software(self) -> dict[str, str]: ...
+
+
+def interval_text(estimate: float, low: float, high: float) -> str:
+    """`2.31x [2.20, 2.42]`."""
+    return f"{ratio_text(estimate)} [{_rounded_down(low)}, {_rounded_up(high)}]"
+
+
+def ratio_text(ratio: float) -> str:
+    """`2.31x`."""
+    return f"{ratio:.{_decimals(ratio)}f}x"
+
+
+def speedup_text(measurement: MeasurementDocument) -> str:
+    """The speedup with its interval; a dash where too few launches were made to tell."""
+    if (
+        measurement.speedup is None
+        or measurement.speedup_low is None
+        or measurement.speedup_high is None
+    ):
+        return NOT_MEASURED
+    return interval_text(measurement.speedup, measurement.speedup_low, measurement.speedup_high)
+
+
+def _decimals(ratio: float) -> int:
+    """Three significant digits of a ratio above one; two decimals below, where 0.98 is slower."""
+    return 2 if ratio < 10 else 1 if ratio < 100 else 0
+
+
+def _rounded_down(ratio: float) -> str:
+    """Rounded down; a product that lies a last bit below a whole number counts as that number."""
+    decimals = _decimals(ratio)
+    return f"{math.floor(ratio * 10**decimals + 1e-9) / 10**decimals:.{decimals}f}"
+
+
+def _rounded_up(ratio: float) -> str:
+    decimals = _decimals(ratio)
+    return f"{math.ceil(ratio * 10**decimals - 1e-9) / 10**decimals:.{decimals}f}"
+
+
+def time_text(time_us: float | None) -> str:
+    """`12.3 us`, `4.56 ms`, `1.20 s`."""
+    if time_us is None:
+        return NOT_MEASURED
+    for unit, size_us in (("s", 1e6), ("ms", 1e3), ("us", 1.0)):
+        if time_us >= size_us or unit == "us":
+            return f"{time_us / size_us:.3g} {unit}"
+    raise AssertionError("unreachable: microseconds are the last unit")
+
+
+def duration_text(duration_s: float) -> str:
+    """`0.4 s`, `92 s`, `12 min`, `3 h 05 min`."""
+    if duration_s < 10:
+        return f"{duration_s:.1f} s"
+    if duration_s < 120:
+        return f"{duration_s:.0f} s"
+    minutes = round(duration_s / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def percent_text(fraction: float | None) -> str:
+    """`1.2 %`."""
+    return NOT_MEASURED if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def share_text(workload: WorkloadDocument) -> str:
+    """`42 % of traced time`, empty where it was not traced."""
+    return "" if workload.share is None else f"{100 * workload.share:.0f} % of traced time"
+
+
+def error_text(error: float | None) -> str:
+    """`1.2e-06`."""
+    return NOT_MEASURED if error is None else f"{error:.1e}"
+
+
+def device_text(device: AnyDevice) -> str:
+    """`AMD EPYC 9B14, 1 thread`."""
+    if device.num_threads is None:
+        return device.name
+    return f"{device.name}, {count_text(device.num_threads, 'thread')}"
+
+
+def devices_text(devices: Sequence[AnyDevice]) -> str:
+    """All devices of a report, with the version of torch on each."""
+    texts = [
+        device_text(d) + (f", torch {d.software['torch']}" if "torch" in d.software else "")
+        for d in devices
+    ]
+    return " and ".join(dict.fromkeys(texts)) or "no device"
+
+
+def count_text(number: int, noun: str) -> str:
+    """`1 proposal`, `2 proposals`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def target_text(target: TargetDocument) -> str:
+    """`pkg/model.py:12 Block`."""
+    return f"{target.path}:{target.first_line} {target.qualname}"
+
+
+def technique_text(evaluation: EvaluationDocument) -> str:
+    """The techniques of a candidate, or who proposed it where none is named."""
+    return ", ".join(evaluation.candidate.techniques) or evaluation.candidate.proposer
+
+
+def outcomes_text(evaluations: Iterable[EvaluationDocument]) -> str:
+    """`2 passed, not faster; 1 wrong values` for the candidates of a target without proposal."""
+    counts = Counter(evaluation.status for evaluation in evaluations)
+    words = {**STATUS_WORDS, "passed": "passed, not faster"}
+    return "; ".join(f"{count} {words[status]}" for status, count in counts.most_common())
+
+
+def one_line(text: str) -> str:
+    """Text with its line breaks and runs of spaces as one space each."""
+    return " ".join(text.split())
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "count": count_text,
+    "device": device_text,
+    "duration": duration_text,
+    "error": error_text,
+    "one_line": one_line,
+    "outcomes": outcomes_text,
+    "percent": percent_text,
+    "share": share_text,
+    "speedup": speedup_text,
+    "target": target_text,
+    "technique": technique_text,
+    "time": time_text,
+}
+"""The same words under the names that templates call them by."""

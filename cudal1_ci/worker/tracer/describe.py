@@ -1,0 +1,181 @@
+"""Arguments as specs that another process can build again. No contents of tensors are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import importlib
+import math
+import sys
+from collections import OrderedDict
+from typing import Any
+
+import torch
+
+MAX_STRING_CHARS = 64
+"""Mode names and the like; longer strings are data, which is not recorded."""
+MAX_ITEMS = 256
+MAX_DEPTH = 8
+NUM_SAMPLED = 4096
+"""Elements of a float tensor whose range is looked at."""
+INIT = "_cudal1_init"
+"""Where a module's constructor arguments are kept: in its __dict__, so that copies have them."""
+
+
+class UnrecordableError(Exception):
+    """A value that cannot be built again from what may be written down."""
+
+
+def describe_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The record Call.
+
+    Raises:
+        UnrecordableError: An argument is of no kind that can be built again; names it.
+    """
+    described = []
+    for position, arg in enumerate(args):
+        described.append(named(f"argument {position}", arg))
+    return {
+        "type": "call",
+        "args": described,
+        "kwargs": {key: named(f"argument `{key}`", value) for key, value in kwargs.items()},
+    }
+
+
+def named(name: str, value: Any) -> dict[str, Any]:
+    try:
+        return describe(value, 0)
+    except UnrecordableError as error:
+        raise UnrecordableError(f"{name} {error}") from None
+
+
+def describe(value: Any, depth: int) -> dict[str, Any]:
+    """One argument as a spec."""
+    if depth > MAX_DEPTH:
+        raise UnrecordableError("is nested too deeply")
+    if isinstance(value, torch.Tensor):
+        return describe_tensor(value)
+    if value is None or isinstance(value, bool | int | str | float):
+        return describe_plain(value)
+    if isinstance(value, torch.dtype):
+        return {"type": "symbol", "path": f"torch:{str(value).removeprefix('torch.')}"}
+    if isinstance(value, torch.device):
+        return instance("torch:device", [describe_plain(str(value))])
+    if isinstance(value, list | tuple | set | frozenset | dict):
+        return describe_container(value, depth)
+    if isinstance(value, type) or callable(getattr(value, "__code__", None)) or is_function(value):
+        return {"type": "symbol", "path": import_path(value)}
+    return describe_object(value, depth)
+
+
+def is_function(value: Any) -> bool:
+    return hasattr(value, "__qualname__") and hasattr(value, "__module__") and callable(value)
+
+
+def describe_tensor(tensor: torch.Tensor) -> dict[str, Any]:
+    """Shape, dtype, strides where not contiguous, and the range of the values."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
+        raise UnrecordableError(f"is a {type(tensor).__name__} ({tensor.layout})")
+    spec: dict[str, Any] = {
+        "type": "tensor",
+        "shape": list(tensor.shape),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "device": str(tensor.device),
+    }
+    if not tensor.is_contiguous():
+        spec["stride"] = list(tensor.stride())
+    if tensor.requires_grad:
+        spec["requires_grad"] = True
+    bounds = value_range(tensor)
+    if bounds is not None:
+        spec["low"], spec["high"] = bounds
+    return spec
+
+
+def value_range(tensor: torch.Tensor) -> tuple[float, float] | None:
+    """Smallest and largest value: of all integers, of a sample of floats."""
+    if tensor.numel() == 0 or tensor.is_complex() or tensor.device.type == "meta":
+        return None
+    with torch.no_grad():
+        values = tensor.detach()
+        if values.is_floating_point():
+            values = values.flatten()[:NUM_SAMPLED].float()
+            values = values[torch.isfinite(values)]
+            if values.numel() == 0:
+                return None
+        elif values.dtype == torch.bool:
+            values = values.to(torch.uint8)
+        low, high = torch.aminmax(values)
+        return float(low), float(high)
+
+
+def describe_plain(value: Any) -> dict[str, Any]:
+    if isinstance(value, enum.Enum):
+        return {"type": "symbol", "path": f"{import_path(type(value))}.{value.name}"}
+    if isinstance(value, str) and (len(value) > MAX_STRING_CHARS or "\n" in value):
+        raise UnrecordableError("is a long string, which may be data")
+    if isinstance(value, float) and not math.isfinite(value):
+        return instance("builtins:float", [{"type": "constant", "value": str(value)}])
+    return {"type": "constant", "value": value}
+
+
+def describe_container(value: Any, depth: int) -> dict[str, Any]:
+    if len(value) > MAX_ITEMS:
+        raise UnrecordableError(f"has {len(value)} items")
+    if isinstance(value, dict):
+        pairs = [[describe(k, depth + 1), describe(v, depth + 1)] for k, v in value.items()]
+        plain = type(value) in (dict, OrderedDict)
+        container = "dict" if plain else import_path(type(value))
+        return {"type": "mapping", "items": pairs, "container": container}
+    items = [describe(item, depth + 1) for item in value]
+    container = type(value).__name__
+    if type(value) not in (list, tuple, set, frozenset):
+        container = "tuple" if isinstance(value, torch.Size) else import_path(type(value))
+    return {"type": "items", "items": items, "container": container}
+
+
+def describe_object(value: Any, depth: int) -> dict[str, Any]:
+    """A partial, an enum, a module, a dataclass, a config that turns into a dict."""
+    if isinstance(value, enum.Enum):
+        return {"type": "symbol", "path": f"{import_path(type(value))}.{value.name}"}
+    if isinstance(value, functools.partial):
+        args = [describe(arg, depth + 1) for arg in (value.func, *value.args)]
+        kwargs = {key: describe(item, depth + 1) for key, item in value.keywords.items()}
+        return instance("functools:partial", args, kwargs)
+    if isinstance(value, torch.nn.Module):
+        made = value.__dict__.get(INIT)
+        if not isinstance(made, dict):
+            raise UnrecordableError(f"is a {type(value).__name__}: {made or 'made elsewhere'}")
+        return instance(import_path(type(value)), made["args"], made["kwargs"])
+    if dataclasses.is_dataclass(value):
+        fields = {
+            f.name: describe(getattr(value, f.name), depth + 1)
+            for f in dataclasses.fields(value)
+            if f.init
+        }
+        return instance(import_path(type(value)), [], fields)
+    if hasattr(value, "to_dict") and hasattr(type(value), "from_dict"):
+        return instance(
+            f"{import_path(type(value))}.from_dict", [describe(value.to_dict(), depth + 1)]
+        )
+    raise UnrecordableError(f"is an object of {type(value).__module__}.{type(value).__qualname__}")
+
+
+def instance(factory: str, args: list[Any], kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"type": "instance", "factory": factory, "args": args, "kwargs": kwargs or {}}
+
+
+def import_path(value: Any) -> str:
+    """`pkg.mod:Qual.Name` of a class or function that an import finds again."""
+    module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    if module is None and isinstance(value, type(len)):
+        module = "torch"  # methods of torch._C say nothing of their module
+    if module in (None, "__main__") or "<" in qualname:
+        raise UnrecordableError(f"is {qualname or type(value).__name__}, which cannot be imported")
+    found: Any = sys.modules.get(module) or importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    if found is not value and getattr(found, "__wrapped__", None) is not value:
+        raise UnrecordableError(f"is {qualname}, which is not what {module} holds by that name")
+    return f"{module}:{qualname}"

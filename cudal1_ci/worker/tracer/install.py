@@ -1,0 +1,271 @@
+"""Hooks: torch when it is imported, and the checkout's functions when their files are.
+
+`nn.Module.__new__` sees constructor arguments, `nn.Module.__call__` the calls with their keyword
+arguments. Compiling, scripting and symbolic tracing are left alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.abc
+import importlib.machinery
+import inspect
+import json
+import os
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def install(folder: Path, root: Path, functions_file: Path) -> None:
+    """Start to record into `folder` what is called of the checkout at `root`."""
+    listed: dict[str, list[str]] = json.loads(functions_file.read_text(encoding="utf-8"))
+    functions = {os.path.realpath(root / path): names for path, names in listed.items()}
+    finder = Finder(functions, lambda: start(folder, root))
+    sys.meta_path.insert(0, finder)
+    if "torch" in sys.modules:
+        start(folder, root)
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds modules as usual and has something done after some of them were executed."""
+
+    def __init__(self, functions: dict[str, list[str]], on_torch: Callable[[], None]):
+        self.functions = functions
+        self.on_torch = on_torch
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "torch" and not self.functions:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.loader is None or spec.origin is None:
+            return None
+        if fullname == "torch":
+            spec.loader = After(spec.loader, lambda _: self.on_torch())
+            return spec
+        names = self.functions.get(os.path.realpath(spec.origin))
+        if names is None:
+            return None
+        spec.loader = After(spec.loader, functools.partial(wrap_functions, names=names))
+        return spec
+
+
+class After(importlib.abc.Loader):
+    """A loader that calls back when its module was executed."""
+
+    def __init__(self, inner: Any, callback: Callable[[types.ModuleType], None]):
+        self.inner = inner
+        self.callback = callback
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        module: types.ModuleType | None = self.inner.create_module(spec)
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        self.inner.exec_module(module)
+        self.callback(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class Tracer:
+    """What is recorded of calls; one a process, made when torch is there."""
+
+    def __init__(self, folder: Path, root: Path):
+        import torch
+
+        from . import describe, record
+
+        self.torch = torch
+        self.describe = describe
+        self.log = record.Log(folder)
+        self.root = os.path.realpath(root) + os.sep
+        self.places: dict[type, str | None] = {}
+        self.local = threading.local()
+        atexit.register(self.log.flush)
+
+    def place(self, cls: type) -> str | None:
+        """`path:Qual.Name` of a class of the checkout; None for others."""
+        if cls not in self.places:
+            self.places[cls] = place_of(cls, self.root)
+        return self.places[cls]
+
+    def is_quiet(self) -> bool:
+        """Whether torch is tracing or compiling, or a call is being described."""
+        torch = self.torch
+        return (
+            getattr(self.local, "is_busy", False)
+            or torch.compiler.is_compiling()
+            or torch.jit.is_tracing()
+            or torch.jit.is_scripting()
+        )
+
+    def made(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note the constructor arguments of a module; why not, where they cannot be noted."""
+        self.local.is_busy = True
+        try:
+            module.__dict__[self.describe.INIT] = self.describe.describe_call(args, kwargs)
+        except self.describe.UnrecordableError as error:
+            module.__dict__[self.describe.INIT] = f"constructor {error}"
+        finally:
+            self.local.is_busy = False
+
+    def call(
+        self,
+        target: str,
+        owner: Any,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Make a call and record it. `owner` is the module, None for a function."""
+        key = self.key(target, owner, args, kwargs)
+        if not self.log.knows(key):
+            self.log.add(key, self.described(target, owner, args, kwargs))
+        outer_s = getattr(self.local, "inner_s", 0.0)
+        self.local.inner_s = 0.0
+        start_s = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            elapsed_s = time.perf_counter() - start_s
+            self.log.count(key, elapsed_s - self.local.inner_s)
+            self.local.inner_s = outer_s + elapsed_s
+
+    def key(
+        self, target: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        """Cheap to make, and different for calls that differ in what is recorded."""
+        tensor = self.torch.Tensor
+
+        def short(value: Any) -> Any:
+            if isinstance(value, tensor):
+                return (tuple(value.shape), value.dtype, value.requires_grad)
+            if isinstance(value, list | tuple):
+                return tuple(short(item) for item in value)
+            return value if isinstance(value, bool | int | float | str) else type(value)
+
+        init = None if owner is None else repr(owner.__dict__.get(self.describe.INIT))
+        training = owner is not None and owner.training
+        return (
+            target,
+            init,
+            training and self.torch.is_grad_enabled(),
+            tuple(short(arg) for arg in args),
+            tuple((name, short(value)) for name, value in kwargs.items()),
+        )
+
+    def described(
+        self, target: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """A line of the trace."""
+        init = None if owner is None else owner.__dict__.get(self.describe.INIT)
+        trains = self.torch.is_grad_enabled() and (owner is None or owner.training)
+        has_grad = owner is not None or any(getattr(a, "requires_grad", False) for a in args)
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0] or None
+        line: dict[str, Any] = {
+            "target": target,
+            "mode": "train" if trains and has_grad else "infer",
+            "source": test,
+            "provenance": "benchmark" if is_benchmark() else "traced",
+        }
+        self.local.is_busy = True
+        try:
+            if owner is not None and not isinstance(init, dict):
+                raise self.describe.UnrecordableError(init or "constructor was not seen")
+            line["call"] = self.describe.describe_call(args, kwargs)
+            line["init"] = init
+        except self.describe.UnrecordableError as error:
+            line["reason"] = str(error)
+        finally:
+            self.local.is_busy = False
+        return line
+
+
+def is_benchmark() -> bool:
+    """Whether a pytest-benchmark or pytest-codspeed fixture is on the stack."""
+    frame = sys._getframe()
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith(("pytest_benchmark.", "pytest_codspeed.")) and "fixture" in (
+            frame.f_code.co_filename
+        ):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def place_of(cls: type, root: str) -> str | None:
+    """Where a class stands in the checkout; None when it is not there or nobody can import it."""
+    if "<" in cls.__qualname__ or cls.__module__ == "__main__":
+        return None
+    try:
+        file = os.path.realpath(inspect.getfile(cls))
+    except (TypeError, OSError):
+        return None
+    if not file.startswith(root) or "site-packages" in file[len(root) :]:
+        return None
+    return f"{file[len(root) :]}:{cls.__qualname__}"
+
+
+current: Tracer | None = None
+
+
+def start(folder: Path, root: Path) -> None:
+    """Patch torch.nn.Module, once."""
+    global current
+    if current is not None:
+        return
+    tracer = Tracer(folder, root)
+    module_class = tracer.torch.nn.Module
+    original = module_class.__call__
+
+    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        module: Any = object.__new__(cls)
+        if not getattr(tracer.local, "is_busy", False):
+            tracer.made(module, args, kwargs)
+        return module
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if tracer.is_quiet():
+            return original(self, *args, **kwargs)
+        target = tracer.place(type(self))
+        if target is None:
+            return original(self, *args, **kwargs)
+        return tracer.call(target, self, functools.partial(original, self), args, kwargs)
+
+    module_class.__new__ = staticmethod(new)
+    module_class.__call__ = call
+    current = tracer
+
+
+def wrap_functions(module: types.ModuleType, names: list[str]) -> None:
+    """Put a recording function in the place of each listed one of a module."""
+    for name in names:
+        function = module.__dict__.get(name)
+        if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
+            module.__dict__[name] = recording(function)
+
+
+def recording(function: types.FunctionType) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        tracer = current
+        if tracer is None or tracer.is_quiet():
+            return function(*args, **kwargs)
+        file = os.path.realpath(function.__code__.co_filename)
+        if not file.startswith(tracer.root):
+            return function(*args, **kwargs)
+        target = f"{file[len(tracer.root) :]}:{function.__qualname__}"
+        return tracer.call(target, None, function, args, kwargs)
+
+    return wrapped

@@ -1,0 +1,136 @@
+"""Known samples, known answers; and the rates at which the interval is wrong."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from cudal1_ci import score
+from cudal1_ci.schema import Launch, Measurement
+from tests.fakes import CPU, a_candidate, a_measurement, a_problem, a_workload, an_evaluation
+
+
+def launches(rng: random.Random, num: int, speedup: float, offset: float) -> tuple[Launch, ...]:
+    """Launches of ten rounds: an offset of each process, noise, and preempted rounds."""
+    made = []
+    for _ in range(num):
+        reference = 100 * math.exp(rng.gauss(0, offset))
+        candidate = 100 / speedup * math.exp(rng.gauss(0, offset))
+
+        def times(base: float) -> tuple[float, ...]:
+            return tuple(
+                base * (1 + abs(rng.gauss(0, 0.01))) * (3.0 if rng.random() < 0.2 else 1.0)
+                for _ in range(10)
+            )
+
+        made.append(
+            Launch(reference_us=times(reference), candidate_us=times(candidate), num_calls=5)
+        )
+    return tuple(made)
+
+
+def test_the_speedup_is_the_ratio_of_the_times():
+    found = score.speedup(a_measurement(speedup=4.0, spread=0.0))
+    assert found.estimate == pytest.approx(4.0)
+    assert found.low == pytest.approx(4.0)
+    assert found.high == pytest.approx(4.0)
+
+
+def test_preempted_rounds_do_not_move_the_estimate():
+    quiet = Launch(reference_us=(100.0,) * 8, candidate_us=(50.0,) * 8, num_calls=1)
+    preempted = Launch(
+        reference_us=(100.0,) * 8, candidate_us=(50.0,) * 5 + (400.0,) * 3, num_calls=1
+    )
+    assert score.log_ratio(preempted) == pytest.approx(score.log_ratio(quiet))
+
+
+def test_one_launch_has_no_interval():
+    one = Launch(reference_us=(1.0,), candidate_us=(1.0,), num_calls=1)
+    assert score.interval([one]) is None
+
+
+@pytest.mark.parametrize("num_launches", score.LOOKS)
+def test_the_interval_of_equal_programs_holds_1_as_often_as_it_says(num_launches):
+    rng = random.Random(7)
+    misses = 0
+    for _ in range(400):
+        found = score.interval(launches(rng, num_launches, 1.0, 0.02))
+        misses += not found.low <= 1 <= found.high
+    # Each look may spend a third of 5 %: 1.7 % of 400 are 7; 16 is three deviations above.
+    assert misses <= 16
+
+
+def test_a_true_gain_of_a_tenth_is_found():
+    rng = random.Random(8)
+    found = [score.interval(launches(rng, 12, 1.1, 0.01)).low > 1.02 for _ in range(100)]
+    assert sum(found) > 95
+
+
+@pytest.mark.parametrize(
+    ("speedup", "expected"), [(2.0, True), (1.01, False), (1.0, False), (0.5, False)]
+)
+def test_a_gain_clears_the_floor(speedup, expected):
+    assert score.is_gain(a_measurement(speedup, spread=0.001)) is expected
+
+
+def test_a_gain_of_less_than_half_a_microsecond_is_none():
+    launch = Launch(reference_us=(1.0,) * 3, candidate_us=(0.6,) * 3, num_calls=100)
+    measurement = Measurement(workload="w", launches=(launch,) * 5, device=CPU)
+    assert score.speedup(measurement).low > 1.6
+    assert not score.is_gain(measurement)
+
+
+def test_a_gain_smaller_than_the_sessions_noise_is_none():
+    measurement = a_measurement(1.05, spread=0.0)
+    noisy = a_measurement(1.0, spread=0.3)
+    loud = Measurement(
+        workload="w", launches=measurement.launches, control=noisy.control, device=CPU
+    )
+    assert score.is_gain(measurement)
+    assert not score.is_gain(loud)
+
+
+def test_best_is_the_fastest_that_passed_and_is_slower_nowhere():
+    problem = a_problem("r", a_workload("small"), a_workload("large"))
+    names = ("small", "large")
+
+    def evaluation(source, small, large):
+        base = an_evaluation(a_candidate(problem, source), "passed", 1.0, names)
+        measured = (a_measurement(small, "small"), a_measurement(large, "large"))
+        return type(base)(
+            candidate=base.candidate, verdict=base.verdict, measurements=measured, device=CPU
+        )
+
+    rows = [
+        evaluation("uneven", 9.0, 0.5),
+        evaluation("good", 2.0, 2.0),
+        evaluation("better", 3.0, 2.5),
+        evaluation("same", 1.0, 1.0),
+        an_evaluation(a_candidate(problem, "wrong"), "incorrect_values"),
+    ]
+    assert score.best(rows, problem.workloads) == 2
+    assert score.best(rows[3:], problem.workloads) is None
+    assert score.best([], problem.workloads) is None
+
+
+def test_best_weighs_workloads_by_their_share_of_the_time():
+    problem = a_problem("r", a_workload("hot", share=0.9), a_workload("cold", share=0.1))
+
+    def evaluation(source, hot, cold):
+        base = an_evaluation(a_candidate(problem, source))
+        measured = (a_measurement(hot, "hot"), a_measurement(cold, "cold"))
+        return type(base)(
+            candidate=base.candidate, verdict=base.verdict, measurements=measured, device=CPU
+        )
+
+    rows = [evaluation("cold wins", 1.1, 8.0), evaluation("hot wins", 2.0, 1.0)]
+    assert score.best(rows, problem.workloads) == 1
+
+
+def test_what_did_not_pass_scores_nothing():
+    problem = a_problem()
+    wrong = an_evaluation(a_candidate(problem), "reward_hack")
+    assert score.score(wrong) == 0.0
+    assert score.score(an_evaluation(a_candidate(problem), speedup=3.0)) == pytest.approx(3, 0.05)

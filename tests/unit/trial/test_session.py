@@ -1,0 +1,408 @@
+"""Programs of all kinds before a real judge."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from cudal1_ci import score
+from cudal1_ci.errors import WorkerError
+from cudal1_ci.schema import (
+    Call,
+    Candidate,
+    Constant,
+    Instance,
+    Made,
+    Mapping,
+    OverlayFile,
+    Problem,
+    Symbol,
+    TensorSpec,
+    TextProgram,
+    TreeProgram,
+    Workload,
+)
+from cudal1_ci.trial import Session, TrialConfig
+
+QUICK = TrialConfig(call_s=4, load_s=30, num_rounds=4, batch_us=1500)
+HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
+
+
+def tensor(*shape: int, **fields) -> TensorSpec:
+    return TensorSpec(shape=shape, dtype=fields.pop("dtype", "float32"), **fields)
+
+
+def problem_of(source: str, *args, init=(), mode="infer", kwargs=None) -> Problem:
+    workload = Workload(
+        name="w",
+        provenance="declared",
+        init=Call(args=tuple(Constant(value=value) for value in init)),
+        call=Call(args=args, kwargs=kwargs or {}),
+        mode=mode,
+    )
+    program = TextProgram(source=HEAD + textwrap.dedent(source), entry="Model")
+    return Problem(reference=program, workloads=(workload,))
+
+
+def evaluate(session: Session, problem: Problem, source: str):
+    program = TextProgram(source=HEAD + textwrap.dedent(source), entry="Model")
+    candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
+    return session.evaluate(problem, candidate)
+
+
+LINEAR = """
+class Model(nn.Module):
+    def __init__(self, d=16):
+        super().__init__()
+        self.fc = nn.Linear(d, d)
+
+    def forward(self, x):
+        return {forward}
+"""
+
+
+def linear(forward: str) -> str:
+    return LINEAR.format(forward=forward)
+
+
+@pytest.mark.parametrize(
+    ("forward", "status", "rule"),
+    [
+        ("self.fc(x) + 1", "incorrect_values", "values.mismatch"),
+        ("self.fc(x)[:, :4]", "incorrect_shape", "output.shape"),
+        ("(self.fc(x),)", "incorrect_shape", "output.structure"),
+        ("self.fc(x).double()", "incorrect_dtype", "output.dtype"),
+        ("self.missing(x)", "runtime_error", "program.raised"),
+        ("self.fc(x) + torch.ones(2**46)", "runtime_error", "memory.exhausted"),
+        ("__import__('sys').exit(0)", "runtime_error", "program.raised"),
+        ("__import__('os').kill(__import__('os').getpid(), 11)", "runtime_error", "runner.died"),
+        ("__import__('time').sleep(60)", "timeout", "runner.timeout"),
+    ],
+)
+def test_what_is_wrong_with_a_candidate_is_named(session, forward, status, rule):
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    evaluation = evaluate(session, problem, linear(forward))
+    found = (evaluation.verdict.status, evaluation.verdict.findings[0].rule)
+    assert found == (status, rule), evaluation.verdict
+
+
+def test_a_candidate_that_does_not_parse_is_a_compile_error(session):
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    verdict = evaluate(session, problem, "def (").verdict
+    assert verdict.status == "compile_error"
+    assert "SyntaxError" in verdict.log
+
+
+def test_a_candidate_with_other_state_keys_is_no_drop_in(session):
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    verdict = evaluate(session, problem, linear("self.fc(x)").replace("fc", "linear")).verdict
+    assert verdict.findings[0].rule == "state.keys"
+    assert "fc.weight" in verdict.findings[0].message
+
+
+def test_a_faster_candidate_passes_with_an_interval_and_a_control(session):
+    slow = "class Model(nn.Module):\n    def forward(self, x):\n        "
+    problem = problem_of(slow + "for _ in range(40): y = x.sin()\n        return y", tensor(64, 64))
+    evaluation = evaluate(session, problem, slow + "return x.sin()")
+    assert evaluation.verdict.status == "passed"
+    (measurement,) = evaluation.measurements
+    found = score.speedup(measurement)
+    assert found.low > 5
+    assert found.low <= found.estimate <= found.high
+    assert score.control(measurement) is not None
+
+
+def test_training_compares_gradients(session):
+    problem = problem_of(
+        linear("self.fc(x).relu()"), tensor(8, 16, requires_grad=True), mode="train"
+    )
+    assert evaluate(session, problem, linear("F.relu(self.fc(x))")).verdict.status == "passed"
+    detached = evaluate(session, problem, linear("self.fc(x).relu() + 0 * self.fc(x.detach())"))
+    assert detached.verdict.status == "passed"
+    wrong = evaluate(session, problem, linear("self.fc(x.detach()).relu() + 0 * x")).verdict
+    assert wrong.status == "incorrect_values"
+    assert "gradient" in wrong.findings[0].message
+
+
+def test_buffers_that_a_call_updates_are_compared(session):
+    source = """
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bn = nn.BatchNorm1d(16)
+
+        def forward(self, x):
+            return self.bn(x)
+    """
+    problem = problem_of(source, tensor(8, 16, requires_grad=True), mode="train")
+    forgetful = source.replace(
+        "return self.bn(x)",
+        "return F.batch_norm(x, None, None, self.bn.weight, self.bn.bias, training=True)",
+    )
+    verdict = evaluate(session, problem, forgetful).verdict
+    assert verdict.status == "incorrect_values"
+    assert "running_" in verdict.findings[0].message or "num_batches" in verdict.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        ("raise ValueError('no weights file')", "reference.raised"),
+        ("return torch.randn(3, generator=torch.Generator().manual_seed(int(torch.empty(1)"
+         ".random_().item()) + __import__('time').time_ns() % 999983))",
+         "reference.nondeterministic"),
+        ("return 'words'", "reference.no_tensor"),
+        ("return torch.zeros_like(x)", "reference.constant"),
+        ("__import__('time').sleep(60)", "reference.timeout"),
+        ("__import__('os')._exit(5)", "reference.died"),
+    ],
+)  # fmt: skip
+def test_a_reference_that_cannot_be_judged_says_why(session, body, rule):
+    source = f"class Model(nn.Module):\n    def forward(self, x):\n        {body}\n"
+    verdict = session.check(problem_of(source, tensor(4, 4)))
+    assert verdict.status in ("invalid_reference", "degenerate")
+    assert verdict.findings[0].rule == rule, verdict
+
+
+def test_an_import_that_fails_is_the_references_fault(session):
+    verdict = session.check(problem_of("import no_such_package", tensor(4)))
+    assert verdict.findings[0].rule == "reference.raised"
+    assert "importing" in verdict.findings[0].message
+    assert "no_such_package" in verdict.log
+
+
+def test_dropout_in_training_is_seeded_alike(session):
+    problem = problem_of(
+        linear("F.dropout(self.fc(x), 0.5, self.training)"), tensor(8, 16), mode="train"
+    )
+    assert session.check(problem).status == "passed"
+    same = evaluate(session, problem, linear("F.dropout(self.fc(x), 0.5, True)"))
+    assert same.verdict.status == "passed"
+    other = evaluate(session, problem, linear("F.dropout(self.fc(x), 0.4, self.training)"))
+    assert other.verdict.status == "incorrect_values"
+
+
+OUTPUTS = """
+import dataclasses
+from typing import NamedTuple
+
+class Pair(NamedTuple):
+    a: torch.Tensor
+    b: torch.Tensor
+
+@dataclasses.dataclass
+class Output:
+    pair: Pair
+    more: dict
+    name: str = "x"
+
+class Model(nn.Module):
+    def forward(self, x, *, scale=1.0, flags=None):
+        return Output(Pair(x.sin() * scale, x[:1] + 1), {{"k": [x.sum({dim}), None, 3]}})
+"""
+
+
+def test_outputs_of_any_nesting_and_keyword_arguments(session):
+    kwargs = {
+        "scale": Constant(value=2.0),
+        "flags": Mapping(items=((Constant(value="a"), Symbol(path="torch:float16")),)),
+    }
+    source = textwrap.dedent(OUTPUTS)
+    problem = problem_of(source.format(dim=0), tensor(4, 8), kwargs=kwargs)
+    assert evaluate(session, problem, source.format(dim="dim=0")).verdict.status == "passed"
+    wrong = source.format(dim=0).replace("None, 3", "None, 4")
+    assert evaluate(session, problem, wrong).verdict.findings[0].rule == "output.structure"
+
+
+def test_user_functions_make_arguments_outside_of_the_judge(session):
+    source = HEAD + textwrap.dedent(
+        """
+        class Model(nn.Module):
+            def __init__(self, n):
+                super().__init__()
+                self.table = nn.Embedding(n, 8)
+
+            def forward(self, ids):
+                return self.table(ids)
+
+        def get_inputs():
+            return [torch.randint(0, 10, (4, 6))]
+
+        def get_init_inputs():
+            return [10]
+        """
+    )
+    workload = Workload(
+        name="w",
+        provenance="declared",
+        init=Made(function="get_init_inputs"),
+        call=Made(function="get_inputs"),
+    )
+    problem = Problem(reference=TextProgram(source=source, entry="Model"), workloads=(workload,))
+    program = TextProgram(
+        source=source.replace("self.table(ids)", "F.embedding(ids, self.table.weight)"),
+        entry="Model",
+    )
+    candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
+    assert session.evaluate(problem, candidate).verdict.status == "passed"
+
+
+# --- trees -----------------------------------------------------------------------------------------
+
+
+def make_tree(root: Path) -> None:
+    files = {
+        "src/pkg/__init__.py": "",
+        "src/pkg/config.py": """
+            from dataclasses import dataclass
+
+            @dataclass
+            class Config:
+                dim: int = 8
+            """,
+        "src/pkg/ops.py": """
+            def twice(x):
+                return x + x
+            """,
+        "src/pkg/deep/__init__.py": "",
+        "src/pkg/deep/block.py": """
+            import inspect
+            import torch
+            from torch import nn
+            from ..config import Config
+            from ..ops import twice
+
+            class Outer:
+                class Block(nn.Module):
+                    def __init__(self, config: Config):
+                        super().__init__()
+                        self.fc = nn.Linear(config.dim, config.dim)
+                        self.register_buffer("steps", torch.arange(config.dim), persistent=False)
+                        assert "class Outer" in inspect.getsource(inspect.getmodule(type(self)))
+
+                    def forward(self, x):
+                        for _ in range(30):
+                            y = twice(self.fc(x)) + self.steps
+                        return y
+            """,
+    }
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+
+
+@pytest.fixture
+def tree(tmp_path) -> Problem:
+    make_tree(tmp_path)
+    program = TreeProgram(
+        root=str(tmp_path), import_root="src", import_path="pkg.deep.block:Outer.Block", digest="d"
+    )
+    init = Call(args=(Instance(factory="pkg.config:Config", kwargs={"dim": Constant(value=16)}),))
+    call = Call(args=(tensor(4, 16),))
+    workload = Workload(name="w", provenance="traced", init=init, call=call)
+    return Problem(reference=program, workloads=(workload,))
+
+
+def overlaid(problem: Problem, path: str, old: str, new: str) -> Candidate:
+    assert isinstance(problem.reference, TreeProgram)
+    text = (Path(problem.reference.root) / path).read_text()
+    assert old in text
+    program = TreeProgram(
+        root=problem.reference.root,
+        import_root="src",
+        import_path=problem.reference.import_path,
+        digest="d",
+        overlay=(OverlayFile(path=path, text=text.replace(old, new)),),
+    )
+    return Candidate(problem_id=problem.id, program=program, proposer="test")
+
+
+def test_a_module_deep_in_a_package_is_judged_with_an_overlay(session, tree):
+    candidate = overlaid(tree, "src/pkg/deep/block.py", "range(30)", "range(1)")
+    evaluation = session.evaluate(tree, candidate)
+    assert evaluation.verdict.status == "passed", evaluation.verdict
+    assert score.speedup(evaluation.measurements[0]).low > 3
+
+
+def test_an_overlay_of_a_helper_counts(session, tree):
+    candidate = overlaid(tree, "src/pkg/ops.py", "x + x", "x * 3")
+    assert session.evaluate(tree, candidate).verdict.status == "incorrect_values"
+
+
+def test_nothing_is_written_to_the_checkout(session, tree):
+    session.evaluate(tree, overlaid(tree, "src/pkg/ops.py", "x + x", "2 * x"))
+    root = Path(tree.reference.root)
+    assert not list(root.rglob("__pycache__"))
+    assert "x + x" in (root / "src/pkg/ops.py").read_text()
+
+
+# --- the judge as a process ------------------------------------------------------------------------
+
+
+def test_a_judge_that_dies_costs_one_evaluation():
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    with Session(QUICK) as session:
+        assert session.check(problem).status == "passed"
+        session._worker.process.kill()
+        with pytest.raises(WorkerError, match="judge"):
+            evaluate(session, problem, linear("self.fc(x)"))
+        assert evaluate(session, problem, linear("self.fc(x)")).verdict.status == "passed"
+
+
+def test_an_interpreter_without_torch_says_how_to_get_it(tmp_path):
+    empty = tmp_path / "venv"
+    subprocess.run(["python3", "-m", "venv", "--without-pip", str(empty)], check=True)
+    with (
+        Session(QUICK, python=str(empty / "bin/python")) as session,
+        pytest.raises(WorkerError, match="pip install torch"),
+    ):
+        session.device()
+
+
+def test_an_interpreter_that_is_none_is_named():
+    with (
+        Session(QUICK, python="/nonexistent/python") as session,
+        pytest.raises(WorkerError, match="--python"),
+    ):
+        session.device()
+
+
+def test_no_process_is_left_behind():
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    escaping = linear(
+        "(__import__('subprocess').Popen(['sleep', '321'], start_new_session=True),"
+        " self.fc(x))[1]"
+    )
+    with Session(QUICK) as session:
+        evaluate(session, problem, escaping)
+        session_pid = session._worker.process.pid
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and (alive(session_pid) or sleepers()):
+        time.sleep(0.05)
+    assert not alive(session_pid)
+    assert not sleepers()
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def sleepers() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes() == b"sleep\x00321\x00":
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,34 @@
+"""When measuring stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_ci.schema import Launch
+from cudal1_ci.trial.statistics import is_settled
+
+
+def launches(*speedups: float) -> list[Launch]:
+    return [
+        Launch(reference_us=(100.0,), candidate_us=(100.0 / speedup,), num_calls=1)
+        for speedup in speedups
+    ]
+
+
+@pytest.mark.parametrize(
+    ("speedups", "expected"),
+    [
+        ((), False),
+        ((2.0,), False),
+        ((2.0,) * 4, False),  # not a look
+        ((2.0,) * 5, True),  # tight
+        ((1.0, 1.3, 1.1, 1.6, 1.2), False),  # wide
+        ((1.0, 1.3, 1.1, 1.6, 1.2) + (1.2,) * 7, True),  # the last look
+        ((0.5, 0.51, 0.5), True),  # hopeless
+        ((0.5, 2.5, 0.4), False),  # slow on average, but not surely
+        ((0.5, 2.5, 0.4) + (0.7,) * 9, True),  # the last look ends it all the same
+        ((1.0, 1.004, 0.998, 1.001, 1.0), True),  # plainly no gain
+    ],
+)
+def test_measuring_stops_when_more_would_change_nothing(speedups, expected):
+    assert is_settled(launches(*speedups), half_width=0.01) is expected
