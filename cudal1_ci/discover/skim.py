@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from cudal1_ci.discover.tensor_functions import imported_names, may_compute
+from cudal1_ci.discover.tensor_functions import may_compute
 
 # Possessive throughout: a head that does not match is left alone at once, without backtracking.
 _DEFINITION = re.compile(
@@ -41,12 +41,11 @@ class Skimmed:
     """The line of a `return` to the last line of its body."""
 
 
-def skimmed(source: bytes) -> Skimmed:
-    """Shorten a text whose line ends are newlines."""
+def skimmed(source: bytes, imported: frozenset[bytes] = frozenset()) -> Skimmed:
+    """Shorten a text whose line ends are newlines. `imported`: see `may_compute`."""
     result = Skimmed()
     pieces: list[bytes] = []
     position, line = 0, 1
-    imported = imported_names(source)
     for match in _DEFINITION.finditer(source):
         body = match["body"]
         if not can_be_dropped(match, imported):

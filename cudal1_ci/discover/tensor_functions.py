@@ -29,18 +29,17 @@ from cudal1_ci.discover.torch_names import (
 Canonical = Callable[[ast.expr], str | None]
 """The canonical dotted name of an expression, None when it is not a name."""
 
-# A call that may compute, `@`, an annotation.
+# A call that may compute, `@`, an index that adds a dimension, an annotation.
 _MAY_COMPUTE = re.compile(
     rb"\b(?:torch|F|functional|nnf?|TF|einops|linalg|fft|ops)\.(?:\w+\.)*[a-z]\w*\("
-    rb"|@ ?[\w(]|\b(?:Tensor|Float|Int|Bool)\b"
+    rb"|@ ?[\w(]|[\[,] ?(?:\.\.\.|None)[,\]]|\b(?:Tensor|Float|Int|Bool)\b"
     rb"|\b(?:rearrange|einsum|softmax|cat|stack|matmul|where|repeat|reduce|contract)\("
     rb"|\.(?:" + "|".join(sorted(UNMISTAKABLE_METHODS)).encode() + rb")_?\("
 )
 
 _IMPORTS = re.compile(
-    rb"^[ \t]*from[ \t]+(?:torch|einops|kornia|opt_einsum|flash_attn|xformers)[\w.]*[ \t]+import"
-    rb"[ \t]*(\([^)]*\)|[^\n]*)",
-    re.MULTILINE,
+    rb"from[ \t]+(?:torch|einops|kornia|opt_einsum|flash_attn|xformers)[\w.]*[ \t]+import"
+    rb"[ \t]*(\([^)]*\)|[^\n]*)"
 )
 _NOT_FUNCTIONS = frozenset({b"as", b"nn", b"functional", b"optim", b"distributed", b"utils"})
 _LOWER_NAME = re.compile(rb"\b[a-z_]\w*\b")
@@ -136,11 +135,11 @@ def parameters(function: Function) -> tuple[set[str], set[str]]:
         every.append(arguments.vararg)
     for argument in every:
         text = "" if argument.annotation is None else ast.unparse(argument.annotation)
+        if _CHECKPOINT_NAME.search(argument.arg):
+            return set(), set()
         if _TENSOR_ANNOTATION.search(text):
             inputs.add(argument.arg)
             tensors.add(argument.arg)
-        elif _CHECKPOINT_NAME.search(argument.arg):
-            return set(), set()
         elif argument.arg in _NOT_TENSOR_NAMES or _OTHER_ANNOTATION.search(text):
             continue
         elif not text or _PLAIN_ANNOTATION.fullmatch(text.strip("'\"")) is None:
@@ -158,6 +157,14 @@ def is_script(node: ast.AST, canonical: Canonical) -> bool:
     return dotted is not None and is_glue(dotted)
 
 
+def adds_dimension(indices: list[ast.expr]) -> bool:
+    """Whether an index holds `None` or `...`, as only those of arrays do."""
+    return any(
+        isinstance(index, ast.Constant) and (index.value is None or index.value is Ellipsis)
+        for index in indices
+    )
+
+
 class Flow:
     """Which local names are derived from the parameters, and which of all are surely tensors."""
 
@@ -166,11 +173,15 @@ class Flow:
         self.tensors = set(tensors)
         self.canonical = canonical
 
+        self.has_numpy = False
+
     def follow(self, nodes: list[ast.AST]) -> None:
         """Carry the parameters through assignments. Twice, for what a loop carries round."""
         assignments: list[tuple[ast.expr, ast.expr]] = []
         for node in nodes:
             match node:
+                case ast.Name(id="np" | "numpy" | "jnp" | "tf"):
+                    self.has_numpy = True
                 case ast.Assign(targets=targets, value=value):
                     assignments.extend((target, value) for target in targets)
                 case (
@@ -230,6 +241,11 @@ class Flow:
                 return self.is_tensor(left) or self.is_tensor(right)
             case ast.Compare(left=left, comparators=comparators):
                 return any(map(self.is_tensor, [left, *comparators]))
+            case ast.Subscript(value=value, slice=ast.Tuple(elts=indices)) if adds_dimension(
+                indices
+            ):
+                # `mask[:, :, None]` of a parameter: an array, and this file has no other kind.
+                return not self.has_numpy and self.is_derived(value)
             case ast.UnaryOp(operand=value) | ast.Subscript(value=value) | ast.Starred(value=value):
                 return self.is_tensor(value)
             case ast.IfExp(body=left, orelse=right):

@@ -127,7 +127,7 @@ def summary(document: ReportDocument) -> str:
         devices_text(document.devices),
         duration_text(document.elapsed_s),
     ]
-    return "; ".join(parts)
+    return "; ".join(part for part in parts if part)
 
 
 def has_several_devices(document: ReportDocument) -> bool:

@@ -115,7 +115,7 @@ def document(report: Report) -> ReportDocument:
         totals=totals(entries),
         warnings=tuple(_copied(notice, NoticeDocument) for notice in notices),
         elapsed_s=report.elapsed_s,
-        complete=report.complete,
+        ended=report.ended,
     )
 
 

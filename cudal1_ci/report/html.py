@@ -19,7 +19,7 @@ from cudal1_ci.report.digest import Digest, digest, has_several_devices
 from cudal1_ci.report.plots import bar, paired_times, ratio_axis
 from cudal1_ci.report.shape import MeasurementDocument, ReportDocument
 from cudal1_ci.report.templates_path import templates_folder
-from cudal1_ci.report.wording import FILTERS, KIND_WORDS, STATUS_WORDS
+from cudal1_ci.report.wording import ENDED_WORDS, FILTERS, KIND_WORDS, STATUS_WORDS
 
 MAX_BARS = 40
 """Bars of the overview; more than fit on a screen or two are read from the table."""
@@ -46,6 +46,7 @@ def render_html(document: ReportDocument) -> str:
             script=Markup(script),
             script_hash=_integrity(script),
             version=__version__,
+            ended=ENDED_WORDS.get(document.ended),
             status_words=STATUS_WORDS,
             kind_words=KIND_WORDS,
         )

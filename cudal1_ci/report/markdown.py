@@ -17,7 +17,7 @@ from markupsafe import escape as html_escape
 from cudal1_ci.report.digest import digest, has_several_devices, summary
 from cudal1_ci.report.shape import ListingDocument, ReportDocument
 from cudal1_ci.report.templates_path import templates_folder
-from cudal1_ci.report.wording import FILTERS
+from cudal1_ci.report.wording import ENDED_WORDS, FILTERS
 
 MAX_CHARS = 1_000_000
 """GitHub cuts a step summary at one MiB."""
@@ -49,6 +49,7 @@ def _rendered(document: ReportDocument, *, has_patches: bool, max_rows: int | No
         document=document,
         digest=digest(document),
         summary=summary(document),
+        ended=ENDED_WORDS.get(document.ended),
         several_devices=has_several_devices(document),
         has_patches=has_patches,
         max_rows=max_rows,

@@ -63,7 +63,7 @@ def merge(documents: Sequence[ReportDocument]) -> ReportDocument:
         totals=totals(entries),
         warnings=tuple(dict.fromkeys(w for document in documents for w in document.warnings)),
         elapsed_s=sum(document.elapsed_s for document in documents),
-        complete=all(document.complete for document in documents),
+        ended=next((d.ended for d in documents if d.ended != "done"), "done"),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from cudal1_ci.report.shape import LaunchDocument, MeasurementDocument
-from cudal1_ci.report.wording import speedup_text, time_text
+from cudal1_ci.report.wording import direction, speedup_text, time_text
 
 WIDTH, HEIGHT = 640, 220
 LEFT, RIGHT, TOP, BOTTOM = 68, 12, 12, 26
@@ -70,10 +70,11 @@ def bar(measurement: MeasurementDocument, axis: RatioAxis) -> Markup:
     return Markup(
         '<svg class="bar" viewBox="0 0 100 20" preserveAspectRatio="none" role="img" '
         'aria-label="{label}"><path class="grid" d="{grid}"/>'
-        '<rect class="value" x="{x:g}" y="4" width="{width:g}" height="12"/>'
+        '<rect class="value {direction}" x="{x:g}" y="4" width="{width:g}" height="12"/>'
         '<path class="whisker" d="M{low:g} 10H{high:g}M{low:g} 6V14M{high:g} 6V14"/></svg>'
     ).format(
         label=speedup_text(measurement),
+        direction=direction(measurement),
         grid=grid,
         x=min(one, end),
         width=abs(end - one),

@@ -54,7 +54,7 @@ def render_sarif(document: ReportDocument, *, skipped: bool = False) -> str:
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "results": results,
-        "invocations": [{"executionSuccessful": document.complete}],
+        "invocations": [{"executionSuccessful": document.ended == "done"}],
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return msgspec.json.format(msgspec.json.encode(log), indent=2).decode() + "\n"

@@ -16,6 +16,8 @@ from cudal1_ci.schema import Provenance, Status, TargetKind
 
 SCHEMA_VERSION: Literal[1] = 1
 
+Ended = Literal["done", "budget", "interrupted"]
+
 Text = Annotated[str, msgspec.Meta(max_length=1_000_000)]
 Name = Annotated[str, msgspec.Meta(max_length=4096)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -212,7 +214,7 @@ class ReportDocument(Document, frozen=True, kw_only=True):
     totals: TotalsDocument
     warnings: tuple[NoticeDocument, ...] = ()
     elapsed_s: NotNegative = 0.0
-    complete: bool = True
+    ended: Ended = "done"
 
 
 class ListedDocument(Document, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ from cudal1_ci.report.shape import (
     WorkloadDocument,
 )
 from cudal1_ci.report.wording import (
+    ENDED_WORDS,
     KIND_WORDS,
     count_text,
     device_text,
@@ -70,8 +71,8 @@ def print_report(document: ReportDocument, console: Console, *, patches: bool = 
     """The whole report; with `patches` the diff of each proposal too."""
     found = digest(document)
     _line(console, summary(document), "bold")
-    if not document.complete:
-        _line(console, "Incomplete: the run ended before every target was judged.", "yellow")
+    if document.ended != "done":
+        _line(console, ENDED_WORDS[document.ended], "yellow")
     _print_proposals(document, found, console)
     if patches:
         for proposal in found.proposals:
@@ -93,7 +94,7 @@ def print_verification(
         place = f" (line {finding.line})" if finding.line else ""
         _line(console, f"{finding.rule}: {finding.message}{place}", indent=2)
         if finding.evidence:
-            console.print(Padding(Text(finding.evidence, style="dim"), (0, 0, 0, 4)))
+            console.print(Padding(Text(finding.evidence, style="dim"), (0, 0, 0, 4), expand=False))
     if document.status == "passed":
         _line(
             console,
@@ -103,7 +104,7 @@ def print_verification(
         )
     elif document.log:
         tail = "\n".join(document.log.strip().splitlines()[-5:])
-        console.print(Padding(Text(tail, style="dim"), (0, 0, 0, 2)))
+        console.print(Padding(Text(tail, style="dim"), (0, 0, 0, 2), expand=False))
     for measurement in document.measurements:
         _line(console, _measured(measurement, device_text(measurement.device)), "bold", indent=2)
 
@@ -198,7 +199,7 @@ def _print_patch(proposal: Proposal, console: Console) -> None:
     console.print()
     _line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
     if proposal.evaluation.candidate.analysis:
-        console.print(Padding(Text(proposal.evaluation.candidate.analysis), (0, 0, 0, 3)))
+        console.print(Padding(Text(proposal.evaluation.candidate.analysis), (0, 0, 0, 3), expand=False))
     patch = proposal.evaluation.candidate.patch
     if patch is None:
         _line(console, "no patch", indent=3)
@@ -227,7 +228,7 @@ def _print_unimproved(entries: Sequence[EntryDocument], console: Console) -> Non
             outcomes_text(entry.evaluations) or "no rewrite matches",
             Text(", ".join(_called(workload) for workload in entry.workloads)),
         )
-    console.print(Padding(table, (0, 0, 0, 2)))
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def _print_skipped(found: Digest, console: Console) -> None:
@@ -288,7 +289,7 @@ def _heading(console: Console, text: str) -> None:
 
 def _line(console: Console, text: str, style: str = "", indent: int = 0) -> None:
     console.print(
-        Padding(Text(text, style=style), (0, 0, 0, indent)) if indent else Text(text, style)
+        Padding(Text(text, style=style), (0, 0, 0, indent), expand=False) if indent else Text(text, style)
     )
 
 

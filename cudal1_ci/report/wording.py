@@ -37,12 +37,22 @@ STATUS_WORDS = {
     "harness_error": "judge failed",
 }
 
+ENDED_WORDS = {
+    "budget": "Incomplete: the budget was spent before every target had its turn. "
+    "Run again to go on.",
+    "interrupted": "Incomplete: the run was interrupted. Run again to go on.",
+}
+
 KIND_WORDS = {
     "torch_module": "module",
     "torch_function": "function",
     "triton_kernel": "Triton kernel",
     "cuda_kernel": "CUDA kernel",
 }
+
+
+TIME_UNITS = (("s", 1e6), ("ms", 1e3), ("us", 1.0))
+"""Largest first, each with its microseconds."""
 
 
 class AnyDevice(Protocol):
@@ -61,6 +71,15 @@ class AnyDevice(Protocol):
 def interval_text(estimate: float, low: float, high: float) -> str:
     """`2.31x [2.20, 2.42]`."""
     return f"{ratio_text(estimate)} [{_rounded_down(low)}, {_rounded_up(high)}]"
+
+
+def direction(measurement: MeasurementDocument) -> str:
+    """`faster`, `slower`, or `unclear` where the interval holds 1 or is unknown."""
+    if measurement.speedup_low is not None and measurement.speedup_low > 1:
+        return "faster"
+    if measurement.speedup_high is not None and measurement.speedup_high < 1:
+        return "slower"
+    return "unclear"
 
 
 def ratio_text(ratio: float) -> str:
@@ -99,10 +118,13 @@ def time_text(time_us: float | None) -> str:
     """`12.3 us`, `4.56 ms`, `1.20 s`."""
     if time_us is None:
         return NOT_MEASURED
-    for unit, size_us in (("s", 1e6), ("ms", 1e3), ("us", 1.0)):
-        if time_us >= size_us or unit == "us":
-            return f"{time_us / size_us:.3g} {unit}"
-    raise AssertionError("unreachable: microseconds are the last unit")
+    # 0.9995: what rounds to a thousand of one unit is one of the next.
+    unit, size_us = next(
+        ((unit, size_us) for unit, size_us in TIME_UNITS if time_us >= 0.9995 * size_us),
+        TIME_UNITS[-1],
+    )
+    number = time_us / size_us
+    return f"{number:.0f} {unit}" if number >= 999.5 else f"{number:#.3g}".rstrip(".") + f" {unit}"
 
 
 def duration_text(duration_s: float) -> str:
@@ -143,12 +165,13 @@ def devices_text(devices: Sequence[AnyDevice]) -> str:
         device_text(d) + (f", torch {d.software['torch']}" if "torch" in d.software else "")
         for d in devices
     ]
-    return " and ".join(dict.fromkeys(texts)) or "no device"
+    return " and ".join(dict.fromkeys(texts))
 
 
 def count_text(number: int, noun: str) -> str:
-    """`1 proposal`, `2 proposals`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """`1 proposal`, `2 proposals`, `3 launches`."""
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 def target_text(target: TargetDocument) -> str:
@@ -176,6 +199,7 @@ def one_line(text: str) -> str:
 FILTERS: dict[str, Callable[..., str]] = {
     "count": count_text,
     "device": device_text,
+    "direction": direction,
     "duration": duration_text,
     "error": error_text,
     "one_line": one_line,

@@ -53,6 +53,8 @@ def functions(text: str) -> list[str]:
         "def f(x): return (y := torch.relu(x))",
         "def f(lengths: Tensor, n: int): return torch.arange(n)[None] < lengths[:, None]",
         "def f(self, x): return torch.relu(x)",
+        "def f(states, mask):\n    return (states * mask[:, :, None]).to(states.dtype)",
+        "def f(x, y): return x[..., 0] * y",
     ],
 )
 def test_a_function_that_computes_with_tensors_is_found(text: str) -> None:
@@ -81,6 +83,9 @@ def test_a_function_that_computes_with_tensors_is_found(text: str) -> None:
         "import pytest\n@pytest.fixture\ndef f(x): return torch.relu(x)",
         "def f(weight):\n    nn.init.normal_(weight)\n    return torch.relu(weight)",
         "def f(state_dict):\n    return {k: torch.cat((v, v)) for k, v in state_dict.items()}",
+        "def f(state_dict: dict[str, Tensor]): return state_dict['a'] * 2",
+        "def f(x, y): return np.asarray(x)[..., None] * y[..., 0]",
+        "def f(rows): return rows[1:, 2]",
         "def f(x: Tensor) -> bool: return bool(torch.isnan(x).any())",
         "def f(x):\n    def g(y):\n        return torch.relu(y)\n    return g",
         "def f(x, device: torch.device): return x.to(device)",
