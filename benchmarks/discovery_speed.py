@@ -1,7 +1,7 @@
 """How long discovery takes over a source tree, next to `ast.parse` of the same Python files.
 
-Every measurement runs in a fresh interpreter, so that imports, process start and memory count.
-Peak memory is that of all processes together, sampled from /proc. With `--cold` the page cache is
+Every measurement runs in a fresh interpreter, so that imports and process start count. Peak memory
+is an upper bound: the parent's own peak and, for each child, that of the largest. With `--cold` the page cache is
 dropped before each run (needs root). Trees default to the largest packages of this environment.
 
     python benchmarks/discovery_speed.py --output benchmarks/results/discovery-speed.json
@@ -19,7 +19,7 @@ import platform
 import statistics
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,15 @@ from cudal1_ci.discover import DiscoveryConfig
 from cudal1_ci.discover.files import source_files
 
 DEFAULT_PACKAGES = ("transformers", "torch", "timm", "torchvision")
-SAMPLE_INTERVAL_S = 0.01
-
 DISCOVER = """
+import resource
 import sys
 from pathlib import Path
 from cudal1_ci.discover import DiscoveryConfig, discover
 found = discover(Path(sys.argv[1]), DiscoveryConfig(num_processes=int(sys.argv[2])))
-print(len(found.targets))
+own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print(len(found.targets), (own + child * (int(sys.argv[2]) - 1)) * 1024)
 """
 PARSE = """
 import ast, sys, warnings
@@ -86,47 +87,14 @@ def processor_name() -> str:
     return platform.machine()
 
 
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process and of all below it, shared pages counted once each."""
-    total = 0
-    pending = [pid]
-    while pending:
-        at = pending.pop()
-        try:
-            fields = Path(f"/proc/{at}/smaps_rollup").read_text(encoding="ascii").splitlines()
-            total += sum(int(line.split()[1]) * 1024 for line in fields if line.startswith("Pss:"))
-            for task in Path(f"/proc/{at}/task").iterdir():
-                pending += map(int, (task / "children").read_text(encoding="ascii").split())
-        except (OSError, ValueError):
-            continue  # it ended while it was looked at
-    return total
-
-
-def measured(command: list[str], *, cold: bool, watch_memory: bool) -> tuple[float, int, str]:
-    """Seconds, peak bytes and output of a command."""
+def measured(command: list[str], *, cold: bool) -> tuple[float, list[int]]:
+    """Seconds that a command takes, and the numbers that it prints."""
     if cold:
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3", encoding="ascii")
     started_s = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    peak_bytes = 0
-
-    def watch() -> None:
-        nonlocal peak_bytes
-        while child.poll() is None:
-            peak_bytes = max(peak_bytes, resident_bytes(child.pid))
-            time.sleep(SAMPLE_INTERVAL_S)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    if watch_memory:
-        watcher.start()
-    output, _ = child.communicate()
-    elapsed_s = time.perf_counter() - started_s
-    if watch_memory:
-        watcher.join()
-    if child.returncode != 0:
-        raise SystemExit(f"{command[0]} ... ended with code {child.returncode}")
-    return elapsed_s, peak_bytes, output.strip()
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return time.perf_counter() - started_s, [int(word) for word in result.stdout.split()]
 
 
 def measure_tree(root: Path, repeat: int, num_processes: int, cold: bool) -> dict[str, Any]:
@@ -134,7 +102,7 @@ def measure_tree(root: Path, repeat: int, num_processes: int, cold: bool) -> dic
     listing = source_files(root, DiscoveryConfig())
     python = [file.path for file in listing.files if file.is_python]
     cuda = [file.path for file in listing.files if file.path.endswith((".cu", ".cuh"))]
-    list_file = Path(f"/tmp/discovery-speed-{os.getpid()}.txt")
+    list_file = Path(tempfile.mkstemp(suffix=".txt")[1])
     list_file.write_text("\n".join(str(listing.root / path) for path in python), encoding="utf-8")
     discover = [sys.executable, "-c", DISCOVER, str(root), str(num_processes)]
     commands = {
@@ -143,18 +111,18 @@ def measure_tree(root: Path, repeat: int, num_processes: int, cold: bool) -> dic
         "ast_parse_pool_s": [sys.executable, "-c", PARSE, str(list_file), str(num_processes)],
     }
     times: dict[str, list[float]] = {name: [] for name in commands}
-    num_targets = 0
+    num_targets = peak_bytes = 0
     try:
         for _ in range(repeat):  # in turn, so that a busy minute hurts all alike
             for name, command in commands.items():
-                elapsed_s, _, output = measured(command, cold=cold, watch_memory=False)
+                elapsed_s, printed = measured(command, cold=cold)
                 times[name].append(round(elapsed_s, 3))
-                num_targets = int(output) if name == "discover_s" else num_targets
-        _, peak_bytes, _ = measured(discover, cold=False, watch_memory=True)
+                if name == "discover_s":
+                    num_targets, peak_bytes = printed[0], max(peak_bytes, printed[1])
     finally:
         list_file.unlink()
     num_lines = sum((listing.root / path).read_bytes().count(b"\n") for path in [*python, *cuda])
-    fastest_s = statistics.median(times["discover_s"])
+    median_s = statistics.median(times["discover_s"])
     return {
         "tree": root.name,
         "num_files": len(python) + len(cuda),
@@ -163,7 +131,7 @@ def measure_tree(root: Path, repeat: int, num_processes: int, cold: bool) -> dic
         "num_processes": num_processes,
         "is_cold": cold,
         **times,
-        "seconds_per_million_lines": round(fastest_s / num_lines * 1e6, 2),
+        "seconds_per_million_lines": round(median_s / num_lines * 1e6, 2),
         "peak_resident_bytes": peak_bytes,
     }
 

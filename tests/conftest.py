@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from cudal1_ci.trial import Session, TrialConfig
 
-QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=4, batch_us=1500)
+QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=5, batch_us=1500, measure_s=1.5)
 
 
 @pytest.fixture(scope="session")
 def session() -> Iterator[Session]:
     """One judge for all tests that need a real one: starting it takes two seconds."""
     with Session(QUICK) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def hasty_session() -> Iterator[Session]:
+    """One that waits two seconds for an answer, for programs that never give one."""
+    with Session(msgspec.structs.replace(QUICK, call_s=2)) as started:
         yield started

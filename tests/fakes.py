@@ -51,7 +51,9 @@ def a_measurement(
     speedup: float = 2.0, workload: str = "small", spread: float = 0.01, num_launches: int = 5
 ) -> Measurement:
     """Times whose median ratio is `speedup`, with launches that differ by `spread`."""
-    offsets = [1 + spread * (i - (num_launches - 1) / 2) / num_launches for i in range(num_launches)]
+    offsets = [
+        1 + spread * (i - (num_launches - 1) / 2) / num_launches for i in range(num_launches)
+    ]
     launches = tuple(
         Launch(
             reference_us=(100.0 * offset,) * 3,

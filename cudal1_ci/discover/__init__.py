@@ -13,6 +13,6 @@ from __future__ import annotations
 
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.discover.programs import reference_program
-from cudal1_ci.discover.survey import Discovery, discover
+from cudal1_ci.discover.discovery import Discovery, discover
 
 __all__ = ["Discovery", "DiscoveryConfig", "discover", "reference_program"]

@@ -23,7 +23,7 @@ from cudal1_ci.discover.imports import ModuleIndex
 from cudal1_ci.discover.python_targets import ClassTable
 from cudal1_ci.discover.reading import facts_of
 from cudal1_ci.discover.references import Key, References
-from cudal1_ci.discover.survey import Discovery, targets_of
+from cudal1_ci.discover.discovery import Discovery, targets_of
 from cudal1_ci.discover.syntax import MODULE_LEVEL, PARSE_ERRORS
 from cudal1_ci.discover.units import Unit, changed_units, cuda_units, plain, python_units
 from cudal1_ci.schema import Change, FileChange, Target

@@ -126,43 +126,31 @@ def source_files(root: Path, config: DiscoveryConfig) -> Listing:
     except OSError as error:
         raise DiscoveryError(f"{root}: the folder cannot be read ({error.strerror})") from error
     listing = Listing(root=root.resolve())
-    # A link that leads back up would be walked for ever; a link to a sibling, listed twice.
-    visited = {(info.st_dev, info.st_ino) for info in (listing.root.stat(),)}
-    rules = IgnoreRules.of(listing.root)
-    walk(listing, "", rules, Globs.of(config), config, visited)
+    walk(listing, "", IgnoreRules.of(listing.root), Globs.of(config), config)
     listing.files.sort(key=lambda file: file.path)
     return listing
 
 
 def walk(
-    listing: Listing,
-    folder: str,
-    rules: IgnoreRules,
-    globs: Globs,
-    config: DiscoveryConfig,
-    visited: set[tuple[int, int]],
+    listing: Listing, folder: str, rules: IgnoreRules, globs: Globs, config: DiscoveryConfig
 ) -> None:
-    """Add the sources of one folder and of those below it."""
+    """Add the sources of one folder and of those below it. Links are not followed, as in git:
+    what they lead to is in the tree by its own name, or is not the tree's."""
     for entry in read_folder(listing, folder):
         path = f"{folder}/{entry.name}" if folder else entry.name
         try:
-            if entry.is_dir():
-                if is_left_out_folder(entry.name, config) or is_left_out(
-                    path, rules, globs, is_folder=True
-                ):
+            if entry.is_dir(follow_symlinks=False):
+                if is_left_out_folder(entry.name, config):
                     continue
-                info = entry.stat()
-                identity = (info.st_dev, info.st_ino)
-                if identity in visited:
+                if is_left_out(path, rules, globs, is_folder=True):
                     continue
-                visited.add(identity)
                 below = rules
                 if (listing.root / path / GITIGNORE).is_file():
                     below = rules.inside(listing.root / path, path)
-                walk(listing, path, below, globs, config, visited)
+                walk(listing, path, below, globs, config)
             elif (
                 os.path.splitext(entry.name)[1] in SOURCE_SUFFIXES  # noqa: PTH122 (ten times faster)
-                and entry.is_file()
+                and entry.is_file(follow_symlinks=False)
                 and not is_left_out_file(entry.name, config)
                 and not is_left_out(path, rules, globs, is_folder=False)
             ):

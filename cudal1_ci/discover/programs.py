@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cudal1_ci.discover.survey import Discovery
+from cudal1_ci.discover.discovery import Discovery
 from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.schema import Target, TreeProgram
 

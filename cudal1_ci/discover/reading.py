@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,16 +101,21 @@ def shared_out(files: list[SourceFile], config: DiscoveryConfig) -> list[list[So
 
 def start(request: Share) -> subprocess.Popen[bytes]:
     """Start a process on its share. Isolated (-I -S): its path is ours and nothing else."""
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _CHILD, json.dumps(sys.path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert child.stdin is not None
-    child.stdin.write(msgspec.msgpack.encode(request))
-    child.stdin.close()
-    child.stdin = None
-    return child
+    # From a file, not a pipe: a long list would wait there until the process has started.
+    with tempfile.TemporaryFile() as written:
+        written.write(msgspec.msgpack.encode(request))
+        written.seek(0)
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _CHILD, json.dumps(search_path())],
+            stdin=written,
+            stdout=subprocess.PIPE,
+        )
+
+
+def search_path() -> list[str]:
+    """Where a child finds this package and what it needs; never the folder it is started in."""
+    here = str(Path(__file__).resolve().parents[2])
+    return [*(path for path in sys.path if path), here]
 
 
 def collect(child: subprocess.Popen[bytes], request: Share) -> list[FileFacts]:

@@ -77,7 +77,7 @@ def _proposed(proposal: Proposal) -> dict[str, Any]:
         "locations": [_location(target)],
         "partialFingerprints": {"candidate/v1": candidate.id},
         "properties": {
-            "tags": list(candidate.techniques),
+            "tags": list(dict.fromkeys(candidate.techniques)),
             "measurements": [
                 {
                     "workload": m.workload,

@@ -199,7 +199,9 @@ def _print_patch(proposal: Proposal, console: Console) -> None:
     console.print()
     _line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
     if proposal.evaluation.candidate.analysis:
-        console.print(Padding(Text(proposal.evaluation.candidate.analysis), (0, 0, 0, 3), expand=False))
+        console.print(
+            Padding(Text(proposal.evaluation.candidate.analysis), (0, 0, 0, 3), expand=False)
+        )
     patch = proposal.evaluation.candidate.patch
     if patch is None:
         _line(console, "no patch", indent=3)
@@ -289,7 +291,9 @@ def _heading(console: Console, text: str) -> None:
 
 def _line(console: Console, text: str, style: str = "", indent: int = 0) -> None:
     console.print(
-        Padding(Text(text, style=style), (0, 0, 0, indent), expand=False) if indent else Text(text, style)
+        Padding(Text(text, style=style), (0, 0, 0, indent), expand=False)
+        if indent
+        else Text(text, style)
     )
 
 

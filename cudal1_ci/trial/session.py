@@ -31,6 +31,7 @@ from cudal1_ci.schema import (
 from cudal1_ci.trial.config import TrialConfig
 from cudal1_ci.trial.statistics import is_settled
 
+FEWEST_LAUNCHES = 3
 NOISY = 0.5
 """A control that strays further than this from 1 says that nothing can be measured here now. Below
 it a gain still has to exceed the control's spread (score.py)."""
@@ -147,8 +148,8 @@ class Session:
         started_s = time.monotonic()
         timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
         while not is_settled(launches, config.half_width):
-            # Two launches are the fewest of which a spread can be told.
-            if len(launches) >= 2 and time.monotonic() - started_s > config.measure_s:
+            # Of two launches a spread can be told, but with so little certainty that it says nothing.
+            if len(launches) >= FEWEST_LAUNCHES and time.monotonic() - started_s > config.measure_s:
                 break
             request = {"op": "launch", "workload": workload.name, "clock": clock}
             reply = self._ask(request, timeout_s)

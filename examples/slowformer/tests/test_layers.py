@@ -91,7 +91,9 @@ def test_decay_scan_keeps_the_first_step():
 
 def test_pairwise_distances():
     a, b = torch.randn(128, 64), torch.randn(96, 64)
-    torch.testing.assert_close(pairwise_sq_distances(a, b), torch.cdist(a, b) ** 2, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        pairwise_sq_distances(a, b), torch.cdist(a, b) ** 2, rtol=1e-3, atol=1e-3
+    )
 
 
 @torch.no_grad()
@@ -104,7 +106,9 @@ def test_goodness_is_linear():
 @torch.no_grad()
 def test_token_loss_is_cross_entropy():
     logits, targets = torch.randn(512, 1000), torch.randint(0, 1000, (512,))
-    torch.testing.assert_close(TokenLoss().eval()(logits, targets), F.cross_entropy(logits, targets))
+    torch.testing.assert_close(
+        TokenLoss().eval()(logits, targets), F.cross_entropy(logits, targets)
+    )
 
 
 @torch.no_grad()

@@ -98,15 +98,22 @@ def test_a_root_inside_of_left_out_folders_is_scanned(write_tree: WriteTree) -> 
     assert listed(root / ".venv/lib/site-packages/tests/pkg") == ["a.py"]
 
 
-def test_links_that_lead_round_or_twice_to_a_folder_are_followed_once(
-    write_tree: WriteTree,
-) -> None:
-    root = write_tree({"pkg/a.py": ""})
-    (root / "pkg/loop").symlink_to(root)
-    (root / "pkg/self").symlink_to(root / "pkg")
-    (root / "same").symlink_to(root / "pkg")
-    (root / "gone.py").symlink_to(root / "nowhere.py")
-    assert listed(root) == ["pkg/a.py"]
+def test_links_are_not_followed_and_a_root_that_is_one_is(write_tree: WriteTree) -> None:
+    root = write_tree({"pkg/a.py": "", "outside/b.py": ""})
+    (root / "pkg/loop").symlink_to(root / "pkg")
+    (root / "pkg/up").symlink_to(root)
+    (root / "pkg/all").symlink_to("/")
+    (root / "pkg/again.py").symlink_to(root / "pkg/a.py")
+    (root / "pkg/gone.py").symlink_to(root / "nowhere.py")
+    (root / "linked").symlink_to(root / "pkg")
+    assert listed(root / "linked") == ["a.py"]
+    assert listed(root) == ["outside/b.py", "pkg/a.py"]
+
+
+def test_a_pipe_that_is_named_like_a_source_is_not_read(write_tree: WriteTree) -> None:
+    root = write_tree({"a.py": ""})
+    os.mkfifo(root / "pipe.py")
+    assert listed(root) == ["a.py"]
 
 
 def test_a_huge_file_is_named_in_a_notice(write_tree: WriteTree) -> None:

@@ -29,7 +29,7 @@ from cudal1_ci.schema import (
 )
 from cudal1_ci.trial import Session, TrialConfig
 
-QUICK = TrialConfig(call_s=4, load_s=30, num_rounds=4, batch_us=1500)
+QUICK = TrialConfig(call_s=4, load_s=30, num_rounds=5, batch_us=1500, measure_s=1.5)
 HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
 
 
@@ -52,7 +52,17 @@ def problem_of(source: str, *args, init=(), mode="infer", kwargs=None) -> Proble
 def evaluate(session: Session, problem: Problem, source: str):
     program = TextProgram(source=HEAD + textwrap.dedent(source), entry="Model")
     candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
-    return session.evaluate(problem, candidate)
+    return judged(session, problem, candidate)
+
+
+def judged(session: Session, problem: Problem, candidate: Candidate):
+    """An evaluation; again while the machine is too busy to measure on."""
+    for _ in range(4):
+        evaluation = session.evaluate(problem, candidate)
+        rules = [finding.rule for finding in evaluation.verdict.findings]
+        if "timing.noisy" not in rules:
+            break
+    return evaluation
 
 
 LINEAR = """
@@ -81,7 +91,6 @@ def linear(forward: str) -> str:
         ("self.fc(x) + torch.ones(2**46)", "runtime_error", "memory.exhausted"),
         ("__import__('sys').exit(0)", "runtime_error", "program.raised"),
         ("__import__('os').kill(__import__('os').getpid(), 11)", "runtime_error", "runner.died"),
-        ("__import__('time').sleep(60)", "timeout", "runner.timeout"),
     ],
 )
 def test_what_is_wrong_with_a_candidate_is_named(session, forward, status, rule):
@@ -89,6 +98,12 @@ def test_what_is_wrong_with_a_candidate_is_named(session, forward, status, rule)
     evaluation = evaluate(session, problem, linear(forward))
     found = (evaluation.verdict.status, evaluation.verdict.findings[0].rule)
     assert found == (status, rule), evaluation.verdict
+
+
+def test_a_candidate_that_hangs_is_a_timeout(hasty_session):
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    verdict = evaluate(hasty_session, problem, linear("__import__('time').sleep(60)")).verdict
+    assert (verdict.status, verdict.findings[0].rule) == ("timeout", "runner.timeout")
 
 
 def test_a_candidate_that_does_not_parse_is_a_compile_error(session):
@@ -162,9 +177,9 @@ def test_buffers_that_a_call_updates_are_compared(session):
         ("__import__('os')._exit(5)", "reference.died"),
     ],
 )  # fmt: skip
-def test_a_reference_that_cannot_be_judged_says_why(session, body, rule):
+def test_a_reference_that_cannot_be_judged_says_why(hasty_session, body, rule):
     source = f"class Model(nn.Module):\n    def forward(self, x):\n        {body}\n"
-    verdict = session.check(problem_of(source, tensor(4, 4)))
+    verdict = hasty_session.check(problem_of(source, tensor(4, 4)))
     assert verdict.status in ("invalid_reference", "degenerate")
     assert verdict.findings[0].rule == rule, verdict
 
@@ -249,7 +264,7 @@ def test_user_functions_make_arguments_outside_of_the_judge(session):
         entry="Model",
     )
     candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
-    assert session.evaluate(problem, candidate).verdict.status == "passed"
+    assert judged(session, problem, candidate).verdict.status == "passed"
 
 
 # --- trees -----------------------------------------------------------------------------------------
@@ -325,7 +340,7 @@ def overlaid(problem: Problem, path: str, old: str, new: str) -> Candidate:
 
 def test_a_module_deep_in_a_package_is_judged_with_an_overlay(session, tree):
     candidate = overlaid(tree, "src/pkg/deep/block.py", "range(30)", "range(1)")
-    evaluation = session.evaluate(tree, candidate)
+    evaluation = judged(session, tree, candidate)
     assert evaluation.verdict.status == "passed", evaluation.verdict
     assert score.speedup(evaluation.measurements[0]).low > 3
 
@@ -376,8 +391,7 @@ def test_an_interpreter_that_is_none_is_named():
 def test_no_process_is_left_behind():
     problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
     escaping = linear(
-        "(__import__('subprocess').Popen(['sleep', '321'], start_new_session=True),"
-        " self.fc(x))[1]"
+        "(__import__('subprocess').Popen(['sleep', '321'], start_new_session=True), self.fc(x))[1]"
     )
     with Session(QUICK) as session:
         evaluate(session, problem, escaping)

@@ -11,7 +11,11 @@ class NewGELU(nn.Module):
     """The tanh approximation of GELU, as in the original GPT-2 code."""
 
     def forward(self, x):
-        return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+        return (
+            0.5
+            * x
+            * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+        )
 
 
 class GatedMLP(nn.Module):

@@ -17,7 +17,9 @@ class SinusoidalPositions(nn.Module):
     def forward(self, x):
         T = x.shape[1]
         position = torch.arange(T, device=x.device).unsqueeze(1)
-        freq = torch.exp(torch.arange(0, self.dim, 2, device=x.device) * (-math.log(10000.0) / self.dim))
+        freq = torch.exp(
+            torch.arange(0, self.dim, 2, device=x.device) * (-math.log(10000.0) / self.dim)
+        )
         table = torch.cat([torch.sin(position * freq), torch.cos(position * freq)], dim=-1)
         return x + table
 
