@@ -11,8 +11,8 @@ imported (`programs`). Imports nothing of the tree, runs nothing, and needs no t
 
 from __future__ import annotations
 
+from cudal1_ci.discover.discovery import Discovery, discover
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.discover.programs import reference_program
-from cudal1_ci.discover.discovery import Discovery, discover
 
 __all__ = ["Discovery", "DiscoveryConfig", "discover", "reference_program"]

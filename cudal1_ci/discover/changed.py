@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import msgspec
 
 from cudal1_ci.discover.cuda_source import function_texts
+from cudal1_ci.discover.discovery import Discovery, targets_of
 from cudal1_ci.discover.facts import FileFacts
 from cudal1_ci.discover.files import PYTHON_SUFFIXES, SOURCE_SUFFIXES
 from cudal1_ci.discover.imports import ModuleIndex
 from cudal1_ci.discover.python_targets import ClassTable
 from cudal1_ci.discover.reading import facts_of
 from cudal1_ci.discover.references import Key, References
-from cudal1_ci.discover.discovery import Discovery, targets_of
 from cudal1_ci.discover.syntax import MODULE_LEVEL, PARSE_ERRORS
 from cudal1_ci.discover.units import Unit, changed_units, cuda_units, plain, python_units
 from cudal1_ci.schema import Change, FileChange, Target

@@ -17,10 +17,10 @@ from collections.abc import Collection, Iterable, Iterator
 
 from cudal1_ci.discover.cuda_source import KEYWORDS
 from cudal1_ci.discover.cuda_targets import builders_by_file_name, built_by
+from cudal1_ci.discover.discovery import Discovery
 from cudal1_ci.discover.facts import FileFacts
 from cudal1_ci.discover.imports import defined_in
 from cudal1_ci.discover.reading import facts_of
-from cudal1_ci.discover.discovery import Discovery
 from cudal1_ci.discover.syntax import MODULE_LEVEL, PARSE_ERRORS
 from cudal1_ci.discover.units import Unit, cuda_units, python_units
 from cudal1_ci.schema import Change

@@ -148,7 +148,7 @@ class Session:
         started_s = time.monotonic()
         timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
         while not is_settled(launches, config.half_width):
-            # Of two launches a spread can be told, but with so little certainty that it says nothing.
+            # Two launches have a spread, but one that says nothing: their t quantile is 38.
             if len(launches) >= FEWEST_LAUNCHES and time.monotonic() - started_s > config.measure_s:
                 break
             request = {"op": "launch", "workload": workload.name, "clock": clock}

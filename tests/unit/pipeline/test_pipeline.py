@@ -24,7 +24,7 @@ class Setting:
     session: FakeSession
     proposer: FakeProposer = field(default_factory=lambda: FakeProposer(["fast"]))
     problems: tuple[Problem, ...] = (a_problem(),)
-    config: ReviewConfig = ReviewConfig()
+    config: ReviewConfig = field(default_factory=ReviewConfig)
 
     def review(self):
         targets = tuple(

@@ -267,7 +267,7 @@ def test_user_functions_make_arguments_outside_of_the_judge(session):
     assert judged(session, problem, candidate).verdict.status == "passed"
 
 
-# --- trees -----------------------------------------------------------------------------------------
+# --- trees ---------------------------------------------------------------------
 
 
 def make_tree(root: Path) -> None:
@@ -357,7 +357,7 @@ def test_nothing_is_written_to_the_checkout(session, tree):
     assert "x + x" in (root / "src/pkg/ops.py").read_text()
 
 
-# --- the judge as a process ------------------------------------------------------------------------
+# --- the judge as a process ---------------------------------------------------------------------
 
 
 def test_a_judge_that_dies_costs_one_evaluation():
