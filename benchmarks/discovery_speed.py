@@ -1,8 +1,9 @@
 """How long discovery takes over a source tree, next to `ast.parse` of the same Python files.
 
 Every measurement runs in a fresh interpreter, so that imports and process start count. Peak memory
-is an upper bound: the parent's own peak and, for each child, that of the largest. With `--cold` the page cache is
-dropped before each run (needs root). Trees default to the largest packages of this environment.
+is an upper bound: the parent's own peak and, for each child, that of the largest. With `--cold`
+the page cache is dropped before each run (needs root). Trees default to the largest packages of
+this environment.
 
     python benchmarks/discovery_speed.py --output benchmarks/results/discovery-speed.json
     python benchmarks/discovery_speed.py --tree ../transformers/src --repeat 5
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -125,6 +127,7 @@ def measure_tree(root: Path, repeat: int, num_processes: int, cold: bool) -> dic
     median_s = statistics.median(times["discover_s"])
     return {
         "tree": root.name,
+        "version": version_of(root.name),
         "num_files": len(python) + len(cuda),
         "num_lines": num_lines,
         "num_targets": num_targets,
@@ -134,6 +137,13 @@ def measure_tree(root: Path, repeat: int, num_processes: int, cold: bool) -> dic
         "seconds_per_million_lines": round(median_s / num_lines * 1e6, 2),
         "peak_resident_bytes": peak_bytes,
     }
+
+
+def version_of(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def default_trees() -> list[Path]:

@@ -36,7 +36,7 @@ from cudal1_ci.discover.syntax import (
     unparsable,
     walk,
 )
-from cudal1_ci.discover.tensor_functions import computes_tensors, imported_names, may_compute
+from cudal1_ci.discover.tensor_functions import computes_tensors, imported_calls, may_compute
 
 # A file is parsed when it imports a library that computes, or mentions a class that must be one.
 # Prose about torch does not count, nor does `is_torch_available`.
@@ -88,7 +88,7 @@ def python_facts(
     """
     if b"\r" in source:
         source = source.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    imported = imported_names(source)
+    imported = imported_calls(source)
     launches = launches or triton_facts.may_matter(source)
     try:
         if skim and not launches and not cuda_strings.may_matter(source):

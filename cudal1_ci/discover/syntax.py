@@ -59,8 +59,13 @@ def dotted_name(expression: ast.expr | None) -> str | None:
 
 # Contexts, operators and plain values: leaves of no interest, and most of what `ast.walk` visits.
 _LEAF_FIELDS = {"ctx", "op", "ops", "id", "arg", "attr", "name", "asname", "kind", "type_comment"}
-_LEAF_FIELDS |= {"is_async", "simple", "conversion", "level", "module", "lineno", "type_ignores"}
-_BRANCHES: dict[type[ast.AST], tuple[str, ...]] = {ast.Constant: ()}
+_LEAF_FIELDS |= {"is_async", "simple", "conversion", "level", "module", "rest", "type_ignores"}
+_LEAF_FIELDS |= {"kwd_attrs", "is_lazy"}
+_BRANCHES: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.Constant: (),
+    ast.Global: (),
+    ast.Nonlocal: (),
+}
 
 
 def branches(kind: type[ast.AST]) -> tuple[str, ...]:
@@ -78,7 +83,7 @@ def children(node: ast.AST) -> list[ast.AST]:
     for name in branches(type(node)):
         child = getattr(node, name, None)
         if isinstance(child, list):
-            found.extend(item for item in child if isinstance(item, ast.AST))
+            found.extend(filter(None, child))  # a Dict has None for `**`
         elif isinstance(child, ast.AST):
             found.append(child)
     return found

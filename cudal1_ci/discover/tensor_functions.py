@@ -65,10 +65,10 @@ _NOT_CALLED_BY_USERS = re.compile(
 )
 
 
-def imported_names(source: bytes) -> frozenset[bytes]:
-    """Names of functions that a file imports from libraries that compute, by any name."""
+def imported_calls(source: bytes) -> frozenset[bytes]:
+    """Calls of functions that a file imports from libraries that compute: `b"softmax("`."""
     return frozenset(
-        name
+        name + b"("
         for match in _IMPORTS.findall(source)
         for name in _LOWER_NAME.findall(match)
         if name not in _NOT_FUNCTIONS
@@ -77,7 +77,7 @@ def imported_names(source: bytes) -> frozenset[bytes]:
 
 def may_compute(text: bytes, imported: frozenset[bytes]) -> bool:
     """A cheap look at a function's text, before its tree is walked."""
-    return _MAY_COMPUTE.search(text) is not None or any(name in text for name in imported)
+    return _MAY_COMPUTE.search(text) is not None or any(call in text for call in imported)
 
 
 def computes_tensors(function: Function, canonical: Canonical) -> bool:
@@ -94,9 +94,10 @@ def computes_tensors(function: Function, canonical: Canonical) -> bool:
     if not inputs:
         return False
     nodes = own_nodes(function)
-    if any(
-        isinstance(node, ast.Yield | ast.YieldFrom) or is_script(node, canonical) for node in nodes
-    ):
+    kinds = set(map(type, nodes))
+    if not kinds.isdisjoint({ast.Yield, ast.YieldFrom}):
+        return False
+    if any(is_script(node, canonical) for node in nodes if isinstance(node, ast.Call)):
         return False
     flow = Flow(inputs, tensors, canonical)
     flow.follow(nodes)
@@ -147,10 +148,8 @@ def parameters(function: Function) -> tuple[set[str], set[str]]:
     return inputs, tensors
 
 
-def is_script(node: ast.AST, canonical: Canonical) -> bool:
+def is_script(node: ast.Call, canonical: Canonical) -> bool:
     """Whether a call belongs to the script around a computation."""
-    if not isinstance(node, ast.Call):
-        return False
     if isinstance(node.func, ast.Attribute) and node.func.attr in GLUE_METHODS:
         return True
     dotted = canonical(node.func)

@@ -65,6 +65,7 @@ def _environment() -> Environment:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters.update(FILTERS, diff=diff_html)
     environment.globals.update(bar=bar, paired_times=paired_times)

@@ -66,6 +66,19 @@ def escaped(value: object) -> Markdown:
     return Markdown(text.replace("@", "@<!-- -->"))
 
 
+def prose(value: object) -> Markdown:
+    """Text of several lines as paragraphs, or as a list where its lines begin with a dash."""
+    blocks = []
+    for line in str(value).splitlines():
+        text = line.strip()
+        if text.startswith("- "):
+            blocks.append(f"- {escaped(text[2:])}")
+        elif text:
+            # A first character that would make a list, a rule or a heading of the line is text.
+            blocks.append(re.sub(r"^([-+=]|\d+(?=[.)]))", r"\\\1", escaped(text)))
+    return Markdown("\n\n".join(blocks).replace("\n\n- ", "\n- "))
+
+
 def code(value: object) -> Markdown:
     """Text as a code span that also stands in a table."""
     text = " ".join(str(value).split()).replace("|", "\\|")
@@ -106,7 +119,7 @@ def _environment() -> Environment:
         # Escaping is `_finalize`'s: HTML entities would be wrong inside of code.
         autoescape=False,
     )
-    environment.filters.update(FILTERS, code=code, fenced=fenced, html_text=html_text)
+    environment.filters.update(FILTERS, code=code, fenced=fenced, prose=prose, html_text=html_text)
     return environment
 
 

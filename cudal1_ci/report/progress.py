@@ -218,6 +218,7 @@ class RichProgress:
 
     def candidate_started(self, target: Target, candidate: Candidate) -> None:
         self._doing = f"{_name(target)}: {candidate.proposer}"
+        self._live.refresh()
 
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None:
         del reused

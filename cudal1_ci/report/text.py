@@ -48,9 +48,11 @@ from cudal1_ci.report.wording import (
 
 PIPE_WIDTH = 120
 """Columns where there is no terminal to ask."""
-NARROW = 96
+NARROW = 110
 """Below this the table of proposals is a list."""
-MAX_TARGET_WIDTH = 44
+DEVICE_WIDTH = 24
+"""Columns that the table needs more when each row names its device."""
+MAX_TARGET_WIDTH = 38
 """Columns that the names of targets get before the others shrink them."""
 MAX_NAMED = 12
 """Targets named for one reason of skipping; JSON and HTML have them all."""
@@ -137,7 +139,7 @@ def _print_proposals(document: ReportDocument, found: Digest, console: Console) 
         return
     several = has_several_devices(document)
     console.print()
-    if console.width < NARROW:
+    if console.width < NARROW + (DEVICE_WIDTH if several else 0):
         for proposal in found.proposals:
             _print_proposal(proposal, console)
     else:
@@ -157,7 +159,7 @@ def _proposals_table(proposals: Sequence[Proposal], several_devices: bool) -> Ta
     names = [_name_over_path(proposal.entry.target) for proposal in proposals]
     longest = max(len(line) for name in names for line in name.split("\n"))
     table.columns[1].width = min(longest, MAX_TARGET_WIDTH)
-    for number in (2, 6):
+    for number in (2, 5, 6):
         table.columns[number].no_wrap = True
     for proposal, name in zip(proposals, names, strict=True):
         heads = [str(proposal.number), name, technique_text(proposal.evaluation)]

@@ -159,7 +159,7 @@ def passed(candidate: Candidate, *measurements: Measurement, **fields) -> Evalua
         candidate=candidate,
         verdict=Verdict(status="passed", max_abs_error=2.4e-7, max_rel_error=1.9e-6, **fields),
         measurements=measurements,
-        device=CPU,
+        device=measurements[0].device,
         elapsed_s=3.2,
     )
 

@@ -1,0 +1,124 @@
+"""The playbook as a proposer: rounds, combinations, what it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
+from cudal1_ci.propose.playbook.table import REWRITES
+from cudal1_ci.schema import (
+    Call,
+    Exemplar,
+    Problem,
+    Target,
+    TextProgram,
+    TreeProgram,
+    Workload,
+    content_hash,
+)
+
+SOURCE = """\
+import torch
+import torch.nn.functional as F
+
+
+def Model(x):
+    y = x * torch.sigmoid(x)
+    y = y.clone() * 2
+    return 1 / (1 + torch.exp(-y))
+"""
+WORKLOAD = Workload(name="w", provenance="declared", call=Call())
+
+
+def text_problem(source: str = SOURCE) -> Problem:
+    program = TextProgram(source=source, entry="Model")
+    return Problem(reference=program, workloads=(WORKLOAD,))
+
+
+def proposers(candidates) -> list[str]:
+    return [candidate.proposer for candidate in candidates]
+
+
+def test_the_first_round_is_every_rewrite_alone_and_all_of_them_together():
+    assert proposers(Playbook().propose(text_problem(), (), 20)) == [
+        "playbook:silu",
+        "playbook:sigmoid",
+        "playbook:needless_copy",
+        "playbook:silu+sigmoid+needless_copy",
+    ]
+
+
+def test_later_rounds_combine_what_passed_and_gained():
+    problem = text_problem()
+    first = Playbook().propose(problem, (), 20)
+    scores = {"playbook:silu": 1.5, "playbook:needless_copy": 1.1, "playbook:sigmoid": 0.9}
+    exemplars = [Exemplar(candidate=c, score=scores.get(c.proposer, 0.0)) for c in first]
+    assert proposers(Playbook().propose(problem, exemplars, 20)) == ["playbook:silu+needless_copy"]
+
+
+def test_a_combination_that_was_shown_is_not_proposed_again():
+    problem = text_problem()
+    first = Playbook().propose(problem, (), 20)
+    exemplars = [Exemplar(candidate=c, score=2.0) for c in first]
+    assert "playbook:silu+sigmoid+needless_copy" not in proposers(
+        Playbook().propose(problem, exemplars, 20)
+    )
+
+
+def test_at_most_n_candidates_are_proposed():
+    assert len(Playbook().propose(text_problem(), (), 2)) == 2
+
+
+def test_rewrites_and_families_can_be_left_out():
+    config = PlaybookConfig(skip=("silu", "memory layout"))
+    assert proposers(Playbook(config).propose(text_problem(), (), 20)) == ["playbook:sigmoid"]
+
+
+@pytest.mark.parametrize(
+    "source", ["def (", "x = 1\n", "class Other: pass\n", "def Model(x):\n    return x.sin()\n", ""]
+)
+def test_there_is_nothing_to_say_of_code_that_is_broken_missing_or_good(source):
+    assert Playbook().propose(text_problem(source), (), 20) == []
+
+
+def test_a_proposal_for_a_checkout_overlays_the_targets_file_and_only_it(tmp_path):
+    file = tmp_path / "src" / "pkg" / "ops.py"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(SOURCE.replace("\n", "\r\n").encode())
+    target = Target(
+        path="src/pkg/ops.py", qualname="Model", kind="torch_function", first_line=5, last_line=8
+    )
+    program = TreeProgram(
+        root=str(tmp_path), import_root="src", import_path="pkg.ops:Model", digest="d"
+    )
+    problem = Problem(reference=program, workloads=(WORKLOAD,), target=target)
+    candidate = Playbook().propose(problem, (), 20)[0]
+    assert isinstance(candidate.program, TreeProgram)
+    (overlay,) = candidate.program.overlay
+    assert overlay.path == "src/pkg/ops.py"
+    assert "F.silu(x)\r\n" in overlay.text
+    assert overlay.base_digest == content_hash(SOURCE.replace("\n", "\r\n"))
+    assert file.read_bytes().count(b"sigmoid") == 1, "the checkout is not touched"
+
+
+def test_a_target_that_is_not_in_the_checkout_has_no_proposals(tmp_path):
+    program = TreeProgram(root=str(tmp_path), import_root=".", import_path="gone:Model", digest="d")
+    assert Playbook().propose(Problem(reference=program, workloads=()), (), 20) == []
+
+
+def test_names_of_rewrites_are_distinct_and_each_says_why():
+    names = [rewrite.name for rewrite in REWRITES]
+    assert len(names) == len(set(names)) >= 25
+    assert all(r.why.endswith(".") and r.precondition and r.family for r in REWRITES)
+
+
+def test_the_page_of_the_playbook_is_up_to_date():
+    root = Path(__file__).parents[3]
+    spec = importlib.util.spec_from_file_location("page", root / "benchmarks/playbook_table.py")
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    written = (root / "docs/playbook.md").read_text(encoding="utf-8")
+    assert written == page.page(), "run `python benchmarks/playbook_table.py`"

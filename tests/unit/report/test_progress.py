@@ -1,0 +1,120 @@
+"""What a run says while it goes."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from cudal1_ci.report.progress import PlainProgress, Progress, RichProgress, progress_on
+from tests.unit.report.samples import sample_report
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def play(progress: Progress, report) -> None:
+    """The events of a run that ends in this report."""
+    with progress:
+        progress.start(len(report.entries))
+        for entry in report.entries:
+            if entry.skipped and not entry.workloads:
+                progress.target_skipped(entry.target, entry.skipped)
+                continue
+            progress.target_started(entry.target)
+            if entry.skipped:
+                progress.target_skipped(entry.target, entry.skipped)
+            for evaluation in entry.evaluations:
+                progress.candidate_started(entry.target, evaluation.candidate)
+                progress.candidate_judged(
+                    entry.target, evaluation, evaluation.candidate.id in entry.reused
+                )
+        progress.notice("::set-env::x\n::error::not 100 % sure")
+        progress.finish(report)
+
+
+def test_plain_progress_is_one_line_an_event(report):
+    stream = io.StringIO()
+    play(PlainProgress(stream), report)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "8 targets to look at"
+    assert lines[1] == "[1/8] slowformer/attention.py:Attention"
+    assert lines[2] == (
+        "  playbook:sdpa_unmasked: wrong values: output 0 differs: 1.31 > 1.2e-05 allowed "
+        "(known from an earlier run)"
+    )
+    assert lines[3].startswith("  playbook:sdpa: passed, 3.09x [")
+    assert lines[3].endswith("(long) on AMD EPYC 9B14, 1 thread")
+    places = [line.split()[0] for line in lines if line.startswith("[")]
+    assert places == [f"[{i}/8]" for i in range(1, 9)]
+    assert "  skipped: degenerate: the output is the same for all inputs" in lines
+    assert lines[-1] == "2 faster versions for 8 targets in 94 s"
+
+
+def test_actions_fold_each_target_and_obey_no_line_of_user_code(report):
+    stream = io.StringIO()
+    play(PlainProgress(stream, has_groups=True), report)
+    lines = stream.getvalue().splitlines()
+    opened = [i for i, line in enumerate(lines) if line.startswith("::group::")]
+    closed = [i for i, line in enumerate(lines) if line == "::endgroup::"]
+    assert len(opened) == len(closed) == 5
+    assert all(a < b for a, b in zip(opened, closed, strict=True))
+    assert all(b < a for b, a in zip(closed, opened[1:], strict=False))
+    commands = {line.split("::")[1] for line in lines if line.startswith("::")}
+    assert commands == {"group", "endgroup", "warning"}
+    assert "::warning::::set-env::x ::error::not 100 %25 sure" in lines
+
+
+def test_an_open_group_is_closed_when_the_run_breaks(report):
+    stream = io.StringIO()
+    with pytest.raises(RuntimeError), PlainProgress(stream, has_groups=True) as progress:
+        progress.start(1)
+        progress.target_started(report.entries[0].target)
+        raise RuntimeError
+    assert stream.getvalue().endswith("::endgroup::\n")
+
+
+def test_a_terminal_shows_what_is_tried_and_what_was_found(report):
+    stream = Terminal()
+    console = Console(file=stream, force_terminal=True, width=160, color_system=None)
+    play(RichProgress(console), report)
+    text = stream.getvalue()
+    assert "trying slowformer/attention.py:Attention: playbook:sdpa" in text
+    assert "Attention by playbook:sdpa: 3.09x [" in text
+    assert "2 faster versions of 4 candidates" in text
+    assert "8/8" in text
+    assert text.rstrip().endswith("2 faster versions for 8 targets in 94 s")
+
+
+def test_the_cursor_comes_back_when_the_run_breaks(report):
+    stream = Terminal()
+    console = Console(file=stream, force_terminal=True, width=80)
+    with pytest.raises(KeyboardInterrupt), RichProgress(console) as progress:
+        progress.start(1)
+        progress.target_started(report.entries[0].target)
+        raise KeyboardInterrupt
+    text = stream.getvalue()
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+@pytest.mark.parametrize(
+    ("stream", "environment", "quiet", "kind"),
+    [
+        (Terminal(), {}, False, "RichProgress"),
+        (Terminal(), {"TERM": "dumb"}, False, "PlainProgress"),
+        (io.StringIO(), {}, False, "PlainProgress"),
+        (Terminal(), {"GITHUB_ACTIONS": "true"}, False, "PlainProgress"),
+        (Terminal(), {}, True, "SilentProgress"),
+    ],
+)
+def test_progress_suits_its_stream(stream, environment, quiet, kind):
+    assert type(progress_on(stream, environment, quiet=quiet)).__name__ == kind
+
+
+def test_silence_is_silent(capsys, tmp_path):
+    play(progress_on(io.StringIO(), {}, quiet=True), sample_report(tmp_path))
+    assert capsys.readouterr() == ("", "")
