@@ -86,13 +86,18 @@ def control_spread(measurement: Measurement) -> float | None:
 
 
 def reference_us(measurement: Measurement) -> float:
-    """Microseconds of one call of the baseline: the median over launches."""
-    return statistics.median(typical_us(launch.reference_us) for launch in measurement.launches)
+    """Microseconds of one call of the baseline: the geometric mean over launches, so that the two
+    times divide to the speedup that stands beside them."""
+    return geometric_mean([typical_us(launch.reference_us) for launch in measurement.launches])
 
 
 def candidate_us(measurement: Measurement) -> float:
-    """Microseconds of one call of the candidate: the median over launches."""
-    return statistics.median(typical_us(launch.candidate_us) for launch in measurement.launches)
+    """Microseconds of one call of the candidate: the geometric mean over launches."""
+    return geometric_mean([typical_us(launch.candidate_us) for launch in measurement.launches])
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
 
 
 def is_gain(measurement: Measurement) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.errors import ConfigError, ReportError, UnsupportedError
 from cudal1_ci.report import FORMATS, LISTING_FORMATS, render
 from cudal1_ci.report.document import document, plan_document
 from cudal1_ci.report.patch import patch
@@ -105,7 +105,11 @@ def best_patches(report: Report) -> dict[str, str]:
         if entry.best is not None:
             target = entry.target
             stem = f"{target.path.removesuffix('.py')}.{target.qualname}".replace("/", ".")
-            text = patch(entry.evaluations[entry.best].candidate.program)
+            try:
+                text = patch(entry.evaluations[entry.best].candidate.program)
+            except ReportError as error:
+                click.echo(f"no patch for {stem}: {error}", err=True)
+                continue
             if text is not None:
                 patches[stem] = text
     return patches

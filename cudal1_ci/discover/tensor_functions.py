@@ -44,7 +44,9 @@ _IMPORTS = re.compile(
 _NOT_FUNCTIONS = frozenset({b"as", b"nn", b"functional", b"optim", b"distributed", b"utils"})
 _LOWER_NAME = re.compile(rb"\b[a-z_]\w*\b")
 
-_TENSOR_ANNOTATION = re.compile(r"Tensor|\b(?:Float|Int|Bool|Shaped|Complex|Num|Real)\d*\[")
+_TENSOR_ANNOTATION = re.compile(
+    r"Tensor(?:Like\w*)?\b|\b(?:Float|Int|Bool|Shaped|Complex|Num|Real)\d*\["
+)
 _OTHER_ANNOTATION = re.compile(
     r"Module\b|Model\b|Config\b|Optimizer\b|Loader\b|Dataset\b|Tokenizer|Callable|ndarray|Image"
     r"|Path|Namespace|Logger|Parser|Generator|dtype|device"
@@ -94,14 +96,37 @@ def computes_tensors(function: Function, canonical: Canonical) -> bool:
     if not inputs:
         return False
     nodes = own_nodes(function)
-    kinds = set(map(type, nodes))
-    if not kinds.isdisjoint({ast.Yield, ast.YieldFrom}):
+    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes):
         return False
-    if any(is_script(node, canonical) for node in nodes if isinstance(node, ast.Call)):
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    if any(is_script(call, canonical) for call in calls):
+        return False
+    operations = [call for call in calls if may_be_operation(call, canonical)]
+    if not operations and not tensors and not any(map(is_arithmetic_on_arrays, nodes)):
         return False
     flow = Flow(inputs, tensors, canonical)
     flow.follow(nodes)
     return any(map(flow.gives_back, nodes)) and any(map(flow.computes, nodes))
+
+
+def may_be_operation(call: ast.Call, canonical: Canonical) -> bool:
+    """Whether a call is one of torch's, or of a method that only tensors have."""
+    if isinstance(call.func, ast.Attribute):
+        method = call.func.attr.rstrip("_")
+        if method in UNMISTAKABLE_METHODS:
+            return True
+    dotted = canonical(call.func)
+    return dotted is not None and (is_compute(dotted) or is_creation(dotted))
+
+
+def is_arithmetic_on_arrays(node: ast.AST) -> bool:
+    """Whether a node shows by itself that arrays are computed with: `a @ b`, `a[..., None]`."""
+    match node:
+        case ast.BinOp(op=ast.MatMult()):
+            return True
+        case ast.Subscript(slice=ast.Tuple(elts=indices)):
+            return adds_dimension(indices)
+    return False
 
 
 def own_nodes(function: Function) -> list[ast.AST]:

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterable
 from functools import cache
+from itertools import groupby
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from cudal1_ci import __version__
 from cudal1_ci.report.diff_html import diff_html
 from cudal1_ci.report.digest import Digest, digest, has_several_devices
 from cudal1_ci.report.plots import bar, paired_times, ratio_axis
+from cudal1_ci.report.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.report.shape import MeasurementDocument, ReportDocument
 from cudal1_ci.report.templates_path import templates_folder
 from cudal1_ci.report.wording import ENDED_WORDS, FILTERS, KIND_WORDS, STATUS_WORDS
 
 MAX_BARS = 40
 """Bars of the overview; more than fit on a screen or two are read from the table."""
-MAX_OPEN_DIFFS = 12
+MAX_OPEN_DIFFS = 25
 """Diffs that are unfolded at first; with more of them the page is for searching."""
 
 
@@ -67,9 +70,32 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(FILTERS, diff=diff_html)
+    environment.filters.update(FILTERS, diff=diff_html, prose=prose, inline=inline)
     environment.globals.update(bar=bar, paired_times=paired_times)
     return environment
+
+
+def prose(text: str) -> Markup:
+    """Sentences of ours, as paragraphs and lists."""
+    parts = []
+    for is_item, blocks in groupby(blocks_of(text), key=lambda block: block.is_item):
+        tag = "li" if is_item else "p"
+        lines = Markup("").join(
+            Markup(f"<{tag}>{{}}</{tag}>").format(_pieces(block.pieces)) for block in blocks
+        )
+        parts.append(Markup("<ul>{}</ul>").format(lines) if is_item else lines)
+    return Markup("").join(parts)
+
+
+def inline(text: str) -> Markup:
+    """A sentence of ours, with its code."""
+    return _pieces(pieces_of(text))
+
+
+def _pieces(pieces: Iterable[Piece]) -> Markup:
+    return Markup("").join(
+        Markup("<code>{}</code>").format(p.text) if p.is_code else escape(p.text) for p in pieces
+    )
 
 
 def _asset(name: str) -> str:

@@ -8,6 +8,7 @@ autolinks are broken up, so that a report cannot call people or lead them away.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import escape as html_escape
 
 from cudal1_ci.report.digest import digest, has_several_devices, summary
+from cudal1_ci.report.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.report.shape import ListingDocument, ReportDocument
 from cudal1_ci.report.templates_path import templates_folder
 from cudal1_ci.report.wording import ENDED_WORDS, FILTERS
@@ -60,23 +62,36 @@ def escaped(value: object) -> Markdown:
     """Text in one line, shown as it is."""
     if isinstance(value, Markdown):
         return value
-    text = SPECIAL.sub(r"\\\1", " ".join(str(value).split()))
-    text = text.replace("://", "\\://").replace("www.", "www\\.")
+    return Markdown(_escaped(" ".join(str(value).split())))
+
+
+def _escaped(text: str) -> str:
+    text = SPECIAL.sub(r"\\\1", text).replace("://", "\\://").replace("www.", "www\\.")
     # A comment splits the word that GitHub would take for a mention; a backslash does not.
-    return Markdown(text.replace("@", "@<!-- -->"))
+    return text.replace("@", "@<!-- -->")
 
 
 def prose(value: object) -> Markdown:
-    """Text of several lines as paragraphs, or as a list where its lines begin with a dash."""
-    blocks = []
-    for line in str(value).splitlines():
-        text = line.strip()
-        if text.startswith("- "):
-            blocks.append(f"- {escaped(text[2:])}")
-        elif text:
-            # A first character that would make a list, a rule or a heading of the line is text.
-            blocks.append(re.sub(r"^([-+=]|\d+(?=[.)]))", r"\\\1", escaped(text)))
-    return Markdown("\n\n".join(blocks).replace("\n\n- ", "\n- "))
+    """Sentences of ours, as paragraphs and lists."""
+    text = ""
+    for block in blocks_of(str(value)):
+        line = _pieces(block.pieces)
+        if block.is_item:
+            text += f"\n- {line}"
+        else:
+            # What would make a list, a rule or a heading of the line is text.
+            line = re.sub(r"^([-+=])", r"\\\1", line)
+            text += "\n\n" + re.sub(r"^(\d+)([.)])", r"\1\\\2", line)
+    return Markdown(text.strip("\n"))
+
+
+def inline(value: object) -> Markdown:
+    """A sentence of ours in one line, with its code."""
+    return Markdown(_pieces(pieces_of(" ".join(str(value).split()))))
+
+
+def _pieces(pieces: Iterable[Piece]) -> str:
+    return "".join(code(p.text) if p.is_code else _escaped(p.text) for p in pieces)
 
 
 def code(value: object) -> Markdown:
@@ -119,7 +134,9 @@ def _environment() -> Environment:
         # Escaping is `_finalize`'s: HTML entities would be wrong inside of code.
         autoescape=False,
     )
-    environment.filters.update(FILTERS, code=code, fenced=fenced, prose=prose, html_text=html_text)
+    environment.filters.update(
+        FILTERS, code=code, fenced=fenced, prose=prose, inline=inline, html_text=html_text
+    )
     return environment
 
 

@@ -21,6 +21,7 @@ NUM_SAMPLED = 4096
 """Elements of a float tensor whose range is looked at."""
 INIT = "_cudal1_init"
 """Where a module's constructor arguments are kept: in its __dict__, so that copies have them."""
+INIT_KEY = "_cudal1_init_key"
 
 
 class UnrecordableError(Exception):

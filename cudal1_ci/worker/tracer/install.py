@@ -112,7 +112,10 @@ class Tracer:
         """Note the constructor arguments of a module; why not, where they cannot be noted."""
         self.local.is_busy = True
         try:
-            module.__dict__[self.describe.INIT] = self.describe.describe_call(args, kwargs)
+            made = self.describe.describe_call(args, kwargs)
+            module.__dict__[self.describe.INIT] = made
+            # Made once: a key is needed for every call.
+            module.__dict__[self.describe.INIT_KEY] = hash(repr(made))
         except self.describe.UnrecordableError as error:
             module.__dict__[self.describe.INIT] = f"constructor {error}"
         finally:
@@ -153,7 +156,7 @@ class Tracer:
                 return tuple(short(item) for item in value)
             return value if isinstance(value, bool | int | float | str) else type(value)
 
-        init = None if owner is None else repr(owner.__dict__.get(self.describe.INIT))
+        init = None if owner is None else owner.__dict__.get(self.describe.INIT_KEY)
         training = owner is not None and owner.training
         return (
             target,

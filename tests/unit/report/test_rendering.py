@@ -17,7 +17,8 @@ from cudal1_ci.errors import ReportError
 from cudal1_ci.report import FORMATS, render
 from cudal1_ci.report.digest import digest
 from cudal1_ci.report.document import document, plan_document, verification
-from cudal1_ci.report.markdown import code, escaped, fenced, render_markdown
+from cudal1_ci.report.html import prose as html_prose
+from cudal1_ci.report.markdown import code, escaped, fenced, inline, prose, render_markdown
 from cudal1_ci.report.text import print_report, print_verification, render_text
 from cudal1_ci.schema import Report
 from tests.unit.report.conftest import GOLDEN
@@ -217,3 +218,18 @@ def test_markdown_that_is_too_long_loses_diffs_first_and_rows_next(sample):
     assert len(short) <= 30_000
     assert "and 200 more" in short
     assert len(render_markdown(many, max_chars=5_000)) <= 5_000
+
+
+SENTENCES = "- fast: `a|b` -> `c`\n\nFound:\n- one <b> @you\n1. not a list\n= not a heading"
+
+
+def test_our_own_sentences_become_paragraphs_lists_and_code():
+    assert prose(SENTENCES) == (
+        "- fast: `a\\|b` -\\> `c`\n\nFound:\n- one \\<b\\> @<!-- -->you\n\n"
+        "1\\. not a list\n\n\\= not a heading"
+    )
+    assert inline("run `x y`\nagain") == "run `x y` again"
+    assert html_prose(SENTENCES) == (
+        "<ul><li>fast: <code>a|b</code> -&gt; <code>c</code></li></ul><p>Found:</p>"
+        "<ul><li>one &lt;b&gt; @you</li></ul><p>1. not a list</p><p>= not a heading</p>"
+    )
