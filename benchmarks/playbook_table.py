@@ -9,14 +9,15 @@ from cudal1_ci.propose.playbook.table import REWRITES
 HEAD = """\
 # The playbook
 
-{count} rewrites of source, applied with the author's formatting and comments kept. Each is a candidate
-like any other: nothing it says is believed until the judge has passed it. Drawn from
+{count} rewrites of source, applied with the author's formatting and comments kept. Each is a
+candidate like any other: nothing it says is believed until the judge has passed it. Drawn from
 `cudal1_ci/propose/playbook/table.py` by `benchmarks/playbook_table.py`.
 
-A rewrite keeps the constructor and the keys of the state_dict; new buffers are not persistent. Patterns
-are matched over the values of locals, not over text, so they span statements and do not mind how a
-function is spelled (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` held in `self`).
-`compile` is only proposed with `--compile`. CUDA graphs are not among them: they need a GPU to be judged.
+A rewrite keeps the constructor and the keys of the state_dict; new buffers are not persistent.
+Patterns are matched over the values of locals, not over text, so they span statements and do not
+mind how a function is spelled (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` held
+in `self`). `compile` is only proposed with `--compile`. CUDA graphs are not among them: they need
+a GPU to be judged.
 
 | rewrite | family | precondition | why it is faster |
 |---|---|---|---|

@@ -315,7 +315,7 @@ _CONSTANTS: dict[str, bool | None] = {"None": None, "True": True, "False": False
 
 
 def _tokens(text: str) -> list[Token]:
-    found = []
+    found: list[Token] = []
     at = 0
     while not found or found[-1].kind != "end":
         match = _TOKEN.match(text, at)
