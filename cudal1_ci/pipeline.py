@@ -3,15 +3,17 @@
 `survey` reads a tree and says for every target how it can be called, or why not; `review` spends
 the budget on the targets that can be. Knows the order of things and nothing else: how to look is
 discover's, how to rewrite propose's, how to judge trial's. One target's failure is that target's
-reason; it never stops the others.
+reason; it never stops the others: this is one
+of the two places that catch (the other is the command line).
 
-    plan = survey(Path("."), SurveyConfig(), tables=(), traces=None, change=None)
-    report = review(plan, session, [Playbook()], archive, ReviewConfig(), SilentProgress())
+    plan = survey(Path("."), DiscoveryConfig(), evidence=Evidence(), repository="mine")
+    report = review(plan, bench)
 """
 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,7 +22,7 @@ import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.archive import Archive
-from cudal1_ci.errors import WorkerError
+from cudal1_ci.errors import CudaL1Error, WorkerError
 from cudal1_ci.propose import Proposer
 from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import (
@@ -61,11 +63,15 @@ class Bench:
     """Hash of the judge's settings: evaluations under other settings are not re-used."""
     may_reuse: bool = True
     started_s: float = field(default_factory=time.monotonic)
+    was_cut: bool = False
+    """Whether the budget kept something from being tried."""
 
-    @property
     def budget_is_spent(self) -> bool:
+        """Asked before each thing that is tried, so what was not is known to be missing."""
         budget_s = self.config.budget_s
-        return budget_s is not None and time.monotonic() - self.started_s > budget_s
+        if budget_s is not None and time.monotonic() - self.started_s > budget_s:
+            self.was_cut = True
+        return self.was_cut
 
 
 def review(plan: Plan, bench: Bench) -> Report:
@@ -81,18 +87,16 @@ def review(plan: Plan, bench: Bench) -> Report:
     queue = iter(by_promise(plan.targets))
     try:
         for planned in queue:
-            if bench.budget_is_spent:
-                ended = "budget"
-                entries.append(untried(planned, "the budget was spent before its turn"))
+            if planned.problem is not None and bench.budget_is_spent():
+                entries.append(untried(planned, "not reached: the budget was spent"))
                 break
             entries.append(improve(planned, bench))
-            if bench.budget_is_spent:
-                ended = "budget"
+        ended = "budget" if bench.was_cut else "done"
     except KeyboardInterrupt:
         ended = "interrupted"
         bench.progress.notice("interrupted: finished evaluations are kept")
         entries.append(untried(planned, "the run was interrupted"))
-    reason = f"not reached: {'the budget was spent' if ended == 'budget' else 'interrupted'}"
+    reason = f"not reached: {'interrupted' if ended == 'interrupted' else 'the budget was spent'}"
     entries.extend(untried(planned, reason) for planned in queue)
     report = Report(
         repository=plan.repository,
@@ -112,8 +116,7 @@ def by_promise(targets: Sequence[Planned]) -> list[Planned]:
     """Targets that can be judged first, those that take most of the traced time before others."""
 
     def promise(planned: Planned) -> tuple[bool, float]:
-        workloads = planned.problem.workloads if planned.problem else ()
-        share = sum(w.share or 0.0 for w in workloads)
+        share = sum(w.share or 0.0 for w in planned.workloads)
         return (planned.problem is None, -share)
 
     return sorted(targets, key=promise)
@@ -122,8 +125,10 @@ def by_promise(targets: Sequence[Planned]) -> list[Planned]:
 def untried(planned: Planned, reason: str) -> Entry:
     """The entry of a target that was not judged: its own reason, or that of the whole run."""
     if planned.problem is None:
-        return Entry(target=planned.target, skipped=planned.reason, hint=planned.hint)
-    return Entry(target=planned.target, skipped=reason, workloads=planned.problem.workloads)
+        reason = planned.reason or reason
+    return Entry(
+        target=planned.target, skipped=reason, hint=planned.hint, workloads=planned.workloads
+    )
 
 
 def improve(planned: Planned, bench: Bench) -> Entry:
@@ -140,10 +145,14 @@ def improve(planned: Planned, bench: Bench) -> Entry:
             return Entry(target=target, skipped=reason, workloads=problem.workloads)
         return judged(target, problem, bench)
     except WorkerError as error:
-        bench.progress.target_skipped(target, str(error))
-        return Entry(
-            target=target, skipped=f"the judge failed: {error}", workloads=problem.workloads
-        )
+        reason = f"the judge failed: {error}"
+    except CudaL1Error:
+        raise
+    except Exception as error:  # noqa: BLE001 (a bug that one target meets costs that target only)
+        tail = "".join(traceback.format_exception(error)[-3:])
+        reason = f"this is a bug of cudal1-ci, please report it:\n{tail}"
+    bench.progress.target_skipped(target, reason)
+    return Entry(target=target, skipped=reason, workloads=problem.workloads)
 
 
 def reference_failure(problem: Problem, bench: Bench) -> str | None:
@@ -171,12 +180,11 @@ def judged(target: Target, problem: Problem, bench: Bench) -> Entry:
     reused: list[str] = []
     seen: set[str] = set()
     for _ in range(bench.config.num_rounds):
-        exemplars = exemplars_of(evaluations)
-        fresh = list(new_candidates(problem, exemplars, seen, bench))
+        fresh = list(new_candidates(problem, exemplars_of(evaluations), seen, bench))
         if not fresh:
             break
         for candidate in fresh:
-            if bench.budget_is_spent:
+            if bench.budget_is_spent():
                 break
             evaluation, was_known = evaluate(target, problem, candidate, bench)
             evaluations.append(evaluation)

@@ -31,6 +31,8 @@ class Planned:
     problem: Problem | None = None
     reason: str | None = None
     hint: str | None = None
+    workloads: tuple[Workload, ...] = ()
+    """How it is called; those of the problem where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +85,14 @@ def survey(
 
 def planned(root: Path, target: Target, discovery: Discovery, evidence: Evidence) -> Planned:
     """One target with its problem, or the reason that it poses none."""
-    if target.kind in NEEDS_GPU:
-        return Planned(target=target, reason=NEEDS_GPU[target.kind], hint=GPU_HINT)
     found = workloads_of(root, target, evidence)
+    if target.kind in NEEDS_GPU:
+        return Planned(
+            target=target,
+            reason=NEEDS_GPU[target.kind],
+            hint=GPU_HINT,
+            workloads=() if isinstance(found, NoWorkload) else found,
+        )
     if isinstance(found, NoWorkload):
         return Planned(target=target, reason=found.reason, hint=found.hint)
     on_gpu = [workload for workload in found if uses_cuda(workload)]
@@ -94,12 +101,14 @@ def planned(root: Path, target: Target, discovery: Discovery, evidence: Evidence
             target=target,
             reason="it is only called with CUDA tensors; this run measures on the CPU",
             hint="declare a workload with CPU tensors, or run on a GPU machine",
+            workloads=found,
         )
     workloads = tuple(workload for workload in found if workload not in on_gpu)
     program = reference_program(root, target, discovery)
     return Planned(
         target=target,
         problem=Problem(reference=program, workloads=workloads, target=target),
+        workloads=workloads,
     )
 
 

@@ -28,7 +28,7 @@ from cudal1_ci.pipeline import Bench, review
 from cudal1_ci.propose import Proposer
 from cudal1_ci.propose.playbook import Playbook
 from cudal1_ci.report.progress import Progress, progress_on
-from cudal1_ci.schema import Report, content_hash
+from cudal1_ci.schema import Entry, Report, content_hash
 from cudal1_ci.survey import Plan, preview, survey
 from cudal1_ci.trial import Session
 
@@ -172,7 +172,7 @@ def exit_code(report: Report, fail_on: str) -> int:
     """The exit code of docs/exit-codes.md for a finished, cut short or interrupted scan."""
     if report.ended == "interrupted":
         return EXIT_INTERRUPTED
-    if fail_on == "proposal" and any(entry.best is not None for entry in report.entries):
+    if fail_on == "proposal" and any(is_evident(entry) for entry in report.entries):
         return EXIT_NO
     if report.ended == "budget":
         return EXIT_BUDGET
@@ -180,3 +180,8 @@ def exit_code(report: Report, fail_on: str) -> int:
     if fail_on == "inconclusive" and "inconclusive" in statuses:
         return EXIT_INCONCLUSIVE
     return EXIT_DONE
+
+
+def is_evident(entry: Entry) -> bool:
+    """Whether there is a proposal that rests on more than a guess of how the target is called."""
+    return entry.best is not None and any(w.provenance != "synthetic" for w in entry.workloads)

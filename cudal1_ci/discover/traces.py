@@ -48,10 +48,15 @@ class Traces:
     def workloads(self, target: Target) -> tuple[Workload, ...]:
         """How the target was called, most time first."""
         found = self.calls.get(f"{target.path}:{target.qualname}", ())
-        return tuple(
-            workload_of(call, number, self.total_s)
-            for number, call in enumerate(c for c in found if c.call is not None)
-        )
+        seen: Counter[str] = Counter()
+        workloads = []
+        for call in found:
+            if call.call is not None:
+                shapes = shapes_name(call.call) or "call"
+                seen[shapes] += 1
+                name = shapes if seen[shapes] == 1 else f"{shapes} #{seen[shapes]}"
+                workloads.append(workload_of(call, name, self.total_s))
+        return tuple(workloads)
 
     def reason(self, target: Target) -> str | None:
         """Why calls of the target could not be recorded; None when it was not called."""
@@ -60,12 +65,11 @@ class Traces:
         return reasons.most_common(1)[0][0] if reasons else None
 
 
-def workload_of(call: TracedCall, number: int, total_s: float) -> Workload:
-    """A traced call as a workload, named after its shapes."""
+def workload_of(call: TracedCall, name: str, total_s: float) -> Workload:
+    """A traced call as a workload."""
     assert call.call is not None
-    name = shapes_name(call.call) or "call"
     return Workload(
-        name=name if number == 0 else f"{name} #{number + 1}",
+        name=name,
         provenance="benchmark" if call.provenance == "benchmark" else "traced",
         source=call.source,
         init=call.init,

@@ -80,6 +80,8 @@ class Listable(Protocol):
     def reason(self) -> str | None: ...
     @property
     def hint(self) -> str | None: ...
+    @property
+    def workloads(self) -> tuple[Workload, ...]: ...
 
 
 class Listing(Protocol):
@@ -128,7 +130,7 @@ def plan_document(plan: Listing) -> ListingDocument:
         entries=tuple(
             ListedDocument(
                 target=_copied(each.target, TargetDocument),
-                workloads=_workloads(each.problem.workloads if each.problem else ()),
+                workloads=_workloads(each.workloads),
                 skipped=each.reason,
                 hint=each.hint,
             )

@@ -1,7 +1,8 @@
-"""Hooks: torch when it is imported, and the checkout's functions when their files are.
+"""Hooks: torch and Triton when they are imported, and functions when the files they stand in are.
 
 `nn.Module.__new__` sees constructor arguments, `nn.Module.__call__` the calls with their keyword
-arguments. Compiling, scripting and symbolic tracing are left alone.
+arguments, `KernelInterface.__getitem__` the launches `kernel[grid](...)`, whose time is that of the
+launch and not of the kernel. Compiling, scripting and symbolic tracing are left alone.
 """
 
 from __future__ import annotations
@@ -26,35 +27,62 @@ def install(folder: Path, root: Path, functions_file: Path) -> None:
     """Start to record into `folder` what is called of the checkout at `root`."""
     listed: dict[str, list[str]] = json.loads(functions_file.read_text(encoding="utf-8"))
     functions = {os.path.realpath(root / path): names for path, names in listed.items()}
-    finder = Finder(functions, lambda: start(folder, root))
-    sys.meta_path.insert(0, finder)
-    if "torch" in sys.modules:
-        start(folder, root)
+    libraries: dict[str, Callback] = {
+        "torch": lambda _: start(folder, root),
+        "triton.runtime.jit": wrap_launches,
+    }
+    sys.meta_path.insert(0, Finder(functions, libraries))
+    for name, callback in libraries.items():
+        if name in sys.modules:
+            callback(sys.modules[name])
+
+
+Callback = Callable[[types.ModuleType], None]
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds modules as usual and has something done after some of them were executed."""
+    """Finds modules as the other finders do, those of editable installs and of pytest among them,
+    and has something done after some of them were executed."""
 
-    def __init__(self, functions: dict[str, list[str]], on_torch: Callable[[], None]):
+    def __init__(self, functions: dict[str, list[str]], libraries: dict[str, Callback]):
         self.functions = functions
-        self.on_torch = on_torch
+        self.libraries = libraries
+        # A cheap first question, as every import of the process passes here.
+        self.last_names = {name for path in functions for name in names_of_file(path)}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != "torch" and not self.functions:
+        is_library = fullname in self.libraries
+        if not is_library and fullname.rpartition(".")[2] not in self.last_names:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        spec = self.found_by_others(fullname, path, target)
         if spec is None or spec.loader is None or spec.origin is None:
             return None
-        if fullname == "torch":
-            spec.loader = After(spec.loader, lambda _: self.on_torch())
+        if is_library:
+            spec.loader = After(spec.loader, self.libraries[fullname])
             return spec
         names = self.functions.get(os.path.realpath(spec.origin))
         if names is None:
             return None
         spec.loader = After(spec.loader, functools.partial(wrap_functions, names=names))
         return spec
+
+    def found_by_others(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None
+    ) -> importlib.machinery.ModuleSpec | None:
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(fullname, path, target)
+                if spec is not None:
+                    return spec
+        return None
+
+
+def names_of_file(path: str) -> tuple[str, ...]:
+    """The last name of the module that a file is; that of its folder for an `__init__.py`."""
+    stem = Path(path).stem
+    return (Path(path).parent.name, stem) if stem == "__init__" else (stem,)
 
 
 class After(importlib.abc.Loader):
@@ -193,15 +221,23 @@ class Tracer:
         return line
 
 
+BENCHMARKS = {
+    "pytest_benchmark.fixture": None,
+    "pytest_codspeed.plugin": ("__call__", "pedantic", "_measure"),
+    "triton.testing": None,
+}
+"""Modules, and which functions of theirs, that call what is benchmarked; None is all."""
+
+
 def is_benchmark() -> bool:
-    """Whether a pytest-benchmark or pytest-codspeed fixture is on the stack."""
+    """Whether a fixture of pytest-benchmark or pytest-codspeed, or Triton's, is on the stack."""
     frame = sys._getframe()
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module.startswith(("pytest_benchmark.", "pytest_codspeed.")) and "fixture" in (
-            frame.f_code.co_filename
-        ):
-            return True
+        module = frame.f_globals.get("__name__")
+        if module in BENCHMARKS:
+            functions = BENCHMARKS[module]
+            if functions is None or frame.f_code.co_name in functions:
+                return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
 
@@ -272,3 +308,42 @@ def recording(function: types.FunctionType) -> Callable[..., Any]:
         return tracer.call(target, None, function, args, kwargs)
 
     return wrapped
+
+
+def wrap_launches(module: types.ModuleType) -> None:
+    """Record the launches of Triton kernels of the checkout; `module` is triton.runtime.jit."""
+    interface: Any = module.__dict__.get("KernelInterface")
+    if interface is None:
+        return
+    original = interface.__getitem__
+
+    @functools.wraps(original)
+    def launcher(self: Any, grid: Any) -> Any:
+        launch = original(self, grid)
+        tracer = current
+        target = None if tracer is None else place_of_kernel(self, tracer.root)
+        if tracer is None or target is None:
+            return launch
+
+        @functools.wraps(launch)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            if tracer.is_quiet():
+                return launch(*args, **kwargs)
+            return tracer.call(target, None, launch, args, kwargs)
+
+        return recorded
+
+    interface.__getitem__ = launcher
+
+
+def place_of_kernel(kernel: Any, root: str) -> str | None:
+    """`path:name` of a kernel of the checkout, below its autotuners and heuristics."""
+    function = kernel
+    while not isinstance(function, types.FunctionType):
+        function = getattr(function, "fn", None)
+        if function is None:
+            return None
+    file = os.path.realpath(function.__code__.co_filename)
+    if not file.startswith(root):
+        return None
+    return f"{file[len(root) :]}:{function.__qualname__}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +29,11 @@ class Setting:
 
     def review(self):
         targets = tuple(
-            Planned(target=a_target(qualname=f"Block{i}"), problem=problem)
+            Planned(
+                target=a_target(qualname=f"Block{i}"),
+                problem=problem,
+                workloads=problem.workloads,
+            )
             for i, problem in enumerate(self.problems)
         )
         plan = Plan(root=self.path, repository="repo", targets=targets)
@@ -103,6 +108,21 @@ def test_a_target_whose_judge_dies_does_not_stop_the_others(tmp_path):
     assert good.best == 0
 
 
+def test_a_bug_that_one_target_meets_is_reported_and_does_not_stop_the_others(tmp_path):
+    class Broken(FakeProposer):
+        def propose(self, problem, exemplars, n):
+            if problem.reference.source == "bad":
+                raise RecursionError("too deep")
+            return super().propose(problem, exemplars, n)
+
+    session = FakeSession({"fast": ("passed", 2.0)})
+    problems = (a_problem("bad"), a_problem("good"))
+    bad, good = Setting(tmp_path, session, Broken(["fast"], []), problems).review().entries
+    assert "bug" in bad.skipped
+    assert "RecursionError: too deep" in bad.skipped
+    assert good.best == 0
+
+
 def test_an_interrupt_keeps_what_was_finished_and_lists_the_rest(tmp_path):
     class Interrupted(FakeSession):
         def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
@@ -135,6 +155,22 @@ def test_a_spent_budget_ends_the_review_and_says_which_targets_were_not_reached(
     report = setting.review()
     assert not report.complete
     assert all("budget" in entry.skipped for entry in report.entries)
+
+
+def test_a_budget_that_ends_after_the_last_candidate_has_cut_nothing(tmp_path):
+    class Slow(FakeSession):
+        def evaluate(self, problem, candidate):
+            time.sleep(0.06)
+            return super().evaluate(problem, candidate)
+
+    setting = Setting(
+        tmp_path,
+        Slow({"fast": ("passed", 2.0)}),
+        FakeProposer(["fast"], []),
+        config=ReviewConfig(budget_s=0.05),
+    )
+    report = setting.review()
+    assert report.ended == "done"
 
 
 @pytest.mark.parametrize("shares", [(0.1, 0.9), (0.9, 0.1)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -20,13 +19,12 @@ from cudal1_ci.schema import (
     Evaluation,
     Launch,
     Measurement,
-    Notice,
     Problem,
     Report,
-    Target,
     TextProgram,
     Verdict,
 )
+from cudal1_ci.survey import Plan, Planned
 from tests.unit.report.samples import CPU, a_candidate, a_measurement, a_target, a_workload
 
 DOCS = Path(__file__).parents[3] / "docs" / "report.md"
@@ -156,31 +154,18 @@ def test_long_logs_keep_their_end():
     assert len(published.log) <= 20_000
 
 
-@dataclass(frozen=True)
-class Planned:
-    target: Target
-    problem: Problem | None = None
-    reason: str | None = None
-    hint: str | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    repository: str
-    targets: tuple[Planned, ...]
-    base_sha: str | None = None
-    head_sha: str | None = None
-    notices: tuple[Notice, ...] = ()
-
-
 PLAN = Plan(
+    root=Path(),
     repository="repo",
     targets=(
         Planned(
-            a_target(),
-            Problem(reference=TextProgram(source="", entry="M"), workloads=(a_workload(),)),
+            target=a_target(),
+            problem=Problem(reference=TextProgram(source="", entry="M"), workloads=(a_workload(),)),
+            workloads=(a_workload(),),
         ),
-        Planned(a_target("b.py", "B|C"), reason="no call of it is known", hint="declare one"),
+        Planned(
+            target=a_target("b.py", "B|C"), reason="no call of it is known", hint="declare one"
+        ),
     ),
 )
 

@@ -1,0 +1,238 @@
+"""What every verb promises: exit codes, messages that name the mend, stdout for the result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from cudal1_ci.cli import main
+from cudal1_ci.errors import ConfigError, DiscoveryError, UnsupportedError, WorkerError
+
+MODEL = """\
+import torch
+from torch import nn
+
+
+class Scale(nn.Module):
+    def forward(self, x):
+        return torch.diag(x) @ x
+"""
+
+
+def run(*words, env=None):
+    return CliRunner().invoke(main, [str(word) for word in words], env=env)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A git checkout with one module of which nobody says how it is called."""
+    (tmp_path / "model.py").write_text(MODEL)
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+        identity = ["-c", "user.name=t", "-c", "user.email=t@t"]
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", ["scan", "verify", "trace", "report", "init", "doctor"])
+def test_the_help_of_every_verb_shows_examples(verb):
+    result = run(verb, "--help")
+    assert result.exit_code == 0
+    assert "Examples:" in result.stdout
+    assert f"cudal1-ci {verb}" in result.stdout
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("scna", "scan"), ("verfy", "verify")])
+def test_a_mistyped_verb_gets_a_suggestion(typed, meant):
+    result = run(typed)
+    assert result.exit_code == 2
+    assert f"Did you mean `{meant}`?" in result.stderr
+
+
+def test_a_verb_that_is_like_no_other_gets_none():
+    result = run("zzz")
+    assert result.exit_code == 2
+    assert "Did you mean" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("bad key"), 2),
+        (DiscoveryError("no tree"), 2),
+        (UnsupportedError("no torch"), 4),
+        (WorkerError("broke"), 4),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_failures_of_the_tool_become_exit_codes(monkeypatch, tmp_path, error, code):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(sys.modules["cudal1_ci.cli.scan"], "load_settings", fail)
+    result = run("scan", tmp_path)
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert (str(error) or "interrupted") in result.stderr
+
+
+def test_in_actions_an_error_is_an_annotation(tmp_path):
+    result = run("scan", tmp_path / "nowhere", env={"GITHUB_ACTIONS": "true"})
+    assert result.stderr.startswith("::error::")
+
+
+def test_a_path_that_is_not_a_folder_is_named(tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text(MODEL)
+    for path, found in ((file, "a file"), (tmp_path / "nowhere", "nothing")):
+        result = run("scan", path)
+        assert result.exit_code == 2
+        assert f"{path}: expected a directory to scan, found {found}" in result.stderr
+
+
+def test_an_unknown_key_names_the_file_and_the_nearest_key(checkout):
+    (checkout / "pyproject.toml").write_text("[tool.cudal1-ci]\nbudgte = '3m'\n")
+    result = run("scan", checkout, "--list")
+    assert result.exit_code == 2
+    for part in ("pyproject.toml", "budgte", "budget"):
+        assert part in result.stderr
+
+
+def test_two_configuration_files_are_refused(checkout):
+    (checkout / "pyproject.toml").write_text("[tool.cudal1-ci]\nbudget = '3m'\n")
+    (checkout / ".github").mkdir()
+    (checkout / ".github" / "cudal1-ci.toml").write_text("budget = '3m'\n")
+    result = run("scan", checkout, "--list")
+    assert result.exit_code == 2
+    assert "pyproject.toml" in result.stderr
+    assert "cudal1-ci.toml" in result.stderr
+
+
+def test_a_device_that_cannot_be_measured_is_exit_4(checkout):
+    result = run("scan", checkout, "--device", "cuda")
+    assert result.exit_code == 4
+    assert "--device cpu" in result.stderr
+
+
+def test_changed_outside_of_git_says_so(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    result = run("scan", tmp_path, "--changed", "main", "--list")
+    assert result.exit_code == 2
+    assert "git" in result.stderr
+
+
+def test_changed_since_a_commit_that_is_not_there_names_it(checkout):
+    result = run("scan", checkout, "--changed", "nowhere/main", "--list")
+    assert result.exit_code == 2
+    assert "nowhere/main" in result.stderr
+
+
+def test_a_listing_is_targets_and_workloads_alone(checkout):
+    result = run("scan", checkout, "--list", "--json", "-")
+    assert result.exit_code == 0
+    (entry,) = json.loads(result.stdout)["entries"]
+    assert entry["target"] == entry["target"] | {
+        "path": "model.py",
+        "qualname": "Scale",
+        "kind": "torch_module",
+        "first_line": 5,
+        "last_line": 7,
+    }
+    assert "evaluations" not in entry
+    assert entry["workloads"] == []
+
+
+def test_a_listing_is_not_written_as_what_cannot_hold_it(checkout):
+    result = run("scan", checkout, "--list", "--sarif", "-")
+    assert result.exit_code == 2
+    assert "sarif" in result.stderr
+
+
+def test_a_file_that_does_not_parse_is_a_warning_and_no_failure(checkout):
+    (checkout / "broken.py").write_text("import torch\nclass Half(torch.nn.Module:\n")
+    (checkout / "latin.py").write_bytes(b"import torch\nname = '\xe9'\n")
+    (checkout / "loop").symlink_to(checkout, target_is_directory=True)
+    result = run("scan", checkout, "--list", "--json", "-")
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert [entry["target"]["path"] for entry in document["entries"]] == ["model.py"]
+    assert {warning["path"] for warning in document["warnings"]} >= {"broken.py", "latin.py"}
+
+
+def test_dry_run_judges_nothing_and_says_why_a_target_would_be_left_out(checkout):
+    result = run("scan", checkout, "--dry-run")
+    assert result.exit_code == 0
+    assert "skip  model.py:5 Scale" in result.stdout
+    assert not (checkout / ".cudal1-ci").exists()
+
+
+def test_resume_without_an_unfinished_scan_says_so(checkout):
+    result = run("scan", checkout, "--resume", "-q")
+    assert result.exit_code == 2
+    assert "no unfinished scan" in result.stderr
+
+
+def test_init_writes_a_configuration_that_loads_and_refuses_a_second(checkout):
+    assert run("init", checkout, "--trace", 'pytest -k "a b"').exit_code == 0
+    shown = run("doctor", checkout, "--show-config", "--json")
+    rows = {row["key"]: row for row in json.loads(shown.stdout)}
+    assert rows["trace"]["value"] == 'pytest -k "a b"'
+    assert "cudal1-ci.toml" in rows["trace"]["origin"]
+    assert rows["seed" if "seed" in rows else "trial.seed"]["origin"] == "default"
+    again = run("init", checkout)
+    assert again.exit_code == 2
+    assert "already configured" in again.stderr
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(checkout, tmp_path):
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\necho \'{"python": "3.12", "executable": "p", "torch": null, "triton": null}\'\n'
+    )
+    python.chmod(0o755)
+    result = run("doctor", checkout, "--python", python, "--json")
+    assert result.exit_code == 4
+    torch = next(d for d in json.loads(result.stdout) if d["name"] == "torch")
+    assert torch["grade"] == "missing"
+    assert "pip install torch" in torch["mend"]
+
+
+def test_doctor_in_a_machine_that_can_scan_is_exit_0(checkout):
+    result = run("doctor", checkout)
+    assert result.exit_code == 0, result.stdout
+    assert "torch" in result.stdout
+
+
+def test_a_report_that_is_none_names_the_file(tmp_path):
+    file = tmp_path / "report.json"
+    file.write_text('{"schema_version": 1}')
+    result = run("report", file)
+    assert result.exit_code == 2
+    assert str(file) in result.stderr
+
+
+def test_trace_without_a_command_says_where_one_goes(checkout):
+    result = run("trace", checkout)
+    assert result.exit_code == 2
+    assert "after `--`" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("class Net: ...\n", "expected a top-level `Model`"),
+        ("class Model: ...\n", "expected a top-level `get_inputs`"),
+        ("class Model(:\n", "does not parse"),
+    ],
+)
+def test_a_reference_that_states_no_problem_is_a_usage_error(tmp_path, source, expected):
+    reference, candidate = tmp_path / "ref.py", tmp_path / "cand.py"
+    reference.write_text(source)
+    candidate.write_text("class ModelNew: ...\n")
+    result = run("verify", reference, candidate)
+    assert result.exit_code == 2
+    assert expected in result.stderr
+    assert str(reference) in result.stderr
