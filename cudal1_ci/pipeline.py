@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -37,6 +37,8 @@ from cudal1_ci.schema import (
 )
 from cudal1_ci.survey import Plan, Planned
 from cudal1_ci.trial import Session
+
+NOTHING_PROPOSED = "nothing to try: no rewrite matches"
 
 
 class ReviewConfig(Record, frozen=True, kw_only=True):
@@ -132,18 +134,18 @@ def untried(planned: Planned, reason: str) -> Entry:
 
 
 def improve(planned: Planned, bench: Bench) -> Entry:
-    """Try every proposal for one target."""
+    """Try every proposal for one target. Where there is none, nothing is run."""
     target, problem = planned.target, planned.problem
     if problem is None:
         bench.progress.target_skipped(target, planned.reason or "no workload")
         return untried(planned, "")
     bench.progress.target_started(target)
     try:
-        reason = reference_failure(problem, bench)
-        if reason is not None:
-            bench.progress.target_skipped(target, reason)
-            return Entry(target=target, skipped=reason, workloads=problem.workloads)
-        return judged(target, problem, bench)
+        attempt = Attempt(problem, bench)
+        first = attempt.next_candidates()
+        reason = reference_failure(problem, bench) if first else NOTHING_PROPOSED
+        if reason is None:
+            return judged(target, attempt, first)
     except WorkerError as error:
         reason = f"the judge failed: {error}"
     except CudaL1Error:
@@ -152,7 +154,30 @@ def improve(planned: Planned, bench: Bench) -> Entry:
         tail = "".join(traceback.format_exception(error)[-3:])
         reason = f"this is a bug of cudal1-ci, please report it:\n{tail}"
     bench.progress.target_skipped(target, reason)
-    return Entry(target=target, skipped=reason, workloads=problem.workloads)
+    return untried(planned, reason)
+
+
+class Attempt:
+    """What was tried on one problem in this run, and what is left to try."""
+
+    def __init__(self, problem: Problem, bench: Bench):
+        self.problem = problem
+        self.bench = bench
+        self.evaluations: list[Evaluation] = []
+        self.reused: list[str] = []
+        self.seen: set[str] = set()
+
+    def next_candidates(self) -> list[Candidate]:
+        """What the proposers say, shown what passed, that was not tried in this run yet."""
+        found = []
+        num_candidates = self.bench.config.num_candidates
+        for proposer in self.bench.proposers:
+            exemplars = exemplars_of(self.evaluations)
+            for candidate in proposer.propose(self.problem, exemplars, num_candidates):
+                if candidate.id not in self.seen:
+                    self.seen.add(candidate.id)
+                    found.append(candidate)
+        return found
 
 
 def reference_failure(problem: Problem, bench: Bench) -> str | None:
@@ -174,40 +199,29 @@ def reference_failure(problem: Problem, bench: Bench) -> str | None:
     )
 
 
-def judged(target: Target, problem: Problem, bench: Bench) -> Entry:
+def judged(target: Target, attempt: Attempt, first: list[Candidate]) -> Entry:
     """Rounds of proposals and verdicts for a reference that runs."""
-    evaluations: list[Evaluation] = []
-    reused: list[str] = []
-    seen: set[str] = set()
-    for _ in range(bench.config.num_rounds):
-        fresh = list(new_candidates(problem, exemplars_of(evaluations), seen, bench))
-        if not fresh:
+    problem, bench = attempt.problem, attempt.bench
+    candidates = first
+    for number in range(bench.config.num_rounds):
+        if number:
+            candidates = attempt.next_candidates()
+        if not candidates:
             break
-        for candidate in fresh:
+        for candidate in candidates:
             if bench.budget_is_spent():
                 break
             evaluation, was_known = evaluate(target, problem, candidate, bench)
-            evaluations.append(evaluation)
+            attempt.evaluations.append(evaluation)
             if was_known:
-                reused.append(candidate.id)
+                attempt.reused.append(candidate.id)
     return Entry(
         target=target,
         workloads=problem.workloads,
-        evaluations=tuple(evaluations),
-        reused=tuple(reused),
-        best=score.best(evaluations, problem.workloads),
+        evaluations=tuple(attempt.evaluations),
+        reused=tuple(attempt.reused),
+        best=score.best(attempt.evaluations, problem.workloads),
     )
-
-
-def new_candidates(
-    problem: Problem, exemplars: Sequence[Exemplar], seen: set[str], bench: Bench
-) -> Iterator[Candidate]:
-    """What the proposers say that was not tried in this run yet."""
-    for proposer in bench.proposers:
-        for candidate in proposer.propose(problem, exemplars, bench.config.num_candidates):
-            if candidate.id not in seen:
-                seen.add(candidate.id)
-                yield candidate
 
 
 def evaluate(

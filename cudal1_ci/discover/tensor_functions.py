@@ -13,6 +13,7 @@ tensor at all. The function's own body decides: what it calls in the repository 
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Callable
 
@@ -55,6 +56,7 @@ _PLAIN_ANNOTATION = re.compile(
     r"(?:\W|\b(?:int|float|bool|str|bytes|None|list|tuple|dict|set|List|Tuple|Dict|Set|Optional"
     r"|Union|Sequence|Iterable|Literal|typing|Any|object)\b)*"
 )
+BUILTINS = frozenset(dir(builtins))
 _NOT_TENSOR_NAMES = frozenset(
     {"device", "dtype", "config", "cfg", "args", "kwargs", "opt", "optimizer", "scheduler"}
     | {"model", "net", "loader", "data_loader", "dataloader", "dataset", "path", "logger", "self"}
@@ -104,7 +106,8 @@ def computes_tensors(function: Function, canonical: Canonical) -> bool:
     operations = [call for call in calls if may_be_operation(call, canonical)]
     if not operations and not tensors and not any(map(is_arithmetic_on_arrays, nodes)):
         return False
-    flow = Flow(inputs, tensors, canonical)
+    returns_tensor = function.returns is not None and is_tensor_annotation(function.returns)
+    flow = Flow(inputs, tensors, canonical, trusts_calls=bool(tensors) and returns_tensor)
     flow.follow(nodes)
     return any(map(flow.gives_back, nodes)) and any(map(flow.computes, nodes))
 
@@ -146,6 +149,10 @@ def returns_no_tensor(annotation: ast.expr) -> bool:
     """Whether the annotated result is a plain value. `None` may still write in place."""
     text = ast.unparse(annotation)
     return text in {"int", "float", "bool", "str", "bytes", "dict", "list[str]", "list[int]"}
+
+
+def is_tensor_annotation(annotation: ast.expr) -> bool:
+    return _TENSOR_ANNOTATION.search(ast.unparse(annotation)) is not None
 
 
 def parameters(function: Function) -> tuple[set[str], set[str]]:
@@ -192,11 +199,15 @@ def adds_dimension(indices: list[ast.expr]) -> bool:
 class Flow:
     """Which local names are derived from the parameters, and which of all are surely tensors."""
 
-    def __init__(self, inputs: set[str], tensors: set[str], canonical: Canonical) -> None:
+    def __init__(
+        self, inputs: set[str], tensors: set[str], canonical: Canonical, *, trusts_calls: bool
+    ) -> None:
         self.inputs = set(inputs)
         self.tensors = set(tensors)
         self.canonical = canonical
-
+        self.trusts_calls = trusts_calls
+        """Whether the annotations say that it is all about tensors, so that what an unknown
+        function makes of a tensor is one too."""
         self.has_numpy = False
 
     def follow(self, nodes: list[ast.AST]) -> None:
@@ -206,6 +217,12 @@ class Flow:
             match node:
                 case ast.Name(id="np" | "numpy" | "jnp" | "tf"):
                     self.has_numpy = True
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size")):
+                    self.tensors |= {name} & self.inputs  # numpy and PIL have no such method
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name() as kept, attr="append"), args=[value]
+                ):
+                    assignments.append((kept, value))
                 case ast.Assign(targets=targets, value=value):
                     assignments.extend((target, value) for target in targets)
                 case (
@@ -249,10 +266,12 @@ class Flow:
         match expression:
             case ast.Name(id=name):
                 return name in self.tensors
-            case ast.Call(func=function):
+            case ast.Call(func=function, args=args):
                 dotted = self.canonical(function)
                 if dotted is not None and (is_compute(dotted) or is_creation(dotted)):
                     return True
+                if isinstance(function, ast.Name) and self.trusts_calls:
+                    return function.id not in BUILTINS and any(map(self.is_tensor, args))
                 if isinstance(function, ast.Attribute):
                     asks = function.attr in {"size", "dim", "item", "tolist", "numpy", "numel"}
                     return not asks and self.is_tensor(function.value)

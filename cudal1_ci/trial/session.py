@@ -123,6 +123,8 @@ class Session:
             found = self._measure_one(workload)
             if isinstance(found, Verdict):
                 return found, ()
+            if found is None:
+                continue
             spread = score.control_spread(found)
             if spread is not None and spread > NOISY:
                 message = (
@@ -134,8 +136,9 @@ class Session:
             measurements.append(found)
         return verdict, tuple(measurements)
 
-    def _measure_one(self, workload: Workload) -> Measurement | Verdict:
-        """Launches until the interval is settled or the time is spent."""
+    def _measure_one(self, workload: Workload) -> Measurement | Verdict | None:
+        """Launches until the interval is settled or the time is spent; None for a workload that
+        the judge left out."""
         config = self.config
         clock = {
             "batch_us": config.batch_us,
@@ -153,6 +156,8 @@ class Session:
                 break
             request = {"op": "launch", "workload": workload.name, "clock": clock}
             reply = self._ask(request, timeout_s)
+            if "left_out" in reply:
+                return None
             if "verdict" in reply:
                 return verdict_of(reply["verdict"])
             times = reply["launch"]

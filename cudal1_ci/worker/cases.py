@@ -7,6 +7,7 @@ the same in float64 where the reference can be run so.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,10 +17,13 @@ import torch
 
 from .arguments import tensor_specs
 from .compare import LOOSE, Tolerance, difference, tolerance
-from .inputs import InputSet, Room, Source, draw, same_bits, variations
+from .inputs import FEWEST_TRIALS, InputSet, Room, Source, draw, same_bits, variations
 from .processes import RunnerFailure, RunnerHandle, Template
 from .segment import ALIGNMENT_BYTES, Segment, place, size_bytes, slot_of
 
+SLOW_S = 5.0
+"""Of an answer on all sets: beyond it fewer are tried, as each candidate and the oracle take as
+long again."""
 NUM_MADE_SETS = 4
 """Calls of the user's `get_inputs`; more sets come from these by scaling."""
 
@@ -63,6 +67,15 @@ class Answer:
     outputs: list[list[torch.Tensor]]
     mutated: list[int]
     flags: dict[str, Any]
+
+    def first(self, num_trials: int) -> Answer:
+        """What it returned on the first sets."""
+        return Answer(
+            self.calls[:num_trials],
+            self.outputs[:num_trials],
+            [number for number in self.mutated if number < num_trials],
+            self.flags,
+        )
 
 
 @dataclass
@@ -351,11 +364,22 @@ def learn_answers(
     for one, requires in enumerate(case.source.grads):
         case.source.grads[one] = requires and case.train
     case.trials = variations(case.source, generator)
+    started_s = time.monotonic()
     try:
         case.expected = answer_of(case, template, limits)
     except RunnerFailure:
         case.trials = usable_trials(case, template, limits)
+        started_s = time.monotonic()
         case.expected = answer_of(case, template, limits)
+    elapsed_s = time.monotonic() - started_s
+    if elapsed_s > SLOW_S and len(case.trials) > FEWEST_TRIALS:
+        message = (
+            f"the reference takes {elapsed_s:.0f} s for {len(case.trials)} sets of inputs: "
+            f"{FEWEST_TRIALS} are tried"
+        )
+        case.findings.append({"rule": "trials.few", "message": message})
+        case.trials = case.trials[:FEWEST_TRIALS]
+        case.expected = case.expected.first(FEWEST_TRIALS)
     again = answer_of(case, template, limits)
     if not any(call["slots"] for call in case.expected.calls):
         raise Rejected(

@@ -15,6 +15,7 @@ import torch
 
 from .segment import Segment, Slot, contiguous_stride, dtype_of, place, span
 
+FEWEST_TRIALS = 3
 DEFAULT_INTEGER_HIGH = 1
 """Of integers whose range nobody stated: 0 and 1 are valid indices nearly everywhere."""
 
@@ -106,18 +107,19 @@ def scaled(base: InputSet, factor: float, shift: float = 0.0) -> InputSet:
 
 
 def variations(source: Source, generator: torch.Generator) -> list[tuple[str, InputSet]]:
-    """Named sets for the correctness trials: what the workload states first, then what it does not
+    """Named sets for the correctness trials: what the workload states, and what it does not
     promise: another scale and sign, zeros. Sets on which the reference itself fails are dropped by
-    the caller."""
+    the caller, all but the first `FEWEST_TRIALS` where it is slow."""
     plain = [(f"drawn {i}", source.draw(i, generator)) for i in range(3)]
     base = plain[0][1]
     if not any(t.is_floating_point() or t.is_complex() for t in base.tensors):
         return plain
     return [
-        *plain,
+        *plain[:2],
+        ("shifted", scaled(base, -1.0, 0.5)),
+        plain[2],
         ("large", scaled(base, 8.0)),
         ("small and negative", scaled(base, -0.01)),
-        ("shifted", scaled(base, -1.0, 0.5)),
         ("zeros", scaled(base, 0.0)),
     ]
 

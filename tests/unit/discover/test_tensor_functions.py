@@ -55,6 +55,9 @@ def functions(text: str) -> list[str]:
         "def f(self, x): return torch.relu(x)",
         "def f(states, mask):\n    return (states * mask[:, :, None]).to(states.dtype)",
         "def f(x, y): return x[..., 0] * y",
+        "def f(x: Tensor) -> Tensor: return (loss(x) + loss(x.T)) / 2.0",
+        "def f(x, i):\n    x.size()\n    i.size()\n    return torch.arange(3), x[i % 4]",
+        "def f(xs):\n    out = []\n    for x in xs:\n        out.append(x @ x)\n    return out[-1]",
     ],
 )
 def test_a_function_that_computes_with_tensors_is_found(text: str) -> None:
@@ -94,6 +97,7 @@ def test_a_function_that_computes_with_tensors_is_found(text: str) -> None:
         "class A:\n    def f(self, x):\n        return torch.relu(x)",
         "def outer():\n    def f(x):\n        return torch.relu(x)\n    return f",
         "def f(a, b): return a + b",
+        "def f(x: Tensor) -> Tensor: return len(x) + max(x)",
     ],
 )
 def test_makers_movers_scripts_and_plain_python_are_not(text: str) -> None:

@@ -100,12 +100,20 @@ def test_a_target_whose_judge_dies_does_not_stop_the_others(tmp_path):
     setting = Setting(
         tmp_path,
         session,
-        FakeProposer(["fast"], [], ["fast"], []),
+        FakeProposer(["fast"], ["fast"], []),
         problems=(a_problem("bad"), a_problem("good")),
     )
     bad, good = setting.review().entries
     assert "the judge was killed" in bad.skipped
     assert good.best == 0
+
+
+def test_where_nothing_is_proposed_nothing_is_run(tmp_path):
+    session = FakeSession({})
+    (entry,) = Setting(tmp_path, session, FakeProposer([])).review().entries
+    assert session.asked == []
+    assert "no rewrite matches" in entry.skipped
+    assert entry.workloads
 
 
 def test_a_bug_that_one_target_meets_is_reported_and_does_not_stop_the_others(tmp_path):
