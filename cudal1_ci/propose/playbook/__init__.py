@@ -8,6 +8,7 @@ gained are combined. Rewrites are listed in `table.py`; docs/playbook.md is draw
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -105,9 +106,8 @@ class Playbook:
     ) -> tuple[str, list[str]] | None:
         """The file's text after the rewrites, each on the result of the one before, and what they
         found; None when nothing changed."""
-        try:
-            module = cst.parse_module(text)
-        except cst.ParserSyntaxError:
+        module = parsed(text)
+        if module is None:
             return None
         found: list[str] = []
         for one in rewrites:
@@ -139,6 +139,16 @@ class Playbook:
             design="\n".join(f"- {one.name}: {one.precondition}" for one in rewrites),
             techniques=tuple(dict.fromkeys(one.family for one in rewrites)),
         )
+
+
+@functools.lru_cache(maxsize=4)
+def parsed(text: str) -> cst.Module | None:
+    """A file's tree, read once for all rewrites of all of its targets; None when it is no Python
+    that libcst knows."""
+    try:
+        return cst.parse_module(text)
+    except cst.ParserSyntaxError:
+        return None
 
 
 def rewrite_names(proposer: str) -> list[str]:

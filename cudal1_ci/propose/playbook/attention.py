@@ -31,12 +31,21 @@ class Scores:
 
 def attention(term: Term) -> Replacement | None:
     """softmax(q @ k^T * scale + mask) @ v."""
-    if term.op not in ("matmul", "bmm") or len(term.args) != 2:
+    pair = weighted_values(term)
+    if pair is None:
         return None
-    weights, value = term.args
+    weights, value = pair
     dropout = None
+    captured: dict[str, Term] = {}
     if weights.op == "dropout_module":
         dropout = f"{weights.value}.p if self.training else 0.0"
+        weights = weights.args[0]
+    elif weights.op == "dropout":
+        share, training = weights.get("p"), weights.get("training")
+        if share is None or training is None or training.op != "attr":
+            return None
+        dropout = "P if self.training else 0.0"
+        captured["P"] = share
         weights = weights.args[0]
     if weights.op != "softmax" or number(weights.get("dim")) != -1:
         return None
@@ -51,8 +60,33 @@ def attention(term: Term) -> Replacement | None:
     if dropout is not None:
         parts.append(f"dropout_p={dropout}")
     parts.append(f"scale={scores.scale}")
-    bindings = {"Q": scores.query, "X": scores.key, "V": value, **scores.captured}
+    bindings = {"Q": scores.query, "X": scores.key, "V": value, **scores.captured, **captured}
     return Replacement(f"F.scaled_dot_product_attention({', '.join(parts)})", bindings)
+
+
+def weighted_values(term: Term) -> tuple[Term, Term] | None:
+    """Weights and values of weights @ v."""
+    if term.op in ("matmul", "bmm") and len(term.args) == 2:
+        return term.args[0], term.args[1]
+    subscripts = einsum_subscripts(term)
+    if subscripts is None:
+        return None
+    left, right, out = subscripts
+    is_product = left[:-2] == right[:-2] == out[:-2] and left[-1] == right[-2]
+    if is_product and out[-2:] == left[-2] + right[-1]:
+        return term.args[1], term.args[2]
+    return None
+
+
+def einsum_subscripts(term: Term) -> tuple[str, str, str] | None:
+    """`("bhij", "bhjd", "bhid")` of an einsum of two tensors with three indices or more."""
+    if term.op != "einsum" or len(term.args) != 3 or term.args[0].op != "const":
+        return None
+    left, comma, rest = str(term.args[0].value).replace(" ", "").partition(",")
+    right, arrow, out = rest.partition("->")
+    if not (comma and arrow) or min(map(len, (left, right, out))) < 3 or "," in right:
+        return None
+    return left, right, out
 
 
 def read_scores(term: Term) -> Scores | None:
@@ -118,10 +152,10 @@ def unscaled(term: Term) -> tuple[Term, Term] | None:
             dims = {number(transposed.get("dim0")), number(transposed.get("dim1"))}
             if dims in ({-1.0, -2.0}, {2.0, 3.0}):
                 return query, transposed.args[0]
-    if term.op == "einsum" and len(term.args) == 3 and term.args[0].op == "const":
-        left, _, rest = str(term.args[0].value).replace(" ", "").partition(",")
-        right, _, out = rest.partition("->")
-        is_qk = len(left) >= 3 and left[:-2] == right[:-2] == out[:-2] and left[-1] == right[-1]
+    subscripts = einsum_subscripts(term)
+    if subscripts is not None:
+        left, right, out = subscripts
+        is_qk = left[:-2] == right[:-2] == out[:-2] and left[-1] == right[-1]
         if is_qk and out[-2:] == left[-2] + right[-2]:
             return term.args[1], term.args[2]
     return None

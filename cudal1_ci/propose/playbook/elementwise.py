@@ -19,6 +19,17 @@ def number(term: Term | None) -> float | None:
     return float(term.value) if isinstance(term.value, int | float) else None
 
 
+SIZES = ("size", "dim", "numel", "len", "nelement", "ndimension")
+
+
+def may_be_tensor(bound: Bindings) -> bool:
+    """Whether what is captured is the result of an operation, and not a size or an option."""
+    term = bound["X"]
+    if term.op == "call":
+        return str(term.value[0]) not in ("len", "int", "float", "max", "min")
+    return term.op not in ("const", "name", "attr", "opaque", "msqrt", *SIZES)
+
+
 def clamped_twice(bound: Bindings) -> bool:
     """Whether an upper bound lies at or below a lower bound that comes after it."""
     upper, lower = number(bound.get("K")), number(bound.get("KL"))
@@ -182,8 +193,8 @@ REWRITES = (
         why="a square root and a division (or a general power) become one cheap operation.",
         apply=expressions(
             rule("div(1, sqrt(X))", "torch.rsqrt(X)"),
-            rule("pow(X, -0.5)", "torch.rsqrt(X)"),
-            rule("pow(X, 0.5)", "torch.sqrt(X)"),
+            rule("pow(X, -0.5)", "torch.rsqrt(X)", may_be_tensor),
+            rule("pow(X, 0.5)", "torch.sqrt(X)", may_be_tensor),
             rule("sqrt(pow(X, 2))", "torch.abs(X)"),
             rule("sqrt(square(X))", "torch.abs(X)"),
         ),

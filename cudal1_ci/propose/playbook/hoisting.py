@@ -278,7 +278,8 @@ class Open(cst.CSTTransformer):
         function = updated_node.func
         if not args and isinstance(function, cst.Attribute) and function.attr.value == "to":
             return function.value
-        args = [*args[:-1], args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)]
+        if args:
+            args[-1] = args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         return updated_node.with_changes(args=args)
 
     def is_device(self, arg: cst.Arg) -> bool:

@@ -166,7 +166,7 @@ class Fill(cst.CSTTransformer):
         if isinstance(original_node.value, cst.Name):
             bound = self.bindings.get(original_node.value.value)
             if bound is not None and bound.node is not None:
-                return updated_node.with_changes(value=bound.node)
+                return updated_node.with_changes(value=bare(bound.node))
         return updated_node
 
     def leave_Attribute(  # noqa: N802
@@ -184,6 +184,13 @@ class Fill(cst.CSTTransformer):
         if bound is None or bound.node is None:
             return updated_node
         return parenthesized(bound.node)
+
+
+def bare(node: cst.BaseExpression) -> cst.BaseExpression:
+    """An operation without the parentheses that an operator around it made necessary."""
+    if isinstance(node, cst.BinaryOperation | cst.UnaryOperation):
+        return node.with_changes(lpar=[], rpar=[])
+    return node
 
 
 def parenthesized(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -7,6 +7,7 @@ faster; where it does not match, it leaves the code alone.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,15 +50,25 @@ class Site:
         return all(workload.mode == "infer" for workload in self.workloads)
 
     def methods(self) -> list[cst.FunctionDef]:
-        """Functions that run when the target is called; the constructor is not one of them."""
+        """Functions that run when the target is called: `forward` and what it uses of self; all
+        but the constructor where `forward` is inherited."""
         definition = self.definition
         if isinstance(definition, cst.FunctionDef):
             return [definition]
-        return [
-            item
+        own = {
+            item.name.value: item
             for item in definition.body.body
             if isinstance(item, cst.FunctionDef) and item.name.value != "__init__"
-        ]
+        }
+        if "forward" not in own:
+            return list(own.values())
+        reached = {"forward"}
+        pending = ["forward"]
+        while pending:
+            used = attributes_of_self(own[pending.pop()]) & own.keys() - reached
+            reached |= used
+            pending += used
+        return [method for name, method in own.items() if name in reached]
 
     def constructor(self) -> cst.FunctionDef | None:
         """`__init__`, where the class has its own."""
@@ -67,6 +78,19 @@ class Site:
                 if isinstance(item, cst.FunctionDef) and item.name.value == "__init__":
                     return item
         return None
+
+
+def attributes_of_self(function: cst.FunctionDef) -> set[str]:
+    """Names that a method reads as `self.name`."""
+    found: set[str] = set()
+
+    class Collect(cst.CSTVisitor):
+        def visit_Attribute(self, node: cst.Attribute) -> None:  # noqa: N802
+            if isinstance(node.value, cst.Name) and node.value.value == "self":
+                found.add(node.attr.value)
+
+    function.visit(Collect())
+    return found
 
 
 @dataclass(frozen=True)
@@ -150,7 +174,7 @@ def replaced(
     chosen: dict[cst.CSTNode, cst.BaseExpression] = {}
     covered: set[cst.CSTNode] = set()
     suspects: set[str] = set()
-    for occurrence in Walk(site.names).occurrences(method):
+    for occurrence in occurrences_in(method, site.names):
         node = occurrence.node
         if node in covered or isinstance(node, cst.Name):
             continue
@@ -173,6 +197,12 @@ def replaced(
     changed = method.visit(Swap(chosen))
     assert isinstance(changed, cst.FunctionDef)
     return without_dead(changed, suspects, site.names)
+
+
+@functools.lru_cache(maxsize=64)
+def occurrences_in(method: cst.FunctionDef, names: Names) -> tuple[Occurrence, ...]:
+    """Read once for all rewrites: reading takes far longer than matching."""
+    return tuple(Walk(names).occurrences(method))
 
 
 def first_match(rules: Sequence[Rule], occurrence: Occurrence) -> Replacement | None:
@@ -283,6 +313,7 @@ def spelling(dotted: str, names: Names) -> tuple[str, set[str]]:
 # --- files --------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=16)
 def names_of(module: cst.Module, qualname: str) -> Names:
     """Imports of a file, and what the constructor of a class puts on self."""
     imports: dict[str, str] = {}

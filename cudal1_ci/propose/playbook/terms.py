@@ -167,7 +167,7 @@ class Local:
     term: Term | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Names:
     """What the names of a file mean: imports, and the modules that `__init__` puts on self."""
 
@@ -238,6 +238,10 @@ class Reader:
             return self.subscript(node, env)
         if isinstance(node, cst.SimpleString):
             return Term("const", value=node.evaluated_value, node=node)
+        if isinstance(node, cst.FormattedString):
+            texts = [p.value for p in node.parts if isinstance(p, cst.FormattedStringText)]
+            if len(texts) == len(node.parts):
+                return Term("const", value="".join(texts), node=node)
         if isinstance(node, cst.Tuple | cst.List):
             items = tuple(self.term(e.value, env) for e in node.elements)
             return Term("tuple", items, node=node)

@@ -129,6 +129,7 @@ CASES = [
     ("hardswish", function("return x * torch.clamp(x + 3, 0, 6) / 6"), [X], "F.hardswish(x)"),
     ("rsqrt", function("return 1.0 / torch.sqrt(x)"), [POSITIVE], "torch.rsqrt(x)"),
     ("rsqrt", function("return x.pow(2).sqrt()"), [X], "torch.abs(x)"),
+    ("rsqrt", function("return (x.mean(-1) + 1.0) ** -0.5"), [POSITIVE], "torch.rsqrt("),
     ("identity_arithmetic", function("y = x * 1.0\nreturn y + 0"), [X], "y = x"),
     ("identity_arithmetic", function("return x * 2.0 * 4.0"), [X], "x * 8.0"),
     ("idempotent", function("return torch.relu(F.relu(x))"), [X], "F.relu(x)"),
@@ -171,6 +172,12 @@ CASES = [
     ("sdpa", function(
         "s = torch.einsum('bhqd,bhkd->bhqk', q, k) / 2.0 + m\nreturn F.softmax(s, -1) @ v",
         "q, k, v, m"), [*QKV, randn(6, 6)], "attn_mask=m"),
+    ("sdpa", module("self.p = 0.1", """
+sim = torch.einsum(f'b h i d, b h j d -> b h i j', q, k) * 0.3
+attn = F.dropout(sim.softmax(dim=-1), p=self.p, training=self.training)
+return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
+""", "self, q, k, v"), QKV,
+     "dropout_p=self.p if self.training else 0.0, scale=0.3"),
     ("layer_norm", module("self.g = nn.Parameter(torch.randn(8))\n"
      "self.b = nn.Parameter(torch.randn(8))", LAYER_NORM), [X],
      "x = F.layer_norm(x, x.shape[-1:], eps=1e-5)"),
@@ -270,7 +277,13 @@ NEAR_MISSES = [
         "m = x.mean(1, keepdim=True)\nv = x.var(1, keepdim=True, unbiased=False)\n"
         "return (x - m) / torch.sqrt(v + 1e-5)")),
     ("rms_norm", function("return x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + 1e-6)")),
+    ("rsqrt", function("d = x.shape[-1]\nreturn x * d ** -0.5")),
+    ("rsqrt", function("return x * x.size(-1) ** -0.5")),
+    ("rsqrt", module("self.dim = 8", "return x * self.dim ** -0.5")),
     ("sdpa", function("w = torch.softmax(q @ k, dim=-1)\nreturn w @ v", "q, k, v")),
+    ("sdpa", function(
+        "w = torch.einsum('bhid,bhjd->bhij', q, k).softmax(-1)\n"
+        "return torch.einsum('bhij,bhjd->bihd', w, v)", "q, k, v")),
     ("sdpa", function(
         "w = torch.softmax(q @ k.transpose(-2, -1), dim=-2)\nreturn w @ v", "q, k, v")),
     ("einsum_to_matmul", function("return torch.einsum('bij,bij->b', x, x)")),

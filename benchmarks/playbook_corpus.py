@@ -1,0 +1,129 @@
+"""How often each rewrite matches in real code, and that none breaks on it.
+
+Applies every rewrite to every module and tensor function of the given trees: none may raise, what
+comes out must parse, and nothing but the target may have changed. Nothing is run, so nothing is
+said of whether it is faster.
+
+    python benchmarks/playbook_corpus.py ../transformers/src ../timm \\
+        --output benchmarks/results/playbook-corpus.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from discovery_speed import provenance
+
+from cudal1_ci.discover import DiscoveryConfig, discover
+from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
+from cudal1_ci.schema import Call, Problem, TensorSpec, TextProgram, Workload
+
+WORKLOAD = Workload(
+    name="any",
+    provenance="synthetic",
+    init=Call(),
+    call=Call(args=(TensorSpec(shape=(2, 2), dtype="float32"),)),
+)
+
+
+@dataclass
+class Tally:
+    """What was seen in some files."""
+
+    num_targets: int = 0
+    matches: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+
+def tally(root: Path, path: str, qualnames: list[str]) -> Tally:
+    """All rewrites on all targets of a file."""
+    found = Tally(num_targets=len(qualnames))
+    text = (root / path).read_text(encoding="utf-8", errors="replace")
+    playbook = Playbook(PlaybookConfig(compile=True))
+    for qualname in qualnames:
+        problem = Problem(reference=TextProgram(source=text, entry=qualname), workloads=(WORKLOAD,))
+        try:
+            for candidate in playbook.propose(problem, (), n=1000):
+                if "+" in candidate.proposer:
+                    continue
+                found.matches[candidate.proposer] += 1
+                found.examples.setdefault(candidate.proposer, f"{path}:{qualname}")
+                assert isinstance(candidate.program, TextProgram)
+                others_are_the_same(text, candidate.program.source, qualname)
+        except Exception:  # noqa: BLE001 (this script looks for them)
+            found.failures.append(f"{path}:{qualname}: {traceback.format_exc(limit=-2)}")
+    return found
+
+
+def others_are_the_same(before: str, after: str, qualname: str) -> None:
+    """Every top-level definition but the target's, and every other statement but imports."""
+    head = qualname.partition(".")[0]
+
+    def others(text: str) -> list[str]:
+        return [
+            ast.dump(node)
+            for node in ast.parse(text).body
+            if not isinstance(node, ast.Import) and getattr(node, "name", None) != head
+        ]
+
+    if others(before) != others(after):
+        raise AssertionError("something beside the target changed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("tree", nargs="*", type=Path)
+    parser.add_argument("--every", type=int, default=1, help="only each Nth file")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    total = Tally()
+    num_files = 0
+    started_s = time.monotonic()
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        for root in arguments.tree:
+            by_path: dict[str, list[str]] = {}
+            for target in discover(root, DiscoveryConfig()).targets:
+                if target.kind in ("torch_module", "torch_function"):
+                    by_path.setdefault(target.path, []).append(target.qualname)
+            chosen = sorted(by_path)[:: arguments.every]
+            num_files += len(chosen)
+            jobs = [pool.submit(tally, root, path, by_path[path]) for path in chosen]
+            for job in jobs:
+                one = job.result()
+                total.num_targets += one.num_targets
+                total.matches += one.matches
+                total.failures += one.failures
+                total.examples = one.examples | total.examples
+    document = {
+        **provenance(),
+        "trees": [tree.name for tree in arguments.tree],
+        "every": arguments.every,
+        "elapsed_s": round(time.monotonic() - started_s, 1),
+        "num_files": num_files,
+        "num_targets": total.num_targets,
+        "matches": dict(total.matches.most_common()),
+        "examples": total.examples,
+        "failures": total.failures,
+    }
+    if arguments.output is not None:
+        arguments.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(f"{total.num_targets} targets in {num_files} files, {document['elapsed_s']} s")
+    for name, count in total.matches.most_common():
+        print(f"{count:6} {name}   {total.examples[name]}")
+    print(f"{len(total.failures)} failures")
+    for failure in total.failures[:10]:
+        print(failure)
+
+
+if __name__ == "__main__":
+    main()
