@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cudal1_ci.discover import Discovery, DiscoveryConfig, discover, reference_program
 from cudal1_ci.discover.changed import select_changed
+from cudal1_ci.discover.declared import unmatched
 from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
 from cudal1_ci.propose import Proposer
 from cudal1_ci.schema import Change, Notice, Problem, Target, Workload
@@ -69,6 +70,7 @@ def survey(
         selection = select_changed(discovery, change)
         targets, removed = selection.targets, selection.removed
     notices = [*discovery.notices, *evidence.notices]
+    notices += unmatched(evidence.declared, discovery.targets)
     notices += [
         Notice(path=target.path, message=f"{target.qualname} was removed by the change")
         for target in removed

@@ -18,6 +18,7 @@ from cudal1_ci.cli.group import (
     EXIT_NO,
 )
 from cudal1_ci.cli.outputs import apply_best, output_options, write_listing, write_report
+from cudal1_ci.cli.state import state_folder
 from cudal1_ci.cli.trace import traces_for
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.discover.declared import declarations
@@ -141,7 +142,7 @@ def run(
     flags: dict[str, Any],
 ) -> Report:
     """Judge the plan's problems with the archive of this checkout as memory."""
-    state = plan.root / settings.state_dir
+    state = state_folder(plan.root, settings)
     arguments = {"path": str(plan.root.resolve()), "changed": flags["changed"]}
     session = Session(settings.trial, python=settings.python or sys.executable)
     with Archive.open(state / "archive.sqlite") as archive, session:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from cudal1_ci.cli.state import state_folder
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.discover import discover
 from cudal1_ci.discover.traces import Traces, read_traces
@@ -79,7 +80,7 @@ def record(
     for target in discover(path, settings.discover).targets:
         if target.kind == "torch_function" and "." not in target.qualname:
             functions.setdefault(target.path, []).append(target.qualname)
-    folder = traces_folder(path, settings)
+    folder = state_folder(path, settings) / "traces"
     progress.notice(f"tracing `{shlex.join(command)}` in {path}")
     code = run_trace(command, path, folder, functions, timeout_s, settings.python or sys.executable)
     if code:
@@ -90,13 +91,9 @@ def record(
 def traces_for(path: Path, settings: Settings, progress: Progress, *, again: bool) -> Traces:
     """The traces of a tree; recorded first where the configuration names a command and nobody has
     run it yet, or when asked to."""
-    folder = traces_folder(path, settings)
+    folder = path / settings.state_dir / "traces"
     if settings.trace and (again or not any(folder.glob("trace-*.jsonl"))):
         return record(path, settings, shlex.split(settings.trace), TIMEOUT_S, progress)
     if again:
         raise ConfigError("--retrace: there is no `trace` command in the configuration to run")
     return read_traces(folder)
-
-
-def traces_folder(path: Path, settings: Settings) -> Path:
-    return path / settings.state_dir / "traces"

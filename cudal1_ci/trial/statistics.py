@@ -15,6 +15,8 @@ from cudal1_ci.score import LOOKS, RELATIVE_FLOOR, interval
 HOPELESS_LAUNCHES = 3
 """Launches after which a candidate that is slower in all of them need not be measured further."""
 HOPELESS_SPEEDUP = 0.9
+FUTILE_HALF_WIDTH = 0.05
+"""An estimate below the floor of a gain rarely rises above it: at this width it is not pursued."""
 EFFECT_SHARE = 0.125
 """An interval whose half width is an eighth of the log speedup says enough: 8x +- 30 %."""
 
@@ -34,5 +36,6 @@ def is_settled(launches: Sequence[Launch], half_width: float) -> bool:
     return (
         half <= max(half_width, effect * EFFECT_SHARE)
         or found.high < 1 + RELATIVE_FLOOR
+        or (found.estimate < 1 + RELATIVE_FLOOR and half <= FUTILE_HALF_WIDTH)
         or len(launches) >= LOOKS[-1]
     )

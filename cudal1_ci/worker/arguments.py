@@ -159,9 +159,9 @@ def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
         leaves.append(torch.tensor(value, dtype=torch.float64))
         yield "f"
     elif isinstance(value, Mapping):
-        yield from bracket("{", value.items(), leaves, depth)
+        yield from bracket(f"{type(value).__name__}(", value.items(), leaves, depth)
     elif isinstance(value, list | tuple | torch.Size):
-        yield from bracket("(", enumerate(value), leaves, depth)
+        yield from bracket(f"{type(value).__name__}(", enumerate(value), leaves, depth)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
         yield from bracket(f"{type(value).__name__}(", fields, leaves, depth)

@@ -13,6 +13,8 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,21 +75,16 @@ def launch(
         Rejected: A timed output is wrong, a claim does not reconcile, the candidate failed.
     """
     generator = torch.Generator().manual_seed(rng.randrange(2**62))
-    with (
-        case.runner(template, case.program, limits) as reference,
-        case.runner(template, program, limits) as candidate,
-        case.runner(template, case.program, limits) as control,
-    ):
-        try:
-            return timed(
-                case,
-                {"reference": reference, "candidate": candidate, "control": control},
-                answer_slots,
-                limits,
-                config,
-                rng,
-                generator,
+    programs = {"reference": case.program, "candidate": program, "control": case.program}
+    with ExitStack() as stack:
+        with ThreadPoolExecutor(len(programs)) as pool:  # importing takes longer than measuring
+            opened = pool.map(
+                lambda one: stack.enter_context(case.runner(template, one, limits)),
+                programs.values(),
             )
+            runners = dict(zip(programs, opened, strict=True))
+        try:
+            return timed(case, runners, answer_slots, limits, config, rng, generator)
         except RunnerFailure as failure:
             raise rejection_of_candidate(failure) from failure
 

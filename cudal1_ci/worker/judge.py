@@ -98,7 +98,10 @@ class Judge:
                     continue
                 case = make_case(self.template, problem, workload, self.limits, seed)
                 self.cases[case.name] = case
-                findings += case.findings
+                findings += [
+                    {**finding, "message": f"{case.name}: {finding['message']}"}
+                    for finding in case.findings
+                ]
         except Rejected as rejected:
             self.cases = {}
             return verdict_of(rejected)

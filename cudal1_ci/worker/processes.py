@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,9 @@ class Template:
         ours, theirs = socket.socketpair()
         self.memory_bytes = memory_bytes
         self.scratch = Path(tempfile.mkdtemp(prefix="cudal1-"))
-        self.num_runners = 0
         self.known: set[str] = set()
+        self.lock = threading.Lock()
+        """Runners are opened side by side; the template answers one request at a time."""
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, *bootstrap, "template", str(theirs.fileno()), str(num_threads)],
@@ -56,7 +58,7 @@ class Template:
         fresh = [name for name in modules if name not in self.known]
         if fresh:
             self.known.update(fresh)
-            with contextlib.suppress(ChannelTimeout):
+            with contextlib.suppress(ChannelTimeout), self.lock:
                 message = {"op": "warm", "modules": fresh, "path": []}
                 self.channel.ask(message, TEMPLATE_START_S)
 
@@ -64,16 +66,14 @@ class Template:
     def runner(self) -> Iterator[RunnerHandle]:
         """A fresh runner, killed with all that it started at the end."""
         ours, theirs = socket.socketpair()
-        self.num_runners += 1
-        scratch = self.scratch / f"r{self.num_runners}"
-        scratch.mkdir()
+        scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
         message = {
             "op": "fork",
             "scratch": str(scratch),
             "log": str(scratch / "log"),
             "memory_bytes": self.memory_bytes,
         }
-        with theirs:
+        with theirs, self.lock:
             self.channel.send(message, [theirs.fileno()])
             reply, _ = self.channel.receive(TEMPLATE_START_S)
         handle = RunnerHandle(Channel(ours), reply["pid"], scratch, self)
@@ -86,7 +86,8 @@ class Template:
         """Kill a runner's group and learn how it ended."""
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
-        status: int | None = self.channel.ask({"op": "reap", "pid": pid}, 30.0)["status"]
+        with self.lock:
+            status: int | None = self.channel.ask({"op": "reap", "pid": pid}, 30.0)["status"]
         return status
 
     def close(self) -> None:

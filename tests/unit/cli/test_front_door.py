@@ -162,6 +162,15 @@ def test_a_file_that_does_not_parse_is_a_warning_and_no_failure(checkout):
     assert {warning["path"] for warning in document["warnings"]} >= {"broken.py", "latin.py"}
 
 
+def test_a_declared_workload_of_nothing_is_a_warning_with_the_nearest_name(checkout):
+    (checkout / "pyproject.toml").write_text(
+        '[[tool.cudal1-ci.workload]]\ntarget = "model.py:Scael"\ninputs = ["float32[2, 2]"]\n'
+    )
+    result = run("scan", checkout, "--list", "--json", "-")
+    (warning,) = json.loads(result.stdout)["warnings"]
+    assert "did you mean `model.py:Scale`?" in warning["message"]
+
+
 def test_dry_run_judges_nothing_and_says_why_a_target_would_be_left_out(checkout):
     result = run("scan", checkout, "--dry-run")
     assert result.exit_code == 0

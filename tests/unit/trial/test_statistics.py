@@ -28,6 +28,8 @@ def launches(*speedups: float) -> list[Launch]:
         ((0.5, 2.5, 0.4), False),  # slow on average, but not surely
         ((0.5, 2.5, 0.4) + (0.7,) * 9, True),  # the last look ends it all the same
         ((1.0, 1.004, 0.998, 1.001, 1.0), True),  # plainly no gain
+        ((1.0, 1.03, 0.99, 1.02, 1.01), True),  # a gain is possible, and not likely
+        ((1.03, 1.07, 1.02, 1.06, 1.04), False),  # one is likely, and not proven
     ],
 )
 def test_measuring_stops_when_more_would_change_nothing(speedups, expected):

@@ -1,0 +1,76 @@
+"""Small checkouts, and the command line in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+QUICK = {
+    "CUDAL1_CI_TRIAL_NUM_ROUNDS": "4",
+    "CUDAL1_CI_TRIAL_BATCH_US": "1500",
+    "CUDAL1_CI_TRIAL_MEASURE": "1.5s",
+    "CUDAL1_CI_TRIAL_CALL": "5s",
+    "CUDAL1_CI_TRIAL_LOAD": "40s",
+}
+"""Trials that last a second or two: what they find is coarse, which these tests do not mind."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished command."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "cudal1_ci", *map(str, words)]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, **QUICK, **more}
+
+
+def run(*words: object, cwd: Path | None = None, **more: str) -> Ran:
+    done = subprocess.run(
+        command(*words),
+        cwd=cwd,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Callable[[Mapping[str, str]], Path]:
+    """Makes a git checkout of the given files."""
+
+    def make(files: Mapping[str, str]) -> Path:
+        root = tmp_path / "project"
+        for name, text in files.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text))
+        identity = ["-c", "user.name=t", "-c", "user.email=t@t"]
+        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+            subprocess.run(["git", *identity, *words], cwd=root, check=True)
+        return root
+
+    return make

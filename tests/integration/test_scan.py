@@ -1,0 +1,176 @@
+"""A scan from the command line: what it finds, what stops it, and what does not."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.integration.conftest import command, environment, run
+
+SLOW = '''\
+import torch
+from torch import nn
+
+
+class Diagonal(nn.Module):
+    """Scales columns."""
+
+    def __init__(self, dim: int = 384):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(dim))
+
+    def forward(self, x):
+        # The author's comment stays.
+        return x @ torch.diag(self.scale)
+'''
+CONFIG = """\
+[[tool.cudal1-ci.workload]]
+target = "pkg/slow.py:Diagonal"
+inputs = ["float32[384, 384]"]
+"""
+
+
+def entries(report):
+    return {entry["target"]["qualname"]: entry for entry in report["entries"]}
+
+
+def test_a_scan_proposes_a_patch_that_applies_and_a_second_one_reuses_it(checkout):
+    root = checkout({"pkg/__init__.py": "", "pkg/slow.py": SLOW, "pyproject.toml": CONFIG})
+    first = run("scan", root, "--json", "-", "--patches", root / "patches", "-q")
+    assert first.code == 0, first.stderr
+    (entry,) = first.json["entries"]
+    best = entry["evaluations"][entry["best"]]
+    assert best["status"] == "passed"
+    assert best["measurements"][0]["speedup_low"] > 2
+    assert best["candidate"]["proposer"] == "playbook:diagonal_product"
+
+    second = run("scan", root, "--json", "-", "-q", "--apply")
+    assert second.code == 0, second.stderr
+    assert second.json["totals"]["num_reused"] == second.json["totals"]["num_candidates"]
+    assert second.json["entries"][0]["evaluations"][0]["measurements"] == best["measurements"]
+    text = (root / "pkg/slow.py").read_text()
+    assert "return x * self.scale" in text
+    assert "# The author's comment stays." in text
+    status = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert set(status.stdout.split("\n")) == {" M pkg/slow.py", "?? patches/", ""}, (
+        "the state folder must not show up"
+    )
+    (patch,) = (root / "patches").iterdir()
+    subprocess.run(["git", "checkout", "-q", "."], cwd=root, check=True)
+    subprocess.run(["git", "apply", str(patch)], cwd=root, check=True)
+    assert (root / "pkg/slow.py").read_text() == text
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
+def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_number):
+    modules = {f"pkg/slow{i}.py": SLOW for i in range(4)}
+    config = "".join(CONFIG.replace("slow.py", f"slow{i}.py") for i in range(4))
+    root = checkout({"pkg/__init__.py": "", "pyproject.toml": config, **modules})
+    process = subprocess.Popen(
+        command("scan", root, "--json", "-"),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    judged = []
+    for line in process.stderr:
+        if "playbook:diagonal_product" in line:
+            judged.append(line)
+        if len(judged) == 2:
+            break
+    process.send_signal(signal_number)
+    out, _ = process.communicate(timeout=60)
+    if signal_number == signal.SIGINT:
+        assert process.returncode == 130
+        report = json.loads(out)
+        assert report["ended"] == "interrupted"
+        assert report["totals"]["num_candidates"] >= 2
+    else:
+        assert process.returncode == -signal.SIGKILL
+
+    resumed = run("scan", root, "--resume", "--json", "-", "-q")
+    assert resumed.code == 0, resumed.stderr
+    assert resumed.json["totals"]["num_proposals"] == 4
+    assert resumed.json["totals"]["num_reused"] >= 2
+    assert run("scan", root, "--resume", "-q").code == 2, "there is nothing left to resume"
+
+
+def test_a_spent_budget_is_exit_6_and_the_next_run_goes_on(checkout):
+    root = checkout({"pkg/__init__.py": "", "pkg/slow.py": SLOW, "pyproject.toml": CONFIG})
+    spent = run("scan", root, "--budget", "0.01s", "--json", "-", "-q")
+    assert spent.code == 6, spent.stderr
+    assert spent.json["ended"] == "budget"
+    assert "budget" in spent.json["entries"][0]["skipped"]
+    again = run("scan", root, "--json", "-", "-q", "--fail-on", "proposal")
+    assert again.code == 1
+    assert again.json["totals"]["num_proposals"] == 1
+
+
+BAD = {
+    "raises.py": ("raise RuntimeError('no license found')", "no license found"),
+    "exits.py": ("import sys; sys.exit(3)", "SystemExit"),
+    "dies.py": ("import os; os.kill(os.getpid(), 9)", "ended"),
+    "hangs.py": ("import time; time.sleep(600)", "did not"),
+    "missing.py": ("import not_installed_anywhere", "not_installed_anywhere"),
+}
+MODULE = """
+
+import torch
+from torch import nn
+
+
+class Target(nn.Module):
+    def forward(self, x):
+        return x @ torch.diag(x[0])
+"""
+CALLS = {
+    "fails": ("return (x @ torch.diag(x[0])).view(7, 7)", "invalid for input of size"),
+    "draws": ("return x @ torch.diag(x[0]) + torch.randn(3, 3, generator=gen)", "differ"),
+    "text": ("x @ torch.diag(x[0]); return 'no tensor'", "no tensor"),
+    "memory": ("return x @ torch.diag(x[0]) + torch.ones(2**45)", "memory"),
+}
+
+
+def test_one_bad_target_never_stops_the_scan_and_each_has_its_reason(checkout):
+    files = {"pkg/__init__.py": "", "pkg/slow.py": SLOW}
+    config = CONFIG
+    table = '[[tool.cudal1-ci.workload]]\ntarget = "pkg/{}:Target"\ninputs = ["float32[3, 3]"]\n'
+    for name, (statement, _) in BAD.items():
+        files[f"pkg/{name}"] = statement + MODULE
+        config += table.format(name)
+    for name, (body, _) in CALLS.items():
+        text = MODULE.replace("return x @ torch.diag(x[0])", body)
+        seeded = "gen = __import__('torch').Generator(); gen.seed()\n"
+        files[f"pkg/{name}.py"] = seeded + text
+        config += table.format(f"{name}.py")
+    files["pkg/needs_file.py"] = MODULE.replace(
+        "    def forward",
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.table = torch.load('weights.pt')\n\n    def forward",
+    )
+    config += table.format("needs_file.py")
+    files["pkg/half.py"] = "import torch\nclass Half(torch.nn.Module:\n"
+    files["pyproject.toml"] = config
+    root = checkout(files)
+    started_s = time.monotonic()
+    ran = run("scan", root, "--json", "-", "-q", CUDAL1_CI_TRIAL_LOAD="8s")
+    assert ran.code == 0, ran.stderr
+    assert time.monotonic() - started_s < 150
+    report = ran.json
+    by_path = {entry["target"]["path"]: entry for entry in report["entries"]}
+    expected = {f"pkg/{name}": reason for name, (_, reason) in BAD.items()}
+    expected |= {f"pkg/{name}.py": reason for name, (_, reason) in CALLS.items()}
+    expected["pkg/needs_file.py"] = "weights.pt"
+    for path, reason in expected.items():
+        assert by_path[path]["best"] is None
+        assert reason in by_path[path]["skipped"], (path, by_path[path]["skipped"])
+    assert by_path["pkg/slow.py"]["best"] == 0
+    assert "pkg/half.py" in {warning["path"] for warning in report["warnings"]}

@@ -1,0 +1,87 @@
+"""`verify`: the verdict and the exit code of every kind of candidate, as others rely on them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.integration.conftest import run
+
+REFERENCE = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.fc = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return self.fc(x) @ torch.diag(torch.full((x.shape[-1],), 2.0))
+
+
+def get_inputs():
+    return [torch.randn(64, 256)]
+
+
+def get_init_inputs():
+    return [256]
+"""
+BODY = "return self.fc(x) @ torch.diag(torch.full((x.shape[-1],), 2.0))"
+CANDIDATES = {
+    "faster": ("return self.fc(x) * 2.0", "passed", 0),
+    "wrong": ("return self.fc(x) * 2.1", "incorrect_values", 1),
+    "shape": ("return (self.fc(x) * 2.0)[:, :8]", "incorrect_shape", 1),
+    "crash": ("raise ValueError('no')", "runtime_error", 1),
+    "hang": ("import time; time.sleep(60)", "timeout", 1),
+    "slower": (
+        f"for _ in range(3): y = {BODY.removeprefix('return ')}\n        return y",
+        "passed",
+        0,
+    ),
+}
+FIELDS = {"schema_version", "status", "findings", "max_abs_error", "max_rel_error", "measurements"}
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory):
+    """All candidates in one run: one JSON object a line."""
+    folder = tmp_path_factory.mktemp("verify")
+    (folder / "reference.py").write_text(REFERENCE)
+    paths = []
+    for name, (body, _, _) in CANDIDATES.items():
+        path = folder / f"{name}.py"
+        path.write_text(REFERENCE.replace("class Model", "class ModelNew").replace(BODY, body))
+        paths.append(path)
+    ran = run("verify", folder / "reference.py", *paths, "--json", "-", "--timeout", "3s")
+    assert ran.code == 1, ran.stderr
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    return dict(zip(CANDIDATES, lines, strict=True)), folder
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+def test_every_kind_of_candidate_has_its_status(verdicts, name):
+    found = verdicts[0][name]
+    assert found["status"] == CANDIDATES[name][1], found
+    assert found.keys() >= FIELDS | {"device", "elapsed_s"}
+    assert bool(found["measurements"]) == (found["status"] == "passed")
+    if found["status"] != "passed":
+        assert found["findings"][0].keys() >= {"rule", "message", "line", "evidence"}
+
+
+def test_speedups_of_faster_and_slower_lie_on_their_sides_of_one(verdicts):
+    (faster,) = verdicts[0]["faster"]["measurements"]
+    (slower,) = verdicts[0]["slower"]["measurements"]
+    assert faster["speedup_low"] > 1.2
+    assert slower["speedup_high"] < 0.9
+    ratio = faster["reference_us"] / faster["candidate_us"]
+    assert ratio == pytest.approx(faster["speedup"], rel=0.01), "shown times divide to the speedup"
+
+
+def test_a_single_passed_candidate_is_exit_0_and_text_says_so(verdicts):
+    folder = verdicts[1]
+    ran = run("verify", folder / "reference.py", folder / "faster.py")
+    assert ran.code == 0, ran.stderr
+    assert "passed" in ran.stdout

@@ -1,0 +1,96 @@
+"""When an output counts as the same: tolerances with known answers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_ci.worker.compare import difference, tolerance
+
+GENERATOR = torch.Generator().manual_seed(0)
+TRUTH = torch.randn(1000, generator=GENERATOR, dtype=torch.float64)
+ROUNDED = TRUTH.float()
+INF, NAN = float("inf"), float("nan")
+
+
+def compared(candidate, reference=ROUNDED, oracle=TRUTH, given=None):
+    return difference(candidate, reference, oracle, tolerance(reference, oracle, given))
+
+
+def test_the_reference_is_within_its_own_budget():
+    assert compared(ROUNDED.clone()).excess <= 1
+
+
+def test_another_rounding_of_the_same_precision_passes():
+    other = (TRUTH * (1 + 2**-23)).float()
+    assert compared(other).excess <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_lower_precision_is_beyond_the_budget_but_loose(dtype):
+    found = compared(ROUNDED.to(dtype).float())
+    assert found.excess > 10
+    assert found.is_loose
+
+
+def test_a_wrong_element_is_found_with_its_place():
+    wrong = ROUNDED.clone()
+    wrong[123] += 1.0
+    found = compared(wrong)
+    assert found.excess > 1
+    assert not found.is_loose
+    assert found.where == "[123]"
+    assert found.max_abs == pytest.approx(1.0)
+
+
+def test_zeros_do_not_pass_for_small_numbers():
+    small = ROUNDED * 1e-9
+    assert compared(torch.zeros_like(small), small, small.double()).excess > 1
+
+
+def test_an_expected_zero_allows_one_rounding_of_a_number_near_one_and_no_more():
+    zeros = torch.zeros(8)
+    assert compared(torch.full((8,), 1e-8), zeros, zeros.double()).excess <= 1
+    assert compared(torch.full((8,), 1e-3), zeros, zeros.double()).excess > 1
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "same"),
+    [(INF, INF, True), (INF, -INF, False), (INF, 3e38, False), (NAN, NAN, True), (NAN, 0.0, False)],
+)
+def test_what_is_not_finite_must_be_so_in_the_same_way(expected, got, same):
+    reference = torch.tensor([1.0, expected])
+    candidate = torch.tensor([1.0, got])
+    assert (compared(candidate, reference, reference.double()).excess <= 1) is same
+
+
+def test_where_the_reference_overflows_and_the_oracle_does_not_the_oracle_counts():
+    reference, oracle = torch.tensor([1.0, INF]), torch.tensor([1.0, 2.0], dtype=torch.float64)
+    assert compared(torch.tensor([1.0, 2.0]), reference, oracle).excess <= 1
+    assert compared(torch.tensor([1.0, INF]), reference, oracle).excess > 1
+
+
+def test_integers_and_booleans_must_be_equal():
+    reference = torch.tensor([1, 2, 3])
+    assert compared(torch.tensor([1, 2, 3]), reference, None).excess == 0
+    found = compared(torch.tensor([1, 2, 4]), reference, None)
+    assert (found.excess, found.max_abs, found.where) == (INF, 1.0, "[2]")
+    assert compared(torch.tensor([True]), torch.tensor([False]), None).excess == INF
+
+
+def test_complex_numbers_are_compared_by_their_distance():
+    reference = torch.view_as_complex(ROUNDED.reshape(-1, 2).contiguous())
+    oracle = torch.view_as_complex(TRUTH.reshape(-1, 2).contiguous())
+    assert compared(reference.clone(), reference, oracle).excess <= 1
+    assert compared(reference + 0.1j, reference, oracle).excess > 1
+
+
+def test_the_users_tolerance_replaces_the_budget():
+    off = ROUNDED + 0.01
+    assert compared(off).excess > 1
+    assert compared(off, given=(0.02, 0.0)).excess <= 1
+
+
+def test_nothing_is_equal_to_nothing():
+    empty = torch.empty(0, 4)
+    assert compared(empty, empty, None).excess == 0

@@ -1,0 +1,266 @@
+"""What passes between processes: segments, messages, arguments and outputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from cudal1_ci.worker.arguments import build_call, flatten, pickle_call, tensor_specs, unpickle
+from cudal1_ci.worker.channel import Channel, ChannelClosed, ChannelTimeout
+from cudal1_ci.worker.inputs import Room, Source, draw, scaled, variations
+from cudal1_ci.worker.segment import Segment, contiguous_stride, place, slot_of, span
+
+Point = namedtuple("Point", "x y")
+
+
+@dataclass
+class Result:
+    logits: object
+    loss: object = None
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+# --- segments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(12.0).reshape(3, 4),
+        torch.arange(12.0).reshape(3, 4).t(),
+        torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.tensor(3, dtype=torch.int64),
+        torch.tensor([True, False]),
+        torch.ones(3, dtype=torch.complex64),
+        torch.ones(0, 4),
+        torch.ones(1, 4).expand(3, 4),
+        torch.arange(20.0)[::2],
+    ],
+)
+def test_a_tensor_comes_out_of_a_segment_as_it_went_in(tensor):
+    slots, size = place([slot_of(tensor), slot_of(tensor)])
+    segment = Segment.create(size)
+    for slot in slots:
+        segment.tensor(slot).copy_(tensor)
+    for slot in slots:
+        found = segment.tensor(slot)
+        assert torch.equal(found, tensor)
+        assert found.dtype == tensor.dtype
+    segment.close()
+
+
+def test_strides_are_kept_where_the_tensor_does_not_overlap_itself():
+    strided = torch.arange(12.0).reshape(3, 4).t()
+    assert slot_of(strided)["stride"] == [1, 4]
+    assert slot_of(torch.ones(1, 4).expand(3, 4))["stride"] == [4, 1]
+    assert contiguous_stride([2, 0, 3]) == [3, 3, 1]
+    assert span([2, 3], [3, 1]) == 6
+
+
+@pytest.mark.parametrize("offset", [-64, 4096 - 8, 2**40])
+def test_a_slot_outside_of_its_segment_is_refused(offset):
+    segment = Segment.create(4096)
+    slot = {"dtype": "float32", "shape": [4], "stride": [1], "offset": offset}
+    with pytest.raises(ValueError, match="outside"):
+        segment.tensor(slot)
+    segment.close()
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ends():
+    one, other = socket.socketpair()
+    yield Channel(one), Channel(other)
+    one.close()
+    other.close()
+
+
+def test_messages_and_descriptors_arrive_whole(ends):
+    one, other = ends
+    large = {"text": "x" * 3_000_000}
+    sender = threading.Thread(target=one.send, args=(large,))
+    sender.start()
+    assert other.receive(10)[0] == large
+    sender.join()
+    read_end, write_end = os.pipe()
+    one.send({"op": "take"}, [write_end])
+    message, (received,) = other.receive(5)
+    assert message == {"op": "take"}
+    os.write(received, b"hello")
+    assert os.read(read_end, 5) == b"hello"
+    for fd in (read_end, write_end, received):
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (struct.pack("!Q", 2**60), "was announced"),
+        (struct.pack("!Q", 4) + b"\xff\xff\xff\xff", "not a message"),
+        (struct.pack("!Q", 2) + b"[]", "JSON object"),
+        (b"\x00\x00", "ended"),
+    ],
+)
+def test_what_is_no_message_ends_the_conversation(ends, raw, said):
+    one, other = ends
+    one.end.sendall(raw)
+    one.end.close()
+    with pytest.raises(ChannelClosed, match=said):
+        other.receive(5)
+
+
+def test_a_peer_that_says_half_of_something_is_waited_for_no_longer_than_was_said(ends):
+    one, other = ends
+    one.end.sendall(struct.pack("!Q", 100) + b"{")
+    with pytest.raises(ChannelTimeout):
+        other.receive(0.2)
+
+
+# --- arguments and outputs -------------------------------------------------------------------
+
+
+def test_a_call_is_built_from_its_specs():
+    tensor = {"type": "tensor", "shape": [2], "dtype": "float32"}
+    call = {
+        "type": "call",
+        "args": [
+            {"type": "items", "items": [tensor, tensor], "container": "tuple"},
+            {"type": "symbol", "path": "torch:float16"},
+        ],
+        "kwargs": {
+            "options": {
+                "type": "mapping",
+                "items": [[{"type": "constant", "value": "a"}, {"type": "constant", "value": 1}]],
+                "container": "collections:OrderedDict",
+            },
+            "slice": {
+                "type": "instance",
+                "factory": "builtins:slice",
+                "args": [{"type": "constant", "value": 3}],
+            },
+        },
+    }
+    rest, specs = tensor_specs(call)
+    assert specs == [tensor, tensor]
+    slots = [torch.zeros(2), torch.ones(2)]
+    args, kwargs = build_call(rest, slots)
+    assert args[0][1] is slots[1]
+    assert args[1] is torch.float16
+    assert kwargs == {"options": OrderedDict(a=1), "slice": slice(3)}
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ([torch.ones(2), 3], ([0, 3], {})),
+        ((torch.ones(2),), ([0], {})),
+        ({"x": torch.ones(2), "n": 3}, ([], {"x": 0, "n": 3})),
+        (torch.ones(2), ([0], {})),
+    ],
+)
+def test_what_users_make_travels_without_its_tensors(made, expected):
+    data, tensors = pickle_call(made)
+    assert len(tensors) == 1
+    assert unpickle(data, [0]) == expected
+
+
+def test_outputs_of_any_nesting_are_leaves_and_a_structure():
+    a, b = torch.ones(2), torch.zeros(3)
+    leaves, structure = flatten({"out": (a, [b, None]), "n": 3, "loss": Result(a, "mean")})
+    assert [id(leaf) for leaf in leaves] == [id(a), id(b), id(a)]
+    assert "3" in structure
+    assert "'mean'" in structure
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((torch.ones(2),), [torch.ones(2)]),
+        (Point(torch.ones(2), 1), (torch.ones(2), 1)),
+        ({"a": torch.ones(2)}, {"b": torch.ones(2)}),
+        ({"a": torch.ones(2)}, OrderedDict(a=torch.ones(2))),
+        ((torch.ones(2), 1), (torch.ones(2), 2)),
+        (Result(torch.ones(2)), {"logits": torch.ones(2), "loss": None}),
+        (torch.ones(2), (torch.ones(2),)),
+    ],
+)
+def test_outputs_of_another_type_or_with_other_plain_values_differ(one, other):
+    assert flatten(one)[1] != flatten(other)[1]
+
+
+def test_a_cycle_ends():
+    cycle: list[object] = [torch.ones(1)]
+    cycle.append(cycle)
+    assert "..." in flatten(cycle)[1]
+
+
+# --- inputs --------------------------------------------------------------------------------------
+
+
+def test_drawn_values_follow_dtype_range_and_strides():
+    ints = draw({"shape": [4000], "dtype": "int64", "low": 3, "high": 9}, generator())
+    assert (int(ints.min()), int(ints.max())) == (3, 9)
+    positive = draw({"shape": [4000], "dtype": "float32", "low": 0.0, "high": 2.0}, generator())
+    assert 0 <= float(positive.min()) < 0.1
+    assert 1.9 < float(positive.max()) <= 2
+    wide = draw({"shape": [4000], "dtype": "float32", "low": -60.0, "high": 60.0}, generator())
+    assert 15 < float(wide.std()) < 25
+    half = draw({"shape": [64], "dtype": "bool"}, generator())
+    assert 10 < int(half.sum()) < 54
+    strided = draw({"shape": [3, 4], "stride": [1, 3], "dtype": "float16"}, generator())
+    assert strided.stride() == (1, 3)
+
+
+def test_equal_seeds_draw_equal_values_and_others_do_not():
+    spec = {"shape": [16], "dtype": "float32"}
+    assert torch.equal(draw(spec, generator(1)), draw(spec, generator(1)))
+    assert not torch.equal(draw(spec, generator(1)), draw(spec, generator(2)))
+
+
+def test_variations_reach_other_scales_signs_and_zero():
+    source = Source(call={}, specs=[{"shape": [32], "dtype": "float32"}])
+    sets = {name: one.tensors[0] for name, one in variations(source, generator())}
+    base = sets["drawn 0"]
+    assert not torch.equal(base, sets["drawn 1"])
+    assert torch.equal(sets["large"], base * 8)
+    assert bool((sets["zeros"] == 0).all())
+    assert bool((sets["small and negative"] == base * -0.01).all())
+
+
+def test_scaling_leaves_integers_alone():
+    source = Source(call={}, specs=[{"shape": [8], "dtype": "int64", "high": 5}])
+    one = source.draw(0, generator())
+    assert torch.equal(scaled(one, 3.0).tensors[0], one.tensors[0])
+
+
+def test_a_room_notices_what_was_written_to():
+    source = Source(call={}, specs=[{"shape": [8], "dtype": "float32"}] * 2)
+    sets = [source.draw(i, generator(i)) for i in range(3)]
+    room = Room(sets, [False, False])
+    segment = Segment.create(room.num_bytes)
+    room.write(segment, sets)
+    assert room.changed(segment, sets) == []
+    segment.tensor(room.layout[1][0])[3] += 1
+    assert room.changed(segment, sets) == [1]
+    segment.close()
+
+
+def test_room_descriptions_are_json():
+    source = Source(call={}, specs=[{"shape": [8], "dtype": "float32"}])
+    room = Room([source.draw(0, generator())], [True], "float64")
+    (described,) = json.loads(json.dumps(room.describe()))
+    assert described["slots"][0]["dtype"] == "float64"
+    assert described["grads"] == [True]
