@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import importlib.util
 import io
 import json
 import pkgutil
@@ -109,14 +110,19 @@ def compared(name: str, pattern: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("package", nargs="+")
+    parser.add_argument("package", nargs="*", help="default: those of timm, torchvision there are")
     parser.add_argument("--match", default="", help="only modules whose name matches this pattern")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    results = [compared(name, arguments.match) for name in arguments.package]
+    packages = arguments.package or [
+        name for name in ("timm", "torchvision") if importlib.util.find_spec(name) is not None
+    ]
+    results = [compared(name, arguments.match) for name in packages]
     document = {**provenance(), "torch": torch.__version__, "results": results}
     if arguments.output is not None:
         arguments.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if not results:
+        print("no packages given: nothing was compared")
     for result in results:
         print(
             f"{result['package']} {result['version']}: "

@@ -38,6 +38,7 @@ from cudal1_ci.schema import (
 from cudal1_ci.survey import Plan, Planned
 from cudal1_ci.trial import Session
 
+INTERRUPTED = "the run was interrupted"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
 
 
@@ -67,6 +68,7 @@ class Bench:
     started_s: float = field(default_factory=time.monotonic)
     was_cut: bool = False
     """Whether the budget kept something from being tried."""
+    was_interrupted: bool = False
 
     def budget_is_spent(self) -> bool:
         """Asked before each thing that is tried, so what was not is known to be missing."""
@@ -93,11 +95,16 @@ def review(plan: Plan, bench: Bench) -> Report:
                 entries.append(untried(planned, "not reached: the budget was spent"))
                 break
             entries.append(improve(planned, bench))
-        ended = "budget" if bench.was_cut else "done"
+            if bench.was_interrupted:
+                break
     except KeyboardInterrupt:
+        bench.was_interrupted = True
+        entries.append(untried(planned, INTERRUPTED))
+    if bench.was_interrupted:
         ended = "interrupted"
         bench.progress.notice("interrupted: finished evaluations are kept")
-        entries.append(untried(planned, "the run was interrupted"))
+    elif bench.was_cut:
+        ended = "budget"
     reason = f"not reached: {'interrupted' if ended == 'interrupted' else 'the budget was spent'}"
     entries.extend(untried(planned, reason) for planned in queue)
     report = Report(
@@ -140,12 +147,18 @@ def improve(planned: Planned, bench: Bench) -> Entry:
         bench.progress.target_skipped(target, planned.reason or "no workload")
         return untried(planned, "")
     bench.progress.target_started(target)
+    attempt = Attempt(problem, bench)
     try:
-        attempt = Attempt(problem, bench)
         first = attempt.next_candidates()
         reason = reference_failure(problem, bench) if first else NOTHING_PROPOSED
         if reason is None:
-            return judged(target, attempt, first)
+            judge(target, attempt, first)
+            return attempt.entry(target)
+    except KeyboardInterrupt:
+        bench.was_interrupted = True
+        if attempt.evaluations:
+            return attempt.entry(target)
+        reason = INTERRUPTED
     except WorkerError as error:
         reason = f"the judge failed: {error}"
     except CudaL1Error:
@@ -179,6 +192,16 @@ class Attempt:
                     found.append(candidate)
         return found
 
+    def entry(self, target: Target) -> Entry:
+        """What is known so far."""
+        return Entry(
+            target=target,
+            workloads=self.problem.workloads,
+            evaluations=tuple(self.evaluations),
+            reused=tuple(self.reused),
+            best=score.best(self.evaluations, self.problem.workloads),
+        )
+
 
 def reference_failure(problem: Problem, bench: Bench) -> str | None:
     """Why the reference cannot be judged, in one paragraph; None when it can."""
@@ -199,42 +222,34 @@ def reference_failure(problem: Problem, bench: Bench) -> str | None:
     )
 
 
-def judged(target: Target, attempt: Attempt, first: list[Candidate]) -> Entry:
+def judge(target: Target, attempt: Attempt, first: list[Candidate]) -> None:
     """Rounds of proposals and verdicts for a reference that runs."""
-    problem, bench = attempt.problem, attempt.bench
+    bench = attempt.bench
     candidates = first
     for number in range(bench.config.num_rounds):
         if number:
             candidates = attempt.next_candidates()
         if not candidates:
-            break
+            return
         for candidate in candidates:
             if bench.budget_is_spent():
-                break
-            evaluation, was_known = evaluate(target, problem, candidate, bench)
-            attempt.evaluations.append(evaluation)
-            if was_known:
-                attempt.reused.append(candidate.id)
-    return Entry(
-        target=target,
-        workloads=problem.workloads,
-        evaluations=tuple(attempt.evaluations),
-        reused=tuple(attempt.reused),
-        best=score.best(attempt.evaluations, problem.workloads),
-    )
+                return
+            evaluate(target, candidate, attempt)
 
 
-def evaluate(
-    target: Target, problem: Problem, candidate: Candidate, bench: Bench
-) -> tuple[Evaluation, bool]:
-    """The archive's evaluation of this candidate on this device, or a new one, kept at once."""
+def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> None:
+    """Add the archive's evaluation of this candidate on this device, or a new one, which is in the
+    archive and in the attempt before anybody is told of it."""
+    problem, bench = attempt.problem, attempt.bench
     bench.progress.candidate_started(target, candidate)
     known = remembered(problem, candidate, bench)
     evaluation = known or bench.session.evaluate(problem, candidate)
     if known is None:
         bench.archive.record(evaluation, bench.policy)
+    else:
+        attempt.reused.append(candidate.id)
+    attempt.evaluations.append(evaluation)
     bench.progress.candidate_judged(target, evaluation, known is not None)
-    return evaluation, known is not None
 
 
 def remembered(problem: Problem, candidate: Candidate, bench: Bench) -> Evaluation | None:

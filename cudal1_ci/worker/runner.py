@@ -117,7 +117,9 @@ class Runner:
             self.program = found(*args, **kwargs)
         if isinstance(self.program, torch.nn.Module):
             self.module = self.program.train(train)
-            if dtype == "float64":
+        if dtype == "float64":
+            torch.set_default_dtype(torch.float64)  # for what is made in the calls
+            if self.module is not None:
                 self.module.double()
         imported = [name for name in sys.modules if name not in before]
         # What is here now stays: the collections between batches need not look at it again.

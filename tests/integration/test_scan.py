@@ -82,7 +82,7 @@ def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_numb
     assert process.stderr is not None
     judged = []
     for line in process.stderr:
-        if "playbook:diagonal_product" in line:
+        if "playbook:diagonal_product: passed" in line:
             judged.append(line)
         if len(judged) == 2:
             break
@@ -98,7 +98,8 @@ def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_numb
 
     resumed = run("scan", root, "--resume", "--json", "-", "-q")
     assert resumed.code == 0, resumed.stderr
-    assert resumed.json["totals"]["num_proposals"] == 4
+    assert resumed.json["ended"] == "done"
+    assert resumed.json["totals"]["num_judged"] == 4
     assert resumed.json["totals"]["num_reused"] >= 2
     assert run("scan", root, "--resume", "-q").code == 2, "there is nothing left to resume"
 
@@ -117,8 +118,8 @@ def test_a_spent_budget_is_exit_6_and_the_next_run_goes_on(checkout):
 BAD = {
     "raises.py": ("raise RuntimeError('no license found')", "no license found"),
     "exits.py": ("import sys; sys.exit(3)", "SystemExit"),
-    "dies.py": ("import os; os.kill(os.getpid(), 9)", "ended"),
-    "hangs.py": ("import time; time.sleep(600)", "did not"),
+    "dies.py": ("import os; os.kill(os.getpid(), 9)", "killed"),
+    "hangs.py": ("import time; time.sleep(600)", "no answer"),
     "missing.py": ("import not_installed_anywhere", "not_installed_anywhere"),
 }
 MODULE = """
