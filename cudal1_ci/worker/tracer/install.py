@@ -118,6 +118,8 @@ class Tracer:
         self.root = os.path.realpath(root) + os.sep
         self.places: dict[type, str | None] = {}
         self.local = threading.local()
+        functorch = getattr(torch._C, "_functorch", None)
+        self.transform_level = getattr(functorch, "maybe_current_level", lambda: None)
         atexit.register(self.log.flush)
 
     def place(self, cls: type) -> str | None:
@@ -127,13 +129,15 @@ class Tracer:
         return self.places[cls]
 
     def is_quiet(self) -> bool:
-        """Whether torch is tracing or compiling, or a call is being described."""
+        """Whether torch is tracing, compiling or inside of a transform (vmap, grad), whose tensors
+        are none that could be made again, or a call is being described."""
         torch = self.torch
         return (
             getattr(self.local, "is_busy", False)
             or torch.compiler.is_compiling()
             or torch.jit.is_tracing()
             or torch.jit.is_scripting()
+            or self.transform_level() is not None
         )
 
     def made(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -146,6 +150,8 @@ class Tracer:
             module.__dict__[self.describe.INIT_KEY] = hash(repr(made))
         except self.describe.UnrecordableError as error:
             module.__dict__[self.describe.INIT] = f"constructor {error}"
+        except Exception as error:  # noqa: BLE001 (the user's command must not notice)
+            module.__dict__[self.describe.INIT] = f"constructor: {type(error).__name__}: {error}"
         finally:
             self.local.is_busy = False
 
@@ -200,7 +206,8 @@ class Tracer:
         """A line of the trace."""
         init = None if owner is None else owner.__dict__.get(self.describe.INIT)
         trains = self.torch.is_grad_enabled() and (owner is None or owner.training)
-        has_grad = owner is not None or any(getattr(a, "requires_grad", False) for a in args)
+        tensors = [arg for arg in args if isinstance(arg, self.torch.Tensor)]
+        has_grad = owner is not None or any(tensor.requires_grad for tensor in tensors)
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0] or None
         line: dict[str, Any] = {
             "target": target,
@@ -216,6 +223,8 @@ class Tracer:
             line["init"] = init
         except self.describe.UnrecordableError as error:
             line["reason"] = str(error)
+        except Exception as error:  # noqa: BLE001 (the user's command must not notice)
+            line["reason"] = f"{type(error).__name__}: {error}"[:300]
         finally:
             self.local.is_busy = False
         return line

@@ -5,6 +5,7 @@ Stand-ins have the names that the tracer looks for; with a GPU the real Triton i
 
 from __future__ import annotations
 
+import shutil
 import sys
 import textwrap
 
@@ -137,10 +138,49 @@ def test_functions_that_another_finder_finds_are_recorded(package):
     assert set(calls) == {"hidden/found.py:double"}
 
 
+def test_transforms_are_left_alone(package):
+    shutil.rmtree(package / "triton")  # torch would look into it
+    calls = traced(
+        package,
+        """
+        import torch
+        from torch.func import grad, vmap
+        from pkg.ops import double
+        x = torch.randn(4, 3)
+        mask = torch.ones(3, dtype=torch.bool)
+        assert torch.equal(vmap(double)(x), 2 * x)
+        assert torch.equal(grad(lambda x: double(x).sum())(x), torch.full_like(x, 2.0))
+        double(x)
+        """,
+        {"pkg/ops.py": ["double"]},
+    )
+    (call,) = calls["pkg/ops.py:double"]
+    assert call.num_calls == 1
+
+
+def test_a_value_that_cannot_even_be_looked_at_is_a_reason_and_no_error(package):
+    calls = traced(
+        package,
+        """
+        import torch
+        from pkg.ops import double
+
+        class Shy:
+            def __getattr__(self, name):
+                raise RuntimeError("do not touch me")
+            def __add__(self, other):
+                return "sum"
+
+        assert double(Shy()) == "sum"
+        """,
+        {"pkg/ops.py": ["double"]},
+    )
+    (call,) = calls["pkg/ops.py:double"]
+    assert "do not touch me" in call.reason
+
+
 @pytest.mark.gpu
 def test_launches_of_the_real_triton_are_recorded(package):
-    import shutil
-
     shutil.rmtree(package / "triton")
     (package / "pkg" / "real.py").write_text(
         textwrap.dedent(
