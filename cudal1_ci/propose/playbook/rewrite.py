@@ -49,26 +49,10 @@ class Site:
         """Whether all that is known of how it is called is inference."""
         return all(workload.mode == "infer" for workload in self.workloads)
 
-    def methods(self) -> list[cst.FunctionDef]:
+    def methods(self) -> Sequence[cst.FunctionDef]:
         """Functions that run when the target is called: `forward` and what it uses of self; all
         but the constructor where `forward` is inherited."""
-        definition = self.definition
-        if isinstance(definition, cst.FunctionDef):
-            return [definition]
-        own = {
-            item.name.value: item
-            for item in definition.body.body
-            if isinstance(item, cst.FunctionDef) and item.name.value != "__init__"
-        }
-        if "forward" not in own:
-            return list(own.values())
-        reached = {"forward"}
-        pending = ["forward"]
-        while pending:
-            used = attributes_of_self(own[pending.pop()]) & own.keys() - reached
-            reached |= used
-            pending += used
-        return [method for name, method in own.items() if name in reached]
+        return methods_of(self.definition)
 
     def constructor(self) -> cst.FunctionDef | None:
         """`__init__`, where the class has its own."""
@@ -78,6 +62,27 @@ class Site:
                 if isinstance(item, cst.FunctionDef) and item.name.value == "__init__":
                     return item
         return None
+
+
+@functools.lru_cache(maxsize=64)
+def methods_of(definition: cst.ClassDef | cst.FunctionDef) -> tuple[cst.FunctionDef, ...]:
+    """What runs when a definition is called, in the order in which it stands there."""
+    if isinstance(definition, cst.FunctionDef):
+        return (definition,)
+    own = {
+        item.name.value: item
+        for item in definition.body.body
+        if isinstance(item, cst.FunctionDef) and item.name.value != "__init__"
+    }
+    if "forward" not in own:
+        return tuple(own.values())
+    reached = {"forward"}
+    pending = ["forward"]
+    while pending:
+        used = attributes_of_self(own[pending.pop()]) & own.keys() - reached
+        reached |= used
+        pending += used
+    return tuple(method for name, method in own.items() if name in reached)
 
 
 def attributes_of_self(function: cst.FunctionDef) -> set[str]:
