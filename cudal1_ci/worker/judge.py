@@ -19,6 +19,7 @@ import os
 import platform
 import random
 import resource
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,10 +37,16 @@ SPARE_S = 30.0
 """Of learning a reference: beyond it no further workload of the problem is taken up."""
 
 
-def main(channel: Channel, num_threads: int, bootstrap: list[str]) -> None:
-    """Answer the host until it hangs up."""
+def main(
+    channel: Channel,
+    num_threads: int,
+    process: subprocess.Popen[bytes],
+    template_channel: Channel,
+) -> None:
+    """Answer the host until it hangs up. `process` is that of the template."""
     torch.set_num_threads(1)
-    judge = Judge(num_threads, bootstrap)
+    memory_bytes = available_memory_bytes()
+    judge = Judge(num_threads, memory_bytes, Template(process, template_channel, memory_bytes))
     answers: dict[str, Callable[..., dict[str, Any]]] = {
         "describe": judge.describe,
         "check": judge.check,
@@ -59,10 +66,10 @@ def main(channel: Channel, num_threads: int, bootstrap: list[str]) -> None:
 class Judge:
     """The problem at hand, what is known of its reference, and the candidate at hand."""
 
-    def __init__(self, num_threads: int, bootstrap: list[str]):
+    def __init__(self, num_threads: int, memory_bytes: int, template: Template):
         self.num_threads = num_threads
-        self.memory_bytes = available_memory_bytes()
-        self.template = Template(num_threads, self.memory_bytes, bootstrap)
+        self.memory_bytes = memory_bytes
+        self.template = template
         self.cases: dict[str, Case] = {}
         self.findings: list[dict[str, Any]] = []
         self.candidate: dict[str, Any] = {}

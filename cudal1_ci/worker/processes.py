@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -38,20 +37,14 @@ class RunnerFailure(Exception):
 class Template:
     """The warm process and its forks."""
 
-    def __init__(self, num_threads: int, memory_bytes: int, bootstrap: list[str]):
-        ours, theirs = socket.socketpair()
+    def __init__(self, process: subprocess.Popen[bytes], channel: Channel, memory_bytes: int):
+        self.process = process
+        self.channel = channel
         self.memory_bytes = memory_bytes
         self.scratch = Path(tempfile.mkdtemp(prefix="cudal1-"))
         self.known: set[str] = set()
         self.lock = threading.Lock()
         """Runners are opened side by side; the template answers one request at a time."""
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, *bootstrap, "template", str(theirs.fileno()), str(num_threads)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
-        self.channel = Channel(ours)
 
     def warm(self, modules: list[str]) -> None:
         """Import in the template what a runner had to import, once."""

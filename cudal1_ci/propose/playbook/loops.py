@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import libcst as cst
-import libcst.matchers as m
 
 from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, short
 from cudal1_ci.propose.playbook.terms import code, names_in
@@ -160,7 +159,9 @@ def stack_dim(call: cst.Call) -> str | None:
 
 def is_range(node: cst.BaseExpression) -> bool:
     """`range(n)`; that n is the size of the sliced dimension is for the judge to find out."""
-    return m.matches(node, m.Call(func=m.Name("range"), args=[m.Arg()]))
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name):
+        return False
+    return node.func.value == "range" and len(node.args) == 1
 
 
 def with_vmapped_loops(lines: Lines, found: list[str]) -> Lines:
@@ -241,11 +242,16 @@ def appended_to(line: cst.CSTNode) -> tuple[str, cst.BaseExpression] | None:
     """List and value of `outs.append(value)`."""
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
-    wanted = m.Expr(m.Call(func=m.Attribute(m.Name(), m.Name("append")), args=[m.Arg()]))
-    if not m.matches(line.body[0], wanted):
+    statement = line.body[0]
+    call = statement.value if isinstance(statement, cst.Expr) else None
+    if not isinstance(call, cst.Call) or len(call.args) != 1:
         return None
-    call = cst.ensure_type(cst.ensure_type(line.body[0], cst.Expr).value, cst.Call)
-    return code(cst.ensure_type(call.func, cst.Attribute).value), call.args[0].value
+    function = call.func
+    if not isinstance(function, cst.Attribute) or not isinstance(function.value, cst.Name):
+        return None
+    if function.attr.value != "append":
+        return None
+    return function.value.value, call.args[0].value
 
 
 def is_empty_list(line: cst.CSTNode, name: str) -> bool:
