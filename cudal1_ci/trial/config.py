@@ -17,7 +17,7 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     """Seconds that importing and constructing may take."""
     call_s: float = 60.0
     """Seconds that the calls of one request may take together."""
-    batch_us: float = 3000.0
+    batch_us: float = 2500.0
     """A timed batch lasts at least this long."""
     max_calls: int = 200
     """Calls in a batch at the most."""
