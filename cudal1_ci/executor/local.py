@@ -61,6 +61,15 @@ KEPT_PREFIXES = ("CUDA", "NVIDIA_", "TORCH", "PYTORCH_", "TRITON_", "OMP_", "MKL
 SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "AUTH")
 
 
+STEADY_ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    "MALLOC_TOP_PAD_": str(64 * 2**20),
+}
+"""glibc keeps freed memory instead of giving it back to the kernel at each call. Otherwise whether a
+large output is paged in anew is a matter of luck that lasts for the life of a process."""
+
+
 def scrubbed_environment(
     environment: Mapping[str, str], home: Path, num_threads: int
 ) -> dict[str, str]:
@@ -82,6 +91,7 @@ def scrubbed_environment(
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
+        **STEADY_ALLOCATOR,
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
