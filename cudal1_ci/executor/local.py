@@ -66,8 +66,8 @@ STEADY_ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
     "MALLOC_TOP_PAD_": str(64 * 2**20),
 }
-"""glibc keeps freed memory instead of giving it back to the kernel at each call. Otherwise whether a
-large output is paged in anew is a matter of luck that lasts for the life of a process."""
+"""glibc keeps freed memory instead of giving it back to the kernel at each call. Otherwise whether
+a large output is paged in anew is a matter of luck that lasts for the life of a process."""
 
 
 def scrubbed_environment(
