@@ -29,9 +29,11 @@ from .segment import Segment, place, size_bytes
 
 RECONCILIATION_RELATIVE = 0.10
 RECONCILIATION_US = 500.0
-"""How far the judge's time may exceed a claim, in three of four rounds of a launch, before it is
-called a hack. It names cheats, it does not bound them: what counts is the judge's time either way.
-In most rounds, because on a busy CPU a batch is preempted for milliseconds now and then."""
+RECONCILIATION_COST = 1.5
+"""How far the judge's time may exceed a claim and the cost of the exchange, in every round of a
+launch, before it is called a hack. It names cheats, it does not bound them: what counts is the
+judge's time either way. In every round, because on a busy CPU a batch is preempted for milliseconds
+now and then; and with room for the cost, which is that of copying outputs of any size."""
 SETTLE_S = 30.0
 SHORT_S = 0.3
 
@@ -317,10 +319,10 @@ def is_close(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> bo
 def reconcile(lane: Lane, cost_us: float) -> None:
     """The judge's time against what the runner says of its own."""
     over = [
-        span - cost_us - claim * (1 + RECONCILIATION_RELATIVE)
+        span - cost_us * RECONCILIATION_COST - claim * (1 + RECONCILIATION_RELATIVE)
         for span, claim in zip(lane.spans_us, lane.claims_us, strict=True)
     ]
-    if sorted(over)[len(over) // 4] > RECONCILIATION_US:
+    if min(over) > RECONCILIATION_US:
         claim = statistics.median(lane.claims_us)
         span = statistics.median(lane.spans_us) - cost_us
         raise Rejected(
