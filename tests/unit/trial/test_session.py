@@ -139,6 +139,13 @@ def test_the_oracle_is_in_double_precision_for_what_is_made_in_the_call_too(sess
     assert "oracle.absent" not in {finding.rule for finding in verdict.findings}
 
 
+def test_copying_large_outputs_is_no_cheat(session):
+    problem = problem_of(linear("torch.cat([x.sin()] * 2)"), tensor(2048, 256))
+    for forward in ("torch.cat([x.sin(), x.sin()])", "x.sin().repeat(2, 1)"):
+        verdict = evaluate(session, problem, linear(forward)).verdict
+        assert verdict.status in ("passed", "inconclusive"), verdict
+
+
 def test_training_compares_gradients(session):
     problem = problem_of(
         linear("self.fc(x).relu()"), tensor(8, 16, requires_grad=True), mode="train"
