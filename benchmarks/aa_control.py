@@ -109,12 +109,15 @@ def main() -> None:
     for name, found in {**results, "all": every}.items():
         measured = [one for one in found if "speedup" in one]
         widths = [(one["high"] - one["low"]) / 2 for one in measured]
+        accused = [one for one in found if one["status"] not in ("passed", "inconclusive")]
+        inconclusive = len(found) - len(measured) - len(accused)
         print(
             f"{name:18} {len(found):3} trials: {sum(o['is_gain'] for o in measured)} gains and "
-            f"{sum(o['is_slower'] for o in measured)} slowdowns claimed, "
-            f"{sum(o['covers_one'] for o in measured)} intervals cover 1, half width median "
-            f"{statistics.median(widths):.1%}, {len(found) - len(measured)} inconclusive, "
-            f"{statistics.median(o['elapsed_s'] for o in found):.1f} s a trial"
+            f"{sum(o['is_slower'] for o in measured)} slowdowns claimed, {len(accused)} accused, "
+            f"{inconclusive} inconclusive; {sum(o['covers_one'] for o in measured)} of "
+            f"{len(measured)} intervals cover 1, half width median "
+            f"{statistics.median(widths):.1%}, {statistics.median(o['elapsed_s'] for o in found):.1f}"
+            " s a trial"
         )
 
 

@@ -33,7 +33,7 @@ RECONCILIATION_COST = 1.5
 """How far the judge's time may exceed a claim and the cost of the exchange, in every round of a
 launch, before it is called a hack. It names cheats, it does not bound them: what counts is the
 judge's time either way. In every round, because on a busy CPU a batch is preempted for milliseconds
-now and then; and with room for the cost, which is that of copying outputs of any size."""
+now and then; and with room for the cost, which the reference shows: copying outputs of any size."""
 SETTLE_S = 30.0
 SHORT_S = 0.3
 
@@ -136,7 +136,7 @@ def timed(
         check_outputs(lanes[0], lanes[1], tolerances)
         if number >= 2 and time.monotonic() - started_s > config.launch_s:
             break
-    reconcile(lanes[1], cost_us)
+    reconcile(lanes[0], lanes[1], cost_us)
     for lane in lanes:
         lane.inputs.close()
         lane.outputs.close()
@@ -316,10 +316,13 @@ def is_close(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> bo
     return torch.allclose(got, expected, rtol=budget.relative, atol=budget.absolute, equal_nan=True)
 
 
-def reconcile(lane: Lane, cost_us: float) -> None:
-    """The judge's time against what the runner says of its own."""
+def reconcile(reference: Lane, lane: Lane, cost_us: float) -> None:
+    """The judge's time against what the runner says of its own, as far as the trusted reference
+    shows that the two may lie apart: it copies outputs of the same size."""
+    apart_us = [s - c for s, c in zip(reference.spans_us, reference.claims_us, strict=True)]
+    allowed_us = RECONCILIATION_COST * max(cost_us, statistics.median(apart_us))
     over = [
-        span - cost_us * RECONCILIATION_COST - claim * (1 + RECONCILIATION_RELATIVE)
+        span - allowed_us - claim * (1 + RECONCILIATION_RELATIVE)
         for span, claim in zip(lane.spans_us, lane.claims_us, strict=True)
     ]
     if min(over) > RECONCILIATION_US:
