@@ -111,13 +111,13 @@ def main() -> None:
         widths = [(one["high"] - one["low"]) / 2 for one in measured]
         accused = [one for one in found if one["status"] not in ("passed", "inconclusive")]
         inconclusive = len(found) - len(measured) - len(accused)
+        elapsed_s = statistics.median(one["elapsed_s"] for one in found)
         print(
             f"{name:18} {len(found):3} trials: {sum(o['is_gain'] for o in measured)} gains and "
             f"{sum(o['is_slower'] for o in measured)} slowdowns claimed, {len(accused)} accused, "
             f"{inconclusive} inconclusive; {sum(o['covers_one'] for o in measured)} of "
             f"{len(measured)} intervals cover 1, half width median "
-            f"{statistics.median(widths):.1%}, {statistics.median(o['elapsed_s'] for o in found):.1f}"
-            " s a trial"
+            f"{statistics.median(widths):.1%}, {elapsed_s:.1f} s a trial"
         )
 
 
