@@ -62,9 +62,9 @@ def modules_at_run_time(
     for name in sorted(names):
         module = sys.modules[name]
         file = getattr(module, "__file__", None)
-        if file is None or not Path(file).is_relative_to(root):
+        if file is None or not Path(file).resolve().is_relative_to(root):
             continue
-        path = Path(file).relative_to(root).as_posix()
+        path = Path(file).resolve().relative_to(root).as_posix()
         files.add(path)
         pending = [value for value in vars(module).values() if isinstance(value, type)]
         seen = set()
@@ -124,6 +124,9 @@ def main() -> None:
     if not results:
         print("no packages given: nothing was compared")
     for result in results:
+        if result["recall"] is None or result["precision"] is None:
+            print(f"{result['package']} {result['version']}: nothing could be imported")
+            continue
         print(
             f"{result['package']} {result['version']}: "
             f"{result['num_found_of_them']} of {result['num_with_own_forward']} found "
