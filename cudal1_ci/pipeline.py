@@ -84,7 +84,9 @@ def review(plan: Plan, bench: Bench) -> Report:
     An interrupt (Ctrl-C) or a spent budget ends the review early: the report then holds what was
     finished and is not `complete`. Every evaluation is in the archive before the next one starts.
     """
-    device = bench.session.device()
+    # Fails at once where nothing can be judged, and not at all where there is nothing to judge.
+    can_judge = any(planned.problem is not None for planned in plan.targets)
+    device = bench.session.device() if can_judge else None
     bench.progress.start(len(plan.targets))
     entries: list[Entry] = []
     ended: Literal["done", "budget", "interrupted"] = "done"

@@ -19,6 +19,7 @@ from typing import Literal
 import click
 import rich.console
 import rich.table
+from rich.text import Text
 
 from cudal1_ci import __version__
 from cudal1_ci.cli.group import EXIT_UNSUPPORTED
@@ -178,7 +179,7 @@ def git(path: Path) -> Diagnosis:
         return Diagnosis(
             name="git",
             grade="limited",
-            found=f"{path} is not in a git checkout",
+            found=f"{path.resolve()} is not in a git checkout",
             mend="scan works; --changed needs a git checkout",
         )
     return Diagnosis(name="git", grade="ok", found="a checkout")
@@ -267,5 +268,6 @@ def print_table(diagnoses: list[Diagnosis]) -> None:
     for column in ("", "", "found", "what to do"):
         table.add_column(column, overflow="fold")
     for d in diagnoses:
-        table.add_row(d.name, f"[{color[d.grade]}]{d.grade}[/]", d.found, d.mend)
+        # Text: in a plain string `[torch]` would be taken for a style.
+        table.add_row(d.name, Text(d.grade, color[d.grade]), Text(d.found), Text(d.mend))
     rich.console.Console().print(table)

@@ -23,6 +23,9 @@ class Scale(nn.Module):
 """
 
 
+doctor = sys.modules["cudal1_ci.cli.doctor"]  # the package has the verb by that name
+
+
 def run(*words, env=None):
     return CliRunner().invoke(main, [str(word) for word in words], env=env)
 
@@ -207,6 +210,20 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(checkout, tmp_path):
     torch = next(d for d in json.loads(result.stdout) if d["name"] == "torch")
     assert torch["grade"] == "missing"
     assert "pip install torch" in torch["mend"]
+
+
+def test_what_doctor_prints_is_what_it_means(monkeypatch, capsys):
+    mend = "`pip install 'cudal1-ci[torch]'`"
+    diagnosis = doctor.Diagnosis(name="torch", grade="missing", found="[x]", mend=mend)
+    monkeypatch.setenv("COLUMNS", "200")
+    doctor.print_table([diagnosis])
+    assert mend in capsys.readouterr().out
+
+
+def test_a_scan_of_nothing_needs_no_judge(tmp_path):
+    result = run("scan", tmp_path, "--python", "/no/such/python", "--json", "-", "-q")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["totals"]["num_targets"] == 0
 
 
 def test_doctor_in_a_machine_that_can_scan_is_exit_0(checkout):
