@@ -26,12 +26,12 @@ from discovery_speed import provenance
 STATE = ".cudal1-ci"
 
 
-def seconds_of(command: list[str], folder: Path, python: Path) -> float:
-    """Wall time of a command with the project's interpreter first on the path."""
+def timed_run(command: list[str], folder: Path, python: Path) -> tuple[float, int]:
+    """Wall time and exit code of a command with the project's interpreter first on the path."""
     path = f"PATH={python.absolute().parent}:/usr/local/bin:/usr/bin:/bin"
     started_s = time.monotonic()
-    subprocess.run(["env", path, *command], cwd=folder, check=True, stdout=2)
-    return time.monotonic() - started_s
+    code = subprocess.run(["env", path, *command], cwd=folder, check=False, stdout=2).returncode
+    return time.monotonic() - started_s, code
 
 
 def tool(*words: str) -> int:
@@ -43,7 +43,7 @@ def scanned(folder: Path, tests: list[str], python: Path, budget: str) -> dict[s
     """The tests alone, the tests traced, a scan; and what it says of every target."""
     shutil.rmtree(folder / STATE, ignore_errors=True)
     report_file = folder / STATE / "report.json"
-    plain_s = seconds_of(tests, folder, python)
+    plain_s, plain_code = timed_run(tests, folder, python)
     started_s = time.monotonic()
     trace_code = tool("trace", str(folder), "--python", str(python), "--", *tests)
     traced_s = time.monotonic() - started_s
@@ -59,6 +59,7 @@ def scanned(folder: Path, tests: list[str], python: Path, budget: str) -> dict[s
         "commit": head_of(folder),
         "tests": shlex.join(tests),
         "tests_s": round(plain_s, 1),
+        "tests_exit_code": plain_code,
         "traced_tests_s": round(traced_s, 1),
         "trace_exit_code": trace_code,
         "scan_exit_code": scan_code,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ import msgspec
 
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
 from cudal1_ci.config import load_settings
-from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.errors import UnsupportedError
 from cudal1_ci.report.document import verification
 from cudal1_ci.report.shape import VerificationDocument
 from cudal1_ci.report.text import print_verification
-from cudal1_ci.schema import Call, Candidate, Made, Problem, TextProgram, Workload
 from cudal1_ci.trial import Session
+from cudal1_ci.verification import candidate_of, text_problem
 
 EPILOG = """\b
 Examples:
@@ -88,66 +87,6 @@ def exit_code(status: str) -> int:
         "harness_error": EXIT_UNSUPPORTED,
     }
     return by_status.get(status, EXIT_NO)
-
-
-def text_problem(path: Path, mode: str) -> Problem:
-    """The Problem that a KernelBench-form file states.
-
-    Raises:
-        ConfigError: The file does not parse, or lacks `Model` or `get_inputs`.
-    """
-    source = path.read_text(encoding="utf-8")
-    names = top_level_names(path, source)
-    for required in ("Model", "get_inputs"):
-        if required not in names:
-            raise ConfigError(
-                f"{path}: expected a top-level `{required}` (KernelBench form), found "
-                f"{', '.join(sorted(names)) or 'nothing'}; define it, or name the right file"
-            )
-    init: Made | Call = Made(function="get_init_inputs") if "get_init_inputs" in names else Call()
-    workload = Workload(
-        name="default",
-        provenance="declared",
-        source=f"{path.name}:get_inputs",
-        init=init,
-        call=Made(function="get_inputs"),
-        mode="train" if mode == "train" else "infer",
-    )
-    return Problem(reference=TextProgram(source=source, entry="Model"), workloads=(workload,))
-
-
-def candidate_of(problem: Problem, path: Path) -> Candidate:
-    """The file as a candidate. One that cannot be decoded is the judge's to refuse."""
-    source = path.read_text(encoding="utf-8", errors="replace")
-    program = TextProgram(source=source, entry=entry_of(source))
-    return Candidate(problem_id=problem.id, program=program, proposer="file")
-
-
-def entry_of(source: str) -> str:
-    """`ModelNew`, or `Model` where there is no `ModelNew`. A file that does not parse is the
-    judge's to report: it is a verdict on the candidate, not a failure of the tool."""
-    try:
-        names = {getattr(node, "name", None) for node in ast.parse(source).body}
-    except (SyntaxError, ValueError):
-        return "ModelNew"
-    return "Model" if "Model" in names and "ModelNew" not in names else "ModelNew"
-
-
-def top_level_names(path: Path, source: str) -> set[str]:
-    """Names of the functions and classes that a file defines, and of what it imports or assigns."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"{path}: does not parse as Python: {error}") from error
-    names: set[str] = set()
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.ImportFrom):
-            names.update(alias.asname or alias.name for alias in node.names)
-        elif isinstance(node, ast.Assign):
-            names.update(t.id for t in node.targets if isinstance(t, ast.Name))
-    return names
 
 
 def write_lines(target: str, documents: list[VerificationDocument]) -> None:

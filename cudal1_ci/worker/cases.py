@@ -8,7 +8,7 @@ the same in float64 where the reference can be run so.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,7 +66,10 @@ class Answer:
     calls: list[dict[str, Any]]
     outputs: list[list[torch.Tensor]]
     mutated: list[int]
+    """Numbers of the sets that the calls wrote to."""
     flags: dict[str, Any]
+    state: list[torch.Tensor] = field(default_factory=list)
+    """After all calls, in the order of the case's slots."""
 
     def first(self, num_trials: int) -> Answer:
         """What it returned on the first sets."""
@@ -75,6 +78,7 @@ class Answer:
             self.outputs[:num_trials],
             [number for number in self.mutated if number < num_trials],
             self.flags,
+            self.state,
         )
 
 
@@ -153,7 +157,21 @@ class Case:
         mutated = room.changed(segment, sets)
         segment.close()
         outputs.close()
-        return Answer(reply["calls"], values, mutated, reply["flags"])
+        state = self.state_after(runner, limits)
+        return Answer(reply["calls"], values, mutated, reply["flags"], state)
+
+    def state_after(self, runner: RunnerHandle, limits: Limits) -> list[torch.Tensor]:
+        """What the runner's state_dict holds now."""
+        if not self.state_slots:
+            return []
+        segment = Segment.create(
+            sum(map(size_bytes, self.state_slots)) + ALIGNMENT_BYTES * len(self.state_slots)
+        )
+        runner.give("state", segment, limits.call_s)
+        runner.ask("state_out", limits.call_s, slots=self.state_slots)
+        state = [segment.tensor(slot).clone() for slot in self.state_slots]
+        segment.close()
+        return state
 
 
 def lend(
@@ -218,6 +236,7 @@ def make_case(
         raise rejection_of_reference(failure) from failure
     learn_oracle(case, template, limits)
     settle_tolerances(case)
+    try_mutants(case)
     return case
 
 
@@ -502,3 +521,55 @@ def settle_tolerances(case: Case) -> None:
         case.tolerances.append(
             [tolerance(r, o, case.given) for r, o in zip(outputs, truth, strict=True)]
         )
+
+
+def try_mutants(case: Case) -> None:
+    """Whether the check would refuse answers that have nothing to do with the inputs. Where it
+    would not, no verdict on this workload means much, and the report says so."""
+    assert case.expected is not None
+    outputs = case.expected.outputs
+    for kind, mutant in MUTANTS.items():
+        if all(
+            difference(mutant(outputs, number, leaf), output, None, budget).excess <= 1
+            for number, leaves in enumerate(outputs)
+            for leaf, (output, budget) in enumerate(
+                zip(leaves, case.tolerances[number], strict=True)
+            )
+        ):
+            message = f"an answer of {kind} would pass: the workload is too weak to tell"
+            case.findings.append({"rule": "workload.weak", "message": message})
+
+
+def mean_of(output: torch.Tensor) -> torch.Tensor:
+    """The output's mean everywhere."""
+    if not output.is_floating_point() or output.numel() == 0:
+        return output[:1].expand_as(output) if output.dim() else torch.zeros_like(output)
+    return torch.full_like(output, float(output.double().nanmean()))
+
+
+def noise_like(output: torch.Tensor) -> torch.Tensor:
+    """Noise of the output's spread around its mean."""
+    if not output.is_floating_point() or output.numel() == 0:
+        return torch.zeros_like(output)
+    values = output.double()
+    spread = float(values[torch.isfinite(values)].std(correction=0).nan_to_num(0.0))
+    generator = torch.Generator().manual_seed(output.numel())
+    noise = torch.randn(output.shape, generator=generator) * spread + float(values.nanmean())
+    return noise.to(output.dtype)
+
+
+def previous(outputs: list[list[torch.Tensor]], number: int, leaf: int) -> torch.Tensor:
+    """What the call before returned, where it has the same form."""
+    before = outputs[number - 1]
+    here = outputs[number][leaf]
+    same = leaf < len(before) and before[leaf].shape == here.shape
+    return before[leaf] if same and len(outputs) > 1 else torch.zeros_like(here)
+
+
+MUTANTS: dict[str, Callable[[list[list[torch.Tensor]], int, int], torch.Tensor]] = {
+    "zeros": lambda outputs, number, leaf: torch.zeros_like(outputs[number][leaf]),
+    "a constant": lambda outputs, number, leaf: mean_of(outputs[number][leaf]),
+    "noise": lambda outputs, number, leaf: noise_like(outputs[number][leaf]),
+    "the previous call": previous,
+}
+"""Wrong answers that a check must refuse."""

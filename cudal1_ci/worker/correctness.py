@@ -1,8 +1,9 @@
 """The answer that counts: a candidate's outputs against what the judge expects.
 
 Covered: raising, dying, hanging; state_dict keys; structure, shape, dtype, exact type, memory
-shared with inputs; inputs written to; values against the oracle's budget; outputs that change
-after they were returned (all are kept until the last call was made); settings of the process.
+shared with inputs; inputs, parameters and buffers written to; values against the oracle's budget;
+outputs that change after they were returned (all are kept until the last call was made); settings
+of the process.
 Not covered here: the outputs of timed calls (clock.py).
 """
 
@@ -11,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from .cases import Answer, Case, Limits, Rejected
-from .compare import Difference, difference
+from .compare import Difference, difference, tolerance
+from .inputs import same_bits
 from .processes import RunnerFailure, Template
 
 
@@ -83,13 +85,24 @@ def compare_form(case: Case, answer: Answer) -> None:
 
 
 def compare_mutations(case: Case, answer: Answer) -> None:
-    """Inputs must hold what was written, unless the reference changes them too."""
+    """Inputs and state must hold what was written, unless the reference changes them too, and then
+    as it does."""
     assert case.expected is not None
     extra = sorted(set(answer.mutated) - set(case.expected.mutated))
     if extra:
         name = case.trials[extra[0]][0]
         message = f"the call changed its inputs `{name}`; the reference does not"
         raise Rejected("mutates_input", "input.mutated", message)
+    for slot, before, ours, theirs in zip(
+        case.state_slots, case.state, case.expected.state, answer.state, strict=True
+    ):
+        if same_bits(ours, before) and not same_bits(theirs, before):
+            message = f"the call changed the state `{slot['key']}`; the reference does not"
+            raise Rejected("mutates_input", "state.mutated", message)
+        found = difference(theirs, ours, None, tolerance(ours, None, case.given))
+        if found.excess > 1:
+            message = f"the state `{slot['key']}` is off by {found.max_abs:.3g} after the calls"
+            raise Rejected("incorrect_values", "state.values", message, max_abs_error=found.max_abs)
 
 
 def compare_values(case: Case, answer: Answer) -> None:

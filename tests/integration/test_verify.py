@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
+from cudal1_ci import verify
 from tests.integration.conftest import run
 
 REFERENCE = """\
@@ -85,3 +88,19 @@ def test_a_single_passed_candidate_is_exit_0_and_text_says_so(verdicts):
     ran = run("verify", folder / "reference.py", folder / "faster.py")
     assert ran.code == 0, ran.stderr
     assert "passed" in ran.stdout
+
+
+def test_the_library_gives_the_same_answer_in_one_call(verdicts):
+    folder = verdicts[1]
+    evaluation = verify(folder / "reference.py", folder / "wrong.py")
+    assert evaluation.verdict.status == "incorrect_values"
+    assert evaluation.measurements == ()
+
+
+def test_the_decorator_alone_imports_nothing_of_the_judge():
+    code = (
+        "import sys, cudal1_ci; cudal1_ci.workload; "
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'msgspec', 'libcst'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -146,6 +146,49 @@ def test_copying_large_outputs_is_no_cheat(session):
         assert verdict.status in ("passed", "inconclusive"), verdict
 
 
+COUNTER = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += {step}
+        return x.sin()
+"""
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "rule"),
+    [
+        ("1", "1", None),
+        ("1", "2", "state.values"),
+        ("1", "0", "state.values"),
+        ("0", "1", "state.mutated"),
+    ],
+)
+def test_state_after_the_calls_is_what_the_reference_leaves(session, reference, candidate, rule):
+    problem = problem_of(COUNTER.format(step=reference), tensor(8, 16))
+    verdict = evaluate(session, problem, COUNTER.format(step=candidate)).verdict
+    assert rule in [finding.rule for finding in verdict.findings] or (
+        rule is None and verdict.status == "passed"
+    ), verdict
+
+
+@pytest.mark.parametrize(
+    ("forward", "weak"),
+    [("100 + 1e-5 * x.sin()", "a constant"), ("self.fc(x)", None), ("(x > 0).long()", None)],
+)
+def test_a_workload_on_which_wrong_answers_would_pass_is_said_to_be_weak(session, forward, weak):
+    problem = problem_of(linear(forward), tensor(8, 16))
+    verdict = session.check(problem)
+    said = [f.message for f in verdict.findings if f.rule == "workload.weak"]
+    if weak is None:
+        assert said == []
+    else:
+        assert any(weak in message for message in said)
+
+
 def test_training_compares_gradients(session):
     problem = problem_of(
         linear("self.fc(x).relu()"), tensor(8, 16, requires_grad=True), mode="train"

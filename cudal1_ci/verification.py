@@ -1,0 +1,99 @@
+"""One Trial of two KernelBench-form files: what `cudal1-ci verify` does, for other programs.
+
+from cudal1_ci import verify
+
+evaluation = verify("reference.py", "candidate.py")
+evaluation.verdict.status, evaluation.measurements
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.schema import Call, Candidate, Evaluation, Made, Problem, TextProgram, Workload
+from cudal1_ci.trial import Session, TrialConfig
+
+
+def verify(
+    reference: str | Path,
+    candidate: str | Path,
+    *,
+    mode: str = "infer",
+    python: str = sys.executable,
+    config: TrialConfig | None = None,
+) -> Evaluation:
+    """Judge a candidate file against a reference file; both run in processes of their own.
+
+    The reference defines `Model`, `get_inputs()` and, where Model takes arguments,
+    `get_init_inputs()`; the candidate `ModelNew` (or `Model`). Many candidates share a `Session`.
+
+    Raises:
+        ConfigError: The reference does not state a problem.
+        WorkerError: The judge could not be started or died.
+    """
+    problem = text_problem(Path(reference), mode)
+    with Session(config or TrialConfig(), python=python) as session:
+        return session.evaluate(problem, candidate_of(problem, Path(candidate)))
+
+
+def text_problem(path: Path, mode: str) -> Problem:
+    """The Problem that a KernelBench-form file states.
+
+    Raises:
+        ConfigError: The file does not parse, or lacks `Model` or `get_inputs`.
+    """
+    source = path.read_text(encoding="utf-8")
+    names = top_level_names(path, source)
+    for required in ("Model", "get_inputs"):
+        if required not in names:
+            raise ConfigError(
+                f"{path}: expected a top-level `{required}` (KernelBench form), found "
+                f"{', '.join(sorted(names)) or 'nothing'}; define it, or name the right file"
+            )
+    init: Made | Call = Made(function="get_init_inputs") if "get_init_inputs" in names else Call()
+    workload = Workload(
+        name="default",
+        provenance="declared",
+        source=f"{path.name}:get_inputs",
+        init=init,
+        call=Made(function="get_inputs"),
+        mode="train" if mode == "train" else "infer",
+    )
+    return Problem(reference=TextProgram(source=source, entry="Model"), workloads=(workload,))
+
+
+def candidate_of(problem: Problem, path: Path) -> Candidate:
+    """The file as a candidate. One that cannot be decoded is the judge's to refuse."""
+    source = path.read_text(encoding="utf-8", errors="replace")
+    program = TextProgram(source=source, entry=entry_of(source))
+    return Candidate(problem_id=problem.id, program=program, proposer="file")
+
+
+def entry_of(source: str) -> str:
+    """`ModelNew`, or `Model` where there is no `ModelNew`. A file that does not parse is the
+    judge's to report: it is a verdict on the candidate, not a failure of the tool."""
+    try:
+        names = {getattr(node, "name", None) for node in ast.parse(source).body}
+    except (SyntaxError, ValueError):
+        return "ModelNew"
+    return "Model" if "Model" in names and "ModelNew" not in names else "ModelNew"
+
+
+def top_level_names(path: Path, source: str) -> set[str]:
+    """Names of the functions and classes that a file defines, and of what it imports or assigns."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{path}: does not parse as Python: {error}") from error
+    names: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign):
+            names.update(t.id for t in node.targets if isinstance(t, ast.Name))
+    return names
