@@ -89,14 +89,14 @@ def processor_name() -> str:
     return platform.machine()
 
 
-def measured(command: list[str], *, cold: bool) -> tuple[float, list[int]]:
-    """Seconds that a command takes, and the numbers that it prints."""
+def measured(command: list[str], *, cold: bool) -> tuple[float, str]:
+    """Seconds that a command takes, and what it prints."""
     if cold:
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3", encoding="ascii")
     started_s = time.perf_counter()
     result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return time.perf_counter() - started_s, [int(word) for word in result.stdout.split()]
+    return time.perf_counter() - started_s, result.stdout
 
 
 def measure_tree(root: Path, repeat: int, num_processes: int, cold: bool) -> dict[str, Any]:
@@ -107,8 +107,10 @@ def measure_tree(root: Path, repeat: int, num_processes: int, cold: bool) -> dic
     list_file = Path(tempfile.mkstemp(suffix=".txt")[1])
     list_file.write_text("\n".join(str(listing.root / path) for path in python), encoding="utf-8")
     discover = [sys.executable, "-c", DISCOVER, str(root), str(num_processes)]
+    listing_words = ["scan", str(root), "--list", "--json", "-", "-q"]
     commands = {
         "discover_s": discover,
+        "scan_list_s": [sys.executable, "-m", "cudal1_ci", *listing_words],
         "ast_parse_one_process_s": [sys.executable, "-c", PARSE, str(list_file), "1"],
         "ast_parse_pool_s": [sys.executable, "-c", PARSE, str(list_file), str(num_processes)],
     }
@@ -120,7 +122,8 @@ def measure_tree(root: Path, repeat: int, num_processes: int, cold: bool) -> dic
                 elapsed_s, printed = measured(command, cold=cold)
                 times[name].append(round(elapsed_s, 3))
                 if name == "discover_s":
-                    num_targets, peak_bytes = printed[0], max(peak_bytes, printed[1])
+                    num_targets, bytes_now = map(int, printed.split())
+                    peak_bytes = max(peak_bytes, bytes_now)
     finally:
         list_file.unlink()
     num_lines = sum((listing.root / path).read_bytes().count(b"\n") for path in [*python, *cuda])
@@ -175,7 +178,8 @@ def main() -> None:
         print(
             f"{each['tree']}: {each['num_lines']:,} lines, {each['num_targets']:,} targets in "
             f"{median['discover_s']:.2f} s ({each['seconds_per_million_lines']} s per million "
-            f"lines), {each['peak_resident_bytes'] / 1e6:.0f} MB; ast.parse of the same files "
+            f"lines), scan --list {median['scan_list_s']:.2f} s, "
+            f"{each['peak_resident_bytes'] / 1e6:.0f} MB; ast.parse of the same files "
             f"{median['ast_parse_one_process_s']:.2f} s, in {each['num_processes']} processes "
             f"{median['ast_parse_pool_s']:.2f} s"
         )

@@ -56,8 +56,10 @@ def survey(
     repository: str,
     head_sha: str | None = None,
     change: Change | None = None,
+    with_problems: bool = True,
 ) -> Plan:
-    """Everything in a tree, or what a change of it touches, that could be made faster.
+    """Everything in a tree, or what a change of it touches, that could be made faster. A listing
+    needs no problems, and the hashes over all imports that they hold take time.
 
     Raises:
         DiscoveryError: `root` cannot be read.
@@ -80,13 +82,17 @@ def survey(
         repository=repository,
         base_sha=change.base_sha if change else None,
         head_sha=head_sha,
-        targets=tuple(planned(root, target, discovery, evidence) for target in targets),
+        targets=tuple(
+            planned(root, target, discovery if with_problems else None, evidence)
+            for target in targets
+        ),
         notices=tuple(notices),
     )
 
 
-def planned(root: Path, target: Target, discovery: Discovery, evidence: Evidence) -> Planned:
-    """One target with its problem, or the reason that it poses none."""
+def planned(root: Path, target: Target, discovery: Discovery | None, evidence: Evidence) -> Planned:
+    """One target with its problem (without `discovery` only its workloads), or the reason that it
+    poses none."""
     found = workloads_of(root, target, evidence)
     if target.kind in NEEDS_GPU:
         return Planned(
@@ -106,6 +112,8 @@ def planned(root: Path, target: Target, discovery: Discovery, evidence: Evidence
             workloads=found,
         )
     workloads = tuple(workload for workload in found if workload not in on_gpu)
+    if discovery is None:
+        return Planned(target=target, workloads=workloads)
     program = reference_program(root, target, discovery)
     return Planned(
         target=target,

@@ -131,6 +131,7 @@ def plan_of(path: Path, settings: Settings, flags: dict[str, Any], progress: Pro
         repository=repository_name(path),
         head_sha=head_sha(path),
         change=change,
+        with_problems=not flags["list_only"],
     )
 
 

@@ -13,6 +13,7 @@ Reads text, and never imports it. Three forms:
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def declared_in_source(target: Target, source: str, sidecar: str | None) -> tupl
 
     Raises: ConfigError for a declaration that is malformed, with file and line.
     """
-    if sidecar is None and _MIGHT_DECLARE.search(source) is None:
+    if sidecar is None and not might_declare(source):
         return ()
     tree = _parsed(source, target.path)
     if tree is None:
@@ -64,6 +65,12 @@ def declared_in_source(target: Target, source: str, sidecar: str | None) -> tupl
         found += _made(target, tree, sidecar_tree, beside)
     found += _made(target, tree, tree, target.path)
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=4)
+def might_declare(source: str) -> bool:
+    """A cheap look at a file, before it is parsed."""
+    return _MIGHT_DECLARE.search(source) is not None
 
 
 def _parsed(source: str, path: str) -> ast.Module | None:

@@ -63,6 +63,11 @@ class ImportGraph:
     modules: ModuleIndex
     _files: dict[str, ImportedFile] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
+    _steps: dict[tuple[str, str | None], tuple[tuple[str, str | None], ...]] = field(
+        default_factory=dict
+    )
+    _paths: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    _packages: dict[PurePosixPath, tuple[str, ...]] = field(default_factory=dict)
 
     def digest(self, path: str) -> str:
         """Hash over a file and all that it needs of the tree."""
@@ -82,13 +87,19 @@ class ImportGraph:
         while pending:
             at, name = pending.pop()
             needed.add(at)
-            file = self.file(at)
-            for step in self.steps(at, file, name):
-                needed.update(self.packages_of(step[0]))
+            for step in self.known_steps(at, name):
                 if step not in seen:
+                    needed.update(self.packages_of(step[0]))
                     seen.add(step)
                     pending.append(step)
         return needed
+
+    def known_steps(self, path: str, name: str | None) -> tuple[tuple[str, str | None], ...]:
+        """`steps`, found once for all files that lead here."""
+        key = (path, name)
+        if key not in self._steps:
+            self._steps[key] = tuple(dict.fromkeys(self.steps(path, self.file(path), name)))
+        return self._steps[key]
 
     def steps(
         self, path: str, file: ImportedFile, name: str | None
@@ -129,16 +140,27 @@ class ImportGraph:
         if path is not None:
             return path
         place = self.modules.places.get(importer)
-        base = self.root / place.import_root if place is not None else self.root
+        key = (place.import_root if place is not None else ".", module)
+        if key not in self._paths:
+            self._paths[key] = self.left_out_file(*key)
+        return self._paths[key]
+
+    def left_out_file(self, import_root: str, module: str) -> str | None:
+        """The file of a module that is in the tree and was not listed."""
         for suffix in (".py", "/__init__.py"):
-            candidate = (base / (module.replace(".", "/") + suffix)).resolve()
-            if candidate.is_relative_to(self.root) and candidate.is_file():
-                return candidate.relative_to(self.root).as_posix()
+            candidate = self.root / import_root / (module.replace(".", "/") + suffix)
+            if candidate.is_file() and candidate.resolve().is_relative_to(self.root):
+                return candidate.resolve().relative_to(self.root).as_posix()
         return None
 
-    def packages_of(self, path: str) -> Iterator[str]:
+    def packages_of(self, path: str) -> tuple[str, ...]:
         """The `__init__.py` files that run before a file."""
         folder = PurePosixPath(path).parent
+        if folder not in self._packages:
+            self._packages[folder] = tuple(self.packages_above(folder))
+        return self._packages[folder]
+
+    def packages_above(self, folder: PurePosixPath) -> Iterator[str]:
         while True:
             init = (folder / "__init__.py").as_posix()
             if not (self.root / init).is_file():

@@ -5,6 +5,7 @@ declared > benchmark > traced > synthetic. A target without any is told what wou
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,7 +76,9 @@ def unique_names(workloads: list[Workload]) -> tuple[Workload, ...]:
     return tuple({workload.name: workload for workload in reversed(workloads)}.values())[::-1]
 
 
+@functools.lru_cache(maxsize=4)
 def read(path: Path) -> str | None:
+    """A file's text, for all of its targets once: they come one after the other."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):

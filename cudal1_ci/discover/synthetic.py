@@ -9,6 +9,8 @@ indices below its size). Such a workload is labeled synthetic and never decides 
 from __future__ import annotations
 
 import ast
+import re
+import textwrap
 from collections.abc import Iterator
 
 from cudal1_ci.schema import Call, Target, TensorSpec, Workload
@@ -27,16 +29,22 @@ FIRST_SIZE = {
     "Conv3d": "in_channels",
 }
 
+_CONSTRUCTOR = re.compile(r"def __init__\(([^)]*)")
+_LAYER = re.compile(rf"\b(?:{'|'.join(FIRST_SIZE)})\(")
+
 
 def synthetic_workload(target: Target, source: str) -> Workload | None:
     """A guess, or None where it would be more than one."""
     if target.kind != "torch_module":
         return None
+    text = "".join(source.splitlines(keepends=True)[target.first_line - 1 : target.last_line])
+    if not may_be_guessed(text):
+        return None
     try:
-        tree = ast.parse(source)
+        tree = ast.parse(textwrap.dedent(text))
     except (SyntaxError, ValueError):
         return None
-    definition = find_class(tree, target.qualname)
+    definition = find_class(tree, target.qualname.rpartition(".")[2])
     if definition is None:
         return None
     methods = {node.name: node for node in definition.body if isinstance(node, ast.FunctionDef)}
@@ -52,22 +60,25 @@ def synthetic_workload(target: Target, source: str) -> Workload | None:
     return Workload(
         name=f"guess {'x'.join(map(str, spec.shape))}",
         provenance="synthetic",
-        source=f"{target.path}:{constructor.lineno}",
+        source=f"{target.path}:{target.first_line + constructor.lineno - 1}",
         init=Call(),
         call=Call(args=(spec,)),
     )
 
 
-def find_class(tree: ast.Module, qualname: str) -> ast.ClassDef | None:
-    body: list[ast.stmt] = tree.body
-    found = None
-    for name in qualname.split("."):
-        classes = [n for n in body if isinstance(n, ast.ClassDef) and n.name == name]
-        if not classes:
-            return None
-        found = classes[-1]
-        body = found.body
-    return found
+def may_be_guessed(text: str) -> bool:
+    """A cheap look at a class, before it is parsed: a known layer, and no constructor argument
+    whose default is plainly missing."""
+    signature = _CONSTRUCTOR.search(text)
+    if signature is None or _LAYER.search(text) is None:
+        return False
+    first, *others = signature[1].split(",")
+    return "=" not in first and (not others or "=" in others[0] or others[0].strip() in ("*", ""))
+
+
+def find_class(tree: ast.Module, name: str) -> ast.ClassDef | None:
+    classes = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name]
+    return classes[-1] if classes else None
 
 
 def takes_one_input(forward: ast.FunctionDef) -> bool:

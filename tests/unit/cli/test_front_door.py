@@ -148,6 +148,18 @@ def test_a_listing_is_targets_and_workloads_alone(checkout):
     assert entry["workloads"] == []
 
 
+def test_a_listing_does_not_hash_what_files_import(checkout, monkeypatch):
+    def fail(*_):
+        raise AssertionError("that takes minutes in a large tree")
+
+    monkeypatch.setattr("cudal1_ci.discover.import_graph.ImportGraph.digest", fail)
+    (checkout / "pyproject.toml").write_text(
+        '[[tool.cudal1-ci.workload]]\ntarget = "model.py:Scale"\ninputs = ["float32[2, 2]"]\n'
+    )
+    result = run("scan", checkout, "--list", "--json", "-")
+    assert [w["name"] for w in json.loads(result.stdout)["entries"][0]["workloads"]] == ["2x2"]
+
+
 def test_a_listing_is_not_written_as_what_cannot_hold_it(checkout):
     result = run("scan", checkout, "--list", "--sarif", "-")
     assert result.exit_code == 2

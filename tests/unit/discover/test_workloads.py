@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from cudal1_ci.discover.declared import declarations, unmatched
-from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
+from cudal1_ci.discover.ladder import Evidence, NoWorkload, read, workloads_of
 from cudal1_ci.discover.traces import TracedCall, Traces
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Call, Constant, Made, Target, TensorSpec
@@ -34,10 +34,20 @@ def traced(*calls, qualname="Block"):
 def found_in(tmp_path, source, evidence=None, sidecar=None, qualname="Block", kind="torch_module"):
     folder = tmp_path / "pkg"
     folder.mkdir(exist_ok=True)
-    (folder / "model.py").write_text(textwrap.dedent(source))
+    text = textwrap.dedent(source)
+    (folder / "model.py").write_text(text)
+    read.cache_clear()
     if sidecar is not None:
         (folder / "model_workloads.py").write_text(textwrap.dedent(sidecar))
-    return workloads_of(tmp_path, target(qualname, kind=kind), evidence or Evidence())
+    first = 1 + next(i for i, line in enumerate(text.splitlines()) if f"class {qualname}" in line)
+    found = Target(
+        path="pkg/model.py",
+        qualname=qualname,
+        kind=kind,
+        first_line=first,
+        last_line=len(text.splitlines()),
+    )
+    return workloads_of(tmp_path, found, evidence or Evidence())
 
 
 BLOCK = """
@@ -225,6 +235,7 @@ def test_a_guess_follows_the_first_layer_and_is_labeled(tmp_path, layer, spec):
     assert workload.provenance == "synthetic"
     assert workload.call == Call(args=(spec,))
     assert workload.init == Call()
+    assert workload.source == "pkg/model.py:3"
 
 
 @pytest.mark.parametrize(
