@@ -19,6 +19,7 @@ import os
 import platform
 import random
 import resource
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from .clock import ClockConfig, launch, timed_slots
 from .correctness import examine, largest_errors
 from .processes import RunnerFailure, Template
 
+HOME_PREFIX = "cudal1-ci-"
+"""Of the folder that the host makes for a worker."""
 SPARE_S = 30.0
 """Of learning a reference: beyond it no further workload of the problem is taken up."""
 
@@ -61,6 +64,8 @@ def main(
         return
     finally:
         judge.template.close()
+        if Path.home().name.startswith(HOME_PREFIX):  # the host may be gone
+            shutil.rmtree(Path.home(), ignore_errors=True)
 
 
 class Judge:

@@ -41,7 +41,8 @@ class Template:
         self.process = process
         self.channel = channel
         self.memory_bytes = memory_bytes
-        self.scratch = Path(tempfile.mkdtemp(prefix="cudal1-"))
+        # Inside of the folder that the host made and removes.
+        self.scratch = Path(tempfile.mkdtemp(prefix="runners-", dir=Path.home()))
         self.known: set[str] = set()
         self.lock = threading.Lock()
         """Runners are opened side by side; the template answers one request at a time."""

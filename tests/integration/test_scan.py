@@ -72,9 +72,11 @@ def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_numb
     modules = {f"pkg/slow{i}.py": SLOW for i in range(4)}
     config = "".join(CONFIG.replace("slow.py", f"slow{i}.py") for i in range(4))
     root = checkout({"pkg/__init__.py": "", "pyproject.toml": config, **modules})
+    scratch = root.parent / "scratch"
+    scratch.mkdir()
     process = subprocess.Popen(
         command("scan", root, "--json", "-"),
-        env=environment(),
+        env=environment(TMPDIR=str(scratch)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -95,6 +97,11 @@ def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_numb
         assert report["totals"]["num_candidates"] >= 2
     else:
         assert process.returncode == -signal.SIGKILL
+
+    deadline = time.monotonic() + 30
+    while any(scratch.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert list(scratch.iterdir()) == [], "workers end with their host and leave nothing behind"
 
     resumed = run("scan", root, "--resume", "--json", "-", "-q")
     assert resumed.code == 0, resumed.stderr
