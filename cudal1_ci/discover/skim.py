@@ -18,15 +18,17 @@ from dataclasses import dataclass, field
 
 from cudal1_ci.discover.tensor_functions import may_compute
 
-# Possessive throughout: a head that does not match is left alone at once, without backtracking.
+# Possessive where it repeats single characters: a head that does not match is left alone at once.
+# Not where it repeats groups, which Python before 3.11.5 gets wrong; their alternatives begin with
+# different characters, so that there is little to go back to.
 _DEFINITION = re.compile(
     rb"""
     ^(?P<indent>[ \t]*+)(?:async[ \t]++)?def[ \t]++(?P<name>\w++)[ \t]*+
-    \(\s*+(?P<method>(?:self|cls)\b)?+
+    \(\s*+(?P<method>(?:self|cls)\b)?
     (?:[^()\#"'\n]|\n|\#[^\n]*+|"[^"\\\n]*+"|'[^'\\\n]*+'
-      |\((?:[^()\#"'\\]|"[^"\\\n]*+"|'[^'\\\n]*+'|\([^()\#"']*+\))*+\))*+
+      |\((?:[^()\#"'\\]|"[^"\\\n]*+"|'[^'\\\n]*+'|\([^()\#"']*+\))*\))*
     \)[ \t]*+(?:->[^\n\#]*?)?:[ \t]*+(?P<comment>\#[^\n]*+)?\n
-    (?P<body>(?:(?P=indent)[ \t]++[^\n]*+\n|[ \t]*+(?:\#[^\n]*+)?\n)++)
+    (?P<body>(?:(?P=indent)[ \t]++[^\n]*+\n|[ \t]*+(?:\#[^\n]*+)?\n)+)
     """,
     re.MULTILINE | re.VERBOSE,
 )
