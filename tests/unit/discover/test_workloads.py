@@ -135,6 +135,13 @@ def test_functions_may_stand_beside_the_file(tmp_path):
     assert workload.call == Made(function="get_inputs", path="pkg/model_workloads.py")
 
 
+def test_a_function_with_parameters_is_none_of_these_but_beside_the_file_it_is_a_mistake(tmp_path):
+    source = BLOCK + "def get_inputs(batch): ...\ndef get_inputs_devices(inputs): ...\n"
+    assert isinstance(found_in(tmp_path, source), NoWorkload)
+    with pytest.raises(ConfigError, match="expected a function without parameters, got `batch`"):
+        found_in(tmp_path, BLOCK, sidecar="def get_inputs(batch): ...")
+
+
 @pytest.mark.parametrize(
     "mark",
     [
