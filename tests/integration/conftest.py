@@ -58,6 +58,15 @@ def run(*words: object, cwd: Path | None = None, **more: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
+def run_until(is_settled: Callable[[Ran], bool], *words: object) -> Ran:
+    """The command, again while the machine is too busy for it to prove what is there."""
+    for _ in range(5):
+        ran = run(*words)
+        if is_settled(ran):
+            break
+    return ran
+
+
 @pytest.fixture
 def checkout(tmp_path) -> Callable[[Mapping[str, str]], Path]:
     """Makes a git checkout of the given files."""
