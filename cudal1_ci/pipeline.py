@@ -3,8 +3,8 @@
 `survey` reads a tree and says for every target how it can be called, or why not; `review` spends
 the budget on the targets that can be. Knows the order of things and nothing else: how to look is
 discover's, how to rewrite propose's, how to judge trial's. One target's failure is that target's
-reason; it never stops the others: this is one
-of the two places that catch (the other is the command line).
+reason; it never stops the others: this is one of the two places that catch (the other is the
+command line).
 
     plan = survey(Path("."), DiscoveryConfig(), evidence=Evidence(), repository="mine")
     report = review(plan, bench)
@@ -208,7 +208,7 @@ class Attempt:
 def reference_failure(problem: Problem, bench: Bench) -> str | None:
     """Why the reference cannot be judged, in one paragraph; None when it can."""
     reference = Candidate(problem_id=problem.id, program=problem.reference, proposer="reference")
-    known = bench.archive.lookup(problem.id, reference.id, bench.session.device().key, bench.policy)
+    known = remembered(problem, reference, bench)
     verdict = known.verdict if known else bench.session.check(problem)
     if known is None:
         bench.archive.record(

@@ -11,13 +11,11 @@ from typing import Any
 import click
 from rich.console import Console
 
-from cudal1_ci.errors import ConfigError, ReportError, UnsupportedError
+from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.report import FORMATS, LISTING_FORMATS, render
-from cudal1_ci.report.document import document, plan_document
-from cudal1_ci.report.patch import patch
+from cudal1_ci.report.document import plan_document
 from cudal1_ci.report.shape import ListingDocument, ReportDocument
 from cudal1_ci.report.text import print_listing, print_report
-from cudal1_ci.schema import Report
 from cudal1_ci.survey import Plan
 
 FILES = {
@@ -53,13 +51,13 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return stdout(command)
 
 
-def write_report(report: Report, flags: dict[str, Any]) -> None:
+def write_report(shown: ReportDocument, flags: dict[str, Any]) -> None:
     """Write a report wherever the flags say."""
-    write_document(document(report), flags)
+    write_document(shown, flags)
     folder: Path | None = flags["patch_folder"]
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in best_patches(report).items():
+        for name, text in best_patches(shown).items():
             (folder / f"{name}.patch").write_text(text, encoding="utf-8", newline="")
 
 
@@ -98,30 +96,26 @@ def write_document(shown: ReportDocument | ListingDocument, flags: dict[str, Any
         click.echo(render(shown, on_stdout), nl=False)
 
 
-def best_patches(report: Report) -> dict[str, str]:
-    """The patch of the best proposal of each target that has one, by a name for its file."""
+def best_patches(shown: ReportDocument) -> dict[str, str]:
+    """The patch of the best proposal of each target that has one, by a name for its file. Why one
+    has none is among the report's warnings."""
     patches = {}
-    for entry in report.entries:
+    for entry in shown.entries:
         if entry.best is not None:
-            target = entry.target
-            stem = f"{target.path.removesuffix('.py')}.{target.qualname}".replace("/", ".")
-            try:
-                text = patch(entry.evaluations[entry.best].candidate.program)
-            except ReportError as error:
-                click.echo(f"no patch for {stem}: {error}", err=True)
-                continue
+            path = entry.target.path.removesuffix(".py").replace("/", ".")
+            text = entry.evaluations[entry.best].candidate.patch
             if text is not None:
-                patches[stem] = text
+                patches[f"{path}.{entry.target.qualname}"] = text
     return patches
 
 
-def apply_best(report: Report, root: Path) -> None:
+def apply_best(shown: ReportDocument, root: Path) -> None:
     """Apply the best proposals to the working tree, one after the other.
 
     Raises:
         UnsupportedError: git is not installed.
     """
-    for name, text in best_patches(report).items():
+    for name, text in best_patches(shown).items():
         try:
             done = subprocess.run(
                 ["git", "apply", "--whitespace=nowarn", "-"],

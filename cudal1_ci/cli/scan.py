@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cudal1_ci.archive import Archive
+from cudal1_ci.cli.device import require_cpu
 from cudal1_ci.cli.group import (
     EXIT_BUDGET,
     EXIT_DONE,
@@ -18,16 +19,16 @@ from cudal1_ci.cli.group import (
     EXIT_NO,
 )
 from cudal1_ci.cli.outputs import apply_best, output_options, write_listing, write_report
-from cudal1_ci.cli.state import state_folder
 from cudal1_ci.cli.trace import traces_for
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
-from cudal1_ci.errors import ConfigError, DiscoveryError, UnsupportedError
+from cudal1_ci.errors import ConfigError, DiscoveryError
 from cudal1_ci.forge.local import head_sha, repository_name, working_tree_change
 from cudal1_ci.pipeline import Bench, review
 from cudal1_ci.propose import Proposer
 from cudal1_ci.propose.playbook import Playbook
+from cudal1_ci.report.document import document
 from cudal1_ci.report.progress import Progress, progress_on
 from cudal1_ci.schema import Entry, Report, content_hash
 from cudal1_ci.survey import Plan, preview, survey
@@ -92,10 +93,7 @@ def scan(path: Path, **flags: Any) -> None:
         raise DiscoveryError(f"{path}: expected a directory to scan, found {kind_of(path)}")
     given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] not in (None, ())}
     settings = load_settings(path, overrides=given)
-    if settings.device not in ("auto", "cpu"):
-        raise UnsupportedError(
-            f"device {settings.device}: this version measures on the CPU only; use --device cpu"
-        )
+    require_cpu(settings)
     progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
     plan = plan_of(path, settings, flags, progress)
     proposers: list[Proposer] = [Playbook(settings.playbook)]
@@ -106,9 +104,10 @@ def scan(path: Path, **flags: Any) -> None:
             click.echo(line)
     else:
         report = run(plan, settings, proposers, progress, flags)
-        write_report(report, flags)
+        shown = document(report)
+        write_report(shown, flags)
         if flags["apply_them"]:
-            apply_best(report, path)
+            apply_best(shown, path)
         sys.exit(exit_code(report, settings.fail_on))
 
 
@@ -143,7 +142,7 @@ def run(
     flags: dict[str, Any],
 ) -> Report:
     """Judge the plan's problems with the archive of this checkout as memory."""
-    state = state_folder(plan.root, settings)
+    state = plan.root / settings.state_dir
     arguments = {"path": str(plan.root.resolve()), "changed": flags["changed"]}
     session = Session(settings.trial, python=settings.python or sys.executable)
     with Archive.open(state / "archive.sqlite") as archive, session:

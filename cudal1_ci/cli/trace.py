@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from cudal1_ci.cli.state import state_folder
+from cudal1_ci.archive import make_folder
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.discover import discover
 from cudal1_ci.discover.traces import Traces, read_traces
@@ -80,7 +80,8 @@ def record(
     for target in discover(path, settings.discover).targets:
         if target.kind == "torch_function" and "." not in target.qualname:
             functions.setdefault(target.path, []).append(target.qualname)
-    folder = state_folder(path, settings) / "traces"
+    make_folder(path / settings.state_dir)
+    folder = path / settings.state_dir / "traces"
     progress.notice(f"tracing `{shlex.join(command)}` in {path}")
     code = run_trace(command, path, folder, functions, timeout_s, settings.python or sys.executable)
     if code:

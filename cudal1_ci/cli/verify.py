@@ -9,9 +9,9 @@ from typing import Any
 import click
 import msgspec
 
+from cudal1_ci.cli.device import require_cpu
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
 from cudal1_ci.config import load_settings
-from cudal1_ci.errors import UnsupportedError
 from cudal1_ci.report.document import verification
 from cudal1_ci.report.shape import VerificationDocument
 from cudal1_ci.report.text import print_verification
@@ -53,10 +53,7 @@ def verify(
     """
     given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] is not None}
     settings = load_settings(Path.cwd(), overrides=given)
-    if settings.device not in ("auto", "cpu"):
-        raise UnsupportedError(
-            f"device {settings.device}: this version measures on the CPU only; use --device cpu"
-        )
+    require_cpu(settings)
     problem = text_problem(reference, mode)
     documents: list[VerificationDocument] = []
     with Session(settings.trial, python=settings.python or sys.executable) as session:

@@ -1,8 +1,9 @@
 """What one file says, before it is known what the other files say.
 
 Facts are read file by file, in several processes, and cross between them as MessagePack: small
-tuples of strings and numbers, no syntax trees. `resolution.py` turns the facts of all files into
-targets. Lines are 1-based and inclusive; a definition's first line is that of its decorators.
+tuples of strings and numbers, no syntax trees. `python_targets.py` and `cuda_targets.py` turn the
+facts of all files into targets. Lines are 1-based and inclusive; a definition's first line is that
+of its decorators.
 """
 
 from __future__ import annotations

@@ -58,9 +58,9 @@ class DiscoveryConfig(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.max_file_bytes <= 0:
-            raise ConfigError(f"max_file_bytes must be > 0, got {self.max_file_bytes}")
+            raise ConfigError(f"discover.max-file-bytes must be > 0, got {self.max_file_bytes}")
         if self.num_processes is not None and self.num_processes <= 0:
-            raise ConfigError(f"num_processes must be > 0, got {self.num_processes}")
+            raise ConfigError(f"discover.num-processes must be > 0, got {self.num_processes}")
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def add_file(listing: Listing, path: str, size_bytes: int, config: DiscoveryConf
             return
         message = (
             f"{size_bytes:,} bytes is more than the {config.max_file_bytes:,} that are looked at; "
-            "raise discover.max_file_bytes or exclude it"
+            "raise discover.max-file-bytes or exclude it"
         )
         listing.notices.append(Notice(path=path, message=message))
         return

@@ -130,7 +130,7 @@ def collect(child: subprocess.Popen[bytes], request: Share) -> list[FileFacts]:
     if child.returncode != 0:
         raise DiscoveryError(
             f"{request.root}: a process that read {len(request.paths)} files ended with code "
-            f"{child.returncode}; set discover.num_processes = 1 to see why"
+            f"{child.returncode}; set discover.num-processes = 1 to see why"
         )
     return msgspec.msgpack.decode(output, type=list[FileFacts])
 

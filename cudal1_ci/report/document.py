@@ -46,7 +46,6 @@ from cudal1_ci.schema import (
     Launch,
     Measurement,
     Notice,
-    Problem,
     Record,
     Report,
     Target,
@@ -74,8 +73,6 @@ class Listable(Protocol):
 
     @property
     def target(self) -> Target: ...
-    @property
-    def problem(self) -> Problem | None: ...
     @property
     def reason(self) -> str | None: ...
     @property

@@ -1,10 +1,9 @@
-"""What a candidate changes: as a patch for `git apply`, and written to the checkout.
+"""What a candidate changes, as a patch for `git apply`.
 
-    patch(program)                     the overlay against the files under `program.root`
-    apply_overlay(Path("."), program)  writes it, all files or none
+    patch(program)      the overlay against the files under `program.root`
 
-What was timed is what is shown and what is written: a file that is no longer the one from which
-the overlay was made is refused, never merged. The patch has no `diff --git` line on purpose: git
+What was timed is what is shown: a file that is no longer the one from which the overlay was made is
+refused, never merged. The patch has no `diff --git` line on purpose: git
 takes the paths of such patches from the top of the repository, and those without it from the
 current folder, which lets a package inside a larger repository be scanned and patched.
 """
@@ -12,13 +11,11 @@ current folder, which lets a package inside a larger repository be scanned and p
 from __future__ import annotations
 
 import difflib
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.schema import OverlayFile, Program, TextProgram, TreeProgram, content_hash
+from cudal1_ci.schema import OverlayFile, Program, TextProgram, content_hash
 
 NUM_CONTEXT_LINES = 3
 MISSING_NEWLINE = "\\ No newline at end of file\n"
@@ -43,55 +40,6 @@ def patch(program: Program, root: Path | None = None) -> str | None:
             _refuse_changed(file, before)
         parts.append(_file_diff(file.path, before, file.text))
     return "".join(parts)
-
-
-def apply_overlay(root: Path, program: TreeProgram) -> tuple[Path, ...]:
-    """Write a candidate's files into a checkout and return their paths.
-
-    Every file is checked and staged beside its place before the first one is replaced, each by an
-    atomic rename: an interrupt leaves whole files only.
-
-    Raises:
-        ReportError: A file is not the one that was judged, or cannot be written.
-    """
-    for file in program.overlay:
-        before = _current(root, file)
-        if before is not None and before != file.text:
-            _refuse_changed(file, before)
-        if before is None and file.base_digest is not None:
-            raise ReportError(f"{file.path}: was removed since it was judged; scan again")
-    staged: list[tuple[Path, Path]] = []
-    try:
-        for file in program.overlay:
-            place = _inside(root, file.path)
-            staged.append((_staged(place, file.text), place))
-        for temporary, place in staged:
-            temporary.replace(place)
-    except OSError as error:
-        raise ReportError(
-            f"{error.filename or root}: cannot be written: {error.strerror}"
-        ) from error
-    finally:
-        for temporary, _ in staged:
-            temporary.unlink(missing_ok=True)
-    return tuple(place for _, place in staged)
-
-
-def _staged(place: Path, text: str) -> Path:
-    """The text in a file of its own in the folder where it belongs, with the rights of the old."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    mode = place.stat().st_mode & 0o7777 if place.exists() else 0o644
-    handle, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(mode)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return Path(name)
 
 
 def _current(root: Path, file: OverlayFile) -> str | None:

@@ -17,8 +17,10 @@ from .inputs import same_bits
 from .processes import RunnerFailure, Template
 
 
-def examine(case: Case, template: Template, program: dict[str, Any], limits: Limits) -> Answer:
-    """The candidate's answer, when it is right.
+def examine(
+    case: Case, template: Template, program: dict[str, Any], limits: Limits
+) -> tuple[Answer, tuple[float, float]]:
+    """The candidate's answer, when it is right, and its largest absolute and relative error.
 
     Raises:
         Rejected: It is not, and how.
@@ -30,9 +32,9 @@ def examine(case: Case, template: Template, program: dict[str, Any], limits: Lim
         raise rejection_of_candidate(failure) from failure
     compare_form(case, answer)
     compare_mutations(case, answer)
-    compare_values(case, answer)
+    errors = compare_values(case, answer)
     compare_settings(case, answer)
-    return answer
+    return answer, errors
 
 
 def rejection_of_candidate(failure: RunnerFailure) -> Rejected:
@@ -93,6 +95,8 @@ def compare_mutations(case: Case, answer: Answer) -> None:
         name = case.trials[extra[0]][0]
         message = f"the call changed its inputs `{name}`; the reference does not"
         raise Rejected("mutates_input", "input.mutated", message)
+    if case.train:  # the state after each call is compared with the outputs
+        return
     for slot, before, ours, theirs in zip(
         case.state_slots, case.state, case.expected.state, answer.state, strict=True
     ):
@@ -105,17 +109,19 @@ def compare_mutations(case: Case, answer: Answer) -> None:
             raise Rejected("incorrect_values", "state.values", message, max_abs_error=found.max_abs)
 
 
-def compare_values(case: Case, answer: Answer) -> None:
-    """Every output of every trial within its budget."""
-    worst: tuple[Difference, int, int] | None = None
-    for number, outputs in enumerate(answer.outputs):
-        for leaf, output in enumerate(outputs):
-            found = leaf_difference(case, number, leaf, output)
-            if worst is None or found.excess > worst[0].excess:
-                worst = (found, number, leaf)
-    if worst is None or worst[0].excess <= 1:
-        return
-    found, number, leaf = worst
+def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
+    """Every output of every trial within its budget; the largest absolute and relative error."""
+    differences = [
+        (leaf_difference(case, number, leaf, output), number, leaf)
+        for number, outputs in enumerate(answer.outputs)
+        for leaf, output in enumerate(outputs)
+    ]
+    found, number, leaf = max(differences, key=lambda one: one[0].excess)
+    if found.excess <= 1:
+        return (
+            max(one.max_abs for one, _, _ in differences),
+            max(one.max_rel for one, _, _ in differences),
+        )
     status, rule = "incorrect_values", "values.mismatch"
     if found.is_loose:
         status, rule = "precision", "values.precision"
@@ -152,16 +158,6 @@ def describe_leaf(case: Case, number: int, leaf: int) -> str:
     if leaf >= num_compared - num_states:
         return f"state `{case.state_slots[leaf - num_compared + num_states]['key']}` after the call"
     return f"gradient {leaf - num_leaves}"
-
-
-def largest_errors(case: Case, answer: Answer) -> tuple[float, float]:
-    """Largest absolute and relative error over all outputs of all trials."""
-    found = [
-        leaf_difference(case, number, leaf, output)
-        for number, outputs in enumerate(answer.outputs)
-        for leaf, output in enumerate(outputs)
-    ]
-    return max(f.max_abs for f in found), max(f.max_rel for f in found)
 
 
 def compare_settings(case: Case, answer: Answer) -> None:

@@ -28,11 +28,12 @@ from typing import Any
 
 import torch
 
-from .cases import Case, Limits, Rejected, make_case
+from .cases import Case, Limits, Rejected
 from .channel import Channel, ChannelClosed
 from .clock import ClockConfig, launch, timed_slots
-from .correctness import examine, largest_errors
+from .correctness import examine
 from .processes import RunnerFailure, Template
+from .reference import make_case
 
 HOME_PREFIX = "cudal1-ci-"
 """Of the folder that the host makes for a worker."""
@@ -126,10 +127,9 @@ class Judge:
         abs_error = rel_error = 0.0
         try:
             for case in self.cases.values():
-                answer = examine(case, self.template, program, self.limits)
+                answer, errors = examine(case, self.template, program, self.limits)
                 self.slots[case.name] = timed_slots(case, answer.calls[0])
-                largest = largest_errors(case, answer)
-                abs_error, rel_error = max(abs_error, largest[0]), max(rel_error, largest[1])
+                abs_error, rel_error = max(abs_error, errors[0]), max(rel_error, errors[1])
         except Rejected as rejected:
             return verdict_of(rejected)
         return {

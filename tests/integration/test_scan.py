@@ -34,20 +34,23 @@ inputs = ["float32[384, 384]"]
 """
 
 
-def has_proposal(ran):
-    return ran.json["totals"]["num_proposals"] > 0
+def has_proposal(ran, at_least=1.0):
+    """Whether the only target's best proposal is proven to be this much faster."""
+    (entry,) = ran.json["entries"]
+    if entry["best"] is None:
+        return False
+    return entry["evaluations"][entry["best"]]["measurements"][0]["speedup_low"] > at_least
 
 
 def test_a_scan_proposes_a_patch_that_applies_and_a_second_one_reuses_it(checkout):
     root = checkout({"pkg/__init__.py": "", "pkg/slow.py": SLOW, "pyproject.toml": CONFIG})
-    first = run_until(
-        has_proposal, "scan", root, "--json", "-", "--patches", root / "patches", "-q", "--fresh"
-    )
+    words = ("scan", root, "--json", "-", "--patches", root / "patches", "-q", "--fresh")
+    first = run_until(lambda ran: has_proposal(ran, at_least=2), *words)
     assert first.code == 0, first.stderr
     (entry,) = first.json["entries"]
     best = entry["evaluations"][entry["best"]]
     assert best["status"] == "passed"
-    assert best["measurements"][0]["speedup_low"] > 1.02
+    assert best["measurements"][0]["speedup_low"] > 2
     assert best["candidate"]["proposer"] == "playbook:diagonal_product"
 
     second = run("scan", root, "--json", "-", "-q", "--apply")
@@ -172,6 +175,7 @@ def test_one_bad_target_never_stops_the_scan_and_each_has_its_reason(checkout):
     files["pyproject.toml"] = config
     root = checkout(files)
     started_s = time.monotonic()
+    # Never more than once: on a machine that is too busy the archive remembers the failures.
     ran = run("scan", root, "--json", "-", "-q", CUDAL1_CI_TRIAL_LOAD="8s")
     assert ran.code == 0, ran.stderr
     assert time.monotonic() - started_s < 150
@@ -183,6 +187,5 @@ def test_one_bad_target_never_stops_the_scan_and_each_has_its_reason(checkout):
     for path, reason in expected.items():
         assert by_path[path]["best"] is None
         assert reason in by_path[path]["skipped"], (path, by_path[path]["skipped"])
-    (evaluation,) = by_path["pkg/slow.py"]["evaluations"]
-    assert evaluation["status"] in ("passed", "inconclusive")
+    assert by_path["pkg/slow.py"]["best"] == 0
     assert "pkg/half.py" in {warning["path"] for warning in report["warnings"]}

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from cudal1_ci.propose.playbook.elementwise import number
-from cudal1_ci.propose.playbook.patterns import Bindings
 from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, expressions, rule
 from cudal1_ci.propose.playbook.terms import Term, code
 
 PRODUCTS = ("matmul", "mm", "bmm")
-
-
-def is_last(bound: Bindings) -> bool:
-    """Whether `K` names the last dimension."""
-    return number(bound.get("K")) == -1
 
 
 def reduced_linear(term: Term) -> Replacement | None:

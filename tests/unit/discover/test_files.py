@@ -122,7 +122,7 @@ def test_a_huge_file_is_named_in_a_notice(write_tree: WriteTree) -> None:
     assert [file.path for file in listing.files] == ["small.py"]
     assert [notice.path for notice in listing.notices] == ["big.py"]
     assert "600 bytes is more than the 50" in listing.notices[0].message
-    assert "max_file_bytes" in listing.notices[0].message
+    assert "discover.max-file-bytes" in listing.notices[0].message
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -130,7 +130,7 @@ def test_a_process_that_dies_is_an_error_with_what_to_do(
     root = write_tree({"a.py": GOOD, "b.py": GOOD})
     monkeypatch.setattr(reading, "SHARE_BYTES", 1)
     monkeypatch.setattr(reading, "_CHILD", "import os; os._exit(9)")
-    with pytest.raises(DiscoveryError, match=r"ended with code 9.*num_processes = 1"):
+    with pytest.raises(DiscoveryError, match=r"ended with code 9.*num-processes = 1"):
         discover(root, DiscoveryConfig(num_processes=2))
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.report.patch import apply_overlay, patch
+from cudal1_ci.report.patch import patch
 from cudal1_ci.schema import OverlayFile, TextProgram, TreeProgram, content_hash
 
 
@@ -127,50 +126,6 @@ def test_a_file_changed_since_it_was_judged_has_no_patch(tmp_path):
         patch(program(tmp_path, a=("a\n", "b\n")))
 
 
-def test_an_overlay_is_written_with_the_rights_of_the_old_file(tmp_path):
-    path = write(tmp_path, "a.py", "a\r\n")
-    path.chmod(0o755)
-    written = apply_overlay(tmp_path, program(tmp_path, a=("a\r\n", "b\r\n"), sub__n=(None, "n")))
-    assert path.read_bytes() == b"b\r\n"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o755
-    assert (tmp_path / "sub/n.py").read_text() == "n"
-    assert written == (path.resolve(), (tmp_path / "sub/n.py").resolve())
-
-
-@pytest.mark.parametrize(
-    ("on_disk", "judged", "message"),
-    [
-        ("edited\n", "a\n", "was changed since it was judged"),
-        (None, "a\n", "was removed since it was judged"),
-        ("appeared\n", None, "it exists, but the proposal was made without it"),
-    ],
-)
-def test_an_overlay_is_not_written_over_what_was_not_judged(tmp_path, on_disk, judged, message):
-    first = write(tmp_path, "first.py", "a\n")
-    if on_disk is not None:
-        write(tmp_path, "second.py", on_disk)
-    changed = program(tmp_path, first=("a\n", "b\n"), second=(judged, "b\n"))
-    with pytest.raises(ReportError, match=message):
-        apply_overlay(tmp_path, changed)
-    assert first.read_text() == "a\n", "no file may be written when one is refused"
-
-
-def test_an_overlay_that_is_there_already_is_left_alone(tmp_path):
-    path = write(tmp_path, "a.py", "b\n")
-    apply_overlay(tmp_path, program(tmp_path, a=("a\n", "b\n")))
-    assert path.read_text() == "b\n"
-
-
-def test_a_failed_write_leaves_every_file_and_no_debris(tmp_path):
-    path = write(tmp_path, "a.py", "a\n")
-    write(tmp_path, "not_a_folder", "x")
-    changed = program(tmp_path, a=("a\n", "b\n"), not_a_folder__b=(None, "b\n"))
-    with pytest.raises(ReportError, match="cannot be"):
-        apply_overlay(tmp_path, changed)
-    assert path.read_text() == "a\n"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.py", "not_a_folder"]
-
-
 @pytest.mark.parametrize("path", ["../a.py", "/etc/a.py", "link/a.py", ".git/hooks/a.py", ""])
 def test_paths_that_leave_the_checkout_are_refused(tmp_path, path):
     root = tmp_path / "root"
@@ -180,8 +135,6 @@ def test_paths_that_leave_the_checkout_are_refused(tmp_path, path):
     hostile = TreeProgram(
         root=str(root), import_root=".", import_path="a:A", digest="", overlay=overlay
     )
-    with pytest.raises(ReportError, match="inside of the checkout"):
-        apply_overlay(root, hostile)
     with pytest.raises(ReportError, match="inside of the checkout"):
         patch(hostile)
 

@@ -170,9 +170,10 @@ class Model(nn.Module):
 def test_state_after_the_calls_is_what_the_reference_leaves(session, reference, candidate, rule):
     problem = problem_of(COUNTER.format(step=reference), tensor(8, 16))
     verdict = evaluate(session, problem, COUNTER.format(step=candidate)).verdict
-    assert rule in [finding.rule for finding in verdict.findings] or (
-        rule is None and verdict.status == "passed"
-    ), verdict
+    if rule is None:
+        assert verdict.status == "passed", verdict
+    else:
+        assert [finding.rule for finding in verdict.findings] == [rule]
 
 
 @pytest.mark.parametrize(

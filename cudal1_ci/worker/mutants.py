@@ -1,0 +1,62 @@
+"""Is the check worth anything? Answers that have nothing to do with the inputs must be refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from .cases import Case
+from .compare import difference
+
+
+def try_mutants(case: Case) -> None:
+    """Whether the check would refuse answers that have nothing to do with the inputs. Where it
+    would not, no verdict on this workload means much, and the report says so."""
+    assert case.expected is not None
+    outputs = case.expected.outputs
+    for kind, mutant in MUTANTS.items():
+        if all(
+            difference(mutant(outputs, number, leaf), output, None, budget).excess <= 1
+            for number, leaves in enumerate(outputs)
+            for leaf, (output, budget) in enumerate(
+                zip(leaves, case.tolerances[number], strict=True)
+            )
+        ):
+            message = f"an answer of {kind} would pass: the workload is too weak to tell"
+            case.findings.append({"rule": "workload.weak", "message": message})
+
+
+def mean_of(output: torch.Tensor) -> torch.Tensor:
+    """The output's mean everywhere."""
+    if not output.is_floating_point() or output.numel() == 0:
+        return output[:1].expand_as(output) if output.dim() else torch.zeros_like(output)
+    return torch.full_like(output, float(output.double().nanmean()))
+
+
+def noise_like(output: torch.Tensor) -> torch.Tensor:
+    """Noise of the output's spread around its mean."""
+    if not output.is_floating_point() or output.numel() == 0:
+        return torch.zeros_like(output)
+    values = output.double()
+    spread = float(values[torch.isfinite(values)].std(correction=0).nan_to_num(0.0))
+    generator = torch.Generator().manual_seed(output.numel())
+    noise = torch.randn(output.shape, generator=generator) * spread + float(values.nanmean())
+    return noise.to(output.dtype)
+
+
+def previous(outputs: list[list[torch.Tensor]], number: int, leaf: int) -> torch.Tensor:
+    """What the call before returned, where it has the same form."""
+    before = outputs[number - 1]
+    here = outputs[number][leaf]
+    same = leaf < len(before) and before[leaf].shape == here.shape
+    return before[leaf] if same and len(outputs) > 1 else torch.zeros_like(here)
+
+
+MUTANTS: dict[str, Callable[[list[list[torch.Tensor]], int, int], torch.Tensor]] = {
+    "zeros": lambda outputs, number, leaf: torch.zeros_like(outputs[number][leaf]),
+    "a constant": lambda outputs, number, leaf: mean_of(outputs[number][leaf]),
+    "noise": lambda outputs, number, leaf: noise_like(outputs[number][leaf]),
+    "the previous call": previous,
+}
+"""Wrong answers that a check must refuse."""
