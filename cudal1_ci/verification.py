@@ -23,19 +23,21 @@ def verify(
     *,
     mode: str = "infer",
     python: str = sys.executable,
+    device: str = "auto",
     config: TrialConfig | None = None,
 ) -> Evaluation:
     """Judge a candidate file against a reference file; both run in processes of their own.
 
     The reference defines `Model`, `get_inputs()` and, where Model takes arguments,
-    `get_init_inputs()`; the candidate `ModelNew` (or `Model`). Many candidates share a `Session`.
+    `get_init_inputs()`; the candidate `ModelNew` (or `Model`). `device` is `cpu`, `cuda`, `cuda:N`
+    or `auto`, the GPU where there is one. Many candidates share a `Session`.
 
     Raises:
         ConfigError: The reference does not state a problem.
         WorkerError: The judge could not be started or died.
     """
     problem = text_problem(Path(reference), mode)
-    with Session(config or TrialConfig(), python=python) as session:
+    with Session(config or TrialConfig(), python=python, device=device) as session:
         return session.evaluate(problem, candidate_of(problem, Path(candidate)))
 
 

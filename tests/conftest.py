@@ -12,15 +12,25 @@ from cudal1_ci.trial import Session, TrialConfig
 QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=5, batch_us=1500, measure_s=1.5)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="cpu", help="what real judges measure on: cpu, cuda")
+
+
 @pytest.fixture(scope="session")
-def session() -> Iterator[Session]:
+def device(request: pytest.FixtureRequest) -> str:
+    """Where the tests that need a real judge run it."""
+    return str(request.config.getoption("--device"))
+
+
+@pytest.fixture(scope="session")
+def session(device: str) -> Iterator[Session]:
     """One judge for all tests that need a real one: starting it takes two seconds."""
-    with Session(QUICK) as started:
+    with Session(QUICK, device=device) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
-def hasty_session() -> Iterator[Session]:
+def hasty_session(device: str) -> Iterator[Session]:
     """One that waits two seconds for an answer, for programs that never give one."""
-    with Session(msgspec.structs.replace(QUICK, call_s=2)) as started:
+    with Session(msgspec.structs.replace(QUICK, call_s=2), device=device) as started:
         yield started

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from cudal1_ci.config import Settings
+import pynvml
+
 from cudal1_ci.errors import UnsupportedError
 
 
-def require_cpu(settings: Settings) -> None:
-    """Refuse what cannot be measured here.
+def require(device: str) -> None:
+    """Refuse early what cannot be measured here: finding targets may take minutes.
 
     Raises:
-        UnsupportedError: Another device than the CPU is asked for.
+        UnsupportedError: A GPU is asked for that is not there.
     """
-    if settings.device not in ("auto", "cpu"):
+    kind, _, index = device.partition(":")
+    if kind != "cuda":
+        return
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
         raise UnsupportedError(
-            f"device {settings.device}: this version measures on the CPU only; use --device cpu"
-        )
+            f"device {device}: no NVIDIA driver here ({error}); use --device cpu"
+        ) from error
+    if int(index or 0) >= count:
+        raise UnsupportedError(f"device {device}: this machine has {count} GPU(s), cuda:0 onwards")

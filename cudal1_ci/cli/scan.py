@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cudal1_ci.archive import Archive
-from cudal1_ci.cli.device import require_cpu
+from cudal1_ci.cli.device import require
 from cudal1_ci.cli.group import (
     EXIT_BUDGET,
     EXIT_DONE,
@@ -65,7 +65,7 @@ KEYS = {
 @click.option("--dry-run", is_flag=True, help="Say what would be tried; judge nothing.")
 @click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable).")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable).")
-@click.option("--device", help="cpu, cuda or cuda:N [default: cpu].")
+@click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto].")
 @click.option("--python", help="Interpreter of the project [default: this one].")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option("--budget", help="Stop after 90s, 10m, 1h30m; the rest is resumable.")
@@ -93,7 +93,7 @@ def scan(path: Path, **flags: Any) -> None:
         raise DiscoveryError(f"{path}: expected a directory to scan, found {kind_of(path)}")
     given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] not in (None, ())}
     settings = load_settings(path, overrides=given)
-    require_cpu(settings)
+    require(settings.device)
     progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
     plan = plan_of(path, settings, flags, progress)
     proposers: list[Proposer] = [Playbook(settings.playbook)]
@@ -144,7 +144,8 @@ def run(
     """Judge the plan's problems with the archive of this checkout as memory."""
     state = plan.root / settings.state_dir
     arguments = {"path": str(plan.root.resolve()), "changed": flags["changed"]}
-    session = Session(settings.trial, python=settings.python or sys.executable)
+    python = settings.python or sys.executable
+    session = Session(settings.trial, python=python, device=settings.device)
     with Archive.open(state / "archive.sqlite") as archive, session:
         unfinished = archive.unfinished_run(arguments)
         if flags["resume"] and unfinished is None:

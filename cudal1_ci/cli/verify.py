@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from cudal1_ci.cli.device import require_cpu
+from cudal1_ci.cli.device import require
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
 from cudal1_ci.config import load_settings
 from cudal1_ci.report.document import verification
@@ -39,7 +39,7 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
 @click.option("--json", "json_path", metavar="FILE|-", help="Write the verdict as JSON.")
 @click.option("--mode", type=click.Choice(["infer", "train"]), default="infer", show_default=True)
 @click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
-@click.option("--device", help="cpu, cuda or cuda:N [default: cpu].")
+@click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto].")
 @click.option("--python", help="Interpreter that has torch [default: this one].")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option("--timeout", help="Seconds that the calls of one request may take [default: 60s].")
@@ -53,10 +53,11 @@ def verify(
     """
     given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] is not None}
     settings = load_settings(Path.cwd(), overrides=given)
-    require_cpu(settings)
+    require(settings.device)
     problem = text_problem(reference, mode)
     documents: list[VerificationDocument] = []
-    with Session(settings.trial, python=settings.python or sys.executable) as session:
+    python = settings.python or sys.executable
+    with Session(settings.trial, python=python, device=settings.device) as session:
         for path in candidates:
             documents.append(verification(session.evaluate(problem, candidate_of(problem, path))))
             if json_path is None:

@@ -38,7 +38,7 @@ package = importlib.util.module_from_spec(spec)
 sys.modules["cudal1_worker"] = package
 spec.loader.exec_module(package)
 from cudal1_worker.start import main
-main(sys.argv[2:], sys.orig_argv[1:-3])
+main(sys.argv[2:], sys.orig_argv[1:-4])
 """
 """Loads the worker's folder as a package of its own: neither this tool nor its dependencies become
 importable for the user's code, and need not be installed in its interpreter."""
@@ -71,20 +71,25 @@ a large output is paged in anew is a matter of luck that lasts for the life of a
 
 
 def scrubbed_environment(
-    environment: Mapping[str, str], home: Path, num_threads: int
+    environment: Mapping[str, str], home: Path, num_threads: int, gpu_index: str = ""
 ) -> dict[str, str]:
     """What a worker may know of the host's environment: listed names, and nothing whose name
-    sounds like a secret."""
+    sounds like a secret. Of several GPUs it sees the one of that index, the first by default."""
     kept = {
         name: value
         for name, value in environment.items()
         if (name in KEPT or name.startswith(KEPT_PREFIXES))
         and not any(word in name.upper() for word in SECRET_WORDS)
     }
+    visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    first = int(gpu_index or 0)
+    gpu = visible[first] if first < len(visible) and visible[first] else str(first)
     threads = str(num_threads)
     return {
         **kept,
         "HOME": str(home),
+        "CUDA_VISIBLE_DEVICES": gpu,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
         "PYTHONHASHSEED": "0",
@@ -106,11 +111,13 @@ class Worker:
         *,
         python: str = sys.executable,
         num_threads: int = 1,
+        device: str = "cpu",
         start_timeout_s: float = 180.0,
     ):
         self.role = role
         self.python = python
         self.num_threads = num_threads
+        self.device = device
         self.start_timeout_s = start_timeout_s
 
     def __enter__(self) -> Self:
@@ -118,13 +125,20 @@ class Worker:
         home = Path(self.scratch.name)
         self.log_path = home / "log"
         ours, theirs = socket.socketpair()
-        arguments = [str(WORKER_FOLDER), self.role, str(theirs.fileno()), str(self.num_threads)]
+        kind, _, index = self.device.partition(":")
+        arguments = [
+            str(WORKER_FOLDER),
+            self.role,
+            str(theirs.fileno()),
+            str(self.num_threads),
+            kind,
+        ]
         with theirs, self.log_path.open("wb") as log:
             try:
                 self.process = subprocess.Popen(
                     [self.python, "-P", "-c", BOOTSTRAP, *arguments],
                     pass_fds=[theirs.fileno()],
-                    env=scrubbed_environment(os.environ, home, self.num_threads),
+                    env=scrubbed_environment(os.environ, home, self.num_threads, index),
                     cwd=home,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -140,6 +154,11 @@ class Worker:
                 ) from error
         self.socket = ours
         return self
+
+    @property
+    def pid(self) -> int:
+        """Of the process; what it starts descends from it."""
+        return self.process.pid
 
     def __exit__(
         self,

@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
 from cudal1_ci import score
-from cudal1_ci.errors import WorkerError
 from cudal1_ci.executor.local import Worker
+from cudal1_ci.executor.lock import exclusive
 from cudal1_ci.schema import (
     Candidate,
     Device,
@@ -28,10 +29,21 @@ from cudal1_ci.schema import (
     Verdict,
     Workload,
 )
+from cudal1_ci.trial.conditions import (
+    Conditions,
+    Gpu,
+    disturbance,
+    gpu_of,
+    has_another_clock,
+)
 from cudal1_ci.trial.config import TrialConfig
+from cudal1_ci.trial.screen import convictions, screen
 from cudal1_ci.trial.statistics import is_settled
 
 FEWEST_LAUNCHES = 3
+MOST_DISTURBED = 6
+"""Launches that may be made again because of what else happened on the GPU."""
+BATCH_US = {"cpu": 2500.0, "cuda": 8000.0}
 NOISY = 0.5
 """A control that strays further than this from 1 says that nothing can be measured here now. Below
 it a gain still has to exceed the control's spread (score.py)."""
@@ -40,12 +52,15 @@ it a gain still has to exceed the control's spread (score.py)."""
 class Session:
     """Context manager: `check` a reference, `evaluate` candidates of it."""
 
-    def __init__(self, config: TrialConfig, *, python: str = sys.executable):
+    def __init__(self, config: TrialConfig, *, python: str = sys.executable, device: str = "auto"):
         self.config = config
+        self.where = device
         self.python = python
         self._stack = contextlib.ExitStack()
         self._worker: Worker | None = None
         self._device: Device | None = None
+        self._uuid: str | None = None
+        self._gpu: Gpu | None = None
         self._problem_id: str | None = None
         self._reference = Verdict(status="harness_error")
 
@@ -64,7 +79,12 @@ class Session:
         """What is measured on."""
         if self._device is None:
             reply = self._ask({"op": "describe"}, self.config.load_s)
-            self._device = msgspec.convert(reply, Device)
+            self._uuid = reply.pop("uuid", None)
+            self._gpu = gpu_of(self._uuid)
+            found = msgspec.convert(reply, Device)
+            if self._gpu is not None:
+                found = msgspec.structs.replace(found, driver=self._gpu.driver)
+            self._device = found
         return self._device
 
     def check(self, problem: Problem) -> Verdict:
@@ -99,13 +119,17 @@ class Session:
         started_s = time.monotonic()
         verdict = self.check(problem)
         measurements: tuple[Measurement, ...] = ()
-        if verdict.status == "passed":
+        seen = screen(candidate.program, problem.reference)
+        if verdict.status == "passed" and convictions(seen):
+            verdict = Verdict(status="reward_hack")  # its text can mean nothing else: not run
+        elif verdict.status == "passed":
             program = msgspec.to_builtins(candidate.program)
             timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)
             reply = self._ask({"op": "examine", "program": program}, timeout_s)
             verdict = verdict_of(reply)
         if verdict.status == "passed":
             verdict, measurements = self._measure(problem.workloads, verdict)
+        verdict = msgspec.structs.replace(verdict, findings=(*verdict.findings, *seen))
         return Evaluation(
             candidate=candidate,
             verdict=verdict,
@@ -141,13 +165,15 @@ class Session:
         the judge left out."""
         config = self.config
         clock = {
-            "batch_us": config.batch_us,
+            "batch_us": config.batch_us or BATCH_US[self.device().kind],
             "max_calls": config.max_calls,
             "num_rounds": config.num_rounds,
             "launch_s": config.launch_s,
         }
         launches: list[Launch] = []
         control: list[Launch] = []
+        after: list[Conditions] = []
+        disturbances: list[str] = []
         started_s = time.monotonic()
         timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
         while not is_settled(launches, config.half_width):
@@ -155,11 +181,19 @@ class Session:
             if len(launches) >= FEWEST_LAUNCHES and time.monotonic() - started_s > config.measure_s:
                 break
             request = {"op": "launch", "workload": workload.name, "clock": clock}
-            reply = self._ask(request, timeout_s)
+            reply, conditions, disturbed = self._launch(request, timeout_s, after)
             if "left_out" in reply:
                 return None
             if "verdict" in reply:
                 return verdict_of(reply["verdict"])
+            if disturbed is not None:
+                disturbances.append(disturbed)
+                if len(disturbances) >= MOST_DISTURBED:
+                    finding = Finding(rule="timing.disturbed", message=disturbed)
+                    return Verdict(status="inconclusive", findings=(finding,))
+                continue
+            if conditions is not None:
+                after.append(conditions)
             times = reply["launch"]
             launches.append(a_launch(times, "candidate_us"))
             control.append(a_launch(times, "control_us"))
@@ -167,17 +201,36 @@ class Session:
             workload=workload.name,
             launches=tuple(launches),
             control=tuple(control),
-            device=self.device(),
+            device=under(self.device(), after),
         )
+
+    def _launch(
+        self, request: dict[str, Any], timeout_s: float, earlier: Sequence[Conditions]
+    ) -> tuple[dict[str, Any], Conditions | None, str | None]:
+        """The judge's reply, the GPU's conditions afterwards, and what disturbed the launch."""
+        device = self.device()
+        if self._gpu is None or self._worker is None:
+            with exclusive(self._uuid or device.kind):
+                return self._ask(request, timeout_s), None, None
+        with exclusive(self._uuid or device.kind):
+            before = self._gpu.read(self._worker.pid)
+            reply = self._ask(request, timeout_s)
+            now = self._gpu.read(self._worker.pid)
+        found = disturbance(before, now)
+        clocks_mhz = [one.clock_mhz for one in earlier if one.clock_mhz is not None]
+        if found is None and has_another_clock(now.clock_mhz, clocks_mhz):
+            found = f"the clock was {now.clock_mhz:.0f} MHz, before {clocks_mhz[-1]:.0f} MHz"
+        return reply, now, found
 
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Ask the judge, starting one where there is none."""
         if self._worker is None:
-            worker = Worker("judge", python=self.python, num_threads=self.config.threads)
+            threads = self.config.threads
+            worker = Worker("judge", python=self.python, num_threads=threads, device=self.where)
             self._worker = self._stack.enter_context(worker)
         try:
             return self._worker.ask(request, timeout_s)
-        except WorkerError:
+        except BaseException:  # of an interrupt too: the reply under way would be the next one's
             self._stack.close()
             self._stack = contextlib.ExitStack()
             self._worker = None
@@ -188,6 +241,20 @@ class Session:
 def verdict_of(reply: dict[str, Any]) -> Verdict:
     """The judge's words as a record."""
     return msgspec.convert(reply, Verdict)
+
+
+def under(device: Device, conditions: Sequence[Conditions]) -> Device:
+    """The device with the conditions of the last launch."""
+    if not conditions:
+        return device
+    last = conditions[-1]
+    return msgspec.structs.replace(
+        device,
+        clock_mhz=last.clock_mhz,
+        power_w=last.power_w,
+        temperature_c=last.temperature_c,
+        other_processes=last.other_processes,
+    )
 
 
 def a_launch(times: dict[str, Any], other: str) -> Launch:

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
+from .accelerators import Accelerator
 from .compare import Tolerance
 from .inputs import InputSet, Room, Source
 from .processes import RunnerHandle, Template
-from .segment import ALIGNMENT_BYTES, Segment, place, size_bytes
+from .segment import ALIGNMENT_BYTES, place, size_bytes
 
 
 class Rejected(Exception):
@@ -78,6 +79,7 @@ class Case:
     """One workload of the problem, ready to be put to candidates."""
 
     name: str
+    accelerator: Accelerator
     program: dict[str, Any]
     train: bool
     call: dict[str, Any]
@@ -110,7 +112,7 @@ class Case:
         """A fresh runner with the program constructed and, once it is known, the state loaded."""
         with template.runner() as runner:
             if self.init_tensors:
-                lend(runner, "init", self.init_slots, self.init_tensors, limits)
+                self.lend(runner, "init", self.init_slots, self.init_tensors, limits)
             runner.facts = runner.ask(
                 "load",
                 limits.load_s,
@@ -120,10 +122,11 @@ class Case:
                 seed=self.seed,
                 train=self.train,
                 dtype=dtype,
+                device=self.accelerator.kind,
             )
             if self.state_slots:
                 compare_state(self.state_slots, runner.facts["state"])
-                lend(runner, "state", self.state_slots, self.state, limits)
+                self.lend(runner, "state", self.state_slots, self.state, limits)
                 runner.ask("state_in", limits.call_s, slots=self.state_slots)
             yield runner
 
@@ -131,9 +134,9 @@ class Case:
         """Call a runner on all trial sets, keep every output until the last call, then copy."""
         sets = [one for _, one in self.trials]
         room = Room(sets, self.source.grads, dtype)
-        segment = Segment.create(room.num_bytes)
+        segment = runner.share("inputs", self.accelerator, room.num_bytes, limits.call_s)
         room.write(segment, sets)
-        runner.give("inputs", segment, limits.call_s)
+        self.accelerator.synchronize()
         runner.ask("prepare", limits.call_s, sets=room.describe(), call=self.call)
         seeds = [self.seed + 1 + i for i in range(len(sets))]
         reply = runner.ask("call", limits.call_s, sets=list(range(len(sets))), seeds=seeds)
@@ -141,13 +144,10 @@ class Case:
         for call in reply["calls"]:
             placed, end = place(call["slots"], end)
             layout.append(placed)
-        outputs = Segment.create(end)
-        runner.give("outputs", outputs, limits.call_s)
+        outputs = runner.share("outputs", self.accelerator, end, limits.call_s)
         runner.ask("collect", limits.call_s, slots=layout, segment="outputs")
         values = [[outputs.tensor(slot).clone() for slot in places] for places in layout]
         mutated = room.changed(segment, sets)
-        segment.close()
-        outputs.close()
         # In train mode the state after each call is among its outputs.
         state = [] if self.train else self.state_after(runner, limits)
         return Answer(reply["calls"], values, mutated, reply["flags"], state)
@@ -156,29 +156,29 @@ class Case:
         """What the runner's state_dict holds now."""
         if not self.state_slots:
             return []
-        segment = Segment.create(
-            sum(map(size_bytes, self.state_slots)) + ALIGNMENT_BYTES * len(self.state_slots)
-        )
-        runner.give("state", segment, limits.call_s)
+        size = size_of(self.state_slots)
+        segment = runner.share("state", self.accelerator, size, limits.call_s)
         runner.ask("state_out", limits.call_s, slots=self.state_slots)
-        state = [segment.tensor(slot).clone() for slot in self.state_slots]
-        segment.close()
-        return state
+        return [segment.tensor(slot).clone() for slot in self.state_slots]
+
+    def lend(
+        self,
+        runner: RunnerHandle,
+        name: str,
+        slots: list[dict[str, Any]],
+        tensors: list[torch.Tensor],
+        limits: Limits,
+    ) -> None:
+        """Tensors in a segment of the runner's own: what one runner writes no other one reads."""
+        segment = runner.share(name, self.accelerator, size_of(slots), limits.call_s)
+        for slot, tensor in zip(slots, tensors, strict=True):
+            segment.tensor(slot).copy_(tensor)
+        self.accelerator.synchronize()
 
 
-def lend(
-    runner: RunnerHandle,
-    name: str,
-    slots: list[dict[str, Any]],
-    tensors: list[torch.Tensor],
-    limits: Limits,
-) -> None:
-    """Tensors in a segment of the runner's own: what one runner writes no other one reads."""
-    segment = Segment.create(sum(map(size_bytes, slots)) + ALIGNMENT_BYTES * len(slots))
-    for slot, tensor in zip(slots, tensors, strict=True):
-        segment.tensor(slot).copy_(tensor)
-    runner.give(name, segment, limits.call_s)
-    segment.close()
+def size_of(slots: list[dict[str, Any]]) -> int:
+    """Bytes of a segment that holds the slots."""
+    return sum(map(size_bytes, slots)) + ALIGNMENT_BYTES * len(slots)
 
 
 def compare_state(expected: list[dict[str, Any]], got: list[dict[str, Any]]) -> None:

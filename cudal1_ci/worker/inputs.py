@@ -7,15 +7,17 @@ be scaled (token ids only) the function is called again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from .segment import Segment, Slot, contiguous_stride, dtype_of, place, span
+from .accelerators import AnySegment
+from .segment import Slot, contiguous_stride, dtype_of, place, size_bytes, span
 
 FEWEST_TRIALS = 3
+SMALL_BYTES = 2**20
 DEFAULT_INTEGER_HIGH = 1
 """Of integers whose range nobody stated: 0 and 1 are valid indices nearly everywhere."""
 
@@ -42,12 +44,18 @@ class Source:
         if self.specs or not self.made:
             return InputSet([draw(spec, generator) for spec in self.specs])
         base = self.made[number % len(self.made)]
-        return scaled(base, float(torch.empty(1).uniform_(0.75, 1.25, generator=generator)))
+        return scaled(base, factor_between(0.75, 1.25, generator))
 
     @property
     def can_refresh(self) -> bool:
         """Whether a scaled copy differs from what was seen before."""
         return any(t.is_floating_point() or t.is_complex() for t in self.made[0].tensors)
+
+
+def factor_between(low: float, high: float, generator: torch.Generator) -> float:
+    """A random number."""
+    drawn = torch.empty(1, device=generator.device).uniform_(low, high, generator=generator)
+    return float(drawn)
 
 
 def draw(spec: dict[str, Any], generator: torch.Generator) -> torch.Tensor:
@@ -56,7 +64,8 @@ def draw(spec: dict[str, Any], generator: torch.Generator) -> torch.Tensor:
     dtype, shape = dtype_of(spec["dtype"]), spec["shape"]
     stride = spec.get("stride") or contiguous_stride(shape)
     low, high = spec.get("low"), spec.get("high")
-    flat = torch.empty(max(span(shape, stride), 0), dtype=working_dtype(dtype))
+    count = max(span(shape, stride), 0)
+    flat = torch.empty(count, dtype=working_dtype(dtype), device=generator.device)
     if dtype == torch.bool:
         flat.random_(0, 2, generator=generator)
         if low is not None and low == high:
@@ -161,13 +170,28 @@ class Room:
             for slots, data in zip(self.layout, self.data, strict=True)
         ]
 
-    def write(self, segment: Segment, sets: Sequence[InputSet]) -> None:
+    def write(self, segment: AnySegment, sets: Sequence[InputSet]) -> None:
         """New values at the old addresses, from outside of the runner."""
-        for slots, one in zip(self.layout, sets, strict=True):
-            for slot, tensor in zip(slots, one.tensors, strict=True):
-                segment.tensor(slot).copy_(tensor)
+        for number, one in enumerate(sets):
+            self.write_one(segment.tensor, number, one)
 
-    def changed(self, segment: Segment, sets: Sequence[InputSet]) -> list[int]:
+    def write_one(self, view: Callable[[Slot], torch.Tensor], number: int, one: InputSet) -> None:
+        """One set's values to the place of that number; `view` gives the memory of a slot."""
+        for slot, tensor in zip(self.layout[number], one.tensors, strict=True):
+            view(slot).copy_(tensor)
+
+    def ranges(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        """Bytes to copy for the sets of those numbers: all at once where the sets are so small
+        that a copy of each would take longer."""
+        if self.num_bytes <= SMALL_BYTES * len(self.layout):
+            return [(0, self.num_bytes)]
+        return [
+            (slots[0]["offset"], slots[-1]["offset"] + size_bytes(slots[-1]))
+            for slots in (self.layout[number] for number in numbers)
+            if slots
+        ]
+
+    def changed(self, segment: AnySegment, sets: Sequence[InputSet]) -> list[int]:
         """Numbers of the sets whose memory no longer holds what was written."""
         return [
             number

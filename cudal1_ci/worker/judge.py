@@ -15,10 +15,7 @@ rules to stop.
 
 from __future__ import annotations
 
-import os
-import platform
 import random
-import resource
 import shutil
 import subprocess
 import time
@@ -28,6 +25,7 @@ from typing import Any
 
 import torch
 
+from .accelerators import Accelerator, accelerator, available_memory_bytes
 from .cases import Case, Limits, Rejected
 from .channel import Channel, ChannelClosed
 from .clock import ClockConfig, launch, timed_slots
@@ -44,13 +42,17 @@ SPARE_S = 30.0
 def main(
     channel: Channel,
     num_threads: int,
+    device: str,
     process: subprocess.Popen[bytes],
     template_channel: Channel,
 ) -> None:
     """Answer the host until it hangs up. `process` is that of the template."""
     torch.set_num_threads(1)
     memory_bytes = available_memory_bytes()
-    judge = Judge(num_threads, memory_bytes, Template(process, template_channel, memory_bytes))
+    here = accelerator(device)
+    # The driver of a GPU reserves more addresses than there is memory.
+    limit = memory_bytes if here.kind == "cpu" else None
+    judge = Judge(num_threads, here, memory_bytes, Template(process, template_channel, limit))
     answers: dict[str, Callable[..., dict[str, Any]]] = {
         "describe": judge.describe,
         "check": judge.check,
@@ -72,8 +74,11 @@ def main(
 class Judge:
     """The problem at hand, what is known of its reference, and the candidate at hand."""
 
-    def __init__(self, num_threads: int, memory_bytes: int, template: Template):
+    def __init__(
+        self, num_threads: int, accelerator: Accelerator, memory_bytes: int, template: Template
+    ):
         self.num_threads = num_threads
+        self.accelerator = accelerator
         self.memory_bytes = memory_bytes
         self.template = template
         self.cases: dict[str, Case] = {}
@@ -84,17 +89,7 @@ class Judge:
 
     def describe(self) -> dict[str, Any]:
         """The record Device."""
-        return {
-            "kind": "cpu",
-            "name": cpu_name(),
-            "num_threads": self.num_threads,
-            "capability": torch.backends.cpu.get_cpu_capability(),
-            "software": {
-                "python": platform.python_version(),
-                "torch": torch.__version__,
-                "platform": f"{platform.system()} {platform.machine()}",
-            },
-        }
+        return {**self.accelerator.describe(), "num_threads": self.num_threads}
 
     def check(self, problem: dict[str, Any], limits: dict[str, Any], seed: int) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against."""
@@ -109,7 +104,9 @@ class Judge:
                     message = f"`{workload['name']}` was left out: the reference is slow on others"
                     findings.append({"rule": "workload.left_out", "message": message})
                     continue
-                case = make_case(self.template, problem, workload, self.limits, seed)
+                case = make_case(
+                    self.template, self.accelerator, problem, workload, self.limits, seed
+                )
                 self.cases[case.name] = case
                 findings += [
                     {**finding, "message": f"{case.name}: {finding['message']}"}
@@ -141,7 +138,7 @@ class Judge:
 
     def launch(self, workload: str, clock: dict[str, Any]) -> dict[str, Any]:
         """Times of one launch, or the verdict that they led to."""
-        config = ClockConfig(memory_bytes=self.memory_bytes // 4, **clock)
+        config = ClockConfig(memory_bytes=self.accelerator.memory_bytes() // 4, **clock)
         case = self.cases.get(workload)
         if case is None:
             return {"left_out": True}
@@ -174,24 +171,3 @@ def verdict_of(rejected: Rejected) -> dict[str, Any]:
         "max_rel_error": rejected.max_rel_error,
         "log": rejected.log,
     }
-
-
-def available_memory_bytes() -> int:
-    """Memory that one process may take: four fifths of the machine's, or of the limit it runs
-    under, so that a program that takes too much fails alone."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY:
-        total = min(total, soft)
-    return total * 4 // 5
-
-
-def cpu_name() -> str:
-    """The processor's name as the kernel gives it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

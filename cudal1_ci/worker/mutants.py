@@ -40,8 +40,10 @@ def noise_like(output: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(output)
     values = output.double()
     spread = float(values[torch.isfinite(values)].std(correction=0).nan_to_num(0.0))
-    generator = torch.Generator().manual_seed(output.numel())
-    noise = torch.randn(output.shape, generator=generator) * spread + float(values.nanmean())
+    generator = torch.Generator(output.device).manual_seed(output.numel())
+    noise = torch.randn(output.shape, generator=generator, device=output.device) * spread + float(
+        values.nanmean()
+    )
     return noise.to(output.dtype)
 
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .accelerators import Accelerator, AnySegment
 from .channel import Channel, ChannelClosed, ChannelTimeout
-from .segment import Segment
 
 MAX_LOG_CHARS = 4000
 TEMPLATE_START_S = 120.0
@@ -37,7 +37,9 @@ class RunnerFailure(Exception):
 class Template:
     """The warm process and its forks."""
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: Channel, memory_bytes: int):
+    def __init__(
+        self, process: subprocess.Popen[bytes], channel: Channel, memory_bytes: int | None
+    ):
         self.process = process
         self.channel = channel
         self.memory_bytes = memory_bytes
@@ -103,6 +105,7 @@ class RunnerHandle:
         self.template = template
         self.ended = False
         self.facts: dict[str, Any] = {}
+        self.segments: list[AnySegment] = []
 
     def ask(self, op: str, timeout_s: float, **message: Any) -> dict[str, Any]:
         """The answer to one request.
@@ -110,6 +113,7 @@ class RunnerHandle:
         Raises:
             RunnerFailure: The program raised, the runner died, or it did not answer in time.
         """
+        self.resume()
         try:
             reply = self.channel.ask({"op": op, **message}, timeout_s)
         except ChannelTimeout:
@@ -125,16 +129,44 @@ class RunnerHandle:
             raise RunnerFailure("raised", message_text, error, error.get("traceback", ""))
         return reply
 
-    def give(self, name: str, segment: Segment, timeout_s: float) -> None:
-        """Share a segment under a name."""
-        message = {"op": "map", "segment": name, "num_bytes": segment.num_bytes}
+    def share(
+        self, name: str, accelerator: Accelerator, num_bytes: int, timeout_s: float
+    ) -> AnySegment:
+        """New memory that the judge and this runner both see, until the runner ends: a GPU's
+        memory must outlive those who opened it.
+
+        Raises:
+            RunnerFailure: The runner could not take it.
+        """
+        self.resume()
+        segment = accelerator.segment(num_bytes)
+        self.segments.append(segment)
+        words, descriptors = segment.address()
+        message = {"op": "map", "segment": name, "num_bytes": segment.num_bytes, **words}
         try:
-            self.channel.send(message, [segment.fd])
-            self.channel.receive(timeout_s)
+            self.channel.send(message, descriptors)
+            reply, _ = self.channel.receive(timeout_s)
         except ChannelTimeout:
             raise RunnerFailure("timeout", "no answer to `map`", log=self.log()) from None
         except ChannelClosed:
             raise RunnerFailure("died", self.death(), log=self.log()) from None
+        if "error" in reply:
+            error = reply["error"]
+            raise RunnerFailure("raised", f"{error.get('type')}: {error.get('message')}", error)
+        return segment
+
+    def pause(self) -> None:
+        """Stop all of its threads; what a runner does not do it cannot do ahead of time."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number: signal.Signals) -> None:
+        """A runner that is gone is noticed when it is asked."""
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, number)
 
     def death(self) -> str:
         """How the process ended, in words."""
@@ -174,4 +206,6 @@ class RunnerHandle:
             self.ended = True
             self.template.reap(self.pid)
         self.channel.close()
+        while self.segments:
+            self.segments.pop().close()
         shutil.rmtree(self.scratch, ignore_errors=True)

@@ -11,23 +11,27 @@ from typing import Any
 
 import torch
 
+from .accelerators import Accelerator, Cpu
 from .arguments import tensor_specs
 from .cases import Answer, Case, Limits, Rejected
 from .compare import LOOSE, Tolerance, difference, tolerance
 from .inputs import FEWEST_TRIALS, InputSet, Source, draw, same_bits, variations
 from .mutants import try_mutants
 from .processes import RunnerFailure, Template
-from .segment import Segment, place, slot_of
+from .segment import place, slot_of
 
 SLOW_S = 5.0
 """Of an answer on all sets: beyond it fewer are tried, as each candidate and the oracle take as
 long again."""
 NUM_MADE_SETS = 4
 """Calls of the user's `get_inputs`; more sets come from these by scaling."""
+LARGE_BYTES = 256 * 2**20
+"""Of one such set: beyond it two are made."""
 
 
 def make_case(
     template: Template,
+    accelerator: Accelerator,
     problem: dict[str, Any],
     workload: dict[str, Any],
     limits: Limits,
@@ -38,10 +42,10 @@ def make_case(
     Raises:
         Rejected: The reference cannot be judged under this workload, and why.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(accelerator.device).manual_seed(seed)
     program = problem["reference"]
     try:
-        case = call_of(template, program, workload, limits, seed, generator)
+        case = call_of(template, accelerator, program, workload, limits, seed, generator)
         learn_state(case, template, limits, generator)
         learn_answers(case, template, limits, generator)
     except RunnerFailure as failure:
@@ -65,6 +69,7 @@ def rejection_of_reference(failure: RunnerFailure) -> Rejected:
 
 def call_of(
     template: Template,
+    accelerator: Accelerator,
     program: dict[str, Any],
     workload: dict[str, Any],
     limits: Limits,
@@ -76,7 +81,9 @@ def call_of(
     made = {"call": call} if call["type"] == "made" else {}
     if init is not None and init["type"] == "made":
         made["init"] = init
-    answers = make_arguments(template, program, made, limits, seed) if made else {}
+    answers = {}
+    if made:
+        answers = make_arguments(template, accelerator, program, made, limits, seed)
     source = Source(call={"type": "pickled"}, made=answers.get("call", []))
     if "call" not in made:
         rest, specs = tensor_specs(call)
@@ -86,6 +93,7 @@ def call_of(
         source.grads = [t.is_floating_point() for t in source.made[0].tensors]
     case = Case(
         name=workload["name"],
+        accelerator=accelerator,
         program=program,
         train=workload.get("mode", "infer") == "train",
         call=source.call,
@@ -117,6 +125,7 @@ def given_tolerance(workload: dict[str, Any]) -> tuple[float, float] | None:
 
 def make_arguments(
     template: Template,
+    accelerator: Accelerator,
     program: dict[str, Any],
     made: dict[str, dict[str, Any]],
     limits: Limits,
@@ -127,7 +136,7 @@ def make_arguments(
     answers: dict[str, list[InputSet]] = {}
     with template.runner() as runner:
         for what, function in made.items():
-            sets = []
+            sets: list[InputSet] = []
             for number in range(NUM_MADE_SETS if what == "call" else 1):
                 reply = runner.ask(
                     "make",
@@ -138,11 +147,13 @@ def make_arguments(
                 )
                 (one,) = reply["calls"]
                 slots, size = place(one["slots"])
-                segment = Segment.create(size)
-                runner.give("made", segment, limits.call_s)
+                # Made on the CPU, whatever they are for: this runner needs no GPU.
+                segment = runner.share("made", Cpu(), size, limits.call_s)
                 runner.ask("collect", limits.call_s, slots=[slots], segment="made")
-                sets.append(InputSet([segment.tensor(s).clone() for s in slots], one["data"]))
-                segment.close()
+                tensors = [segment.tensor(s).to(accelerator.device, copy=True) for s in slots]
+                sets.append(InputSet(tensors, one["data"]))
+                if size > LARGE_BYTES and number:
+                    break
             answers[what] = sets
     return answers
 
@@ -154,11 +165,9 @@ def learn_state(case: Case, template: Template, limits: Limits, generator: torch
         slots, size = place(runner.facts["state"])
         if not slots:
             return
-        state = Segment.create(size)
-        runner.give("state", state, limits.call_s)
+        state = runner.share("state", case.accelerator, size, limits.call_s)
         runner.ask("state_out", limits.call_s, slots=slots)
-    case.state = [state.tensor(slot).clone() for slot in slots]
-    state.close()
+        case.state = [state.tensor(slot).clone() for slot in slots]
     for slot, tensor in zip(slots, case.state, strict=True):
         randomize(slot, tensor, generator)
     case.state_slots = slots
@@ -174,7 +183,8 @@ def randomize(slot: dict[str, Any], tensor: torch.Tensor, generator: torch.Gener
         return
     name = slot["key"].rsplit(".", 1)[-1]
     if name == "running_var":
-        noise = torch.empty(tensor.shape).uniform_(0.5, 1.5, generator=generator)
+        noise = torch.empty(tensor.shape, device=generator.device)
+        noise.uniform_(0.5, 1.5, generator=generator)
         tensor.mul_(noise.to(tensor.dtype))
         return
     if not (slot["parameter"] or name == "running_mean"):
@@ -184,7 +194,7 @@ def randomize(slot: dict[str, Any], tensor: torch.Tensor, generator: torch.Gener
         # torch.empty leaves anything behind, and a parameter has to be something.
         values = torch.zeros_like(values)
     spread = float(values.std()) if values.numel() > 1 else 0.0
-    noise = torch.randn(tensor.shape, generator=generator)
+    noise = torch.randn(tensor.shape, generator=generator, device=generator.device)
     tensor.copy_(values + noise * (spread or 1.0) * 0.1)
 
 

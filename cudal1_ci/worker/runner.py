@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from . import programs
 from .arguments import build_call, flatten, pickle_call
 from .channel import Channel, ChannelClosed
+from .cuda_memory import DeviceSegment
 from .segment import Segment, slot_of
 
 MAX_TRACEBACK_CHARS = 6000
@@ -40,6 +43,7 @@ def main(channel: Channel, scratch: Path) -> None:
         "state_in": runner.state_in,
         "call": runner.call,
         "collect": runner.collect,
+        "lay_out": runner.lay_out,
         "arrange": runner.arrange,
         "batch": runner.batch,
         "exchange": runner.exchange,
@@ -52,7 +56,7 @@ def main(channel: Channel, scratch: Path) -> None:
             return
         op = message.pop("op")
         try:
-            if op == "map":
+            if op == "map" and fds:
                 message["fd"] = fds[0]
             reply = answers[op](**message)
         except BaseException as error:  # noqa: BLE001 - SystemExit of user code is its failure too
@@ -78,7 +82,8 @@ class Runner:
 
     def __init__(self, scratch: Path):
         self.scratch = scratch
-        self.segments: dict[str, Segment] = {}
+        self.device = torch.device("cpu")
+        self.segments: dict[str, Segment | DeviceSegment] = {}
         self.program: Any = None
         self.module: torch.nn.Module | None = None
         self.train = False
@@ -101,9 +106,13 @@ class Runner:
         seed: int,
         train: bool,
         dtype: str | None,
+        device: str,
     ) -> dict[str, Any]:
         """Import the program and construct it. `dtype` float64 makes the oracle."""
         before = set(sys.modules)
+        if device == "cuda":
+            self.device = torch.device("cuda", 0)
+            torch.cuda.set_device(self.device)
         try:
             found = programs.load(program, self.scratch)
         except BaseException as error:  # noqa: BLE001 - whatever an import raises is its failure
@@ -116,7 +125,7 @@ class Runner:
             args, kwargs = build_call(init or {"type": "call"}, slots)
             self.program = found(*args, **kwargs)
         if isinstance(self.program, torch.nn.Module):
-            self.module = self.program.train(train)
+            self.module = self.program.to(self.device).train(train)
         if dtype == "float64":
             torch.set_default_dtype(torch.float64)  # for what is made in the calls
             if self.module is not None:
@@ -142,9 +151,15 @@ class Runner:
 
     # --- tensors in shared memory --------------------------------------------------------------
 
-    def map(self, segment: str, num_bytes: int, fd: int) -> dict[str, Any]:
+    def map(
+        self, segment: str, num_bytes: int, fd: int | None = None, handle: str | None = None
+    ) -> dict[str, Any]:
         """Take a segment under a name."""
-        self.segments[segment] = Segment(fd, num_bytes)
+        if fd is not None:
+            self.segments[segment] = Segment(fd, num_bytes)
+        elif handle is not None:
+            opened = DeviceSegment.open(bytes.fromhex(handle), num_bytes, 0)
+            self.segments[segment] = opened
         return {}
 
     def state_tensors(self) -> dict[str, torch.Tensor]:
@@ -167,6 +182,7 @@ class Runner:
         state = self.state_tensors()
         for slot in slots:
             self.segments["state"].tensor(slot).copy_(state[slot["key"]].detach())
+        self.synchronize()
         return {}
 
     def state_in(self, slots: list[dict[str, Any]]) -> dict[str, Any]:
@@ -212,7 +228,8 @@ class Runner:
     def cotangent(self, tensor: torch.Tensor) -> torch.Tensor:
         key = (tensor.shape, tensor.dtype)
         if key not in self.cotangents:
-            wave = torch.arange(tensor.numel(), dtype=torch.float32).mul_(0.7).cos_()
+            places = torch.arange(tensor.numel(), dtype=torch.float32, device=self.device)
+            wave = places.mul_(0.7).cos_()
             self.cotangents[key] = wave.reshape(tensor.shape).to(tensor.dtype)
         return self.cotangents[key]
 
@@ -222,7 +239,7 @@ class Runner:
         answers = []
         for number, seed in zip(sets, seeds, strict=True):
             seed_all(seed)
-            before = torch.get_rng_state()
+            before = self.rng_state()
             self.clear_gradients(number)
             with torch.set_grad_enabled(self.train):
                 output = self.run(number)
@@ -232,7 +249,7 @@ class Runner:
                     "structure": structure,
                     "types": [type(t).__name__ for t in leaves],
                     "aliases": [self.aliases(t, number) for t in leaves],
-                    "used_rng": not torch.equal(before, torch.get_rng_state()),
+                    "used_rng": not torch.equal(before, self.rng_state()),
                 }
             )
             # The very tensors, so that one that changes after it was returned is seen.
@@ -240,6 +257,18 @@ class Runner:
             answers[-1]["slots"] = [slot_of(t) for t in self.kept[-1]]
             answers[-1]["num_leaves"] = len(leaves)
         return {"calls": answers, "flags": global_flags()}
+
+    def rng_state(self) -> torch.Tensor:
+        """State of the generators that operators of this device draw from."""
+        state = torch.get_rng_state()
+        if self.device.type == "cuda":
+            state = torch.cat([state, torch.cuda.get_rng_state(self.device)])
+        return state
+
+    def synchronize(self) -> None:
+        """Wait for the device, all streams of it."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def aliases(self, tensor: torch.Tensor, number: int) -> list[int]:
         """Indices of the inputs whose memory an output shares."""
@@ -273,16 +302,19 @@ class Runner:
         for tensors, places in zip(self.kept, slots, strict=True):
             for tensor, slot in zip(tensors, places, strict=True):
                 self.segments[segment].tensor(slot).copy_(tensor.detach())
+        self.synchronize()
         return {}
 
-    def arrange(
-        self, sets: list[int], slots: list[list[dict[str, Any]]], seeded: bool
-    ) -> dict[str, Any]:
-        """What `batch` will call and where its outputs go, so that its own message stays small."""
+    def lay_out(self, slots: list[list[dict[str, Any]]], seeded: bool) -> dict[str, Any]:
+        """Where the outputs of the calls of a batch go."""
         segment = self.segments["outputs"]
-        self.order = sets
         self.places = [[segment.tensor(slot) for slot in places] for places in slots]
         self.seeded = seeded
+        return {}
+
+    def arrange(self, sets: list[int]) -> dict[str, Any]:
+        """What `batch` will call, so that its own message stays small."""
+        self.order = sets
         return {}
 
     def batch(self, seed: int) -> dict[str, Any]:
@@ -297,15 +329,19 @@ class Runner:
                     if self.seeded:
                         seed_all(seed + position)
                     outputs.append(self.run(number))
+                self.synchronize()
                 claim_us = (time.perf_counter() - start_s) * 1e6
             self.timed = outputs
             self.copy_out()
+            self.synchronize()
         finally:
             gc.enable()
         return {"claim_us": claim_us, "num_threads": torch.get_num_threads()}
 
     def copy_out(self) -> None:
         """Outputs of a batch (and in train mode the inputs' gradients) to the segment `outputs`."""
+        tensors: list[torch.Tensor] = []
+        targets: list[torch.Tensor] = []
         for output, number, places in zip(self.timed, self.order, self.places, strict=True):
             leaves = flatten(output)[0]
             if self.train:
@@ -318,11 +354,15 @@ class Runner:
                     )
                 if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                     raise TypeError(f"a timed call returned a {type(tensor).__name__}")
-                place.copy_(tensor.detach())
+                tensors.append(tensor.detach())
+                targets.append(place)
+        # One launch for many small outputs, where a copy of each would cost as much as the call.
+        torch._foreach_copy_(targets, tensors)
 
     def exchange(self, seed: int) -> dict[str, Any]:  # noqa: ARG002 - as long as batch's message
         """Copy the outputs of the last batch once more: what a batch costs beyond its calls."""
         self.copy_out()
+        self.synchronize()
         return {"claim_us": 0.0, "num_threads": torch.get_num_threads()}
 
     def settle(self) -> dict[str, Any]:
@@ -334,7 +374,20 @@ class Runner:
         if self.module is not None:
             self.module.zero_grad(set_to_none=True)
         gc.collect()
+        if self.device.type == "cuda":
+            self.poison()
         return {}
+
+    def poison(self) -> None:
+        """Leave NaN in the blocks that the allocator will hand out for the next outputs, so that
+        memory which nobody wrote does not look like an answer."""
+        blocks = [
+            torch.full((max(1, place.nbytes // 4),), math.nan, device=self.device)
+            for places in self.places
+            for place in places
+        ]
+        del blocks
+        self.synchronize()
 
 
 def gradients_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -373,10 +426,22 @@ def global_flags() -> dict[str, Any]:
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_tf32": cudnn_allows_tf32(),
+        "default_device": str(torch.get_default_device()),
+        "function_modes": len(_get_current_function_mode_stack()),  # type: ignore[no-untyped-call]
+        "dispatch_modes": len(_get_current_dispatch_mode_stack()),
         "mkldnn": torch.backends.mkldnn.enabled,
         "flush_denormal": is_flushing_denormals(),
         "affinity": sorted(os.sched_getaffinity(0)),
     }
+
+
+def cudnn_allows_tf32() -> bool | str:
+    """torch 2.9 and later refuse to read this setting where the newer one was written."""
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError as error:
+        return str(error)[:80]
 
 
 def is_flushing_denormals() -> bool:

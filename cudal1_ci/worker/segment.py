@@ -74,6 +74,30 @@ def place(slots: Iterable[Slot], start_bytes: int = 0) -> tuple[list[Slot], int]
     return placed, offset
 
 
+def check_slot(slot: Slot, num_bytes: int) -> None:
+    """Raises ValueError when a slot does not lie in a segment of `num_bytes`."""
+    if slot["offset"] < 0 or slot["offset"] + size_bytes(slot) > num_bytes:
+        raise ValueError(f"slot {slot} lies outside of a segment of {num_bytes} bytes")
+
+
+def view_of(flat: torch.Tensor, slot: Slot) -> torch.Tensor:
+    """A slot's tensor in bytes that were copied out of a segment."""
+    return stacked(flat, slot, 1, 0)[0]
+
+
+def stacked(flat: torch.Tensor, slot: Slot, count: int, step_bytes: int) -> torch.Tensor:
+    """Equal slots that lie `step_bytes` apart, from the given one on: shape [count, ...]."""
+    dtype, shape = dtype_of(slot["dtype"]), [count, *slot["shape"]]
+    num_elements = span(slot["shape"], slot["stride"])
+    if num_elements == 0:
+        return torch.empty(shape, dtype=dtype, device=flat.device)
+    start = slot["offset"]
+    end = start + (count - 1) * step_bytes + num_elements * dtype.itemsize
+    stride = [step_bytes // dtype.itemsize, *slot["stride"]]
+    window = flat[start:end].view(dtype)
+    return window.as_strided(shape, stride, window.storage_offset())
+
+
 class Segment:
     """Shared memory of a fixed size."""
 
@@ -101,10 +125,17 @@ class Segment:
         if count == 0:
             return torch.empty(shape, dtype=dtype)
         offset = slot["offset"]
-        if offset < 0 or offset + count * dtype.itemsize > self.num_bytes:
-            raise ValueError(f"slot {slot} lies outside of a segment of {self.num_bytes} bytes")
+        check_slot(slot, self.num_bytes)
         flat = torch.frombuffer(self.memory, dtype=dtype, count=count, offset=offset)
         return flat.as_strided(shape, stride)
+
+    def address(self) -> tuple[dict[str, Any], list[int]]:
+        """What another process opens it with: words of a message, and descriptors."""
+        return {}, [self.fd]
+
+    def flat(self) -> torch.Tensor:
+        """All of it."""
+        return torch.frombuffer(self.memory, dtype=torch.uint8)
 
     def close(self) -> None:
         """Give the descriptor back; the memory goes with the last tensor that views it."""

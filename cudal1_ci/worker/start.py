@@ -11,16 +11,16 @@ from .channel import Channel
 
 
 def main(argv: list[str], bootstrap: list[str]) -> None:
-    """`judge FD NUM_THREADS` or `template FD NUM_THREADS`; `bootstrap` starts another worker."""
-    role, fd, num_threads = argv[0], int(argv[1]), int(argv[2])
+    """`judge FD NUM_THREADS DEVICE` or `template ...`; `bootstrap` starts another worker."""
+    role, fd, num_threads, device = argv[0], int(argv[1]), int(argv[2]), argv[3]
     channel = Channel(socket.socket(fileno=fd))
     sys.dont_write_bytecode = True
     if role == "judge":
         # Before torch is imported here, so that both processes import it at the same time.
-        template = start_template(bootstrap, num_threads)
+        template = start_template(bootstrap, num_threads, device)
         from . import judge
 
-        judge.main(channel, num_threads, *template)
+        judge.main(channel, num_threads, device, *template)
     elif role == "template":
         from . import template as role_of_template
 
@@ -34,13 +34,20 @@ def main(argv: list[str], bootstrap: list[str]) -> None:
 
 
 def start_template(
-    bootstrap: list[str], num_threads: int
+    bootstrap: list[str], num_threads: int, device: str
 ) -> tuple[subprocess.Popen[bytes], Channel]:
     """The process that runners are forked from."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, *bootstrap, "template", str(theirs.fileno()), str(num_threads)],
+            [
+                sys.executable,
+                *bootstrap,
+                "template",
+                str(theirs.fileno()),
+                str(num_threads),
+                device,
+            ],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
         )

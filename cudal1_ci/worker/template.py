@@ -101,7 +101,8 @@ def confine(message: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_LOG_BYTES, MAX_LOG_BYTES))
     limit = message["memory_bytes"]
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    if limit is not None:  # on a GPU the driver reserves more addresses than there is memory
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def reap(pid: int, children: set[int]) -> int | None:

@@ -133,7 +133,9 @@ def test_a_faster_candidate_passes_with_an_interval_and_a_control(session):
 
 
 def test_the_oracle_is_in_double_precision_for_what_is_made_in_the_call_too(session):
-    problem = problem_of(linear("self.fc(x) * torch.full((16,), 2.0)"), tensor(8, 16))
+    problem = problem_of(
+        linear("self.fc(x) * torch.full((16,), 2.0, device=x.device)"), tensor(8, 16)
+    )
     verdict = evaluate(session, problem, linear("self.fc(x) * 2")).verdict
     assert verdict.status == "passed"
     assert "oracle.absent" not in {finding.rule for finding in verdict.findings}

@@ -1,0 +1,168 @@
+"""Where programs run and tensors lie: the CPU or one GPU. The only place that knows both."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from .cuda_memory import DeviceSegment
+from .segment import Segment
+
+AnySegment = Segment | DeviceSegment
+
+FLUSHED_L2_MULTIPLE = 2
+"""Bytes written to flush the L2 cache, in units of its size."""
+UNKNOWN_L2_BYTES = 128 * 2**20
+"""Where torch does not say how large the L2 cache is; larger than any GPU's so far."""
+
+
+class Accelerator(Protocol):
+    """What the judge needs of a device."""
+
+    kind: str
+    device: torch.device
+
+    def segment(self, num_bytes: int) -> AnySegment:
+        """Memory to share with a runner."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all work of this process on the device."""
+        ...
+
+    def flush(self) -> None:
+        """Evict inputs and outputs from the device's caches where that can be done."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """Memory for tensors that the judge and its runners may take together."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """The record Device, without what the host adds."""
+        ...
+
+
+class Cpu:
+    """The processor; segments are shared memory."""
+
+    kind = "cpu"
+    device = torch.device("cpu")
+
+    def segment(self, num_bytes: int) -> Segment:
+        return Segment.create(num_bytes)
+
+    def synchronize(self) -> None:
+        return
+
+    def flush(self) -> None:
+        # A runner that was stopped while others ran finds its caches cold enough, and so does
+        # the reference.
+        return
+
+    def memory_bytes(self) -> int:
+        return available_memory_bytes()
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "cpu",
+            "name": cpu_name(),
+            "capability": torch.backends.cpu.get_cpu_capability(),
+            "software": software(),
+        }
+
+
+class Cuda:
+    """One GPU, the first that the process can see; segments are its memory."""
+
+    kind = "cuda"
+
+    def __init__(self) -> None:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        self.device = torch.device("cuda", 0)
+        torch.cuda.set_device(self.device)
+        properties = torch.cuda.get_device_properties(self.device)
+        self.l2_bytes = getattr(properties, "L2_cache_size", 0) or UNKNOWN_L2_BYTES
+        self.total_bytes = properties.total_memory
+        self.line = torch.empty(
+            FLUSHED_L2_MULTIPLE * self.l2_bytes, dtype=torch.uint8, device=self.device
+        )
+
+    def segment(self, num_bytes: int) -> DeviceSegment:
+        return DeviceSegment.create(num_bytes, 0)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.device)
+
+    def flush(self) -> None:
+        self.line.zero_()
+
+    def memory_bytes(self) -> int:
+        return torch.cuda.mem_get_info(self.device)[0] * 4 // 5
+
+    def describe(self) -> dict[str, Any]:
+        properties = torch.cuda.get_device_properties(self.device)
+        versions = {"cuda": torch.version.cuda or "?"}
+        cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+        if cudnn is not None:
+            versions["cudnn"] = str(cudnn)
+        return {
+            "kind": "cuda",
+            "name": properties.name,
+            "capability": f"{properties.major}.{properties.minor}",
+            "uuid": str(properties.uuid),
+            "software": {**software(), **versions},
+        }
+
+
+def accelerator(device: str) -> Accelerator:
+    """The accelerator for `cpu`, `cuda`, or `auto`, which is the GPU where there is one. Which GPU
+    is decided by what the process can see.
+
+    Raises:
+        SystemExit: There is no GPU here, or torch was built without CUDA.
+    """
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
+        return Cpu()
+    if not torch.cuda.is_available():
+        raise SystemExit(
+            f"device cuda: torch {torch.__version__} sees no GPU (built for CUDA "
+            f"{torch.version.cuda or 'not at all'}); use --device cpu, or install a build of torch "
+            "for CUDA and an NVIDIA driver"
+        )
+    return Cuda()
+
+
+def software() -> dict[str, str]:
+    """Versions that a measurement depends on."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def available_memory_bytes() -> int:
+    """Memory that one process may take: four fifths of the machine's, or of the limit it runs
+    under, so that a program that takes too much fails alone."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        total = min(total, soft)
+    return total * 4 // 5
+
+
+def cpu_name() -> str:
+    """The processor's name as the kernel gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

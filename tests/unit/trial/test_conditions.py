@@ -1,0 +1,61 @@
+"""What of a GPU's state makes a launch worthless, and what does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cudal1_ci.trial.conditions import (
+    Conditions,
+    disturbance,
+    gpu_of,
+    has_another_clock,
+    is_foreign,
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ({}, {}, None),
+        ({"other_processes": 0}, {"other_processes": 0, "power_w": 700.0}, None),
+        ({}, {"slowed_by": ("power brake",)}, "power brake"),
+        ({"slowed_by": ("too hot (software)",)}, {}, "too hot"),
+        ({"other_processes": 1}, {"other_processes": 0}, "1 other process on the GPU"),
+        ({"other_processes": 0}, {"other_processes": 2}, "2 other processes"),
+    ],
+)
+def test_a_disturbed_launch_says_by_what(before, after, words):
+    found = disturbance(Conditions(**before), Conditions(**after))
+    assert (found is None) if words is None else (words in found)
+
+
+@pytest.mark.parametrize(
+    ("clock", "others", "expected"),
+    [
+        (1980.0, [], False),
+        (1000.0, [1980.0], False),  # of two, nobody knows which one is the usual
+        (1980.0, [1980.0, 1965.0], False),
+        (1400.0, [1980.0, 1965.0, 1980.0], True),
+        (None, [1980.0, 1980.0], False),
+    ],
+)
+def test_a_launch_at_another_clock_is_made_again(clock, others, expected):
+    assert has_another_clock(clock, others) is expected
+
+
+def test_children_are_ours_and_what_is_gone_is_nobodys():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert not is_foreign(child.pid, os.getpid())
+        assert not is_foreign(os.getpid(), os.getpid())
+        assert is_foreign(os.getpid(), child.pid)
+        child.communicate(b"\n")
+    assert not is_foreign(child.pid, os.getpid())
+
+
+def test_where_nvml_cannot_be_asked_there_is_no_gpu_to_read():
+    assert gpu_of(None) is None
+    assert gpu_of("00000000-0000-0000-0000-000000000000") is None
