@@ -96,6 +96,8 @@ class Case:
     oracle: list[list[torch.Tensor]] | None = None
     tolerances: list[list[Tolerance]] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
+    fewer_rows: tuple[InputSet, Answer] | None = None
+    """A smaller batch, where the reference takes one, and its answer after those on the trials."""
     num_calls: int | None = None
     """Calls in a timed batch, settled at the first launch."""
 
@@ -130,9 +132,16 @@ class Case:
                 runner.ask("state_in", limits.call_s, slots=self.state_slots)
             yield runner
 
-    def answer(self, runner: RunnerHandle, limits: Limits, dtype: str | None = None) -> Answer:
-        """Call a runner on all trial sets, keep every output until the last call, then copy."""
-        sets = [one for _, one in self.trials]
+    def answer(
+        self,
+        runner: RunnerHandle,
+        limits: Limits,
+        dtype: str | None = None,
+        sets: list[InputSet] | None = None,
+    ) -> Answer:
+        """Call a runner on sets of inputs, those of the trials by default; every output is kept
+        until the last call was made, then copied."""
+        sets = [one for _, one in self.trials] if sets is None else sets
         room = Room(sets, self.source.grads, dtype)
         segment = runner.share("inputs", self.accelerator, room.num_bytes, limits.call_s)
         room.write(segment, sets)

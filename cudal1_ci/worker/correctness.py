@@ -9,18 +9,28 @@ Not covered here: the outputs of timed calls (clock.py).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from .cases import Answer, Case, Limits, Rejected
 from .compare import Difference, difference, tolerance
 from .inputs import same_bits
-from .processes import RunnerFailure, Template
+from .processes import RunnerFailure, RunnerHandle, Template
 
 
-def examine(
-    case: Case, template: Template, program: dict[str, Any], limits: Limits
-) -> tuple[Answer, tuple[float, float]]:
-    """The candidate's answer, when it is right, and its largest absolute and relative error.
+@dataclass(frozen=True)
+class Examined:
+    """A candidate that is right."""
+
+    call: dict[str, Any]
+    """What the first call returned, as the runner describes it."""
+    max_abs_error: float
+    max_rel_error: float
+    findings: list[dict[str, Any]]
+
+
+def examine(case: Case, template: Template, program: dict[str, Any], limits: Limits) -> Examined:
+    """What is known of a candidate that is right.
 
     Raises:
         Rejected: It is not, and how.
@@ -28,13 +38,43 @@ def examine(
     try:
         with case.runner(template, program, limits) as runner:
             answer = case.answer(runner, limits)
+            special = specialization(case, runner, limits)
     except RunnerFailure as failure:
         raise rejection_of_candidate(failure) from failure
     compare_form(case, answer)
     compare_mutations(case, answer)
-    errors = compare_values(case, answer)
+    max_abs, max_rel = compare_values(case, answer)
     compare_settings(case, answer)
-    return answer, errors
+    findings = []
+    if special is not None:
+        message = f"it is made for this workload's batch alone: {special}"
+        if program["type"] == "tree":  # what is merged is called with other batches too
+            raise Rejected("incorrect_shape", "shape.specialized", message)
+        findings.append({"rule": "shape.specialized", "message": message})
+    return Examined(answer.calls[0], max_abs, max_rel, findings)
+
+
+def specialization(case: Case, runner: RunnerHandle, limits: Limits) -> str | None:
+    """How a candidate fails on a batch of fewer rows, which the reference takes; None where it
+    does not."""
+    if case.fewer_rows is None:
+        return None
+    inputs, expected = case.fewer_rows
+    rows = inputs.tensors[0].shape[0]
+    try:
+        got = case.answer(runner, limits, sets=[inputs])
+    except RunnerFailure as failure:
+        return f"with {rows} rows, {failure.message[:300]}"
+    for want, have in zip(expected.calls, got.calls, strict=True):
+        if [s["shape"] for s in want["slots"]] != [s["shape"] for s in have["slots"]]:
+            return f"with {rows} rows its outputs have other shapes"
+    for ours, theirs in zip(expected.outputs[0], got.outputs[0], strict=True):
+        if ours.dtype != theirs.dtype:
+            return f"with {rows} rows its outputs have other dtypes"
+        found = difference(theirs, ours, None, tolerance(ours, None, case.given))
+        if found.excess > 1:
+            return f"with {rows} rows it is off by {found.max_abs:.3g}"
+    return None
 
 
 def rejection_of_candidate(failure: RunnerFailure) -> Rejected:

@@ -122,16 +122,19 @@ class Judge:
         """Correctness of a candidate on every workload that was taken up."""
         self.candidate, self.slots = program, {}
         abs_error = rel_error = 0.0
+        findings = list(self.findings)
         try:
             for case in self.cases.values():
-                answer, errors = examine(case, self.template, program, self.limits)
-                self.slots[case.name] = timed_slots(case, answer.calls[0])
-                abs_error, rel_error = max(abs_error, errors[0]), max(rel_error, errors[1])
+                found = examine(case, self.template, program, self.limits)
+                self.slots[case.name] = timed_slots(case, found.call)
+                abs_error = max(abs_error, found.max_abs_error)
+                rel_error = max(rel_error, found.max_rel_error)
+                findings += found.findings
         except Rejected as rejected:
             return verdict_of(rejected)
         return {
             "status": "passed",
-            "findings": self.findings,
+            "findings": findings,
             "max_abs_error": abs_error,
             "max_rel_error": rel_error,
         }

@@ -6,6 +6,7 @@ can take, the expected outputs, and the same in float64 where it can be run so.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -15,7 +16,7 @@ from .accelerators import Accelerator, Cpu
 from .arguments import tensor_specs
 from .cases import Answer, Case, Limits, Rejected
 from .compare import LOOSE, Tolerance, difference, tolerance
-from .inputs import FEWEST_TRIALS, InputSet, Source, draw, same_bits, variations
+from .inputs import FEWEST_TRIALS, InputSet, Source, another_batch, draw, same_bits, variations
 from .mutants import try_mutants
 from .processes import RunnerFailure, Template
 from .segment import place, slot_of
@@ -25,6 +26,9 @@ SLOW_S = 5.0
 long again."""
 NUM_MADE_SETS = 4
 """Calls of the user's `get_inputs`; more sets come from these by scaling."""
+TRIALS_SHARE = 32
+"""Of the device's memory, for the inputs of the trials: outputs, the oracle in twice the precision
+and a runner's own copy of them come on top."""
 LARGE_BYTES = 256 * 2**20
 """Of one such set: beyond it two are made."""
 
@@ -204,7 +208,8 @@ def learn_answers(
     """Expected outputs, on the trial sets that the reference itself can take, twice."""
     for one, requires in enumerate(case.source.grads):
         case.source.grads[one] = requires and case.train
-    case.trials = variations(case.source, generator)
+    budget_bytes = case.accelerator.memory_bytes() // TRIALS_SHARE
+    case.trials = variations(case.source, generator, budget_bytes)
     started_s = time.monotonic()
     try:
         case.expected = answer_of(case, template, limits)
@@ -221,7 +226,12 @@ def learn_answers(
         case.findings.append({"rule": "trials.few", "message": message})
         case.trials = case.trials[:FEWEST_TRIALS]
         case.expected = case.expected.first(FEWEST_TRIALS)
-    again = answer_of(case, template, limits)
+    with case.runner(template, case.program, limits) as runner:
+        again = case.answer(runner, limits)
+        fewer = another_batch(case.trials[0][1])
+        if fewer is not None:
+            with contextlib.suppress(RunnerFailure):
+                case.fewer_rows = (fewer, case.answer(runner, limits, sets=[fewer]))
     if not any(call["slots"] for call in case.expected.calls):
         raise Rejected(
             "invalid_reference",

@@ -480,3 +480,41 @@ def sleepers() -> list[str]:
         except OSError:
             continue
     return found
+
+
+@pytest.mark.parametrize(
+    ("candidate", "special"),
+    [
+        ("self.fc(x)", False),
+        ("self.fc(x) if len(x) == 8 else self.fc(x).abs()", True),
+        ("self.fc(x).view(8, 16)", True),
+    ],
+)
+def test_a_text_made_for_one_batch_passes_with_a_finding(session, candidate, special):
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    verdict = evaluate(session, problem, linear(candidate)).verdict
+    assert verdict.status in ("passed", "inconclusive")
+    assert ("shape.specialized" in {finding.rule for finding in verdict.findings}) is special
+
+
+def test_a_patch_made_for_one_batch_is_refused(session, tree):
+    candidate = overlaid(tree, "src/pkg/ops.py", "x + x", "x + x if len(x) == 4 else x + x + 1")
+    verdict = session.evaluate(tree, candidate).verdict
+    assert (verdict.status, verdict.findings[0].rule) == ("incorrect_shape", "shape.specialized")
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate"),
+    [
+        # Each is right on normal inputs, and wrong where one of the distributions looks.
+        ("x.cumsum(-1)", "torch.cat([x[:, :15].cumsum(-1), x[:, :15].sum(-1, keepdim=True)], -1)"),
+        ("x / x.abs().amax(-1, keepdim=True).clamp(1e-6)", "x / x.abs().amax().clamp(1e-6)"),
+        ("torch.where(x == 1, x + 1, x)", "x.clone()"),
+        ("torch.where(x.abs() > 20, x.sign() * 20, x)", "x.clone()"),
+    ],
+)
+def test_unusual_distributions_find_what_normal_ones_hide(session, reference, candidate):
+    forward = "class Model(nn.Module):\n    def forward(self, x):\n        return "
+    problem = problem_of(forward + reference, tensor(16, 16))
+    verdict = evaluate(session, problem, forward + candidate).verdict
+    assert (verdict.status, verdict.findings[0].rule) == ("incorrect_values", "values.mismatch")

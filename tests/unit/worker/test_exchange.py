@@ -15,7 +15,15 @@ import torch
 
 from cudal1_ci.worker.arguments import build_call, flatten, pickle_call, tensor_specs, unpickle
 from cudal1_ci.worker.channel import Channel, ChannelClosed, ChannelTimeout
-from cudal1_ci.worker.inputs import Room, Source, draw, scaled, variations
+from cudal1_ci.worker.inputs import (
+    InputSet,
+    Room,
+    Source,
+    another_batch,
+    draw,
+    scaled,
+    variations,
+)
 from cudal1_ci.worker.segment import Segment, contiguous_stride, place, slot_of, span
 
 Point = namedtuple("Point", "x y")
@@ -232,7 +240,7 @@ def test_equal_seeds_draw_equal_values_and_others_do_not():
 
 def test_variations_reach_other_scales_signs_and_zero():
     source = Source(call={}, specs=[{"shape": [32], "dtype": "float32"}])
-    sets = {name: one.tensors[0] for name, one in variations(source, generator())}
+    sets = {name: one.tensors[0] for name, one in variations(source, generator(), 2**20)}
     base = sets["drawn 0"]
     assert not torch.equal(base, sets["drawn 1"])
     assert torch.equal(sets["large"], base * 8)
@@ -264,3 +272,39 @@ def test_room_descriptions_are_json():
     (described,) = json.loads(json.dumps(room.describe()))
     assert described["slots"][0]["dtype"] == "float64"
     assert described["grads"] == [True]
+
+
+def test_fewer_variations_are_made_where_there_is_less_room_for_them():
+    source = Source(call={}, specs=[{"shape": [256], "dtype": "float32"}])
+    assert len(variations(source, generator(), 0)) == 3
+    assert len(variations(source, generator(), 5 * 1100)) == 5
+    names = [name for name, _ in variations(source, generator(), 2**20)]
+    assert names[:3] == ["drawn 0", "drawn 1", "shifted"]
+    assert len(names) == 12
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "bool"])
+def test_variations_keep_shape_dtype_and_what_is_not_a_float(dtype):
+    source = Source(call={}, specs=[{"shape": [6, 5], "dtype": dtype, "low": 0, "high": 1}])
+    sets = dict(variations(source, generator(), 2**20))
+    for name, one in sets.items():
+        (tensor,) = one.tensors
+        assert tensor.shape == (6, 5), name
+        assert str(tensor.dtype) == f"torch.{dtype}", name
+    if "tail only" in sets:
+        tail = sets["tail only"].tensors[0]
+        assert tail[:, :4].count_nonzero() == 0
+        assert torch.equal(tail[:, 4], sets["drawn 0"].tensors[0][:, 4])
+        assert set(sets["zeros and ones"].tensors[0].flatten().tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "rows"),
+    [([[4, 3], [4]], 3), ([[32, 3]], 17), ([[1, 3]], None), ([[4, 3], [5]], None), ([[]], None)],
+)
+def test_another_batch_has_fewer_rows_of_all_tensors(shapes, rows):
+    found = another_batch(InputSet([torch.zeros(shape) for shape in shapes]))
+    if rows is None:
+        assert found is None
+    else:
+        assert [tensor.shape[0] for tensor in found.tensors] == [rows] * len(shapes)
