@@ -6,7 +6,7 @@ under the workload and collects their answers on the trial sets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from .accelerators import Accelerator
 from .compare import Tolerance
 from .inputs import InputSet, Room, Source
-from .processes import RunnerHandle, Template
+from .processes import RunnerFailure, RunnerHandle, Template
 from .segment import ALIGNMENT_BYTES, place, size_bytes
 
 
@@ -57,8 +57,8 @@ class Answer:
 
     calls: list[dict[str, Any]]
     outputs: list[list[torch.Tensor]]
-    mutated: list[int]
-    """Numbers of the sets that the calls wrote to."""
+    mutated: dict[tuple[int, int], torch.Tensor]
+    """What the calls left in inputs that they wrote to, by number of the set and of the tensor."""
     flags: dict[str, Any]
     state: list[torch.Tensor] = field(default_factory=list)
     """After all calls, in the order of the case's slots."""
@@ -68,7 +68,7 @@ class Answer:
         return Answer(
             self.calls[:num_trials],
             self.outputs[:num_trials],
-            [number for number in self.mutated if number < num_trials],
+            {which: left for which, left in self.mutated.items() if which[0] < num_trials},
             self.flags,
             self.state,
         )
@@ -98,8 +98,17 @@ class Case:
     findings: list[dict[str, Any]] = field(default_factory=list)
     fewer_rows: tuple[InputSet, Answer] | None = None
     """A smaller batch, where the reference takes one, and its answer after those on the trials."""
+    other_state: tuple[list[torch.Tensor], Answer] | None = None
+    """Another state, and the answer on the first trial once it is loaded after the trials."""
     num_calls: int | None = None
     """Calls in a timed batch, settled at the first launch."""
+    most_calls: int = 1
+    """As many as there is memory for."""
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether calls may change more than their outputs: gradients, or buffers."""
+        return self.train or any(not slot["parameter"] for slot in self.state_slots)
 
     @property
     def uses_rng(self) -> bool:
@@ -128,9 +137,13 @@ class Case:
             )
             if self.state_slots:
                 compare_state(self.state_slots, runner.facts["state"])
-                self.lend(runner, "state", self.state_slots, self.state, limits)
-                runner.ask("state_in", limits.call_s, slots=self.state_slots)
+                self.load_state(runner, self.state, limits)
             yield runner
+
+    def load_state(self, runner: RunnerHandle, state: list[torch.Tensor], limits: Limits) -> None:
+        """As a checkpoint is loaded, or an optimizer steps."""
+        self.lend(runner, "state", self.state_slots, state, limits)
+        runner.ask("state_in", limits.call_s, slots=self.state_slots)
 
     def answer(
         self,
@@ -138,9 +151,11 @@ class Case:
         limits: Limits,
         dtype: str | None = None,
         sets: list[InputSet] | None = None,
+        before_copy: Callable[[list[dict[str, Any]]], None] | None = None,
     ) -> Answer:
         """Call a runner on sets of inputs, those of the trials by default; every output is kept
-        until the last call was made, then copied."""
+        until the last call was made, then copied. `before_copy` sees how the outputs are
+        described before there is memory for them."""
         sets = [one for _, one in self.trials] if sets is None else sets
         room = Room(sets, self.source.grads, dtype)
         segment = runner.share("inputs", self.accelerator, room.num_bytes, limits.call_s)
@@ -149,14 +164,23 @@ class Case:
         runner.ask("prepare", limits.call_s, sets=room.describe(), call=self.call)
         seeds = [self.seed + 1 + i for i in range(len(sets))]
         reply = runner.ask("call", limits.call_s, sets=list(range(len(sets))), seeds=seeds)
+        if len(reply["calls"]) != len(sets):
+            raise RunnerFailure("malformed", "its answer to `call` is not one for each set")
+        if before_copy is not None:
+            before_copy(reply["calls"])
         layout, end = [], 0
         for call in reply["calls"]:
             placed, end = place(call["slots"], end)
             layout.append(placed)
+        if end > self.accelerator.memory_bytes():
+            raise RunnerFailure("raised", f"out of memory: it returns tensors of {end:,} bytes")
         outputs = runner.share("outputs", self.accelerator, end, limits.call_s)
         runner.ask("collect", limits.call_s, slots=layout, segment="outputs")
         values = [[outputs.tensor(slot).clone() for slot in places] for places in layout]
-        mutated = room.changed(segment, sets)
+        mutated = {
+            (number, index): segment.tensor(room.layout[number][index]).clone()
+            for number, index in room.changed(segment, sets)
+        }
         # In train mode the state after each call is among its outputs.
         state = [] if self.train else self.state_after(runner, limits)
         return Answer(reply["calls"], values, mutated, reply["flags"], state)

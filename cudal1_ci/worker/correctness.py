@@ -37,50 +37,83 @@ def examine(case: Case, template: Template, program: dict[str, Any], limits: Lim
     """
     try:
         with case.runner(template, program, limits) as runner:
-            answer = case.answer(runner, limits)
-            special = specialization(case, runner, limits)
+            answer = case.answer(
+                runner, limits, before_copy=lambda calls: compare_form(case, calls)
+            )
+            compare_mutations(case, answer)
+            max_abs, max_rel = compare_values(case, answer)
+            findings = compare_settings(case, answer)
+            compare_other_state(case, runner, limits)
+            findings += specialization(case, runner, program, limits)
     except RunnerFailure as failure:
         raise rejection_of_candidate(failure) from failure
-    compare_form(case, answer)
-    compare_mutations(case, answer)
-    max_abs, max_rel = compare_values(case, answer)
-    compare_settings(case, answer)
-    findings = []
-    if special is not None:
-        message = f"it is made for this workload's batch alone: {special}"
-        if program["type"] == "tree":  # what is merged is called with other batches too
-            raise Rejected("incorrect_shape", "shape.specialized", message)
-        findings.append({"rule": "shape.specialized", "message": message})
     return Examined(answer.calls[0], max_abs, max_rel, findings)
 
 
-def specialization(case: Case, runner: RunnerHandle, limits: Limits) -> str | None:
-    """How a candidate fails on a batch of fewer rows, which the reference takes; None where it
-    does not."""
-    if case.fewer_rows is None:
+def compare_other_state(case: Case, runner: RunnerHandle, limits: Limits) -> None:
+    """Weights that are loaded after the first calls must count: training goes on, checkpoints are
+    loaded."""
+    if case.other_state is None:
+        return
+    state, expected = case.other_state
+    case.load_state(runner, state, limits)
+    got = case.answer(runner, limits, sets=[case.trials[0][1]])
+    worst = worst_difference(case, expected, got)
+    if worst is not None and worst.excess > 1:
+        message = (
+            f"the output is off by {worst.max_abs:.3g} when other weights are loaded after the "
+            "first calls: it goes on with the old ones"
+        )
+        raise Rejected("incorrect_values", "state.baked", message, max_abs_error=worst.max_abs)
+
+
+def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | None:
+    """Of the first call's outputs, without an oracle; None where their forms differ."""
+    ours, theirs = expected.outputs[0], got.outputs[0]
+    if [(t.shape, t.dtype) for t in ours] != [(t.shape, t.dtype) for t in theirs]:
         return None
+    found = [
+        difference(other, one, None, tolerance(one, None, case.given))
+        for one, other in zip(ours, theirs, strict=True)
+    ]
+    return max(found, key=lambda one: one.excess)
+
+
+def specialization(
+    case: Case, runner: RunnerHandle, program: dict[str, Any], limits: Limits
+) -> list[dict[str, Any]]:
+    """What a candidate does with a batch of fewer rows, which the reference takes. To refuse it is
+    honest in a text, which is made for the shapes that it is given, and no patch of code that is
+    called with others; a wrong answer is wrong in both.
+
+    Raises:
+        Rejected: It is wrong there, or a patch that fails there.
+    """
+    if case.fewer_rows is None:
+        return []
     inputs, expected = case.fewer_rows
     rows = inputs.tensors[0].shape[0]
     try:
         got = case.answer(runner, limits, sets=[inputs])
     except RunnerFailure as failure:
-        return f"with {rows} rows, {failure.message[:300]}"
-    for want, have in zip(expected.calls, got.calls, strict=True):
-        if [s["shape"] for s in want["slots"]] != [s["shape"] for s in have["slots"]]:
-            return f"with {rows} rows its outputs have other shapes"
-    for ours, theirs in zip(expected.outputs[0], got.outputs[0], strict=True):
-        if ours.dtype != theirs.dtype:
-            return f"with {rows} rows its outputs have other dtypes"
-        found = difference(theirs, ours, None, tolerance(ours, None, case.given))
-        if found.excess > 1:
-            return f"with {rows} rows it is off by {found.max_abs:.3g}"
-    return None
+        message = f"it is made for one number of rows: with {rows}, {failure.message[:300]}"
+        if program["type"] == "tree":
+            raise Rejected("incorrect_shape", "shape.specialized", message) from failure
+        return [{"rule": "shape.specialized", "message": message}]
+    worst = worst_difference(case, expected, got)
+    if worst is None or worst.excess > 1:
+        how = "has another form" if worst is None else f"is off by {worst.max_abs:.3g}"
+        message = f"the output {how} with {rows} rows instead of those of the workload"
+        raise Rejected("incorrect_values", "shape.specialized", message)
+    return []
 
 
 def rejection_of_candidate(failure: RunnerFailure) -> Rejected:
     """How a candidate failed to answer."""
     if failure.kind == "timeout":
         return Rejected("timeout", "runner.timeout", failure.message, log=failure.log)
+    if failure.kind == "malformed":
+        return Rejected("reward_hack", "runner.malformed", failure.message, log=failure.log)
     if failure.kind == "died":
         return Rejected("runtime_error", "runner.died", failure.message, log=failure.log)
     if failure.error.get("stage") == "import":
@@ -95,10 +128,10 @@ def is_out_of_memory(failure: RunnerFailure) -> bool:
     return "memoryerror" in text or "can't allocate memory" in text or "out of memory" in text
 
 
-def compare_form(case: Case, answer: Answer) -> None:
-    """Structure, shapes, dtypes, types and sharing of memory."""
+def compare_form(case: Case, calls: list[dict[str, Any]]) -> None:
+    """Structure, shapes, dtypes, types, sharing of memory, and use of random numbers."""
     assert case.expected is not None
-    for number, (want, got) in enumerate(zip(case.expected.calls, answer.calls, strict=True)):
+    for number, (want, got) in enumerate(zip(case.expected.calls, calls, strict=True)):
         on = f"on the inputs `{case.trials[number][0]}`"
         if want["structure"] != got["structure"]:
             raise Rejected(
@@ -124,17 +157,29 @@ def compare_form(case: Case, answer: Answer) -> None:
             if set(theirs) - set(ours):
                 message = f"output {leaf} shares memory with an input; the reference's does not"
                 raise Rejected("mutates_input", "output.aliases_input", message)
+        if got["used_rng"] and not want["used_rng"]:
+            message = f"it draws from or seeds the global generator {on}; the reference does not"
+            raise Rejected("reward_hack", "state.rng", message)
 
 
 def compare_mutations(case: Case, answer: Answer) -> None:
     """Inputs and state must hold what was written, unless the reference changes them too, and then
     as it does."""
     assert case.expected is not None
-    extra = sorted(set(answer.mutated) - set(case.expected.mutated))
+    extra = sorted(answer.mutated.keys() - case.expected.mutated.keys())
     if extra:
-        name = case.trials[extra[0]][0]
-        message = f"the call changed its inputs `{name}`; the reference does not"
+        name = case.trials[extra[0][0]][0]
+        message = f"the call changed its input {extra[0][1]} of `{name}`; the reference does not"
         raise Rejected("mutates_input", "input.mutated", message)
+    for which, ours in case.expected.mutated.items():
+        theirs = answer.mutated.get(which)
+        if theirs is None:
+            message = f"the call leaves its input {which[1]} as it was; the reference changes it"
+            raise Rejected("incorrect_values", "input.values", message)
+        found = difference(theirs, ours, None, tolerance(ours, None, case.given))
+        if found.excess > 1:
+            message = f"the call leaves its input {which[1]} off by {found.max_abs:.3g}"
+            raise Rejected("incorrect_values", "input.values", message)
     if case.train:  # the state after each call is compared with the outputs
         return
     for slot, before, ours, theirs in zip(
@@ -200,15 +245,33 @@ def describe_leaf(case: Case, number: int, leaf: int) -> str:
     return f"gradient {leaf - num_leaves}"
 
 
-def compare_settings(case: Case, answer: Answer) -> None:
-    """Settings of the process after the calls, against those after the reference's."""
+def compare_settings(case: Case, answer: Answer) -> list[dict[str, Any]]:
+    """Settings of the process after the calls, against those after the reference's. Returns what is
+    no cheat, but what somebody who merges the candidate gets with it.
+
+    Raises:
+        Rejected: A setting is changed that is not the candidate's to change.
+    """
     assert case.expected is not None
     changed = {
         key: (value, answer.flags.get(key))
         for key, value in case.expected.flags.items()
         if answer.flags.get(key) != value
     }
-    if changed:
-        text = ", ".join(f"{key}: {a} -> {b}" for key, (a, b) in changed.items())
-        message = f"it changes settings of the whole process ({text})"
+    shown = [
+        {"rule": f"state.{key}", "message": f"{words}: {str(changed[key][1])[:300]}"}
+        for key, words in SHOWN.items()
+        if key in changed
+    ]
+    text = ", ".join(f"{k}: {a} -> {b}" for k, (a, b) in changed.items() if k not in SHOWN)
+    if text:
+        message = f"it changes settings of the whole process ({text[:1000]})"
         raise Rejected("reward_hack", "state.global", message)
+    return shown
+
+
+SHOWN = {
+    "threads": "it leaves threads behind",
+    "environment": "it changes environment variables",
+    "silences_warnings": "it silences all warnings of the process",
+}

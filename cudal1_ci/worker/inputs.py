@@ -18,6 +18,8 @@ from .segment import Slot, contiguous_stride, dtype_of, place, size_bytes, span
 
 FEWEST_TRIALS = 3
 SMALL_BYTES = 2**20
+PATTERN_LENGTH = 2**18 - 5
+"""Not a divisor of any usual width, so that rows do not repeat each other."""
 DEFAULT_INTEGER_HIGH = 1
 """Of integers whose range nobody stated: 0 and 1 are valid indices nearly everywhere."""
 
@@ -38,6 +40,8 @@ class Source:
     specs: list[dict[str, Any]] = field(default_factory=list)
     made: list[InputSet] = field(default_factory=list)
     grads: list[bool] = field(default_factory=list)
+    is_rigid: bool = False
+    """Whether floats can only be scaled as a whole, since the reference needs their structure."""
 
     def draw(self, number: int, generator: torch.Generator) -> InputSet:
         """A new set. Made ones are taken in turn and scaled, specs are drawn."""
@@ -115,6 +119,45 @@ def scaled(base: InputSet, factor: float, shift: float = 0.0) -> InputSet:
     return InputSet([again(t) for t in base.tensors], base.data)
 
 
+def refreshed(
+    source: Source, base: Sequence[InputSet], generator: torch.Generator
+) -> list[InputSet]:
+    """New values for every set. Floats are changed element by element, so that an old answer times
+    a factor is no new answer; drawn integers are drawn again; made ones, whose meaning is unknown,
+    are put in another order of the batch."""
+    if source.specs and not any(t.is_floating_point() for t in base[0].tensors):
+        return [source.draw(i, generator) for i in range(len(base))]
+    if source.made and not source.can_refresh:
+        return [rolled(one, generator) for one in base]
+    if source.is_rigid:
+        return [scaled(one, factor_between(0.75, 1.25, generator)) for one in base]
+    return [InputSet([varied(t, generator) for t in one.tensors], one.data) for one in base]
+
+
+def varied(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Every float times a number of its own between 3/4 and 1: within the range that was stated
+    where that holds 0. Long tensors repeat the numbers, from a random one on."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
+        return tensor
+    length = min(tensor.numel(), PATTERN_LENGTH)
+    numbers = torch.empty(length, device=tensor.device).uniform_(0.75, 1.0, generator=generator)
+    if tensor.numel() > length:
+        numbers = numbers.repeat(-(-tensor.numel() // length))[: tensor.numel()]
+    return tensor.mul(numbers.reshape(tensor.shape).to(working_dtype(tensor.dtype))).to(
+        tensor.dtype
+    )
+
+
+def rolled(one: InputSet, generator: torch.Generator) -> InputSet:
+    """All tensors with the batch in another order, where they share a batch dimension."""
+    sizes = {t.shape[0] for t in one.tensors if t.dim()}
+    if len(sizes) != 1 or min(sizes) < 2:
+        return one
+    size = sizes.pop()
+    order = torch.randperm(size, generator=generator, device=generator.device)
+    return InputSet([t[order] if t.dim() else t for t in one.tensors], one.data)
+
+
 def variations(
     source: Source, generator: torch.Generator, budget_bytes: int
 ) -> list[tuple[str, InputSet]]:
@@ -135,6 +178,7 @@ def variations(
         "tail only": lambda: remade(base, generator, tail_only),
         "small and negative": lambda: scaled(base, -0.01),
         "tiny": lambda: scaled(base, 1e-4),
+        "huge": lambda: scaled(base, 200.0),
         "zeros": lambda: scaled(base, 0.0),
     }
     if not any(t.is_floating_point() or t.is_complex() for t in base.tensors):
@@ -255,15 +299,13 @@ class Room:
             if slots
         ]
 
-    def changed(self, segment: AnySegment, sets: Sequence[InputSet]) -> list[int]:
-        """Numbers of the sets whose memory no longer holds what was written."""
+    def changed(self, segment: AnySegment, sets: Sequence[InputSet]) -> list[tuple[int, int]]:
+        """Numbers of the sets, and of the tensors in them, that no longer hold what was written."""
         return [
-            number
+            (number, index)
             for number, (slots, one) in enumerate(zip(self.layout, sets, strict=True))
-            if any(
-                not same_bits(segment.tensor(slot), tensor)
-                for slot, tensor in zip(slots, one.tensors, strict=True)
-            )
+            for index, (slot, tensor) in enumerate(zip(slots, one.tensors, strict=True))
+            if not same_bits(segment.tensor(slot), tensor)
         ]
 
 

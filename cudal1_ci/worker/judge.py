@@ -85,7 +85,9 @@ class Judge:
         self.findings: list[dict[str, Any]] = []
         self.candidate: dict[str, Any] = {}
         self.slots: dict[str, list[dict[str, Any]]] = {}
-        self.rng = random.Random()
+        # Not from the seed that is configured: who can guess the inputs of timed calls can have
+        # computed them before.
+        self.rng = random.SystemRandom()
 
     def describe(self) -> dict[str, Any]:
         """The record Device."""
@@ -95,7 +97,6 @@ class Judge:
         """Learn the reference; the verdict is `passed` when it can be judged against."""
         self.cases = {}
         self.limits = Limits(memory_bytes=self.memory_bytes, **limits)
-        self.rng = random.Random(seed)
         findings: list[dict[str, Any]] = []
         try:
             started_s = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import socket
@@ -14,12 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from . import replies
 from .accelerators import Accelerator, AnySegment
 from .channel import Channel, ChannelClosed, ChannelTimeout
+from .sandbox import Granted, SandboxError
 
-MAX_LOG_CHARS = 4000
+MAX_LOG_BYTES = 4000
 TEMPLATE_START_S = 120.0
 """Importing torch from a cold disk took up to 40 s; three times that is broken, not slow."""
+DEATH_S = 0.5
+"""From the end of a runner's channel to its own."""
+REAP_S = 30.0
+"""The kernel frees the memory of a thousand processes in less."""
 
 
 class RunnerFailure(Exception):
@@ -28,14 +35,18 @@ class RunnerFailure(Exception):
     def __init__(self, kind: str, message: str, error: dict[str, Any] | None = None, log: str = ""):
         super().__init__(message)
         self.kind = kind
-        """`raised`, `died`, `timeout`"""
+        """`raised`, `died`, `timeout`, `malformed`"""
         self.message = message
         self.error = error or {}
         self.log = log
 
 
 class Template:
-    """The warm process and its forks."""
+    """The warm process and its forks.
+
+    Raises:
+        SandboxError: It ended before it could say what it is allowed to do here.
+    """
 
     def __init__(
         self, process: subprocess.Popen[bytes], channel: Channel, memory_bytes: int | None
@@ -43,11 +54,20 @@ class Template:
         self.process = process
         self.channel = channel
         self.memory_bytes = memory_bytes
+        self.cache: str | None = None
+        """A folder that runners may write and that outlives them. One program's alone: whoever can
+        write it chooses what the next one finds in it."""
         # Inside of the folder that the host made and removes.
         self.scratch = Path(tempfile.mkdtemp(prefix="runners-", dir=Path.home()))
         self.known: set[str] = set()
         self.lock = threading.Lock()
         """Runners are opened side by side; the template answers one request at a time."""
+        try:
+            reply, _ = channel.receive(TEMPLATE_START_S)
+        except (ChannelClosed, ChannelTimeout) as error:
+            raise SandboxError(f"the template could not be started: {error}") from error
+        self.sandbox: Granted = reply["sandbox"]
+        """By layer: True, or the version of an interface, or why the kernel refused it."""
 
     def warm(self, modules: list[str]) -> None:
         """Import in the template what a runner had to import, once."""
@@ -60,30 +80,46 @@ class Template:
 
     @contextlib.contextmanager
     def runner(self) -> Iterator[RunnerHandle]:
-        """A fresh runner, killed with all that it started at the end."""
-        ours, theirs = socket.socketpair()
-        scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
-        message = {
-            "op": "fork",
-            "scratch": str(scratch),
-            "log": str(scratch / "log"),
-            "memory_bytes": self.memory_bytes,
-        }
-        with theirs, self.lock:
-            self.channel.send(message, [theirs.fileno()])
-            reply, _ = self.channel.receive(TEMPLATE_START_S)
-        handle = RunnerHandle(Channel(ours), reply["pid"], scratch, self)
+        """A fresh runner, killed with all that it started at the end. It is forked when it is first
+        asked something: what it may read is settled then, and the request says what it needs."""
+        handle = RunnerHandle(Path(tempfile.mkdtemp(prefix="r", dir=self.scratch)), self)
         try:
             yield handle
         finally:
             handle.end()
 
-    def reap(self, pid: int) -> int | None:
-        """Kill a runner's group and learn how it ended."""
-        with contextlib.suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
+    def fork(self, scratch: Path, log: Path, checkouts: list[str]) -> tuple[Process, Channel]:
+        """A new runner's process, and the channel to it.
+
+        Raises:
+            SandboxError: It could not be confined as the first one was.
+        """
+        ours, theirs = socket.socketpair()
+        message = {
+            "op": "fork",
+            "scratch": str(scratch),
+            "log": str(log),
+            "memory_bytes": self.memory_bytes,
+            "checkouts": checkouts,
+            "cache": self.cache,
+        }
+        with contextlib.ExitStack() as stack:
+            stack.callback(ours.close)
+            with theirs, self.lock:
+                self.channel.send(message, [theirs.fileno()])
+                reply, pidfds = self.channel.receive(TEMPLATE_START_S)
+            if "error" in reply:
+                raise SandboxError(reply["error"])
+            process = Process(reply["number"], pidfds[0])
+            stack.pop_all()
+        return process, Channel(ours)
+
+    def reap(self, process: Process) -> int | None:
+        """Kill a runner with all that it started and learn how it ended."""
+        process.signal(signal.SIGKILL)
         with self.lock:
-            status: int | None = self.channel.ask({"op": "reap", "pid": pid}, 30.0)["status"]
+            reply = self.channel.ask({"op": "reap", "number": process.number}, REAP_S)
+        status: int | None = reply["status"]
         return status
 
     def close(self) -> None:
@@ -95,17 +131,66 @@ class Template:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
+class Process:
+    """A runner's process, by a descriptor that means nobody else when it is gone."""
+
+    def __init__(self, number: int, pidfd: int):
+        self.number = number
+        """What the template calls it."""
+        self.pidfd = pidfd
+        words = Path(f"/proc/self/fdinfo/{pidfd}").read_text().split()
+        self.group = int(words[words.index("Pid:") + 1])
+        """Its number here, that of its process group too; 0 or less when it cannot be seen here."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """To its process group, which nothing that it starts can leave. The number is not used
+        again before the template has waited for it, which it does when the judge says so."""
+        with contextlib.suppress(OSError):
+            if self.group > 0:
+                os.killpg(self.group, number)
+            else:
+                signal.pidfd_send_signal(self.pidfd, number)
+
+    def has_ended(self, timeout_s: float) -> bool:
+        """Wait for its end for some time."""
+        return bool(select.select([self.pidfd], [], [], timeout_s)[0])
+
+    def close(self) -> None:
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
 class RunnerHandle:
     """What the judge may ask of one runner."""
 
-    def __init__(self, channel: Channel, pid: int, scratch: Path, template: Template):
-        self.channel = channel
-        self.pid = pid
+    def __init__(self, scratch: Path, template: Template):
         self.scratch = scratch
+        self.log_path = scratch.with_name(f"{scratch.name}.log")
         self.template = template
+        self.channel: Channel | None = None
+        self.process: Process | None = None
         self.ended = False
         self.facts: dict[str, Any] = {}
         self.segments: list[AnySegment] = []
+        self.shared: list[tuple[dict[str, Any], list[int]]] = []
+        """What was shared before there was a process to share it with."""
+        self.last_words = ""
+
+    def start(self, checkouts: list[str], timeout_s: float) -> Channel:
+        """Fork it, unless that is done, and tell it of the memory that was shared before.
+
+        Raises:
+            RunnerFailure: It ended, or could not take the memory.
+            SandboxError: It could not be confined.
+        """
+        if self.channel is None:
+            if self.ended:
+                raise RunnerFailure("died", "the process ended", log=self.log())
+            self.process, self.channel = self.template.fork(self.scratch, self.log_path, checkouts)
+            while self.shared:
+                self.map(self.channel, *self.shared.pop(0), timeout_s)
+        return self.channel
 
     def ask(self, op: str, timeout_s: float, **message: Any) -> dict[str, Any]:
         """The answer to one request.
@@ -113,9 +198,11 @@ class RunnerHandle:
         Raises:
             RunnerFailure: The program raised, the runner died, or it did not answer in time.
         """
+        root = (message.get("program") or {}).get("root")
+        channel = self.start([] if root is None else [root], timeout_s)
         self.resume()
         try:
-            reply = self.channel.ask({"op": op, **message}, timeout_s)
+            reply = self.exchange(channel, {"op": op, **message}, [], timeout_s)
         except ChannelTimeout:
             self.end()
             raise RunnerFailure(
@@ -124,10 +211,17 @@ class RunnerHandle:
         except ChannelClosed:
             raise RunnerFailure("died", self.death(), log=self.log()) from None
         error = reply.get("error")
-        if error:
-            message_text = f"{error.get('type')}: {error.get('message')}"
-            raise RunnerFailure("raised", message_text, error, error.get("traceback", ""))
-        return reply
+        try:
+            if error is None:
+                replies.check(op, reply)
+                return reply
+            replies.check("error", error)
+        except replies.Malformed as malformed:
+            self.end()
+            text = f"its answer to `{op}` is none ({malformed})"
+            raise RunnerFailure("malformed", text, log=self.log()) from None
+        message_text = f"{error['type']}: {error['message']}"
+        raise RunnerFailure("raised", message_text, error, error["traceback"])
 
     def share(
         self, name: str, accelerator: Accelerator, num_bytes: int, timeout_s: float
@@ -138,25 +232,43 @@ class RunnerHandle:
         Raises:
             RunnerFailure: The runner could not take it.
         """
-        self.resume()
         segment = accelerator.segment(num_bytes)
         self.segments.append(segment)
         words, descriptors = segment.address()
         message = {"op": "map", "segment": name, "num_bytes": segment.num_bytes, **words}
+        if self.channel is None:
+            self.shared.append((message, descriptors))
+        else:
+            self.resume()
+            self.map(self.channel, message, descriptors, timeout_s)
+        return segment
+
+    def map(
+        self, channel: Channel, message: dict[str, Any], descriptors: list[int], timeout_s: float
+    ) -> None:
+        """Tell the process of memory. Raises RunnerFailure."""
         try:
-            self.channel.send(message, descriptors)
-            reply, _ = self.channel.receive(timeout_s)
+            reply = self.exchange(channel, message, descriptors, timeout_s)
         except ChannelTimeout:
             raise RunnerFailure("timeout", "no answer to `map`", log=self.log()) from None
         except ChannelClosed:
             raise RunnerFailure("died", self.death(), log=self.log()) from None
         if "error" in reply:
-            error = reply["error"]
-            raise RunnerFailure("raised", f"{error.get('type')}: {error.get('message')}", error)
-        return segment
+            raise RunnerFailure("raised", f"it could not take memory: {str(reply['error'])[:500]}")
+
+    def exchange(
+        self, channel: Channel, message: dict[str, Any], descriptors: list[int], timeout_s: float
+    ) -> dict[str, Any]:
+        """Send and receive; descriptors that come back are not wanted, and would pile up."""
+        channel.send(message, descriptors)
+        reply, unwanted = channel.receive(timeout_s)
+        for fd in unwanted:
+            os.close(fd)
+        return reply
 
     def pause(self) -> None:
-        """Stop all of its threads; what a runner does not do it cannot do ahead of time."""
+        """Stop all of its threads and children; what a runner does not do it cannot do ahead of
+        time."""
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -165,8 +277,8 @@ class RunnerHandle:
 
     def signal(self, number: signal.Signals) -> None:
         """A runner that is gone is noticed when it is asked."""
-        with contextlib.suppress(OSError):
-            os.kill(self.pid, number)
+        if self.process is not None and not self.ended:
+            self.process.signal(number)
 
     def death(self) -> str:
         """How the process ended, in words."""
@@ -182,30 +294,35 @@ class RunnerHandle:
 
     def template_status(self) -> int | None:
         """Wait a moment for an exit of its own, then kill."""
+        if self.process is None:
+            return None
         self.ended = True
-        pidfd = None
-        with contextlib.suppress(OSError):
-            pidfd = os.pidfd_open(self.pid)
-        if pidfd is not None:
-            import select
-
-            select.select([pidfd], [], [], 0.5)
-            os.close(pidfd)
-        return self.template.reap(self.pid)
+        self.process.has_ended(DEATH_S)
+        return self.template.reap(self.process)
 
     def log(self) -> str:
         """The last that the program printed."""
         try:
-            text = (self.scratch / "log").read_bytes()[-MAX_LOG_CHARS:]
+            with self.log_path.open("rb") as log:
+                log.seek(-min(MAX_LOG_BYTES, log.seek(0, os.SEEK_END)), os.SEEK_END)
+                text = log.read(MAX_LOG_BYTES)
         except OSError:
-            return ""
+            return self.last_words
         return text.decode(errors="replace")
 
     def end(self) -> None:
-        if not self.ended:
+        """Kill it and forget it; its log can still be asked for."""
+        try:
+            if self.process is not None and not self.ended:
+                self.template.reap(self.process)
+        finally:
             self.ended = True
-            self.template.reap(self.pid)
-        self.channel.close()
-        while self.segments:
-            self.segments.pop().close()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+            if self.process is not None:
+                self.process.close()
+            if self.channel is not None:
+                self.channel.close()
+            while self.segments:
+                self.segments.pop().close()
+            self.last_words = self.log()
+            self.log_path.unlink(missing_ok=True)
+            shutil.rmtree(self.scratch, ignore_errors=True)

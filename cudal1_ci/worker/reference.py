@@ -218,6 +218,10 @@ def learn_answers(
         started_s = time.monotonic()
         case.expected = answer_of(case, template, limits)
     elapsed_s = time.monotonic() - started_s
+    defined = finite_trials(case, case.expected)
+    if len(defined) < len(case.trials):
+        case.trials = defined
+        case.expected = answer_of(case, template, limits)
     if elapsed_s > SLOW_S and len(case.trials) > FEWEST_TRIALS:
         message = (
             f"the reference takes {elapsed_s:.0f} s for {len(case.trials)} sets of inputs: "
@@ -228,6 +232,12 @@ def learn_answers(
         case.expected = case.expected.first(FEWEST_TRIALS)
     with case.runner(template, case.program, limits) as runner:
         again = case.answer(runner, limits)
+        if case.state_slots:
+            other = [tensor.clone() for tensor in case.state]
+            for slot, tensor in zip(case.state_slots, other, strict=True):
+                randomize(slot, tensor, generator)
+            case.load_state(runner, other, limits)
+            case.other_state = (other, case.answer(runner, limits, sets=[case.trials[0][1]]))
         fewer = another_batch(case.trials[0][1])
         if fewer is not None:
             with contextlib.suppress(RunnerFailure):
@@ -246,6 +256,20 @@ def answer_of(case: Case, template: Template, limits: Limits) -> Answer:
     """What a fresh process of the reference answers."""
     with case.runner(template, case.program, limits) as runner:
         return case.answer(runner, limits)
+
+
+def finite_trials(case: Case, answer: Answer) -> list[tuple[str, InputSet]]:
+    """Without those variations that take the reference out of its range: where it is finite on
+    what the workload states, infinities elsewhere are overflows that nobody asked for."""
+
+    def is_finite(outputs: list[torch.Tensor]) -> bool:
+        return all(bool(torch.isfinite(t).all()) for t in outputs if t.is_floating_point())
+
+    finite = [is_finite(outputs) for outputs in answer.outputs]
+    stated = [name.startswith("drawn") for name, _ in case.trials]
+    if not all(fine for fine, is_stated in zip(finite, stated, strict=True) if is_stated):
+        return case.trials
+    return [trial for trial, fine in zip(case.trials, finite, strict=True) if fine]
 
 
 def usable_trials(case: Case, template: Template, limits: Limits) -> list[tuple[str, InputSet]]:

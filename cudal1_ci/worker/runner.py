@@ -14,19 +14,18 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from . import programs
 from .arguments import build_call, flatten, pickle_call
 from .channel import Channel, ChannelClosed
 from .cuda_memory import DeviceSegment
 from .segment import Segment, slot_of
+from .settings import attributes, settings
 
 MAX_TRACEBACK_CHARS = 6000
 
@@ -47,6 +46,8 @@ def main(channel: Channel, scratch: Path) -> None:
         "arrange": runner.arrange,
         "batch": runner.batch,
         "exchange": runner.exchange,
+        "deliver": runner.deliver,
+        "aftermath": runner.aftermath,
         "settle": runner.settle,
     }
     while True:
@@ -83,6 +84,7 @@ class Runner:
     def __init__(self, scratch: Path):
         self.scratch = scratch
         self.device = torch.device("cpu")
+        self.attributes = attributes()
         self.segments: dict[str, Segment | DeviceSegment] = {}
         self.program: Any = None
         self.module: torch.nn.Module | None = None
@@ -92,7 +94,7 @@ class Runner:
         self.kept: list[list[torch.Tensor]] = []
         self.timed: list[Any] = []
         self.order: list[int] = []
-        self.places: list[list[torch.Tensor]] = []
+        self.regions: list[list[list[torch.Tensor]]] = [[]]
         self.seeded = False
         self.cotangents: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
 
@@ -237,6 +239,7 @@ class Runner:
         """Calls whose outputs are all kept; says what they look like."""
         self.kept = []
         answers = []
+        gc.disable()  # as in a timed batch: nothing tells the two apart
         for number, seed in zip(sets, seeds, strict=True):
             seed_all(seed)
             before = self.rng_state()
@@ -256,7 +259,8 @@ class Runner:
             self.kept.append([*(plain(t) for t in leaves), *self.gradients(number)])
             answers[-1]["slots"] = [slot_of(t) for t in self.kept[-1]]
             answers[-1]["num_leaves"] = len(leaves)
-        return {"calls": answers, "flags": global_flags()}
+        gc.enable()
+        return {"calls": answers, "flags": settings(self.attributes)}
 
     def rng_state(self) -> torch.Tensor:
         """State of the generators that operators of this device draw from."""
@@ -305,10 +309,18 @@ class Runner:
         self.synchronize()
         return {}
 
-    def lay_out(self, slots: list[list[dict[str, Any]]], seeded: bool) -> dict[str, Any]:
-        """Where the outputs of the calls of a batch go."""
+    def lay_out(
+        self, slots: list[list[dict[str, Any]]], step_bytes: int, num_regions: int, seeded: bool
+    ) -> dict[str, Any]:
+        """Where the outputs of the calls of a batch may have to go."""
         segment = self.segments["outputs"]
-        self.places = [[segment.tensor(slot) for slot in places] for places in slots]
+        self.regions = [
+            [
+                [segment.tensor({**s, "offset": s["offset"] + r * step_bytes}) for s in places]
+                for places in slots
+            ]
+            for r in range(num_regions)
+        ]
         self.seeded = seeded
         return {}
 
@@ -318,8 +330,8 @@ class Runner:
         return {}
 
     def batch(self, seed: int) -> dict[str, Any]:
-        """Timed calls, one after the other, then a copy of all outputs. `claim_us` is what this
-        process says of its own time, which nobody believes without the judge's clock."""
+        """Timed calls, one after the other. `claim_us` is what this process says of its own time,
+        which nobody believes without the judge's clock."""
         outputs = []
         gc.disable()
         try:
@@ -332,17 +344,17 @@ class Runner:
                 self.synchronize()
                 claim_us = (time.perf_counter() - start_s) * 1e6
             self.timed = outputs
-            self.copy_out()
-            self.synchronize()
         finally:
             gc.enable()
         return {"claim_us": claim_us, "num_threads": torch.get_num_threads()}
 
-    def copy_out(self) -> None:
-        """Outputs of a batch (and in train mode the inputs' gradients) to the segment `outputs`."""
+    def deliver(self, region: int) -> dict[str, Any]:
+        """Copy the outputs of the last batch (and in train mode the inputs' gradients) to where
+        they are wanted."""
         tensors: list[torch.Tensor] = []
         targets: list[torch.Tensor] = []
-        for output, number, places in zip(self.timed, self.order, self.places, strict=True):
+        wanted = self.regions[region]
+        for output, number, places in zip(self.timed, self.order, wanted, strict=True):
             leaves = flatten(output)[0]
             if self.train:
                 leaves += gradients_of(self.inputs[number])
@@ -358,12 +370,28 @@ class Runner:
                 targets.append(place)
         # One launch for many small outputs, where a copy of each would cost as much as the call.
         torch._foreach_copy_(targets, tensors)
+        self.synchronize()
+        return {}
 
     def exchange(self, seed: int) -> dict[str, Any]:  # noqa: ARG002 - as long as batch's message
-        """Copy the outputs of the last batch once more: what a batch costs beyond its calls."""
-        self.copy_out()
-        self.synchronize()
+        """Call nothing: with a delivery after it, what a batch costs beyond its calls."""
         return {"claim_us": 0.0, "num_threads": torch.get_num_threads()}
+
+    def aftermath(self) -> dict[str, Any]:
+        """What the calls of the last batch left: gradients of parameters, and the state. The
+        tensors stay here until `collect`."""
+        parameters = [] if self.module is None else list(self.module.parameters())
+        gradients = gradients_of(parameters) if self.train else []
+        state = {
+            key: t.detach()
+            for key, t in self.state_tensors().items()
+            if self.train or not isinstance(t, torch.nn.Parameter)
+        }
+        left = [*gradients, *state.values()]
+        self.kept = [left]
+        names = [f"the gradient of parameter {i}" for i in range(len(gradients))]
+        names += [f"the state `{key}`" for key in state]
+        return {"names": names, "slots": [slot_of(t) for t in left]}
 
     def settle(self) -> dict[str, Any]:
         """Between batches, outside of any clock: forget outputs and gradients, collect garbage."""
@@ -383,14 +411,14 @@ class Runner:
         memory which nobody wrote does not look like an answer."""
         blocks = [
             torch.full((max(1, place.nbytes // 4),), math.nan, device=self.device)
-            for places in self.places
+            for places in self.regions[0]
             for place in places
         ]
         del blocks
         self.synchronize()
 
 
-def gradients_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def gradients_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Gradients of the tensors that require one; zeros where none arrived."""
     return [
         torch.zeros_like(t) if t.grad is None else t.grad.detach()
@@ -415,37 +443,6 @@ def seed_all(seed: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed % 2**32)
-
-
-def global_flags() -> dict[str, Any]:
-    """Settings of the process that a merged patch would change for its user."""
-    return {
-        "default_dtype": str(torch.get_default_dtype()),
-        "grad_enabled": torch.is_grad_enabled(),
-        "num_threads": torch.get_num_threads(),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "cudnn_benchmark": torch.backends.cudnn.benchmark,
-        "cudnn_tf32": cudnn_allows_tf32(),
-        "default_device": str(torch.get_default_device()),
-        "function_modes": len(_get_current_function_mode_stack()),  # type: ignore[no-untyped-call]
-        "dispatch_modes": len(_get_current_dispatch_mode_stack()),
-        "mkldnn": torch.backends.mkldnn.enabled,
-        "flush_denormal": is_flushing_denormals(),
-        "affinity": sorted(os.sched_getaffinity(0)),
-    }
-
-
-def cudnn_allows_tf32() -> bool | str:
-    """torch 2.9 and later refuse to read this setting where the newer one was written."""
-    try:
-        return bool(torch.backends.cudnn.allow_tf32)
-    except RuntimeError as error:
-        return str(error)[:80]
-
-
-def is_flushing_denormals() -> bool:
-    return bool(torch.tensor(math.ldexp(1.0, -130)).mul(1.0).item() == 0.0)
 
 
 def outside(names: list[str], root: str | None) -> list[str]:

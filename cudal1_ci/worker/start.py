@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from .channel import Channel
+from .sandbox import kernel
 
 
 def main(argv: list[str], bootstrap: list[str]) -> None:
@@ -16,6 +17,8 @@ def main(argv: list[str], bootstrap: list[str]) -> None:
     channel = Channel(socket.socket(fileno=fd))
     sys.dont_write_bytecode = True
     if role == "judge":
+        # A process of the same user can neither read this one's memory nor trace it.
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         # Before torch is imported here, so that both processes import it at the same time.
         template = start_template(bootstrap, num_threads, device)
         from . import judge

@@ -1,61 +1,88 @@
 """A warm process from which runners are forked: torch is imported, nothing was run.
 
 A fork costs some milliseconds where an import costs seconds. No tensor operation may run here:
-a thread pool that exists before a fork does not exist after it. Whatever a runner leaves behind is
-adopted by the template (it is the subreaper) and killed with the runner.
+a thread pool that exists before a fork does not exist after it. Before torch is imported, and may
+start a thread, this process enters the namespaces that runners share and tries the other layers of
+the sandbox (sandbox/) in a process that ends at once.
+
+A runner is the leader of a process group that none of its children can leave, and lives in a PID
+namespace of its own where the kernel grants one; either ends whole.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import fcntl
 import importlib
+import importlib.util
+import json
 import os
-import resource
+import shutil
 import signal
 import socket
 import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from . import sandbox
 from .channel import Channel, ChannelClosed
+from .sandbox import kernel, landlock
+from .sandbox.namespaces import Nursery, close_namespace, limit_resources
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-MAX_LOG_BYTES = 256 * 2**20
-"""Of any file that a runner writes: a program that prints forever must not fill the disk."""
+READY = b"ready"
+MAX_READY_BYTES = 65536
+FIRST_HIGH_FD = 64
+CHANNEL_FD = 3
+"""The only descriptor of a runner besides stdin, stdout and stderr."""
 
 
-def prctl(option: int, value: int) -> None:
-    """Raises OSError when the kernel refuses."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+@dataclass(frozen=True)
+class Forked:
+    """A child, and a descriptor of the first process of its PID namespace."""
+
+    pid: int
+    keeper: int | None
 
 
 def main(channel: Channel, num_threads: int) -> None:
     """Fork, warm up and reap as the judge asks, until it is gone."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    granted = sandbox.enter()
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    nursery = nursery_for(granted)
+    # Not before: a namespace is entered by way of a process that can be looked at.
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    granted = probe(granted, nursery)
+    channel.send({"sandbox": granted, "missing": sandbox.missing(granted)})
     import torch
+
+    from . import runner  # noqa: F401 - so that a fork finds it imported
 
     torch.set_num_threads(num_threads)
     torch.set_num_interop_threads(1)
-    children: set[int] = set()
+    runners: dict[int, Forked] = {}
     while True:
         try:
             message, fds = channel.receive()
         except ChannelClosed:
-            kill_all()
+            for forked in runners.values():
+                end(forked)
             return
         if message["op"] == "fork":
-            pid = fork_runner(channel, fds[0], message)
-            children.add(pid)
-            channel.send({"pid": pid})
+            reply = fork_runner(channel, fds[0], message, granted, nursery, runners)
+            # A descriptor of a process is the same in all PID namespaces, its number is not.
+            pidfds = [os.pidfd_open(reply["number"])] if "number" in reply else []
+            channel.send(reply, pidfds)
+            for pidfd in pidfds:
+                os.close(pidfd)
         elif message["op"] == "warm":
             channel.send({"imported": warm(message["modules"], message["path"])})
         elif message["op"] == "reap":
-            channel.send({"status": reap(message["pid"], children)})
+            channel.send({"status": end(runners.pop(message["number"], None))})
 
 
 def warm(modules: list[str], path: list[str]) -> int:
@@ -66,71 +93,168 @@ def warm(modules: list[str], path: list[str]) -> int:
     for name in modules:
         if name not in sys.modules:
             with contextlib.suppress(Exception):
-                importlib.import_module(name)
-                count += 1
+                if is_installed(name.partition(".")[0]):
+                    importlib.import_module(name)
+                    count += 1
     return count
 
 
-def fork_runner(channel: Channel, fd: int, message: dict[str, Any]) -> int:
-    """Start a runner that talks over `fd`; returns its process id."""
-    pid = os.fork()
-    if pid:
-        os.close(fd)
-        return pid
-    code = 1
+def is_installed(name: str) -> bool:
+    """Whether a module is one of the interpreter's or of its packages'. A runner says what to
+    import, and this process is less confined: an editable checkout's code must not run here."""
+    spec = importlib.util.find_spec(name)
+    origin = (
+        None
+        if spec is None
+        else spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+    )
+    if origin is None or origin in ("built-in", "frozen"):
+        return origin is not None
+    places = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    real = Path(os.path.realpath(origin))
+    return any(real.is_relative_to(os.path.realpath(place)) for place in places)
+
+
+def nursery_for(granted: sandbox.Granted) -> Nursery | None:
+    """Where runners get PID namespaces from; notes why there is none."""
+    if not sandbox.is_granted(granted["pid_namespace"]):
+        return None
     try:
+        nursery = Nursery()
+        with nursery.namespace() as keeper:
+            pass
+        close_namespace(keeper)
+    except OSError as error:
+        granted["pid_namespace"] = f"refused: {error}"
+        return None
+    return nursery
+
+
+def probe(granted: sandbox.Granted, nursery: Nursery | None) -> sandbox.Granted:
+    """Every layer of a runner, tried in a process that then ends."""
+    scratch = Path(tempfile.mkdtemp(prefix="probe-", dir=Path.home()))
+
+    def attempt(report: int) -> None:
+        found = sandbox.confine(sandbox.Place(scratch=scratch), granted, strict=False)
+        os.write(report, json.dumps(found).encode())
+
+    try:
+        forked, answer = fork(attempt, nursery)
+        end(forked)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        found: sandbox.Granted = json.loads(answer)
+    except ValueError:
+        raise sandbox.SandboxError(f"the sandbox could not be tried: {answer!r}") from None
+    return found
+
+
+def fork_runner(
+    channel: Channel,
+    fd: int,
+    message: dict[str, Any],
+    granted: sandbox.Granted,
+    nursery: Nursery | None,
+    runners: dict[int, Forked],
+) -> dict[str, Any]:
+    """Start a runner that talks over `fd`; the reply names its process, or why there is none."""
+
+    def begin(report: int) -> None:
         channel.close()
-        os.setsid()
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        confine(message)
+        log = os.open(message["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        keep_descriptors(log, fd, report)
+        place = sandbox.Place(
+            scratch=Path(message["scratch"]),
+            checkouts=tuple(message["checkouts"]),
+            cache=message["cache"],
+        )
+        limit_resources(message["memory_bytes"])
+        sandbox.confine(place, granted, strict=True)
+        # A thread of a process that cannot be looked at cannot even be named by itself.
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+        sandbox.move_in(place)
         from . import runner
 
-        runner.main(Channel(socket.socket(fileno=fd)), Path(message["scratch"]))
+        os.write(report, READY)
+        os.close(report)
+        runner.main(Channel(socket.socket(fileno=CHANNEL_FD)), place.scratch)
+
+    landlock.readable(tuple(sys.path))  # found here once; a fork knows it
+    try:
+        forked, answer = fork(begin, nursery)
+    except OSError as error:
+        return {"error": f"a runner cannot be forked: {error}"}
+    finally:
+        os.close(fd)
+    if answer != READY:
+        end(forked)
+        said = answer.decode(errors="replace") or "the process ended"
+        return {"error": f"a runner cannot be confined: {said}"}
+    runners[forked.pid] = forked
+    return {"number": forked.pid}
+
+
+def fork(body: Callable[[int], None], nursery: Nursery | None) -> tuple[Forked, bytes]:
+    """Run `body` in a child, and wait for what it writes to the descriptor that it is given."""
+    with nursery.namespace() if nursery else contextlib.nullcontext() as keeper:
+        heard, low = os.pipe()
+        report = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, FIRST_HIGH_FD)
+        os.close(low)
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(heard)
+            os.close(report)
+            raise
+        if pid == 0:
+            live(body, report)
+    os.close(report)
+    answer = b""
+    while part := os.read(heard, MAX_READY_BYTES):
+        answer += part
+    os.close(heard)
+    return Forked(pid, keeper), answer
+
+
+def live(body: Callable[[int], None], report: int) -> NoReturn:
+    """The life of a child: its failure is written where its readiness is waited for."""
+    code = 1
+    try:
+        os.setsid()
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        body(report)
         code = 0
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the reason
+        with contextlib.suppress(OSError):  # closed, or the process was ready before
+            os.write(report, f"{type(error).__name__}: {error}".encode()[:MAX_READY_BYTES])
     finally:
         os._exit(code)
 
 
-def confine(message: dict[str, Any]) -> None:
-    """Limits, and stdout and stderr into the log."""
-    log = os.open(message["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def keep_descriptors(log: int, fd: int, report: int) -> None:
+    """Nothing else is open: stdin is empty, stdout and stderr are the log."""
     null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_LOG_BYTES, MAX_LOG_BYTES))
-    limit = message["memory_bytes"]
-    if limit is not None:  # on a GPU the driver reserves more addresses than there is memory
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    # First out of the way of the numbers that they are to have, so that none overwrites another.
+    high = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, FIRST_HIGH_FD) for one in (null, log, log, fd)]
+    for number, one in enumerate(high):
+        os.dup2(one, number, inheritable=number != CHANNEL_FD)
+    os.closerange(CHANNEL_FD + 1, report)
+    os.closerange(report + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def reap(pid: int, children: set[int]) -> int | None:
-    """The wait status of a runner that was killed or ended, after killing what it left behind."""
-    children.discard(pid)
-    try:
-        _, status = os.waitpid(pid, 0)
-    except ChildProcessError:
+def end(forked: Forked | None) -> int | None:
+    """Kill a runner with all that it left behind; its wait status."""
+    if forked is None:
         return None
-    for orphan in orphans(children):
-        with contextlib.suppress(OSError):
-            os.kill(orphan, signal.SIGKILL)
-            os.waitpid(orphan, 0)
+    status = None
+    with contextlib.suppress(ChildProcessError):
+        # A process that has ended keeps its status, and the group its number, until the wait.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(forked.pid, signal.SIGKILL)
+        _, status = os.waitpid(forked.pid, 0)
+        while True:  # what it left behind and this process adopted
+            os.waitpid(-forked.pid, 0)
+    if forked.keeper is not None:
+        close_namespace(forked.keeper)
     return status
-
-
-def orphans(children: set[int]) -> list[int]:
-    """Processes that this one adopted when a runner ended."""
-    me = os.getpid()
-    try:
-        text = Path(f"/proc/{me}/task/{me}/children").read_text()
-    except OSError:
-        return []
-    return [pid for pid in map(int, text.split()) if pid not in children]
-
-
-def kill_all() -> None:
-    """End every child, runner or adopted."""
-    for pid in orphans(set()):
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)

@@ -483,24 +483,49 @@ def sleepers() -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("candidate", "special"),
+    ("candidate", "status", "special"),
     [
-        ("self.fc(x)", False),
-        ("self.fc(x) if len(x) == 8 else self.fc(x).abs()", True),
-        ("self.fc(x).view(8, 16)", True),
+        ("self.fc(x)", "passed", False),
+        ("self.fc(x).view(8, 16)", "passed", True),
+        ("self.fc(x) if len(x) == 8 else self.fc(x).abs()", "incorrect_values", True),
+        ("self.fc(x) if len(x) == 8 else self.fc(x)[:1]", "incorrect_values", True),
     ],
 )
-def test_a_text_made_for_one_batch_passes_with_a_finding(session, candidate, special):
+def test_a_text_may_refuse_another_batch_and_not_be_wrong_on_it(
+    session, candidate, status, special
+):
     problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
     verdict = evaluate(session, problem, linear(candidate)).verdict
-    assert verdict.status in ("passed", "inconclusive")
+    assert verdict.status in (status, "inconclusive")
     assert ("shape.specialized" in {finding.rule for finding in verdict.findings}) is special
 
 
-def test_a_patch_made_for_one_batch_is_refused(session, tree):
-    candidate = overlaid(tree, "src/pkg/ops.py", "x + x", "x + x if len(x) == 4 else x + x + 1")
+def test_a_patch_that_fails_on_another_batch_is_refused(session, tree):
+    candidate = overlaid(tree, "src/pkg/ops.py", "x + x", "(x + x).view(4, 16)")
     verdict = session.evaluate(tree, candidate).verdict
     assert (verdict.status, verdict.findings[0].rule) == ("incorrect_shape", "shape.specialized")
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule"),
+    [
+        ("__import__('os').environ.update(SEEN='1')", "state.environment"),
+        ("__import__('warnings').filterwarnings('ignore')", "state.silences_warnings"),
+        (
+            "import threading, time; threading.active_count() == 1 and threading.Thread("
+            "target=time.sleep, args=(9,), daemon=True).start()",
+            "state.threads",
+        ),
+    ],
+)
+def test_what_a_merged_candidate_brings_along_is_shown(session, statement, rule):
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    candidate = linear(f"self.fc(x); {statement}").replace("return self.fc(x); ", "") + (
+        "        return self.fc(x)\n"
+    )
+    verdict = evaluate(session, problem, candidate).verdict
+    assert verdict.status in ("passed", "inconclusive"), verdict
+    assert rule in {finding.rule for finding in verdict.findings}
 
 
 @pytest.mark.parametrize(

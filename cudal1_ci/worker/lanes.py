@@ -1,0 +1,200 @@
+"""One runner of a launch, and the rounds that all of them make alike.
+
+Nothing can be done ahead of `go`: on the CPU a runner is stopped by a signal while its inputs are
+written and while others are timed; on a GPU, where a kernel that is under way cannot be stopped,
+the inputs are written after the clock was started, which costs the reference as much. Each input
+set has two places, and which one is used is drawn anew in every round; where the outputs go is
+said when the calls are over. So neither an address nor an object nor a version counter tells what
+an input holds, and nothing can be computed right into the place of an output.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .accelerators import AnySegment
+from .cases import Case, Limits
+from .inputs import InputSet, Room, refreshed
+from .processes import RunnerHandle
+from .segment import ALIGNMENT_BYTES, place, stacked, view_of
+
+SETTLE_S = 30.0
+SHORT_S = 0.3
+NUM_PLACES = 2
+"""Of each input set."""
+NUM_REGIONS = 8
+"""For the outputs, a cache line apart. Who writes to one of them before it is drawn is right in one
+round of eight, which a first quartile does not show."""
+
+
+@dataclass
+class Lane:
+    """One runner with its own copy of the inputs and room for its outputs."""
+
+    name: str
+    runner: RunnerHandle
+    inputs: AnySegment
+    outputs: AnySegment
+    slots: list[list[dict[str, Any]]]
+    """Where in a region those of each call of a batch go."""
+    snapshot: torch.Tensor
+    """The bytes of `outputs` at the end of the last batch, out of the runner's reach."""
+    region: int = 0
+    """Where the last batch's are."""
+    spans_us: list[float] = field(default_factory=list)
+    claims_us: list[float] = field(default_factory=list)
+
+    def all_calls(self, leaf: int) -> torch.Tensor:
+        """One output of every call of the last batch, stacked: shape [num_calls, ...]."""
+        slots = [one[leaf] for one in self.slots]
+        step_bytes = slots[1]["offset"] - slots[0]["offset"] if len(slots) > 1 else 0
+        offset = slots[0]["offset"] + self.region * ALIGNMENT_BYTES
+        return stacked(self.snapshot, {**slots[0], "offset": offset}, len(slots), step_bytes)
+
+
+@dataclass
+class Round:
+    """What is the same for all lanes: which set goes to which place, in which order they are
+    called, with what values, and where the outputs are wanted."""
+
+    room: Room
+    places: list[int]
+    staged: torch.Tensor
+    """The bytes that the inputs of every lane are to hold."""
+    seed: int
+    region: int
+
+    def write(self, segment: AnySegment) -> None:
+        """The new values, from outside of the runner."""
+        for start, end in self.room.ranges(self.places):
+            segment.flat()[start:end].copy_(self.staged[start:end])
+
+    def is_as_written(self, segment: AnySegment) -> bool:
+        """Whether the inputs still hold the values."""
+        return all(
+            torch.equal(segment.flat()[start:end], self.staged[start:end])
+            for start, end in self.room.ranges(self.places)
+        )
+
+
+def new_round(
+    case: Case,
+    room: Room,
+    base: Sequence[InputSet],
+    rng: random.Random,
+    generator: torch.Generator,
+) -> Round:
+    """Other values, another order, other places."""
+    fresh = refreshed(case.source, base, generator)
+    order = rng.sample(range(len(base)), len(base))
+    places = [number + len(base) * rng.randrange(NUM_PLACES) for number in order]
+    staged = torch.zeros(room.num_bytes, dtype=torch.uint8, device=case.accelerator.device)
+    for number, where in zip(order, places, strict=True):
+        room.write_one(lambda slot: view_of(staged, slot), where, fresh[number])
+    return Round(room, places, staged, rng.randrange(2**31), rng.randrange(NUM_REGIONS))
+
+
+def open_lane(
+    case: Case,
+    name: str,
+    runner: RunnerHandle,
+    room: Room,
+    base: Sequence[InputSet],
+    slots: list[dict[str, Any]],
+    limits: Limits,
+) -> Lane:
+    """Give a runner its inputs and the room for the outputs of one batch."""
+    accelerator = case.accelerator
+    inputs = runner.share("inputs", accelerator, room.num_bytes, limits.call_s)
+    for number in range(len(room.layout)):
+        room.write_one(inputs.tensor, number, base[number % len(base)])
+    accelerator.synchronize()
+    runner.ask("prepare", limits.call_s, sets=room.describe(), call=case.call)
+    layout, end = [], 0
+    for _ in base:
+        placed, end = place(slots, end)
+        layout.append(placed)
+    end += NUM_REGIONS * ALIGNMENT_BYTES
+    outputs = runner.share("outputs", accelerator, end, limits.call_s)
+    runner.ask(
+        "lay_out",
+        limits.call_s,
+        slots=layout,
+        step_bytes=ALIGNMENT_BYTES,
+        num_regions=NUM_REGIONS,
+        seeded=case.uses_rng,
+    )
+    # A stopped runner changes nothing: what it left can be read where it is.
+    snapshot = outputs.flat()
+    if accelerator.kind != "cpu":
+        snapshot = torch.empty(end, dtype=torch.uint8, device=accelerator.device)
+    return Lane(name, runner, inputs, outputs, layout, snapshot)
+
+
+def ready(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
+    """Outside of any clock: the runner forgets the last batch, learns the order of the next, and
+    on the CPU is stopped before its inputs are written."""
+    lane.runner.ask("settle", SETTLE_S)
+    lane.runner.ask("arrange", limits.call_s, sets=one.places)
+    lane.runner.pause()
+    if case.accelerator.kind == "cpu":
+        one.write(lane.inputs)
+
+
+def span_of(case: Case, lane: Lane, one: Round, op: str, limits: Limits) -> tuple[float, float]:
+    """One batch (`batch`, or `exchange`, which calls nothing) under the judge's clock:
+    microseconds here, and those that the runner claims."""
+    accelerator = case.accelerator
+    accelerator.synchronize()
+    start_s = time.perf_counter()
+    if accelerator.kind != "cpu":
+        one.write(lane.inputs)
+        accelerator.flush()
+        accelerator.synchronize()
+    reply = lane.runner.ask(op, limits.call_s, seed=one.seed)
+    deliver(case, lane, one, limits)
+    span_us = (time.perf_counter() - start_s) * 1e6
+    return span_us, float(reply["claim_us"])
+
+
+def deliver(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
+    """The outputs of the last batch, out of the runner's reach when this returns."""
+    lane.runner.ask("deliver", limits.call_s, region=one.region)
+    lane.runner.pause()
+    if case.accelerator.kind != "cpu":
+        lane.snapshot.copy_(lane.outputs.flat()[: lane.snapshot.numel()])
+        case.accelerator.synchronize()
+    lane.region = one.region
+
+
+def warm_up(case: Case, lanes: Sequence[Lane], one: Round, limits: Limits) -> float:
+    """Rounds that do not count. In the first, which all lanes make at the same time, libraries are
+    initialized (a second and more for a backward pass on a GPU); a second one where that was
+    short, as the allocator needs two to have what it will need. Returns the shortest span of the
+    last round in microseconds."""
+
+    def first(lane: Lane) -> None:
+        ready(case, lane, one, limits)
+        one.write(lane.inputs)
+        case.accelerator.synchronize()
+        lane.runner.ask("batch", limits.call_s, seed=one.seed)
+        deliver(case, lane, one, limits)
+
+    started_s = time.monotonic()
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        list(pool.map(first, lanes))
+    elapsed_s = time.monotonic() - started_s
+    if case.accelerator.kind == "cpu" and elapsed_s > SHORT_S:
+        return elapsed_s * 1e6 / len(lanes)
+    spans_us = []
+    for lane in lanes:
+        ready(case, lane, one, limits)
+        spans_us.append(span_of(case, lane, one, "batch", limits)[0])
+    return min(spans_us)

@@ -1,0 +1,122 @@
+"""What a runner's answers must look like before the judge computes with them.
+
+A runner is hostile: an answer that lacks a field, or whose numbers are none, is a fact about its
+program and never an exception of the judge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .segment import dtype_of
+
+MAX_SLOTS = 4096
+MAX_DIMENSIONS = 64
+MAX_ELEMENTS = 2**56
+MAX_TEXT_CHARS = 2**20
+
+
+class Malformed(Exception):
+    """Not an answer to what was asked."""
+
+
+def need(holds: bool, what: str) -> None:
+    """Raises Malformed."""
+    if not holds:
+        raise Malformed(what)
+
+
+def check(op: str, reply: dict[str, Any]) -> None:
+    """Raises Malformed when `reply` is no answer to the request `op`."""
+    checker = CHECKERS.get(op)
+    if checker is None:
+        return
+    try:
+        checker(reply)
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise Malformed(f"{type(error).__name__}: {error}") from error
+
+
+def check_slot(slot: dict[str, Any]) -> None:
+    """A tensor's dtype, shape and strides."""
+    dtype_of(slot["dtype"])
+    shape, stride = slot["shape"], slot["stride"]
+    need(len(shape) == len(stride) <= MAX_DIMENSIONS, "shape and stride")
+    need(all(type(n) is int and n >= 0 for n in [*shape, *stride]), "shape and stride")
+    extent = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True) if n)
+    need(math.prod(shape) <= MAX_ELEMENTS and extent <= MAX_ELEMENTS, "size")
+
+
+def check_slots(slots: list[dict[str, Any]]) -> None:
+    need(isinstance(slots, list) and len(slots) <= MAX_SLOTS, "slots")
+    for slot in slots:
+        check_slot(slot)
+
+
+def check_call(reply: dict[str, Any]) -> None:
+    """What calls returned."""
+    need(isinstance(reply["flags"], dict), "flags")
+    need(isinstance(reply["calls"], list), "calls")
+    for call in reply["calls"]:
+        check_slots(call["slots"])
+        num_leaves = call["num_leaves"]
+        need(type(num_leaves) is int and 0 <= num_leaves <= len(call["slots"]), "num_leaves")
+        structure = call["structure"]
+        need(isinstance(structure, str) and len(structure) <= MAX_TEXT_CHARS, "structure")
+        for name, kind in (("types", str), ("aliases", list)):
+            values = call[name]
+            need(isinstance(values, list) and len(values) == num_leaves, name)
+            need(all(isinstance(value, kind) for value in values), name)
+        need(type(call["used_rng"]) is bool, "used_rng")
+
+
+def check_load(reply: dict[str, Any]) -> None:
+    """A program's state."""
+    check_slots(reply["state"])
+    for slot in reply["state"]:
+        need(isinstance(slot["key"], str) and type(slot["parameter"]) is bool, "state")
+    need(all(isinstance(name, str) for name in reply["imported"]), "imported")
+
+
+def check_make(reply: dict[str, Any]) -> None:
+    """What a user's function that makes arguments returned."""
+    for call in reply["calls"]:
+        need(isinstance(call["data"], str), "data")
+        check_slots(call["slots"])
+
+
+def check_claim(reply: dict[str, Any]) -> None:
+    """What a runner says of its own time."""
+    claim_us = reply["claim_us"]
+    need(type(claim_us) in (int, float) and math.isfinite(claim_us), "claim_us")
+    need(0 <= claim_us < 1e12, "claim_us")
+
+
+def check_aftermath(reply: dict[str, Any]) -> None:
+    """What timed calls left."""
+    check_slots(reply["slots"])
+    names = reply["names"]
+    need(len(names) == len(reply["slots"]), "names")
+    need(all(isinstance(name, str) for name in names), "names")
+
+
+def check_error(error: dict[str, Any]) -> None:
+    """What a program raised."""
+    need(isinstance(error, dict), "error")
+    error.setdefault("traceback", "")
+    for name in ("type", "message", "traceback"):
+        need(isinstance(error[name], str) and len(error[name]) <= MAX_TEXT_CHARS, name)
+    need(error.get("stage") in (None, "import"), "stage")
+
+
+CHECKERS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "error": check_error,
+    "load": check_load,
+    "make": check_make,
+    "call": check_call,
+    "batch": check_claim,
+    "exchange": check_claim,
+    "aftermath": check_aftermath,
+}

@@ -1,0 +1,153 @@
+"""What keeps a program that means harm inside of its process: the layers, and which were granted.
+
+    kernel       system calls that the standard library does not wrap
+    namespaces   user, network, PID, IPC and mount namespaces; capabilities and limits
+    landlock     which files may be read, run and written
+    seccomp      which system calls exist
+
+Each layer is tried once in a process that runs nothing (`confine` without `granted`). What the
+kernel granted there every runner must get: one that cannot have it does not start. What the kernel
+refused is said, by name and reason, to whoever reads `granted`; the other layers stay. What each
+layer bounds, and what none does, is in docs/security.md.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import kernel, landlock, namespaces, seccomp
+
+Granted = dict[str, bool | int | str]
+"""By layer: True, or the version of an interface, or why it was refused."""
+
+OWN_FOLDERS = {
+    "HOME": "",
+    "TMPDIR": "tmp",
+    "XDG_CACHE_HOME": "cache",
+    "TORCH_EXTENSIONS_DIR": "cache/torch_extensions",
+    "TORCHINDUCTOR_CACHE_DIR": "cache/torchinductor",
+    "TRITON_CACHE_DIR": "cache/triton",
+    "CUDA_CACHE_PATH": "cache/cuda",
+}
+"""Variables that name a folder, and where it is in scratch (or in the cache)."""
+
+
+class SandboxError(RuntimeError):
+    """A layer that was granted before is refused now: the tool's failure, not the program's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What a runner may touch."""
+
+    scratch: Path
+    checkouts: tuple[str, ...] = ()
+    cache: str | None = None
+
+
+def enter() -> Granted:
+    """The namespaces that all runners share, for a process that has one thread."""
+    granted: Granted = {}
+    attempt(granted, "user_namespace", namespaces.enter_user_namespace)
+    attempt(granted, "network_namespace", namespaces.enter_network_namespace)
+    attempt(granted, "pid_namespace", namespaces.enter_pid_namespace)
+    return granted
+
+
+def confine(place: Place, outer: Granted, strict: bool) -> Granted:
+    """All layers of a runner, in a process that has one thread; returns what was granted.
+
+    `outer` says what holds already: for a trial that is not `strict` the shared namespaces, for
+    a runner all that a trial was granted.
+
+    Raises:
+        SandboxError: A layer that `outer` has was refused.
+    """
+    held: Granted = {name: outer[name] for name in OUTER if name in outer}
+
+    def has(name: str) -> bool:
+        return held.get(name) is True
+
+    def own_proc() -> bool:
+        if not (has("pid_namespace") and has("mount_namespace")):
+            raise OSError("needs a PID and a mount namespace")
+        return namespaces.mount_proc()
+
+    def own_tmpfs() -> bool:
+        if not has("mount_namespace"):
+            raise OSError("needs a mount namespace")
+        return namespaces.mount_tmpfs(place.scratch)
+
+    def file_rules() -> int:
+        private_shm = has("private_tmpfs")
+        return landlock.restrict(place.scratch, place.checkouts, place.cache, private_shm)
+
+    layers: dict[str, Callable[[], bool | int]] = {
+        "ipc_namespace": namespaces.enter_ipc_namespace,
+        "mount_namespace": namespaces.enter_mount_namespace,
+        "private_proc": own_proc,
+        "private_tmpfs": own_tmpfs,
+        "process_limit": lambda: namespaces.limit_processes(has("pid_namespace")),
+        "no_capabilities": namespaces.drop_capabilities,
+        "no_new_privs": namespaces.forbid_new_privileges,
+        "landlock": file_rules,
+        "seccomp": seccomp.filter_calls,
+    }
+    for name, layer in layers.items():
+        if not strict or is_granted(outer.get(name)):
+            attempt(held, name, layer)
+            if strict and not is_granted(held[name]):
+                raise SandboxError(f"{name} was granted before and is refused now: {held[name]}")
+    return held
+
+
+OUTER = ("user_namespace", "network_namespace", "pid_namespace")
+"""What a runner finds itself in, and does not enter."""
+
+
+def attempt(granted: Granted, name: str, layer: Callable[[], bool | int]) -> None:
+    """Note what came of a layer."""
+    try:
+        granted[name] = layer()
+    except OSError as error:
+        granted[name] = f"refused: {error.strerror or error}"
+
+
+def is_granted(value: bool | int | str | None) -> bool:
+    return value is not None and value is not False and not isinstance(value, str)
+
+
+def missing(granted: Granted) -> list[str]:
+    """Names of the layers that are absent here."""
+    return [name for name, value in granted.items() if not is_granted(value)]
+
+
+def move_in(place: Place) -> None:
+    """Point what programs write without being told to their own folders."""
+    for name, inside in OWN_FOLDERS.items():
+        top = place.scratch
+        if place.cache is not None and inside.startswith("cache"):
+            top = Path(place.cache)
+        folder = top / inside
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ[name] = str(folder)
+    tempfile.tempdir = None
+    os.chdir(place.scratch)
+
+
+__all__ = [
+    "Granted",
+    "Place",
+    "SandboxError",
+    "confine",
+    "enter",
+    "is_granted",
+    "kernel",
+    "missing",
+    "move_in",
+    "namespaces",
+]

@@ -1,0 +1,234 @@
+"""Namespaces, capabilities and limits of a runner.
+
+The process that runners are forked from enters a user, a network and a PID namespace once, while it
+has one thread. Every runner has PID, IPC and mount namespaces of its own inside of these: what one
+program leaves behind, no other finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import resource
+import select
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from . import kernel
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
+
+SCRATCH_BYTES = 2**30
+"""A build folder of a CUDA extension takes some ten megabytes."""
+SHM_BYTES = 256 * 2**20
+MAX_INODES = 65536
+MAX_PIDS = 1024
+"""Processes and threads of a runner: a parallel build on 128 cores takes some 500."""
+MAX_PROCESSES_OF_USER = 4096
+"""Where the kernel counts by user: the runners of one judge together."""
+MAX_OPEN_FILES = 4096
+MAX_ANSWER_BYTES = 1000
+MAX_FILE_BYTES = 256 * 2**20
+"""Of any file that a runner writes: a program that prints forever must not fill the disk."""
+
+CAPABILITY_VERSION_3 = 0x20080522
+NO_ROOT_LOCKED = 0xEF
+"""Every secure bit and its lock, but `keep_caps` itself: user 0 is nobody special after an exec."""
+
+
+def enter_user_namespace() -> bool:
+    """A user namespace in which this user is itself; other users are nobody."""
+    uid, gid = os.geteuid(), os.getegid()
+    kernel.unshare(CLONE_NEWUSER)
+    # Without this an ordinary user may not write the map of groups.
+    with contextlib.suppress(FileNotFoundError):
+        Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    return True
+
+
+def enter_network_namespace() -> bool:
+    """Not even a loopback interface that is up."""
+    kernel.unshare(CLONE_NEWNET)
+    return True
+
+
+def enter_ipc_namespace() -> bool:
+    """No System V memory, semaphores or message queues but its own."""
+    kernel.unshare(CLONE_NEWIPC)
+    return True
+
+
+def enter_mount_namespace() -> bool:
+    """Mounts of this process are seen by it and its children alone."""
+    kernel.unshare(CLONE_NEWNS)
+    kernel.mount("none", "/", "", MS_REC | MS_PRIVATE)
+    return True
+
+
+def mount_proc() -> bool:
+    """A /proc that shows this PID namespace alone."""
+    kernel.mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    return True
+
+
+def mount_tmpfs(scratch: Path) -> bool:
+    """Scratch and shared memory of a limited size, gone with the runner."""
+    flags = MS_NOSUID | MS_NODEV
+    inodes = f"nr_inodes={MAX_INODES},mode=0700"
+    kernel.mount("tmpfs", str(scratch), "tmpfs", flags, f"size={SCRATCH_BYTES},{inodes}")
+    if Path("/dev/shm").is_dir():
+        kernel.mount("tmpfs", "/dev/shm", "tmpfs", flags, f"size={SHM_BYTES},{inodes}")
+    return True
+
+
+def limit_processes(own_pid_namespace: bool) -> bool:
+    """End a fork bomb. The kernel does not count the processes of the real root; since Linux 6.14
+    it counts those of a PID namespace.
+
+    Raises:
+        OSError: Neither can be counted.
+    """
+    counted = os.geteuid() != 0
+    if counted:
+        limit = MAX_PROCESSES_OF_USER
+        _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+        if hard != resource.RLIM_INFINITY:
+            limit = min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+    if own_pid_namespace:
+        try:
+            Path("/proc/sys/kernel/pid_max").write_text(str(MAX_PIDS))
+        except OSError:
+            if not counted:
+                raise
+    elif not counted:
+        raise OSError(errno.EPERM, "processes of root are not counted")
+    return True
+
+
+def limit_resources(memory_bytes: int | None) -> None:
+    """Sizes of files, of memory and of the table of descriptors; no core dumps."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    if memory_bytes is not None:  # on a GPU the driver reserves more addresses than there is memory
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+
+
+def drop_capabilities() -> bool:
+    """Keep no capability, and regain none: not by being root, not by a file that has one."""
+    with contextlib.suppress(OSError):  # an ordinary user has nothing to give up here
+        kernel.prctl(kernel.PR_SET_SECUREBITS, NO_ROOT_LOCKED)
+        for capability in range(64):
+            kernel.prctl(kernel.PR_CAPBSET_DROP, capability)
+    with contextlib.suppress(OSError):
+        kernel.prctl(kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_CLEAR_ALL)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    kernel.call("capset", header, nothing)
+    return True
+
+
+def forbid_new_privileges() -> bool:
+    """No set-user-id program gives this process more than it has."""
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    return True
+
+
+def enter_pid_namespace() -> bool:
+    """Go on as the first process of a PID namespace. The process that was here before waits for
+    that one and ends as it ends. Only from such a place can one go to further namespaces and come
+    back: the one that a process started in belongs to a user namespace that it has left."""
+    kernel.unshare(CLONE_NEWPID)
+    pid = os.fork()
+    if pid == 0:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        return True
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    _, status = os.waitpid(pid, 0)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+class Nursery:
+    """Makes PID namespaces. A small process, begun before the large one that it makes them for is
+    large: the first process of a namespace does nothing but reap, and costs a fork to begin and
+    an exit to end."""
+
+    def __init__(self) -> None:
+        self.own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self.end, theirs = socket.socketpair()
+        if os.fork() == 0:
+            breed(theirs.fileno(), self.own)
+        theirs.close()
+
+    @contextlib.contextmanager
+    def namespace(self) -> Iterator[int]:
+        """A descriptor of the first process of a new namespace, into which children are born
+        inside of the `with`. The namespace ends with that process.
+
+        Raises:
+            OSError: The kernel refused something.
+        """
+        self.end.sendall(b"?")
+        answer = self.end.recv(MAX_ANSWER_BYTES).decode()
+        if not answer.isdecimal():
+            raise OSError(answer or "the process that makes PID namespaces ended")
+        keeper = os.pidfd_open(int(answer))
+        try:
+            kernel.call("setns", keeper, CLONE_NEWPID)
+            try:
+                yield keeper
+            finally:
+                kernel.call("setns", self.own, CLONE_NEWPID)
+        except BaseException:
+            close_namespace(keeper)
+            raise
+
+
+def breed(requests: int, own: int) -> NoReturn:
+    """The life of a nursery: a namespace for each byte that it reads, until there are no more."""
+    try:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        os.dup2(requests, 0)
+        os.dup2(own, 1)
+        os.closerange(2, os.sysconf("SC_OPEN_MAX"))
+        while os.read(0, 1):
+            try:
+                kernel.unshare(CLONE_NEWPID)
+                pid = os.fork()
+                if pid == 0:
+                    os.closerange(0, 2)
+                    while True:
+                        signal.pause()
+                kernel.call("setns", 1, CLONE_NEWPID)
+                os.write(0, str(pid).encode())
+            except OSError as error:
+                os.write(0, str(error).encode()[:MAX_ANSWER_BYTES])
+    finally:
+        os._exit(0)
+
+
+def close_namespace(keeper: int) -> None:
+    """End the namespace of that first process, and the descriptor. Children of this process that
+    live there must have been waited for."""
+    with contextlib.suppress(OSError):
+        signal.pidfd_send_signal(keeper, signal.SIGKILL)
+        select.select([keeper], [], [])
+    os.close(keeper)

@@ -1,0 +1,121 @@
+"""System calls that no program needs to compute something, refused by the kernel.
+
+A list of what is denied and not of what is allowed: CUDA's driver and compilers use what they
+like, and the other layers bound what it can reach. Beyond that list:
+
+- `clone` makes processes and threads, no namespaces; `clone3`, whose flags cannot be looked at, is
+  said not to exist, and glibc falls back.
+- A pair of sockets may be a stream: over a datagram socket one can write to any address.
+- `setsid` and `setpgid` do nothing and say that they did. So all that a runner starts stays in its
+  process group, which one signal stops or ends whole; ninja and other builders insist on success.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import platform
+import socket
+import struct
+
+from . import kernel
+
+DENIED = (
+    # other processes
+    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd"),
+    # namespaces and mounts
+    *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree"),
+    *("open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"),
+    # the kernel
+    *("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "bpf"),
+    *("perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
+    *("add_key", "request_key", "keyctl", "syslog", "fanotify_init", "name_to_handle_at"),
+    *("open_by_handle_at", "modify_ldt", "iopl", "ioperm", "uselib"),
+    # the machine
+    *("reboot", "swapon", "swapoff", "sethostname", "setdomainname", "settimeofday", "acct"),
+    *("clock_settime", "clock_adjtime", "adjtimex", "quotactl", "quotactl_fd", "vhangup"),
+    # other machines, and servers on this one
+    *("socket", "connect", "bind", "listen", "accept", "accept4"),
+)
+FEIGNED = ("setsid", "setpgid")
+
+NEW_NAMESPACES = 0x7E020000
+"""Every CLONE_NEW* flag that `clone` takes."""
+SOCKET_TYPE_MASK = 0xF
+
+LOAD, EQUAL, AT_LEAST, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24
+ALLOW = 0x7FFF0000
+ERRNO = 0x00050000
+AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+X32_CALLS = 0x40000000
+"""The second table of calls of an x86-64 kernel starts here."""
+
+SET_MODE_FILTER = 1
+SPEC_ALLOW = 4
+"""Older kernels slow a filtered process down for fear of speculation, which would be measured."""
+
+Instruction = tuple[int, int, int, int]
+
+
+class Program(ctypes.Structure):
+    """sock_fprog."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def when(name: str, action: int) -> list[Instruction]:
+    """End with `action` when the call at hand is the named one; nothing where there is none."""
+    number = kernel.number_of(name)
+    if number is None:
+        return []
+    return [(EQUAL, 0, 1, number), (RETURN, 0, 0, action)]
+
+
+def instructions() -> list[Instruction]:
+    """The filter for this machine. Raises OSError for an unknown one."""
+    clone, pair = kernel.number_of("clone"), kernel.number_of("socketpair")
+    assert clone is not None
+    assert pair is not None
+    denied = ERRNO | errno.EPERM
+    code: list[Instruction] = [
+        (LOAD, 0, 0, ARCHITECTURE),
+        (EQUAL, 1, 0, AUDIT_ARCHITECTURE[platform.machine()]),
+        (RETURN, 0, 0, ERRNO | errno.ENOSYS),
+        (LOAD, 0, 0, NUMBER),
+    ]
+    if platform.machine() == "x86_64":
+        code += [(AT_LEAST, 0, 1, X32_CALLS), (RETURN, 0, 0, ERRNO | errno.ENOSYS)]
+    for name in DENIED:
+        code += when(name, denied)
+    for name in FEIGNED:
+        code += when(name, ERRNO)
+    code += when("clone3", ERRNO | errno.ENOSYS)
+    code += [
+        (EQUAL, 0, 4, clone),
+        (LOAD, 0, 0, FIRST_ARGUMENT),
+        (ANY_BIT, 0, 1, NEW_NAMESPACES),
+        (RETURN, 0, 0, denied),
+        (RETURN, 0, 0, ALLOW),
+        (EQUAL, 0, 4, pair),
+        (LOAD, 0, 0, SECOND_ARGUMENT),
+        (AND, 0, 0, SOCKET_TYPE_MASK),
+        (EQUAL, 1, 0, socket.SOCK_STREAM),
+        (RETURN, 0, 0, denied),
+        (RETURN, 0, 0, ALLOW),
+    ]
+    return code
+
+
+def filter_calls() -> bool:
+    """Install the filter, for this thread and what it starts, for good."""
+    code = instructions()
+    packed = b"".join(struct.pack("=HBBI", *one) for one in code)
+    program = Program(len(code), packed)
+    try:
+        kernel.call("seccomp", SET_MODE_FILTER, SPEC_ALLOW, ctypes.byref(program))
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        kernel.call("seccomp", SET_MODE_FILTER, 0, ctypes.byref(program))
+    return True

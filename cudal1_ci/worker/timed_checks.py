@@ -1,0 +1,103 @@
+"""What is compared after timed batches: a candidate that is right until it is timed is wrong.
+
+Outputs, gradients of inputs and the inputs themselves after every round; gradients of parameters
+and the state after one round of a launch that nobody knows beforehand. The reference of the same
+launch, on the same inputs with the same seeds, stands for the truth.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .cases import Case, Limits, Rejected
+from .compare import Tolerance, difference, tolerance
+from .lanes import Lane, Round
+from .segment import place
+
+
+def timed_tolerances(case: Case, count: int) -> list[Tolerance]:
+    """Budgets for outputs of timed calls: those of the drawn trials, doubled, since the reference
+    and not the oracle stands for the truth and inputs are changed by up to a quarter."""
+    drawn = [
+        budgets
+        for (name, _), budgets in zip(case.trials, case.tolerances, strict=True)
+        if name.startswith("drawn")
+    ]
+    if case.given is not None:
+        return [Tolerance(*case.given)] * count
+    return [
+        Tolerance(
+            2 * max(budgets[leaf].absolute for budgets in drawn),
+            2 * max(budgets[leaf].relative for budgets in drawn),
+        )
+        for leaf in range(count)
+    ]
+
+
+def check_outputs(reference: Lane, candidate: Lane, tolerances: list[Tolerance]) -> None:
+    """Every output of every timed call of the last round against the reference's."""
+    for leaf, budget in enumerate(tolerances):
+        expected, got = reference.all_calls(leaf), candidate.all_calls(leaf)
+        if not is_close(got, expected, budget):
+            gap = (got.double() - expected.double()).abs().nan_to_num(float("inf")).max()
+            raise Rejected(
+                "incorrect_values",
+                "values.timed",
+                f"output {leaf} of a timed call is off by {float(gap):.3g}, while separate "
+                "trials were right: what is returned does not follow from the inputs",
+                max_abs_error=float(gap),
+            )
+
+
+def is_close(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> bool:
+    """Within the budget; what is not finite must be so in the same way."""
+    if not (got.is_floating_point() or got.is_complex()):
+        return torch.equal(got, expected)
+    return torch.allclose(got, expected, rtol=budget.relative, atol=budget.absolute, equal_nan=True)
+
+
+def check_inputs(case: Case, reference: Lane, candidate: Lane, one: Round) -> None:
+    """The inputs of the last round hold what was written, or what the reference left there."""
+    assert case.expected is not None
+    if not case.expected.mutated:
+        if not one.is_as_written(candidate.inputs):
+            message = "a timed call changed its inputs; the reference does not, nor did the trials"
+            raise Rejected("mutates_input", "input.mutated", message)
+        return
+    for number in one.places:
+        for slot in one.room.layout[number]:
+            ours, theirs = reference.inputs.tensor(slot), candidate.inputs.tensor(slot)
+            found = difference(theirs, ours, None, tolerance(ours, None, case.given))
+            if found.excess > 1:
+                message = f"a timed call left an input that is off by {found.max_abs:.3g}"
+                raise Rejected("incorrect_values", "input.values", message)
+
+
+def check_aftermath(case: Case, reference: Lane, candidate: Lane, limits: Limits) -> None:
+    """Gradients of parameters (summed over the batch) and the state after the last round."""
+    if not case.leaves_traces:
+        return
+    names, ours = aftermath(case, reference, limits)
+    other_names, theirs = aftermath(case, candidate, limits)
+    if names != other_names:
+        message = f"timed calls leave {other_names}, the reference {names}"
+        raise Rejected("incorrect_values", "state.timed", message)
+    for name, one, other in zip(names, ours, theirs, strict=True):
+        if one.shape != other.shape or one.dtype != other.dtype:
+            raise Rejected("incorrect_values", "state.timed", f"{name} has another form")
+        found = difference(other, one, None, tolerance(one, None, case.given))
+        if found.excess > 1:
+            message = (
+                f"{name} is off by {found.max_abs:.3g} after timed calls, while separate trials "
+                "were right"
+            )
+            raise Rejected("incorrect_values", "state.timed", message, max_abs_error=found.max_abs)
+
+
+def aftermath(case: Case, lane: Lane, limits: Limits) -> tuple[list[str], list[torch.Tensor]]:
+    """Names and values of what a lane's calls left behind."""
+    reply = lane.runner.ask("aftermath", limits.call_s)
+    slots, size = place(reply["slots"])
+    segment = lane.runner.share("aftermath", case.accelerator, size, limits.call_s)
+    lane.runner.ask("collect", limits.call_s, slots=[slots], segment="aftermath")
+    return reply["names"], [segment.tensor(slot).clone() for slot in slots]
