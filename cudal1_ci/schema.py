@@ -294,6 +294,8 @@ class Device(Record, frozen=True, kw_only=True):
     power_w: float | None = None
     temperature_c: float | None = None
     other_processes: int | None = None
+    sandbox_missing: tuple[str, ...] = ()
+    """Layers of the sandbox that this machine did not grant to the programs that ran here."""
 
     @property
     def key(self) -> str:

@@ -24,7 +24,9 @@ from rich.text import Text
 from cudal1_ci import __version__
 from cudal1_ci.cli.group import EXIT_UNSUPPORTED
 from cudal1_ci.config import load_settings
+from cudal1_ci.errors import CudaL1Error
 from cudal1_ci.report.templates_path import templates_folder
+from cudal1_ci.trial import Session, TrialConfig
 
 EPILOG = """\b
 Examples:
@@ -78,6 +80,7 @@ def doctor(path: Path, python: str | None, show_config: bool, as_json: bool) -> 
         *interpreters(interpreter),
         git(path),
         gpu(),
+        sandbox(interpreter),
         compiler(),
         state_folder(path / settings.state_dir),
         templates(),
@@ -204,6 +207,24 @@ def gpu() -> Diagnosis:
     )
     names = "; ".join(done.stdout.strip().splitlines()) or done.stderr.strip()
     return Diagnosis(name="GPU", grade="ok", found=names)
+
+
+def sandbox(python: str) -> Diagnosis:
+    """What keeps the programs that are judged inside of their processes."""
+    try:
+        with Session(TrialConfig(), python=python, device="cpu") as session:
+            absent = session.device().sandbox_missing
+    except CudaL1Error as error:
+        return Diagnosis(name="sandbox", grade="limited", found=f"not tried: {error}")
+    if not absent:
+        return Diagnosis(name="sandbox", grade="ok", found="all layers")
+    return Diagnosis(
+        name="sandbox",
+        grade="limited",
+        found=f"without {', '.join(absent)}",
+        mend="docs/security.md says what each layer bounds; allow user namespaces, or judge in a "
+        "container",
+    )
 
 
 def compiler() -> Diagnosis:

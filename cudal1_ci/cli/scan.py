@@ -47,6 +47,7 @@ KEYS = {
     "include": "discover.include",
     "exclude": "discover.exclude",
     "device": "device",
+    "require_sandbox": "require-sandbox",
     "python": "python",
     "threads": "trial.threads",
     "seed": "trial.seed",
@@ -66,6 +67,9 @@ KEYS = {
 @click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable).")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable).")
 @click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto].")
+@click.option(
+    "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
+)
 @click.option("--python", help="Interpreter of the project [default: this one].")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option("--budget", help="Stop after 90s, 10m, 1h30m; the rest is resumable.")
@@ -145,7 +149,12 @@ def run(
     state = plan.root / settings.state_dir
     arguments = {"path": str(plan.root.resolve()), "changed": flags["changed"]}
     python = settings.python or sys.executable
-    session = Session(settings.trial, python=python, device=settings.device)
+    session = Session(
+        settings.trial,
+        python=python,
+        device=settings.device,
+        require_sandbox=settings.require_sandbox,
+    )
     with Archive.open(state / "archive.sqlite") as archive, session:
         unfinished = archive.unfinished_run(arguments)
         if flags["resume"] and unfinished is None:

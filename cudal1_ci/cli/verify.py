@@ -40,6 +40,9 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
 @click.option("--mode", type=click.Choice(["infer", "train"]), default="infer", show_default=True)
 @click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
 @click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto].")
+@click.option(
+    "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
+)
 @click.option("--python", help="Interpreter that has torch [default: this one].")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option("--timeout", help="Seconds that the calls of one request may take [default: 60s].")
@@ -57,7 +60,12 @@ def verify(
     problem = text_problem(reference, mode)
     documents: list[VerificationDocument] = []
     python = settings.python or sys.executable
-    with Session(settings.trial, python=python, device=settings.device) as session:
+    with Session(
+        settings.trial,
+        python=python,
+        device=settings.device,
+        require_sandbox=settings.require_sandbox,
+    ) as session:
         for path in candidates:
             documents.append(verification(session.evaluate(problem, candidate_of(problem, path))))
             if json_path is None:
@@ -69,6 +77,7 @@ def verify(
 
 KEYS = {
     "device": "device",
+    "require_sandbox": "require-sandbox",
     "python": "python",
     "threads": "trial.threads",
     "seed": "trial.seed",

@@ -52,6 +52,8 @@ class Settings(Record, frozen=True, kw_only=True):
     device: DeviceName = "auto"
     fail_on: Literal["never", "proposal", "inconclusive"] = "never"
     """What makes the exit code say no."""
+    require_sandbox: bool = False
+    """Refuse to run programs where a layer of the sandbox is not granted."""
     state_dir: str = ".cudal1-ci"
     """Folder of the archive and the traces, relative to the tree that is scanned."""
 

@@ -43,6 +43,7 @@ class DeviceDocument(Document, frozen=True, kw_only=True):
     power_w: float | None = None
     temperature_c: float | None = None
     other_processes: Count | None = None
+    sandbox_missing: tuple[Name, ...] = ()
 
 
 class FindingDocument(Document, frozen=True, kw_only=True):

@@ -66,6 +66,8 @@ class AnyDevice(Protocol):
     def num_threads(self) -> int | None: ...
     @property
     def software(self) -> dict[str, str]: ...
+    @property
+    def sandbox_missing(self) -> tuple[str, ...]: ...
 
 
 def interval_text(estimate: float, low: float, high: float) -> str:
@@ -160,9 +162,12 @@ def device_text(device: AnyDevice) -> str:
 
 
 def devices_text(devices: Sequence[AnyDevice]) -> str:
-    """All devices of a report, with the version of torch on each."""
+    """All devices of a report, with the version of torch on each and what of the sandbox it did
+    not have."""
     texts = [
-        device_text(d) + (f", torch {d.software['torch']}" if "torch" in d.software else "")
+        device_text(d)
+        + (f", torch {d.software['torch']}" if "torch" in d.software else "")
+        + (f", sandbox without {', '.join(d.sandbox_missing)}" if d.sandbox_missing else "")
         for d in devices
     ]
     return " and ".join(dict.fromkeys(texts))

@@ -16,6 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from cudal1_ci import score
+from cudal1_ci.errors import UnsupportedError
 from cudal1_ci.executor.local import Worker
 from cudal1_ci.executor.lock import exclusive
 from cudal1_ci.schema import (
@@ -52,9 +53,17 @@ it a gain still has to exceed the control's spread (score.py)."""
 class Session:
     """Context manager: `check` a reference, `evaluate` candidates of it."""
 
-    def __init__(self, config: TrialConfig, *, python: str = sys.executable, device: str = "auto"):
+    def __init__(
+        self,
+        config: TrialConfig,
+        *,
+        python: str = sys.executable,
+        device: str = "auto",
+        require_sandbox: bool = False,
+    ):
         self.config = config
         self.where = device
+        self.require_sandbox = require_sandbox
         self.python = python
         self._stack = contextlib.ExitStack()
         self._worker: Worker | None = None
@@ -82,6 +91,11 @@ class Session:
             self._uuid = reply.pop("uuid", None)
             self._gpu = gpu_of(self._uuid)
             found = msgspec.convert(reply, Device)
+            if self.require_sandbox and found.sandbox_missing:
+                raise UnsupportedError(
+                    "the sandbox is required, and this machine does not grant "
+                    f"{', '.join(found.sandbox_missing)}: `cudal1-ci doctor` says why"
+                )
             if self._gpu is not None:
                 found = msgspec.structs.replace(found, driver=self._gpu.driver)
             self._device = found
@@ -95,6 +109,7 @@ class Session:
         """
         if self._problem_id == problem.id:
             return self._reference
+        self.device()  # refuses where nothing may be run
         self._problem_id = None
         num_workloads = len(problem.workloads)
         limits = {"load_s": self.config.load_s, "call_s": self.config.call_s}

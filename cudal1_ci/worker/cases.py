@@ -121,7 +121,7 @@ class Case:
         self, template: Template, program: dict[str, Any], limits: Limits, dtype: str | None = None
     ) -> Iterator[RunnerHandle]:
         """A fresh runner with the program constructed and, once it is known, the state loaded."""
-        with template.runner() as runner:
+        with template.runner(template.builds_of(program)) as runner:
             if self.init_tensors:
                 self.lend(runner, "init", self.init_slots, self.init_tensors, limits)
             runner.facts = runner.ask(

@@ -15,6 +15,7 @@ rules to stop.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ from .clock import ClockConfig, launch, timed_slots
 from .correctness import examine
 from .processes import RunnerFailure, Template
 from .reference import make_case
+from .sandbox import missing
 
 HOME_PREFIX = "cudal1-ci-"
 """Of the folder that the host makes for a worker."""
@@ -52,7 +54,10 @@ def main(
     here = accelerator(device)
     # The driver of a GPU reserves more addresses than there is memory.
     limit = memory_bytes if here.kind == "cpu" else None
-    judge = Judge(num_threads, here, memory_bytes, Template(process, template_channel, limit))
+    template = Template(process, template_channel, limit)
+    if here.kind == "cpu":
+        template.cores = cores_for(num_threads)
+    judge = Judge(num_threads, here, memory_bytes, template)
     answers: dict[str, Callable[..., dict[str, Any]]] = {
         "describe": judge.describe,
         "check": judge.check,
@@ -91,7 +96,11 @@ class Judge:
 
     def describe(self) -> dict[str, Any]:
         """The record Device."""
-        return {**self.accelerator.describe(), "num_threads": self.num_threads}
+        return {
+            **self.accelerator.describe(),
+            "num_threads": self.num_threads,
+            "sandbox_missing": missing(self.template.sandbox),
+        }
 
     def check(self, problem: dict[str, Any], limits: dict[str, Any], seed: int) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against."""
@@ -163,6 +172,13 @@ class Judge:
             status = "timeout" if failure.kind == "timeout" else "runtime_error"
             return {"verdict": {"status": status, "findings": [finding], "log": failure.log}}
         return {"launch": result}
+
+
+def cores_for(num_threads: int) -> list[int] | None:
+    """As many as there are threads, the last ones, so that all runners share them and the judge
+    has another; None where there are no more than that."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return allowed[-num_threads:] if num_threads < len(allowed) else None
 
 
 def verdict_of(rejected: Rejected) -> dict[str, Any]:

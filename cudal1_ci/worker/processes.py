@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import select
 import shutil
@@ -54,9 +56,8 @@ class Template:
         self.process = process
         self.channel = channel
         self.memory_bytes = memory_bytes
-        self.cache: str | None = None
-        """A folder that runners may write and that outlives them. One program's alone: whoever can
-        write it chooses what the next one finds in it."""
+        self.cores: list[int] | None = None
+        """Where runners may compute: more threads than the reference's get no more of them."""
         # Inside of the folder that the host made and removes.
         self.scratch = Path(tempfile.mkdtemp(prefix="runners-", dir=Path.home()))
         self.known: set[str] = set()
@@ -79,16 +80,26 @@ class Template:
                 self.channel.ask(message, TEMPLATE_START_S)
 
     @contextlib.contextmanager
-    def runner(self) -> Iterator[RunnerHandle]:
+    def runner(self, cache: Path | None = None) -> Iterator[RunnerHandle]:
         """A fresh runner, killed with all that it started at the end. It is forked when it is first
         asked something: what it may read is settled then, and the request says what it needs."""
-        handle = RunnerHandle(Path(tempfile.mkdtemp(prefix="r", dir=self.scratch)), self)
+        handle = RunnerHandle(Path(tempfile.mkdtemp(prefix="r", dir=self.scratch)), self, cache)
         try:
             yield handle
         finally:
             handle.end()
 
-    def fork(self, scratch: Path, log: Path, checkouts: list[str]) -> tuple[Process, Channel]:
+    def builds_of(self, program: dict[str, Any]) -> Path:
+        """A folder for what a program compiles, which its runners may write and which outlives
+        them. One program's alone: whoever can write it chooses what the next one finds in it."""
+        text = json.dumps(program, sort_keys=True).encode()
+        folder = self.scratch / "builds" / hashlib.sha256(text).hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def fork(
+        self, scratch: Path, log: Path, checkouts: list[str], cache: Path | None
+    ) -> tuple[Process, Channel]:
         """A new runner's process, and the channel to it.
 
         Raises:
@@ -100,8 +111,9 @@ class Template:
             "scratch": str(scratch),
             "log": str(log),
             "memory_bytes": self.memory_bytes,
+            "cores": self.cores,
             "checkouts": checkouts,
-            "cache": self.cache,
+            "cache": None if cache is None else str(cache),
         }
         with contextlib.ExitStack() as stack:
             stack.callback(ours.close)
@@ -164,8 +176,9 @@ class Process:
 class RunnerHandle:
     """What the judge may ask of one runner."""
 
-    def __init__(self, scratch: Path, template: Template):
+    def __init__(self, scratch: Path, template: Template, cache: Path | None):
         self.scratch = scratch
+        self.cache = cache
         self.log_path = scratch.with_name(f"{scratch.name}.log")
         self.template = template
         self.channel: Channel | None = None
@@ -187,7 +200,9 @@ class RunnerHandle:
         if self.channel is None:
             if self.ended:
                 raise RunnerFailure("died", "the process ended", log=self.log())
-            self.process, self.channel = self.template.fork(self.scratch, self.log_path, checkouts)
+            self.process, self.channel = self.template.fork(
+                self.scratch, self.log_path, checkouts, self.cache
+            )
             while self.shared:
                 self.map(self.channel, *self.shared.pop(0), timeout_s)
         return self.channel

@@ -20,9 +20,11 @@ import torch
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from .sandbox import OWN_FOLDERS
+
 TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
-BUILD_VARIABLES = ("TORCH", "TRITON", "CUDA", "MAX_JOBS", "CC", "CXX", "OMP_NUM_THREADS")
-"""What programs set to build their kernels; but for the number of threads, which is first below."""
+BUILD_VARIABLES = ("TORCH", "TRITON", "CUDA", "MAX_JOBS", "CC", "CXX")
+"""What programs set to build their kernels."""
 WATCHED: dict[str, Any] = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
@@ -99,11 +101,10 @@ def threads() -> list[str]:
 
 def environment() -> list[str]:
     """Variables that programs read, as `name=value`."""
-    watched = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
     return sorted(
         f"{name}={value}"[:200]
         for name, value in os.environ.items()
-        if name in watched or not name.startswith(BUILD_VARIABLES)
+        if name not in OWN_FOLDERS and not name.startswith(BUILD_VARIABLES)
     )
 
 

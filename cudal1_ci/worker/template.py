@@ -57,7 +57,7 @@ def main(channel: Channel, num_threads: int) -> None:
     # Not before: a namespace is entered by way of a process that can be looked at.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     granted = probe(granted, nursery)
-    channel.send({"sandbox": granted, "missing": sandbox.missing(granted)})
+    channel.send({"sandbox": granted})
     import torch
 
     from . import runner  # noqa: F401 - so that a fork finds it imported
@@ -103,16 +103,14 @@ def is_installed(name: str) -> bool:
     """Whether a module is one of the interpreter's or of its packages'. A runner says what to
     import, and this process is less confined: an editable checkout's code must not run here."""
     spec = importlib.util.find_spec(name)
-    origin = (
-        None
-        if spec is None
-        else spec.origin or next(iter(spec.submodule_search_locations or ()), None)
-    )
-    if origin is None or origin in ("built-in", "frozen"):
-        return origin is not None
+    if spec is None:
+        return False
+    if spec.origin in ("built-in", "frozen"):
+        return True
+    found = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
     places = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    real = Path(os.path.realpath(origin))
-    return any(real.is_relative_to(os.path.realpath(place)) for place in places)
+    real = [os.path.realpath(place) + os.sep for place in places]
+    return bool(found) and os.path.realpath(found[0]).startswith(tuple(real))
 
 
 def nursery_for(granted: sandbox.Granted) -> Nursery | None:
@@ -170,6 +168,8 @@ def fork_runner(
             cache=message["cache"],
         )
         limit_resources(message["memory_bytes"])
+        if message["cores"] is not None:
+            os.sched_setaffinity(0, message["cores"])
         sandbox.confine(place, granted, strict=True)
         # A thread of a process that cannot be looked at cannot even be named by itself.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)

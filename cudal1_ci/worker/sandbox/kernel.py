@@ -68,6 +68,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "quotactl_fd": (443, 443),
     "reboot": (169, 142),
     "request_key": (249, 218),
+    "sched_setaffinity": (203, 122),
     "seccomp": (317, 277),
     "setdomainname": (171, 162),
     "sethostname": (170, 161),

@@ -107,8 +107,9 @@ def grants(
         yield cache, everything
     if private_shm:
         yield "/dev/shm", everything & ~EXECUTE
-    # CUDA names its threads here. Not all of /proc: root may write what the kernel runs on a crash.
-    yield "/proc/self", READ_FILE | READ_DIR | WRITE_FILE
+    # CUDA names its threads here, or fails with error 304. Not all of /proc: root may write there
+    # what the kernel runs on a crash.
+    yield "/proc/self", READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE
     yield from readable(tuple(sys.path))
     for checkout in checkouts:
         yield from grants_of_checkout(checkout)

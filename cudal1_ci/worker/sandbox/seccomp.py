@@ -5,7 +5,9 @@ like, and the other layers bound what it can reach. Beyond that list:
 
 - `clone` makes processes and threads, no namespaces; `clone3`, whose flags cannot be looked at, is
   said not to exist, and glibc falls back.
-- A pair of sockets may be a stream: over a datagram socket one can write to any address.
+- A socket is a local one that must be connected before it is written to, and `connect` is denied:
+  CUDA fails with error 304 when it cannot make, name and listen at one. A pair of sockets may be a
+  stream; over datagram sockets one could write to any address.
 - `setsid` and `setpgid` do nothing and say that they did. So all that a runner starts stays in its
   process group, which one signal stops or ends whole; ninja and other builders insist on success.
 """
@@ -23,6 +25,7 @@ from . import kernel
 DENIED = (
     # other processes
     *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd"),
+    "sched_setaffinity",  # cores are given to a runner, as many as its reference has
     # namespaces and mounts
     *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree"),
     *("open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"),
@@ -34,8 +37,8 @@ DENIED = (
     # the machine
     *("reboot", "swapon", "swapoff", "sethostname", "setdomainname", "settimeofday", "acct"),
     *("clock_settime", "clock_adjtime", "adjtimex", "quotactl", "quotactl_fd", "vhangup"),
-    # other machines, and servers on this one
-    *("socket", "connect", "bind", "listen", "accept", "accept4"),
+    # servers
+    "connect",
 )
 FEIGNED = ("setsid", "setpgid")
 
@@ -75,8 +78,10 @@ def when(name: str, action: int) -> list[Instruction]:
 def instructions() -> list[Instruction]:
     """The filter for this machine. Raises OSError for an unknown one."""
     clone, pair = kernel.number_of("clone"), kernel.number_of("socketpair")
+    single = kernel.number_of("socket")
     assert clone is not None
     assert pair is not None
+    assert single is not None
     denied = ERRNO | errno.EPERM
     code: list[Instruction] = [
         (LOAD, 0, 0, ARCHITECTURE),
@@ -97,10 +102,19 @@ def instructions() -> list[Instruction]:
         (ANY_BIT, 0, 1, NEW_NAMESPACES),
         (RETURN, 0, 0, denied),
         (RETURN, 0, 0, ALLOW),
-        (EQUAL, 0, 4, pair),
+        # Each ends with a decision, so that none reads the number that another replaced.
+        (EQUAL, 0, 5, pair),
         (LOAD, 0, 0, SECOND_ARGUMENT),
         (AND, 0, 0, SOCKET_TYPE_MASK),
         (EQUAL, 1, 0, socket.SOCK_STREAM),
+        (RETURN, 0, 0, denied),
+        (RETURN, 0, 0, ALLOW),
+        (EQUAL, 0, 6, single),
+        (LOAD, 0, 0, FIRST_ARGUMENT),
+        (EQUAL, 0, 3, socket.AF_UNIX),
+        (LOAD, 0, 0, SECOND_ARGUMENT),
+        (AND, 0, 0, SOCKET_TYPE_MASK),
+        (EQUAL, 1, 0, socket.SOCK_SEQPACKET),
         (RETURN, 0, 0, denied),
         (RETURN, 0, 0, ALLOW),
     ]

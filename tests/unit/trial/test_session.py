@@ -543,3 +543,29 @@ def test_unusual_distributions_find_what_normal_ones_hide(session, reference, ca
     problem = problem_of(forward + reference, tensor(16, 16))
     verdict = evaluate(session, problem, forward + candidate).verdict
     assert (verdict.status, verdict.findings[0].rule) == ("incorrect_values", "values.mismatch")
+
+
+BUILDS = '''
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        import os, pathlib
+        built = pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"]) / "kernel"
+        if built.exists():
+            assert built.read_text() == "{mine}", "what another program built"
+        else:
+            built.write_text("{mine}")
+            if "{slow}":
+                __import__("time").sleep({slow})
+
+    def forward(self, x):
+        return x.sin()
+'''
+
+
+def test_what_a_program_builds_is_there_for_its_next_runner_and_for_no_other_program(session):
+    problem = problem_of(BUILDS.format(mine="reference", slow=0), tensor(64, 64))
+    session.check(problem)
+    evaluation = evaluate(session, problem, BUILDS.format(mine="candidate", slow=1.5))
+    assert evaluation.verdict.status in ("passed", "inconclusive"), evaluation.verdict
+    assert evaluation.elapsed_s < 6, "it built only once"
