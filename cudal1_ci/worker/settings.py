@@ -43,14 +43,24 @@ Attributes = dict[str, dict[str, Any]]
 
 def attributes() -> Attributes:
     """What the watched modules and classes hold now."""
-    return {name: dict(vars(owner)) for name, owner in WATCHED.items()}
+    return {name: held_by(owner) for name, owner in WATCHED.items()}
+
+
+def held_by(owner: Any) -> dict[str, Any]:
+    """A module's attributes, or a class's with those that it inherits."""
+    if not isinstance(owner, type):
+        return dict(vars(owner))
+    found: dict[str, Any] = {}
+    for base in reversed(owner.__mro__):
+        found.update(vars(base))
+    return found
 
 
 def patched(before: Attributes) -> list[str]:
     """Names of functions that were replaced by others that are not torch's own."""
     found = []
     for name, owner in WATCHED.items():
-        now = vars(owner)
+        now = held_by(owner)
         for attribute, old in before[name].items():
             new = now.get(attribute)
             if new is not old and callable(old) and not is_of_torch(new):

@@ -205,7 +205,14 @@ def test_every_published_field_is_documented():
 
 
 def test_devices_are_copied_whole():
-    device = Device(kind="cuda", name="H200", capability="9.0", driver="570", power_w=112.5)
+    device = Device(
+        kind="cuda",
+        name="H200",
+        capability="9.0",
+        driver="570",
+        power_w=112.5,
+        sandbox_missing=("landlock",),
+    )
     shown = document(Report(repository="r", device=device))
     assert msgspec.to_builtins(shown.device) | {"software": {}} == {
         "kind": "cuda",
@@ -218,4 +225,5 @@ def test_devices_are_copied_whole():
         "power_w": 112.5,
         "temperature_c": None,
         "other_processes": None,
+        "sandbox_missing": ("landlock",),
     }

@@ -545,7 +545,7 @@ def test_unusual_distributions_find_what_normal_ones_hide(session, reference, ca
     assert (verdict.status, verdict.findings[0].rule) == ("incorrect_values", "values.mismatch")
 
 
-BUILDS = '''
+BUILDS = """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -560,7 +560,7 @@ class Model(nn.Module):
 
     def forward(self, x):
         return x.sin()
-'''
+"""
 
 
 def test_what_a_program_builds_is_there_for_its_next_runner_and_for_no_other_program(session):

@@ -23,6 +23,7 @@ from cudal1_ci.worker.inputs import (
     draw,
     scaled,
     variations,
+    varied,
 )
 from cudal1_ci.worker.segment import Segment, contiguous_stride, place, slot_of, span
 
@@ -308,3 +309,20 @@ def test_another_batch_has_fewer_rows_of_all_tensors(shapes, rows):
         assert found is None
     else:
         assert [tensor.shape[0] for tensor in found.tensors] == [rows] * len(shapes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
+def test_timed_inputs_change_element_by_element_within_their_range(dtype):
+    tensor = torch.ones(7, 50_000, dtype=dtype)  # longer than the pattern
+    changed = varied(tensor, generator()).abs().float()
+    assert bool(((changed >= 0.74) & (changed <= 1.0)).all())
+    assert changed.std() > 0.05
+    assert not torch.equal(changed[0], changed[1])
+    assert not torch.equal(changed, varied(tensor, generator(1)).abs().float())
+
+
+def test_zeros_infinities_and_integers_stay_what_they_are():
+    tensor = torch.tensor([0.0, float("inf"), -float("inf")])
+    assert torch.equal(varied(tensor, generator()), tensor)
+    whole = torch.arange(5)
+    assert torch.equal(varied(whole, generator()), whole)

@@ -479,7 +479,7 @@ def test_what_is_missing_is_named():
 def test_a_runner_that_cannot_have_a_granted_layer_does_not_start(template, tmp_path):
     needs(template, "private_tmpfs")
     with pytest.raises(SandboxError, match="private_tmpfs was granted before"):
-        template.fork(tmp_path / "absent", tmp_path / "log", [])
+        template.fork(tmp_path / "absent", tmp_path / "log", [], None)
     with template.runner() as runner:
         assert answer(runner, "1") == 1
 

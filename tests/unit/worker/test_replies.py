@@ -1,0 +1,84 @@
+"""Answers of a hostile runner: what is none is refused, and never raises anything else."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+
+import pytest
+
+from cudal1_ci.worker.replies import CHECKERS, Malformed, check
+
+SLOT = {"dtype": "float32", "shape": [2, 3], "stride": [3, 1], "offset": 0}
+CALL = {
+    "structure": "t",
+    "types": ["Tensor"],
+    "aliases": [[]],
+    "used_rng": False,
+    "slots": [SLOT],
+    "num_leaves": 1,
+}
+GOOD = {
+    "error": {"type": "ValueError", "message": "no", "traceback": "", "stage": "import"},
+    "load": {"state": [{**SLOT, "key": "fc.weight", "parameter": True}], "imported": ["numpy"]},
+    "make": {"calls": [{"data": "gASV", "slots": [SLOT]}]},
+    "call": {"calls": [CALL], "flags": {}},
+    "batch": {"claim_us": 12.5},
+    "exchange": {"claim_us": 0.0},
+    "aftermath": {"names": ["the state `x`"], "slots": [SLOT]},
+}
+BAD = [
+    ("call", {"calls": []}),
+    ("call", {"calls": [{**CALL, "num_leaves": 2}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "types": ["Tensor", "Tensor"]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**SLOT, "dtype": "Tensor"}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**SLOT, "shape": [2**57], "stride": [0]}]}]}),
+    ("call", {"calls": [{**CALL, "slots": [{**SLOT, "shape": [-1, 3]}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**SLOT, "stride": [3]}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**SLOT, "shape": [True, 3]}]}], "flags": {}}),
+    ("batch", {"claim_us": "soon"}),
+    ("batch", {"claim_us": float("nan")}),
+    ("batch", {"claim_us": -1.0}),
+    ("batch", {"claim_us": True}),
+    ("batch", {}),
+    ("load", {"state": [SLOT], "imported": []}),
+    ("aftermath", {"names": [], "slots": [SLOT]}),
+    ("error", {"type": 3, "message": "", "traceback": ""}),
+    ("error", "words"),
+]
+
+
+@pytest.mark.parametrize("op", GOOD)
+def test_an_answer_is_taken(op):
+    check(op, copy.deepcopy(GOOD[op]))
+
+
+def test_every_checked_request_has_a_good_answer_here():
+    assert set(GOOD) == set(CHECKERS)
+
+
+@pytest.mark.parametrize(("op", "reply"), BAD)
+def test_what_is_no_answer_is_refused(op, reply):
+    with pytest.raises(Malformed):
+        check(op, reply)
+
+
+def test_whatever_is_changed_in_an_answer_raises_nothing_else():
+    rng = random.Random(0)
+    junk = [None, -1, 2**70, 1.5, "x", [], {}, True, float("inf"), [[]], {"shape": 3}]
+    for _ in range(3000):
+        op = rng.choice(list(GOOD))
+        reply = copy.deepcopy(GOOD[op])
+        here = reply
+        while True:
+            key = rng.choice(list(here) if isinstance(here, dict) else range(len(here)))
+            if not isinstance(here[key], dict | list) or not here[key] or rng.random() < 0.3:
+                break
+            here = here[key]
+        here[key] = rng.choice(junk)
+        try:
+            check(op, reply)
+        except Malformed:
+            continue
+        json.dumps(reply)
