@@ -92,11 +92,12 @@ def told(measurement: Measurement) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in PROGRAMS}
     config = TrialConfig()
-    with Session(config) as session:
+    with Session(config, device=arguments.device) as session:
         for number in range(arguments.repeat):
             for name, (forward, shape) in PROGRAMS.items():
                 results[name].append(evaluate(session, forward, shape, number))

@@ -30,7 +30,7 @@ from cudal1_ci.propose import Proposer
 from cudal1_ci.propose.playbook import Playbook
 from cudal1_ci.report.document import document
 from cudal1_ci.report.progress import Progress, progress_on
-from cudal1_ci.schema import Entry, Report, content_hash
+from cudal1_ci.schema import Entry, Report
 from cudal1_ci.survey import Plan, preview, survey
 from cudal1_ci.trial import Session
 
@@ -169,7 +169,7 @@ def run(
             archive=archive,
             progress=progress,
             config=settings.review,
-            policy=content_hash(settings.trial),
+            policy=settings.trial.policy,
             may_reuse=not flags["fresh"],
         )
         with progress:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.schema import Record, content_hash
+
+PROTOCOL = 2
+"""Of the judge and the static rules. Raised when a verdict or a time may come out differently, so
+that evaluations from before are not re-used."""
 
 
 class TrialConfig(Record, frozen=True, kw_only=True):
@@ -38,3 +42,8 @@ class TrialConfig(Record, frozen=True, kw_only=True):
         for name in ("load_s", "call_s", "batch_us", "launch_s", "measure_s", "half_width"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ConfigError(f"trial.{name}: expected more than 0, got {getattr(self, name)}")
+
+    @property
+    def policy(self) -> str:
+        """What must agree for an evaluation to stand in for a new trial."""
+        return content_hash([PROTOCOL, self])

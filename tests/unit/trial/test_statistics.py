@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ci.schema import Launch
+from cudal1_ci.trial import TrialConfig
 from cudal1_ci.trial.statistics import is_settled
 
 
@@ -34,3 +35,11 @@ def launches(*speedups: float) -> list[Launch]:
 )
 def test_measuring_stops_when_more_would_change_nothing(speedups, expected):
     assert is_settled(launches(*speedups), half_width=0.01) is expected
+
+
+def test_another_setting_or_another_protocol_makes_another_policy(monkeypatch):
+    usual = TrialConfig().policy
+    assert usual == TrialConfig().policy
+    assert usual != TrialConfig(num_rounds=13).policy
+    monkeypatch.setattr("cudal1_ci.trial.config.PROTOCOL", -1)
+    assert usual != TrialConfig().policy
