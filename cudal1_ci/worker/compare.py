@@ -9,6 +9,9 @@ not finite in the same way.
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +25,8 @@ ABSOLUTE_EPS = 64.0
 for float32 1.9e-6 and 7.6e-6, next to torch.testing's 1.3e-6 and 1e-5."""
 NO_ORACLE_MULTIPLE = 16.0
 """Without an oracle the reference's own error is unknown and the floor is this much wider."""
+PIECE_ELEMENTS = 2**26
+"""Half a gigabyte in float64."""
 LOOSE = 1e-2
 """Within this of the truth (KernelBench's tolerance) a mismatch is one of precision."""
 
@@ -47,8 +52,20 @@ class Difference:
 
 def magnitude(expected: torch.Tensor) -> float:
     """Root mean square of the finite elements."""
-    finite = expected[torch.isfinite(expected)]
-    return float(finite.double().square().mean().sqrt()) if finite.numel() else 0.0
+    total, count = 0.0, 0
+    for piece in pieces(expected):
+        values = piece[torch.isfinite(piece)]
+        total += float(values.abs().double().square().sum())
+        count += values.numel()
+    return math.sqrt(total / count) if count else 0.0
+
+
+def pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """A tensor's elements in pieces: comparing takes several times the memory of what is compared,
+    in twice the precision, and a tensor of gigabytes leaves no room for that on its device."""
+    if tensor.numel() <= PIECE_ELEMENTS:
+        return iter([tensor])
+    return iter(torch.split(tensor.reshape(-1), PIECE_ELEMENTS))
 
 
 def widen(tensor: torch.Tensor) -> torch.Tensor:
@@ -68,12 +85,12 @@ def tolerance(
     if reference.dtype == torch.float64:
         # The oracle is of the same precision, and the reference may compute in float32 inside.
         eps = max(eps, 1e-14)
-    truth = widen(oracle if oracle is not None else reference)
-    scale = magnitude(truth.abs())
+    truth = oracle if oracle is not None else reference
+    scale = magnitude(truth)
     floor = NO_ORACLE_MULTIPLE if oracle is None else 1.0
     absolute = ABSOLUTE_EPS * eps * scale * floor
-    if oracle is not None:
-        error = (widen(reference) - truth).abs()
+    for ours, exact in zip(pieces(reference), pieces(truth), strict=True):
+        error = (widen(ours) - widen(exact)).abs()
         error = error[torch.isfinite(error)]
         if error.numel():
             absolute = max(absolute, ERROR_MULTIPLE * float(error.max()))
@@ -90,6 +107,46 @@ def difference(
     """Compare one output leaf of equal shape."""
     if reference.numel() == 0:
         return Difference(0.0, 0.0, 0.0, True)
+    is_exact = not (reference.is_floating_point() or reference.is_complex())
+    scale = 0.0 if is_exact else magnitude(reference if oracle is None else oracle)
+    oracles = [None] if oracle is None else pieces(oracle)
+    found = [
+        piece_difference(*parts, budget, scale)
+        for parts in zip(
+            pieces(candidate), pieces(reference), itertools.cycle(oracles), strict=False
+        )
+    ]
+    worst = max(range(len(found)), key=lambda number: found[number].excess)
+    where = found[worst].where
+    if len(found) > 1 and where:
+        flat = worst * PIECE_ELEMENTS + int(where.strip("[]"))
+        where = str([int(i) for i in index_of(flat, reference.shape)])
+    return Difference(
+        max(one.max_abs for one in found),
+        max(one.max_rel for one in found),
+        found[worst].excess,
+        all(one.is_loose for one in found),
+        where,
+    )
+
+
+def index_of(flat: int, shape: Sequence[int]) -> list[int]:
+    """The place of an element by its number in row-major order."""
+    index = []
+    for size in reversed(shape):
+        flat, place_in = divmod(flat, size)
+        index.append(place_in)
+    return index[::-1]
+
+
+def piece_difference(
+    candidate: torch.Tensor,
+    reference: torch.Tensor,
+    oracle: torch.Tensor | None,
+    budget: Tolerance,
+    scale: float,
+) -> Difference:
+    """Compare some elements; `scale` is the magnitude of all."""
     if not (reference.is_floating_point() or reference.is_complex()):
         wrong = candidate != reference
         count = int(wrong.sum())
@@ -105,7 +162,7 @@ def difference(
     ratio = gap_elements / allowed.clamp_min(1e-300)
     excess = float("inf") if bool(broken.any()) else float(ratio.max())
     max_abs = float(gap_elements.max())
-    scale = max(magnitude(truth.abs()), 1e-300)
+    scale = max(scale, 1e-300)
     loose = not bool(broken.any()) and bool(
         (gap_elements <= LOOSE * (truth.abs().nan_to_num(0.0, 0.0, 0.0) + scale)).all()
     )

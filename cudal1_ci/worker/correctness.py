@@ -3,8 +3,8 @@
 Covered: raising, dying, hanging; state_dict keys; structure, shape, dtype, exact type, memory
 shared with inputs; inputs, parameters and buffers written to; values against the oracle's budget;
 outputs that change after they were returned (all are kept until the last call was made); settings
-of the process.
-Not covered here: the outputs of timed calls (clock.py).
+of the process and the random state; other weights, loaded after the first calls; fewer rows.
+Not covered here: what timed calls return and leave (timed_checks.py).
 """
 
 from __future__ import annotations

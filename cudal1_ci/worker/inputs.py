@@ -16,7 +16,6 @@ import torch
 from .accelerators import AnySegment
 from .segment import Slot, contiguous_stride, dtype_of, place, size_bytes, span
 
-FEWEST_TRIALS = 3
 SMALL_BYTES = 2**20
 PATTERN_LENGTH = 2**18 - 5
 """Not a divisor of any usual width, so that rows do not repeat each other."""
@@ -156,89 +155,6 @@ def rolled(one: InputSet, generator: torch.Generator) -> InputSet:
     size = sizes.pop()
     order = torch.randperm(size, generator=generator, device=generator.device)
     return InputSet([t[order] if t.dim() else t for t in one.tensors], one.data)
-
-
-def variations(
-    source: Source, generator: torch.Generator, budget_bytes: int
-) -> list[tuple[str, InputSet]]:
-    """Named sets for the correctness trials: what the workload states, and what it does not
-    promise: another scale and sign, rows of different sizes, few large values, zeros. As many as
-    the budget allows, the first `FEWEST_TRIALS` always. Sets on which the reference itself fails
-    are dropped by the caller, all but those first where it is slow."""
-    base = source.draw(0, generator)
-    makers: dict[str, Callable[[], InputSet]] = {
-        "drawn 0": lambda: base,
-        "drawn 1": lambda: source.draw(1, generator),
-        "shifted": lambda: scaled(base, -1.0, 0.5),
-        "drawn 2": lambda: source.draw(2, generator),
-        "large": lambda: scaled(base, 8.0),
-        "spikes": lambda: remade(base, generator, spiked),
-        "uneven rows": lambda: remade(base, generator, uneven),
-        "zeros and ones": lambda: remade(base, generator, zeros_and_ones),
-        "tail only": lambda: remade(base, generator, tail_only),
-        "small and negative": lambda: scaled(base, -0.01),
-        "tiny": lambda: scaled(base, 1e-4),
-        "huge": lambda: scaled(base, 200.0),
-        "zeros": lambda: scaled(base, 0.0),
-    }
-    if not any(t.is_floating_point() or t.is_complex() for t in base.tensors):
-        makers = {name: make for name, make in makers.items() if name.startswith("drawn")}
-    set_bytes = sum(t.nbytes for t in base.tensors)
-    count = max(FEWEST_TRIALS, min(len(makers), budget_bytes // (set_bytes + 1)))
-    return [(name, make()) for name, make in list(makers.items())[:count]]
-
-
-def remade(
-    base: InputSet,
-    generator: torch.Generator,
-    change: Callable[[torch.Tensor, torch.Generator], torch.Tensor],
-) -> InputSet:
-    """Float tensors changed, others as they are."""
-    tensors = [
-        change(t, generator).to(t.dtype) if t.is_floating_point() and t.numel() else t.clone()
-        for t in base.tensors
-    ]
-    return InputSet(tensors, base.data)
-
-
-def spiked(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Small values with a large one in fifty: what a sum over many hides, or a maximum finds."""
-    chance = torch.rand(tensor.shape, generator=generator, device=tensor.device)
-    return torch.where(chance < 0.02, tensor * 30, tensor * 0.03)
-
-
-def uneven(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG001
-    """Rows of very different sizes, so that statistics of one row do not fit the next."""
-    if tensor.dim() == 0:
-        return tensor.clone()
-    rows = torch.arange(tensor.shape[0], device=tensor.device)
-    sizes = torch.exp2((rows % 9 - 4).double())
-    return tensor * sizes.reshape(-1, *[1] * (tensor.dim() - 1)).to(tensor.dtype)
-
-
-def zeros_and_ones(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Values that every precision holds exactly: what is off then is not rounding."""
-    return torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device)
-
-
-def tail_only(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG001
-    """All that is not zero is at the end of the last dimension, where a cut loop never looks."""
-    if tensor.dim() == 0:
-        return tensor.clone()
-    start = tensor.shape[-1] - max(1, tensor.shape[-1] // 16)
-    changed = torch.zeros_like(tensor)
-    changed[..., start:] = tensor[..., start:]
-    return changed
-
-
-def another_batch(base: InputSet) -> InputSet | None:
-    """The same with fewer rows, where all tensors have as many."""
-    sizes = {t.shape[0] if t.dim() else 0 for t in base.tensors}
-    if len(sizes) != 1 or min(sizes) < 2:
-        return None
-    count = min(sizes)
-    fewer = count - 1 if count < 8 else count // 2 + 1
-    return InputSet([t[:fewer].clone() for t in base.tensors], base.data)
 
 
 class Room:

@@ -16,10 +16,11 @@ from .accelerators import Accelerator, Cpu
 from .arguments import tensor_specs
 from .cases import Answer, Case, Limits, Rejected
 from .compare import LOOSE, Tolerance, difference, tolerance
-from .inputs import FEWEST_TRIALS, InputSet, Source, another_batch, draw, same_bits, variations
+from .inputs import InputSet, Source, draw, same_bits
 from .mutants import try_mutants
 from .processes import RunnerFailure, Template
 from .segment import place, slot_of
+from .variations import FEWEST_TRIALS, another_batch, variations
 
 SLOW_S = 5.0
 """Of an answer on all sets: beyond it fewer are tried, as each candidate and the oracle take as

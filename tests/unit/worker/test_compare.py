@@ -94,3 +94,26 @@ def test_the_users_tolerance_replaces_the_budget():
 def test_nothing_is_equal_to_nothing():
     empty = torch.empty(0, 4)
     assert compared(empty, empty, None).excess == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.complex64])
+@pytest.mark.parametrize("with_oracle", [True, False])
+def test_a_comparison_in_pieces_says_what_one_as_a_whole_says(monkeypatch, dtype, with_oracle):
+    generator = torch.Generator().manual_seed(0)
+    exact = (100 * torch.randn(5, 4, 3, dtype=torch.float64, generator=generator)).to(
+        torch.complex128 if dtype.is_complex else torch.float64
+    )
+    reference = exact.to(dtype)
+    candidate = reference.clone()
+    candidate[3, 1, 2] += 7
+    oracle = exact if with_oracle and dtype != torch.int64 else None
+    budget = tolerance(reference, oracle, None)
+    whole = difference(candidate, reference, oracle, budget)
+    monkeypatch.setattr("cudal1_ci.worker.compare.PIECE_ELEMENTS", 7)
+    again = tolerance(reference, oracle, None)
+    assert again.absolute == pytest.approx(budget.absolute)
+    found = difference(candidate, reference, oracle, budget)
+    assert found.excess == pytest.approx(whole.excess)
+    assert (found.max_abs, found.is_loose) == (whole.max_abs, whole.is_loose)
+    assert found.where == whole.where
+    assert whole.where == "[3, 1, 2]"

@@ -19,13 +19,12 @@ from cudal1_ci.worker.inputs import (
     InputSet,
     Room,
     Source,
-    another_batch,
     draw,
     scaled,
-    variations,
     varied,
 )
 from cudal1_ci.worker.segment import Segment, contiguous_stride, place, slot_of, span
+from cudal1_ci.worker.variations import another_batch, variations
 
 Point = namedtuple("Point", "x y")
 
