@@ -17,11 +17,11 @@ from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
 from cudal1_ci.propose import Proposer
 from cudal1_ci.schema import Change, Notice, Problem, Target, Workload
 
-NEEDS_GPU = {
-    "triton_kernel": "a Triton kernel needs an NVIDIA GPU; this run measures on the CPU",
-    "cuda_kernel": "a CUDA kernel needs an NVIDIA GPU; this run measures on the CPU",
+KERNELS = {
+    "triton_kernel": "nothing is proposed for a Triton kernel by itself yet",
+    "cuda_kernel": "nothing is proposed for a CUDA kernel by itself yet",
 }
-GPU_HINT = "its launching function or module is judged where it runs on the CPU"
+KERNEL_HINT = "the function or module that launches it is judged, on a GPU where it needs one"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +57,11 @@ def survey(
     head_sha: str | None = None,
     change: Change | None = None,
     with_problems: bool = True,
+    on_gpu: bool = False,
 ) -> Plan:
     """Everything in a tree, or what a change of it touches, that could be made faster. A listing
-    needs no problems, and the hashes over all imports that they hold take time.
+    needs no problems, and the hashes over all imports that they hold take time. `on_gpu` says
+    whether calls with CUDA tensors can be measured.
 
     Raises:
         DiscoveryError: `root` cannot be read.
@@ -83,35 +85,37 @@ def survey(
         base_sha=change.base_sha if change else None,
         head_sha=head_sha,
         targets=tuple(
-            planned(root, target, discovery if with_problems else None, evidence)
+            planned(root, target, discovery if with_problems else None, evidence, on_gpu)
             for target in targets
         ),
         notices=tuple(notices),
     )
 
 
-def planned(root: Path, target: Target, discovery: Discovery | None, evidence: Evidence) -> Planned:
+def planned(
+    root: Path, target: Target, discovery: Discovery | None, evidence: Evidence, on_gpu: bool
+) -> Planned:
     """One target with its problem (without `discovery` only its workloads), or the reason that it
     poses none."""
     found = workloads_of(root, target, evidence)
-    if target.kind in NEEDS_GPU:
+    if target.kind in KERNELS:
         return Planned(
             target=target,
-            reason=NEEDS_GPU[target.kind],
-            hint=GPU_HINT,
+            reason=KERNELS[target.kind],
+            hint=KERNEL_HINT,
             workloads=() if isinstance(found, NoWorkload) else found,
         )
     if isinstance(found, NoWorkload):
         return Planned(target=target, reason=found.reason, hint=found.hint)
-    on_gpu = [workload for workload in found if uses_cuda(workload)]
-    if len(on_gpu) == len(found):
+    needs_gpu = [workload for workload in found if uses_cuda(workload) and not on_gpu]
+    if len(needs_gpu) == len(found):
         return Planned(
             target=target,
             reason="it is only called with CUDA tensors; this run measures on the CPU",
-            hint="declare a workload with CPU tensors, or run on a GPU machine",
+            hint="declare a workload with CPU tensors, or measure on a GPU: --device cuda",
             workloads=found,
         )
-    workloads = tuple(workload for workload in found if workload not in on_gpu)
+    workloads = tuple(workload for workload in found if workload not in needs_gpu)
     if discovery is None:
         return Planned(target=target, workloads=workloads)
     program = reference_program(root, target, discovery)

@@ -25,3 +25,14 @@ def require(device: str) -> None:
         ) from error
     if int(index or 0) >= count:
         raise UnsupportedError(f"device {device}: this machine has {count} GPU(s), cuda:0 onwards")
+
+
+def measures_on_gpu(device: str) -> bool:
+    """Whether the judge will find a GPU, as far as can be told without torch."""
+    if device != "auto":
+        return device != "cpu"
+    try:
+        pynvml.nvmlInit()
+        return bool(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return False

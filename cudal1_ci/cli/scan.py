@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cudal1_ci.archive import Archive
-from cudal1_ci.cli.device import require
+from cudal1_ci.cli.device import measures_on_gpu, require
 from cudal1_ci.cli.group import (
     EXIT_BUDGET,
     EXIT_DONE,
@@ -135,6 +135,7 @@ def plan_of(path: Path, settings: Settings, flags: dict[str, Any], progress: Pro
         head_sha=head_sha(path),
         change=change,
         with_problems=not flags["list_only"],
+        on_gpu=measures_on_gpu(settings.device),
     )
 
 

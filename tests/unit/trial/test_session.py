@@ -566,6 +566,6 @@ class Model(nn.Module):
 def test_what_a_program_builds_is_there_for_its_next_runner_and_for_no_other_program(session):
     problem = problem_of(BUILDS.format(mine="reference", slow=0), tensor(64, 64))
     session.check(problem)
-    evaluation = evaluate(session, problem, BUILDS.format(mine="candidate", slow=1.5))
+    evaluation = evaluate(session, problem, BUILDS.format(mine="candidate", slow=3))
     assert evaluation.verdict.status in ("passed", "inconclusive"), evaluation.verdict
-    assert evaluation.elapsed_s < 6, "it built only once"
+    assert evaluation.elapsed_s < 11, "it built only once"
