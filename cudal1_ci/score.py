@@ -10,6 +10,7 @@ covers less than it says, which is why it is a t interval here.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -28,6 +29,11 @@ ABSOLUTE_FLOOR_US = 0.5
 """A gain must exceed both: two percent of the time and half a microsecond a call."""
 SLOWER = 0.98
 """A workload whose interval lies below this is slower, and no gain elsewhere makes up for it."""
+
+
+NUM_BUCKETS = 7
+MAX_VARIANCE = 0.005
+"""Of CUDA-L1's rules: between the means of the buckets."""
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +129,31 @@ def is_slower(measurement: Measurement) -> bool:
     """Whether it is slower beyond doubt."""
     found = speedup(measurement)
     return found is not None and found.high < SLOWER
+
+
+def cuda_l1_speedup(measurement: Measurement) -> float | None:
+    """As CUDA-L1 counts it: ratios of pairs in seven buckets, the median of the bucket means, rounded
+    to two digits toward 1.00; None where there are too few pairs, or the means vary too much.
+    Source: arXiv 2507.14111. For comparison only: it has no interval.
+    """
+    ratios = [
+        reference / candidate
+        for launch in measurement.launches
+        for reference, candidate in zip(launch.reference_us, launch.candidate_us, strict=True)
+    ]
+    if len(ratios) < NUM_BUCKETS:
+        return None
+    edges = [len(ratios) * number // NUM_BUCKETS for number in range(NUM_BUCKETS + 1)]
+    means = [statistics.fmean(ratios[start:end]) for start, end in itertools.pairwise(edges)]
+    if statistics.pvariance(means) > MAX_VARIANCE:
+        return None
+    return toward_one(statistics.median(means))
+
+
+def toward_one(ratio: float) -> float:
+    """Two digits, and never further from 1 than what was measured: 1.118 is 1.11, 0.992 is 1."""
+    hundredths = round(ratio * 100, 6)  # 1.15 is 114.99999999999999 hundredths otherwise
+    return (math.floor(hundredths) if ratio >= 1 else math.ceil(hundredths)) / 100
 
 
 def score(evaluation: Evaluation) -> float:

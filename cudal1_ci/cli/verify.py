@@ -15,7 +15,7 @@ from cudal1_ci.config import load_settings
 from cudal1_ci.report.document import verification
 from cudal1_ci.report.shape import VerificationDocument
 from cudal1_ci.report.text import print_verification
-from cudal1_ci.trial import Session
+from cudal1_ci.trial import Session, cuda_l1
 from cudal1_ci.verification import candidate_of, text_problem
 
 EPILOG = """\b
@@ -45,6 +45,13 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
 )
 @click.option("--python", help="Interpreter that has torch [default: this one].")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
+@click.option(
+    "--policy",
+    type=click.Choice(["strict", "cuda-l1"]),
+    default="strict",
+    show_default=True,
+    help="cuda-l1: inconclusive where the paper's rules throw the times away.",
+)
 @click.option("--timeout", help="Seconds that the calls of one request may take [default: 60s].")
 def verify(
     reference: Path, candidates: tuple[Path, ...], json_path: str | None, mode: str, **flags: Any
@@ -59,6 +66,7 @@ def verify(
     require(settings.device)
     problem = text_problem(reference, mode)
     documents: list[VerificationDocument] = []
+    best: float | None = None
     python = settings.python or sys.executable
     with Session(
         settings.trial,
@@ -67,7 +75,14 @@ def verify(
         require_sandbox=settings.require_sandbox,
     ) as session:
         for path in candidates:
-            documents.append(verification(session.evaluate(problem, candidate_of(problem, path))))
+            candidate = candidate_of(problem, path)
+            if flags["policy"] == "cuda-l1":
+                evaluation = cuda_l1.evaluate(session, problem, candidate, best)
+                found = [one for one in cuda_l1.speedups(evaluation) if one is not None]
+                best = max([*found, best or 0.0]) or None
+            else:
+                evaluation = session.evaluate(problem, candidate)
+            documents.append(verification(evaluation))
             if json_path is None:
                 print_verification(documents[-1], title=path.name)
     if json_path is not None:

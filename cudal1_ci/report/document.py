@@ -245,6 +245,7 @@ def _measurement(measurement: Measurement) -> MeasurementDocument:
         speedup=_finite(speedup.estimate if speedup else None),
         speedup_low=_finite(speedup.low if speedup else None),
         speedup_high=_finite(speedup.high if speedup else None),
+        speedup_cuda_l1=_finite(score.cuda_l1_speedup(sound)),
         control_spread=_finite(score.control_spread(sound)),
         reference_us=score.reference_us(sound) if launches else None,
         candidate_us=score.candidate_us(sound) if launches else None,

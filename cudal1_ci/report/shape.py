@@ -78,6 +78,8 @@ class MeasurementDocument(Document, frozen=True, kw_only=True):
     speedup: Positive | None
     speedup_low: Positive | None
     speedup_high: Positive | None
+    speedup_cuda_l1: float | None = None
+    """By the rules of CUDA-L1's paper; null where they throw the times away."""
     control_spread: NotNegative | None
     reference_us: Positive | None
     candidate_us: Positive | None

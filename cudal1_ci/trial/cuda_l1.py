@@ -1,0 +1,66 @@
+"""`--policy cuda-l1`: the rules by which CUDA-L1 counts a speedup, for comparison with its paper.
+
+Source: arXiv 2507.14111: score.cuda_l1_speedup, and above 3x, or twice the best so far, it is
+measured again and believed within ten percent.
+Departures: the paper measures for half an hour, this for as long as the trial is configured to,
+and again on the same GPU, not on another one of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from cudal1_ci import score
+from cudal1_ci.schema import Candidate, Evaluation, Finding, Problem, Verdict
+from cudal1_ci.trial.session import Session
+
+SUSPICIOUS_SPEEDUP = 3.0
+SUSPICIOUS_RATIO = 2.0
+AGREEMENT = 0.10
+
+
+def evaluate(
+    session: Session, problem: Problem, candidate: Candidate, best: float | None = None
+) -> Evaluation:
+    """The judge's evaluation, inconclusive where the paper would throw its times away. `best` is
+    the largest speedup that was believed before.
+
+    Raises:
+        WorkerError: The judge could not be started or died.
+    """
+    first = session.evaluate(problem, candidate)
+    if first.verdict.status != "passed":
+        return first
+    found = speedups(first)
+    doubt = None
+    if None in found:
+        doubt = ("policy.variance", "its bucket means vary too much, or there are too few pairs")
+    elif any(is_suspicious(one, best) for one in found if one is not None):
+        again = speedups(session.evaluate(problem, candidate))
+        if not agree(found, again):
+            doubt = ("policy.unverified", f"measured again it is {again} and not {found}")
+    if doubt is None:
+        return first
+    finding = Finding(rule=doubt[0], message=f"by CUDA-L1's rules: {doubt[1]}")
+    verdict = Verdict(status="inconclusive", findings=(finding, *first.verdict.findings))
+    return msgspec.structs.replace(first, verdict=verdict, measurements=())
+
+
+def speedups(evaluation: Evaluation) -> list[float | None]:
+    """One for each measurement."""
+    return [score.cuda_l1_speedup(measurement) for measurement in evaluation.measurements]
+
+
+def is_suspicious(one: float, best: float | None) -> bool:
+    """Whether it has to be measured again before it counts."""
+    return one > SUSPICIOUS_SPEEDUP or (best is not None and one > SUSPICIOUS_RATIO * best)
+
+
+def agree(found: Sequence[float | None], again: Sequence[float | None]) -> bool:
+    """Whether every speedup was found again."""
+    return len(found) == len(again) and all(
+        one is not None and other is not None and abs(other - one) <= AGREEMENT * one
+        for one, other in zip(found, again, strict=True)
+    )
