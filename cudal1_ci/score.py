@@ -132,9 +132,9 @@ def is_slower(measurement: Measurement) -> bool:
 
 
 def cuda_l1_speedup(measurement: Measurement) -> float | None:
-    """As CUDA-L1 counts it: ratios of pairs in seven buckets, the median of the bucket means, rounded
-    to two digits toward 1.00; None where there are too few pairs, or the means vary too much.
-    Source: arXiv 2507.14111. For comparison only: it has no interval.
+    """As CUDA-L1 counts it: ratios of pairs in seven buckets, the median of their means, to two
+    digits toward 1.00; None where there are too few pairs, or the means vary too much. It has no
+    interval, and is for comparison only. Source: arXiv 2507.14111.
     """
     ratios = [
         reference / candidate
