@@ -622,7 +622,7 @@ def archived(root: Path) -> tuple[int, bool]:
 
 
 def run_lane(
-    names: Sequence[str], repeat: int, folder: Path, until_s: float
+    names: Sequence[str], rounds: range, folder: Path, until_s: float
 ) -> tuple[list[Row], dict[str, Any]]:
     """The faults of one lane, round after round, so that one session meets many of them."""
     # A text can be written in another way: what is tested is what its run does.
@@ -631,7 +631,7 @@ def run_lane(
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None
     lane, rows = Lane(folder), []
-    for number in range(repeat):
+    for number in rounds:
         for name in names:
             if time.time() > until_s:
                 break
@@ -643,6 +643,8 @@ def run_lane(
             if not is_good(row):
                 print("  not as it should be:", json.dumps(asdict(row)), flush=True)
                 lane.close()  # so that it is counted once
+        if time.time() > until_s:
+            break
         print(f"{folder.name}: {len(rows)} injections", flush=True)
     for one in lane.close():
         rows[-1].left.append(f"at the end: {one}")
@@ -682,21 +684,22 @@ def table(rows: Sequence[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeat", type=int, default=12)
+    parser.add_argument("--start", type=int, default=0, help="number of the first round")
     parser.add_argument("--only", choices=sorted(FAULTS), help="one fault")
     parser.add_argument("--lanes", type=int, default=2, help="processes that inject side by side")
     parser.add_argument("--limit", type=float, default=540.0, help="seconds for all of them")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--append", action="store_true", help="to the rows of that file")
     options = parser.parse_args()
     names = [options.only] if options.only else list(FAULTS)
+    rounds = range(options.start, options.start + options.repeat)
     lanes = min(options.lanes, len(names))
     folder, started_s = Path(tempfile.mkdtemp(prefix="faults-")), time.monotonic()
     until_s = time.time() + options.limit
     try:
         with ProcessPoolExecutor(lanes, mp_context=get_context("spawn")) as pool:
             asked = [
-                pool.submit(
-                    run_lane, names[at::lanes], options.repeat, folder / f"lane{at}", until_s
-                )
+                pool.submit(run_lane, names[at::lanes], rounds, folder / f"lane{at}", until_s)
                 for at in range(lanes)
             ]
             done = [one.result() for one in asked]
@@ -704,18 +707,31 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     rows = [row for found, _ in done for row in found]
     device = next((found for _, found in done if found), {})
-    print(table(rows))
+    wall_s = time.monotonic() - started_s
     if options.output is not None:
-        document = {
-            **provenance(),
-            "device": device,
-            "torch": device.get("software", {}).get("torch"),
-            "config": msgspec.to_builtins(CONFIG),
-            "wall_s": round(time.monotonic() - started_s, 1),
-            "num_injections": sum(row.verdict != "not injected" for row in rows),
-            "rows": [asdict(row) for row in rows],
-        }
-        options.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        rows = written(options.output, rows, device, wall_s, options.append)
+    print(table(rows))
+
+
+def written(
+    path: Path, rows: list[Row], device: dict[str, Any], wall_s: float, append: bool
+) -> list[Row]:
+    """Keep what was seen; all rows of the file."""
+    before = json.loads(path.read_text()) if append else {}
+    rows = [Row(**row) for row in before.get("rows", [])] + rows
+    here = provenance()
+    document = {
+        **here,
+        "command": "; ".join(filter(None, [before.get("command"), here["command"]])),
+        "device": device,
+        "torch": device.get("software", {}).get("torch"),
+        "config": msgspec.to_builtins(CONFIG),
+        "wall_s": round(before.get("wall_s", 0.0) + wall_s, 1),
+        "num_injections": sum(row.verdict != "not injected" for row in rows),
+        "rows": [asdict(row) for row in rows],
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return rows
 
 
 if __name__ == "__main__":
