@@ -332,12 +332,25 @@ class Measurement(Record, frozen=True, kw_only=True):
     device: Device
 
 
+class Kernel(Record, frozen=True, kw_only=True):
+    """A kernel that one call of a candidate launched, as a profiler in its process says."""
+
+    name: str
+    num_launches: int
+    device_us: float
+    """All launches together."""
+    is_own: bool
+    """Whether the candidate's text defines it."""
+
+
 class Evaluation(Record, frozen=True, kw_only=True):
     """A judged candidate. Only a candidate that passed has measurements."""
 
     candidate: Candidate
     verdict: Verdict
     measurements: tuple[Measurement, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    """On a GPU, of a candidate that passed and defines kernels; the longest first."""
     device: Device | None = None
     elapsed_s: float = 0.0
 

@@ -24,20 +24,25 @@ def verify(
     mode: str = "infer",
     python: str = sys.executable,
     device: str = "auto",
+    require_kernel: bool = False,
     config: TrialConfig | None = None,
 ) -> Evaluation:
     """Judge a candidate file against a reference file; both run in processes of their own.
 
     The reference defines `Model`, `get_inputs()` and, where Model takes arguments,
     `get_init_inputs()`; the candidate `ModelNew` (or `Model`). `device` is `cpu`, `cuda`, `cuda:N`
-    or `auto`, the GPU where there is one. Many candidates share a `Session`.
+    or `auto`, the GPU where there is one. With `require_kernel` a candidate must do its work in
+    Triton or CUDA kernels of its own. Many candidates share a `Session`.
 
     Raises:
         ConfigError: The reference does not state a problem.
+        UnsupportedError: This machine does not have what is required.
         WorkerError: The judge could not be started or died.
     """
     problem = text_problem(Path(reference), mode)
-    with Session(config or TrialConfig(), python=python, device=device) as session:
+    with Session(
+        config or TrialConfig(), python=python, device=device, require_kernel=require_kernel
+    ) as session:
         return session.evaluate(problem, candidate_of(problem, Path(candidate)))
 
 

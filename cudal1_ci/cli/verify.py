@@ -43,6 +43,11 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
 @click.option(
     "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
 )
+@click.option(
+    "--require-kernel",
+    is_flag=True,
+    help="A candidate must do its work in Triton or CUDA kernels of its own (GPU only).",
+)
 @click.option("--python", help="Interpreter that has torch [default: this one].")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option(
@@ -73,6 +78,7 @@ def verify(
         python=python,
         device=settings.device,
         require_sandbox=settings.require_sandbox,
+        require_kernel=flags["require_kernel"],
     ) as session:
         for path in candidates:
             candidate = candidate_of(problem, path)

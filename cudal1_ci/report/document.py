@@ -27,6 +27,7 @@ from cudal1_ci.report.shape import (
     EvaluationDocument,
     FindingDocument,
     Judged,
+    KernelDocument,
     LaunchDocument,
     ListedDocument,
     ListingDocument,
@@ -228,6 +229,7 @@ def _judged(evaluation: Evaluation) -> dict[str, Any]:
         max_rel_error=_finite(verdict.max_rel_error),
         log=verdict.log[-MAX_LOG:],
         measurements=tuple(_measurement(m) for m in evaluation.measurements),
+        kernels=tuple(_copied(kernel, KernelDocument) for kernel in evaluation.kernels),
         device=_device(evaluation.device),
         elapsed_s=evaluation.elapsed_s,
     )

@@ -108,6 +108,15 @@ class CandidateDocument(Document, frozen=True, kw_only=True):
     patch: Text | None = None
 
 
+class KernelDocument(Document, frozen=True, kw_only=True):
+    """A kernel that one call of the candidate launched, as its own process says."""
+
+    name: Name
+    num_launches: Count
+    device_us: NotNegative
+    is_own: bool
+
+
 class Judged(Document, frozen=True, kw_only=True):
     """What `verify` says of a candidate, and `scan` of each."""
 
@@ -117,6 +126,7 @@ class Judged(Document, frozen=True, kw_only=True):
     max_rel_error: NotNegative | None = None
     log: Text = ""
     measurements: tuple[MeasurementDocument, ...] = ()
+    kernels: tuple[KernelDocument, ...] = ()
     device: DeviceDocument | None = None
     elapsed_s: NotNegative = 0.0
 

@@ -38,6 +38,7 @@ from cudal1_ci.report.wording import (
     count_text,
     device_text,
     error_text,
+    kernels_text,
     outcomes_text,
     percent_text,
     speedup_text,
@@ -109,6 +110,8 @@ def print_verification(
         console.print(Padding(Text(tail, style="dim"), (0, 0, 0, 2), expand=False))
     for measurement in document.measurements:
         _line(console, _measured(measurement, device_text(measurement.device)), "bold", indent=2)
+    if document.kernels:
+        _line(console, kernels_text(document.kernels), indent=2)
 
 
 def print_listing(document: ListingDocument, console: Console) -> None:

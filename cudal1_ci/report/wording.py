@@ -13,12 +13,15 @@ from typing import Protocol
 
 from cudal1_ci.report.shape import (
     EvaluationDocument,
+    KernelDocument,
     MeasurementDocument,
     TargetDocument,
     WorkloadDocument,
 )
 
 NOT_MEASURED = "-"
+NUM_NAMED = 3
+"""Own kernels of a candidate."""
 
 STATUS_WORDS = {
     "passed": "passed",
@@ -73,6 +76,18 @@ class AnyDevice(Protocol):
 def interval_text(estimate: float, low: float, high: float) -> str:
     """`2.31x [2.20, 2.42]`."""
     return f"{ratio_text(estimate)} [{_rounded_down(low)}, {_rounded_up(high)}]"
+
+
+def kernels_text(kernels: Sequence[KernelDocument]) -> str:
+    """`own kernels: 93% of the device time (`relu` 93%), the rest in 2 others`."""
+    total_us = sum(kernel.device_us for kernel in kernels) or 1.0
+    own = [kernel for kernel in kernels if kernel.is_own]
+    share = sum(kernel.device_us for kernel in own) / total_us
+    names = ", ".join(f"`{k.name[:60]}` {k.device_us / total_us:.0%}" for k in own[:NUM_NAMED])
+    others = count_text(len(kernels) - len(own), "other kernel")
+    return f"own kernels: {share:.0%} of the device time" + (
+        f" ({names}); {others}" if own else f"; {others}"
+    )
 
 
 def direction(measurement: MeasurementDocument) -> str:

@@ -24,9 +24,11 @@ from cudal1_ci.schema import (
     Device,
     Evaluation,
     Finding,
+    Kernel,
     Launch,
     Measurement,
     Problem,
+    Status,
     Verdict,
     Workload,
 )
@@ -38,6 +40,7 @@ from cudal1_ci.trial.conditions import (
     has_another_clock,
 )
 from cudal1_ci.trial.config import TrialConfig
+from cudal1_ci.trial.kernels import declared_kernels, finding_on, kernels_of
 from cudal1_ci.trial.screen import convictions, screen
 from cudal1_ci.trial.statistics import is_settled
 
@@ -60,10 +63,12 @@ class Session:
         python: str = sys.executable,
         device: str = "auto",
         require_sandbox: bool = False,
+        require_kernel: bool = False,
     ):
         self.config = config
         self.where = device
         self.require_sandbox = require_sandbox
+        self.require_kernel = require_kernel
         self.python = python
         self._stack = contextlib.ExitStack()
         self._worker: Worker | None = None
@@ -71,6 +76,7 @@ class Session:
         self._uuid: str | None = None
         self._gpu: Gpu | None = None
         self._problem_id: str | None = None
+        self._reference_kernels: dict[str, frozenset[str]] = {}
         self._reference = Verdict(status="harness_error")
 
     def __enter__(self) -> Self:
@@ -98,6 +104,11 @@ class Session:
                 )
             if self._gpu is not None:
                 found = msgspec.structs.replace(found, driver=self._gpu.driver)
+            if self.require_kernel and found.kind != "cuda":
+                raise UnsupportedError(
+                    "--require-kernel needs a GPU: nothing launches a kernel on a CPU; "
+                    "leave the option out, or choose --device cuda"
+                )
             self._device = found
         return self._device
 
@@ -111,6 +122,7 @@ class Session:
             return self._reference
         self.device()  # refuses where nothing may be run
         self._problem_id = None
+        self._reference_kernels = {}
         num_workloads = len(problem.workloads)
         limits = {"load_s": self.config.load_s, "call_s": self.config.call_s}
         request = {
@@ -144,11 +156,16 @@ class Session:
             verdict = verdict_of(reply)
         if verdict.status == "passed":
             verdict, measurements = self._measure(problem.workloads, verdict)
+        kernels: tuple[Kernel, ...] = ()
+        if verdict.status == "passed":
+            verdict, kernels = self._evidence(problem, candidate, verdict)
+            measurements = measurements if verdict.status == "passed" else ()
         verdict = msgspec.structs.replace(verdict, findings=(*verdict.findings, *seen))
         return Evaluation(
             candidate=candidate,
             verdict=verdict,
             measurements=measurements,
+            kernels=kernels,
             device=self.device(),
             elapsed_s=time.monotonic() - started_s,
         )
@@ -174,6 +191,49 @@ class Session:
                 return Verdict(status="inconclusive", findings=(finding,)), ()
             measurements.append(found)
         return verdict, tuple(measurements)
+
+    def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str:
+        """Kernels (on a CPU: operators) of one call of the reference that was last checked or of
+        the candidate that was last examined: `name`, `num_calls`, `time_us` of each, the longest
+        first; or why there are none.
+
+        Raises:
+            WorkerError: The judge died.
+        """
+        request = {"op": "profile", "workload": workload, "is_candidate": is_candidate}
+        timeout_s = 2 * (self.config.load_s + self.config.call_s)
+        reply = self._ask(request, timeout_s)
+        if "left_out" in reply:
+            return f"the judge left `{workload}` out"
+        rows: list[dict[str, Any]] = reply.get("rows", [])
+        return reply.get("failure") or rows
+
+    def _evidence(
+        self, problem: Problem, candidate: Candidate, verdict: Verdict
+    ) -> tuple[Verdict, tuple[Kernel, ...]]:
+        """Whether the kernels that a candidate brings along do its work. Shown where they do not,
+        and the verdict where they are required."""
+        declared = declared_kernels(candidate.program)
+        if self.device().kind != "cuda" or not (declared or self.require_kernel):
+            return verdict, ()
+        name = problem.workloads[0].name
+        rows = self.profile(name, is_candidate=True)
+        if isinstance(rows, str):
+            finding: Finding | None = Finding(rule="kernel.unseen", message=rows[:1000])
+            status: Status = "inconclusive"
+            kernels: tuple[Kernel, ...] = ()
+        else:
+            if name not in self._reference_kernels:
+                known = self.profile(name, is_candidate=False)
+                names = frozenset() if isinstance(known, str) else {row["name"] for row in known}
+                self._reference_kernels[name] = frozenset(names)
+            kernels = kernels_of(rows, declared, self._reference_kernels[name])
+            finding, status = finding_on(kernels, declared), "reward_hack"
+        if finding is None:
+            return verdict, kernels
+        if self.require_kernel:
+            return Verdict(status=status, findings=(finding, *verdict.findings)), kernels
+        return msgspec.structs.replace(verdict, findings=(*verdict.findings, finding)), kernels
 
     def _measure_one(self, workload: Workload) -> Measurement | Verdict | None:
         """Launches until the interval is settled or the time is spent; None for a workload that

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .accelerators import Accelerator
+from .accelerators import Accelerator, AnySegment
 from .compare import Tolerance
 from .inputs import InputSet, Room, Source
 from .processes import RunnerFailure, RunnerHandle, Template
@@ -157,11 +157,7 @@ class Case:
         until the last call was made, then copied. `before_copy` sees how the outputs are
         described before there is memory for them."""
         sets = [one for _, one in self.trials] if sets is None else sets
-        room = Room(sets, self.source.grads, dtype)
-        segment = runner.share("inputs", self.accelerator, room.num_bytes, limits.call_s)
-        room.write(segment, sets)
-        self.accelerator.synchronize()
-        runner.ask("prepare", limits.call_s, sets=room.describe(), call=self.call)
+        room, segment = self.prepare(runner, limits, sets, dtype)
         seeds = [self.seed + 1 + i for i in range(len(sets))]
         reply = runner.ask("call", limits.call_s, sets=list(range(len(sets))), seeds=seeds)
         if len(reply["calls"]) != len(sets):
@@ -184,6 +180,31 @@ class Case:
         # In train mode the state after each call is among its outputs.
         state = [] if self.train else self.state_after(runner, limits)
         return Answer(reply["calls"], values, mutated, reply["flags"], state)
+
+    def prepare(
+        self, runner: RunnerHandle, limits: Limits, sets: list[InputSet], dtype: str | None = None
+    ) -> tuple[Room, AnySegment]:
+        """Give a runner sets of inputs."""
+        room = Room(sets, self.source.grads, dtype)
+        segment = runner.share("inputs", self.accelerator, room.num_bytes, limits.call_s)
+        room.write(segment, sets)
+        self.accelerator.synchronize()
+        runner.ask("prepare", limits.call_s, sets=room.describe(), call=self.call)
+        return room, segment
+
+    def profile(
+        self, template: Template, program: dict[str, Any], limits: Limits
+    ) -> list[dict[str, Any]]:
+        """What a program says of where the time of a call goes (profiling.py), by a runner of its
+        own.
+
+        Raises:
+            RunnerFailure: It could not be looked at.
+        """
+        with self.runner(template, program, limits) as runner:
+            self.prepare(runner, limits, [self.trials[0][1]])
+            rows: list[dict[str, Any]] = runner.ask("profile", limits.load_s, sets=[0])["rows"]
+            return rows
 
     def state_after(self, runner: RunnerHandle, limits: Limits) -> list[torch.Tensor]:
         """What the runner's state_dict holds now."""

@@ -6,6 +6,7 @@ It never loads user code. Requests come from the host, one at a time:
     check    {problem}   -> verdict on the reference alone
     examine  {program}   -> verdict on a candidate of the problem that was last checked
     launch   {workload}  -> paired times of the candidate that was last examined
+    profile  {workload, is_candidate} -> where the time of a call goes, untimed
 
 What it believes of a runner: nothing about time (its own clock counts) and nothing about values
 (it reads them from shared memory). What a runner says of structure, aliasing and settings is
@@ -63,6 +64,7 @@ def main(
         "check": judge.check,
         "examine": judge.examine,
         "launch": judge.launch,
+        "profile": judge.profile,
     }
     try:
         while True:
@@ -172,6 +174,17 @@ class Judge:
             status = "timeout" if failure.kind == "timeout" else "runtime_error"
             return {"verdict": {"status": status, "findings": [finding], "log": failure.log}}
         return {"launch": result}
+
+    def profile(self, workload: str, is_candidate: bool) -> dict[str, Any]:
+        """Kernels or operators of a call of the reference, or of the candidate at hand."""
+        case = self.cases.get(workload)
+        if case is None:
+            return {"left_out": True}
+        program = self.candidate if is_candidate else case.program
+        try:
+            return {"rows": case.profile(self.template, program, self.limits)}
+        except (Rejected, RunnerFailure) as failure:
+            return {"failure": str(failure)}
 
 
 def cores_for(num_threads: int) -> list[int] | None:

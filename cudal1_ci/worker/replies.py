@@ -16,6 +16,8 @@ MAX_SLOTS = 4096
 MAX_DIMENSIONS = 64
 MAX_ELEMENTS = 2**56
 MAX_TEXT_CHARS = 2**20
+MAX_ROWS = 256
+MAX_NAME_CHARS = 512
 
 
 class Malformed(Exception):
@@ -102,6 +104,17 @@ def check_aftermath(reply: dict[str, Any]) -> None:
     need(all(isinstance(name, str) for name in names), "names")
 
 
+def check_profile(reply: dict[str, Any]) -> None:
+    """Where a program says that its time goes."""
+    need(isinstance(reply["rows"], list) and len(reply["rows"]) <= MAX_ROWS, "rows")
+    for row in reply["rows"]:
+        need(row.keys() == {"name", "num_calls", "time_us"}, "rows")
+        need(isinstance(row["name"], str) and len(row["name"]) <= MAX_NAME_CHARS, "name")
+        need(type(row["num_calls"]) is int and 0 < row["num_calls"] < 2**40, "num_calls")
+        time_us = row["time_us"]
+        need(type(time_us) is float and 0 <= time_us < 1e12, "time_us")
+
+
 def check_error(error: dict[str, Any]) -> None:
     """What a program raised."""
     need(isinstance(error, dict), "error")
@@ -119,4 +132,5 @@ CHECKERS: dict[str, Callable[[dict[str, Any]], None]] = {
     "batch": check_claim,
     "exchange": check_claim,
     "aftermath": check_aftermath,
+    "profile": check_profile,
 }

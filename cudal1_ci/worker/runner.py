@@ -24,6 +24,7 @@ from . import programs
 from .arguments import build_call, flatten, pickle_call
 from .channel import Channel, ChannelClosed
 from .cuda_memory import DeviceSegment
+from .profiling import profiled
 from .segment import Segment, slot_of
 from .settings import attributes, settings
 
@@ -49,6 +50,7 @@ def main(channel: Channel, scratch: Path) -> None:
         "deliver": runner.deliver,
         "aftermath": runner.aftermath,
         "settle": runner.settle,
+        "profile": runner.profile,
     }
     while True:
         try:
@@ -405,6 +407,18 @@ class Runner:
         if self.device.type == "cuda":
             self.poison()
         return {}
+
+    def profile(self, sets: list[int]) -> dict[str, Any]:
+        """Kernels or operators of calls on the input sets, after calls that are not looked at."""
+
+        def calls() -> None:
+            with torch.set_grad_enabled(self.train):
+                for number in sets:
+                    self.run(number)
+
+        calls()
+        self.synchronize()
+        return {"rows": profiled(calls, self.device)}
 
     def poison(self) -> None:
         """Leave NaN in the blocks that the allocator will hand out for the next outputs, so that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import json
 import random
 
@@ -27,6 +28,7 @@ GOOD = {
     "batch": {"claim_us": 12.5},
     "exchange": {"claim_us": 0.0},
     "aftermath": {"names": ["the state `x`"], "slots": [SLOT]},
+    "profile": {"rows": [{"name": "relu(float*)", "num_calls": 2, "time_us": 1.5}]},
 }
 BAD = [
     ("call", {"calls": []}),
@@ -44,6 +46,9 @@ BAD = [
     ("batch", {}),
     ("load", {"state": [SLOT], "imported": []}),
     ("aftermath", {"names": [], "slots": [SLOT]}),
+    ("profile", {"rows": [{"name": "relu(float*)", "num_calls": 0, "time_us": 1.5}]}),
+    ("profile", {"rows": [{"name": "relu(float*)", "num_calls": 1, "time_us": math.inf}]}),
+    ("profile", {"rows": [{"name": "r" * 600, "num_calls": 1, "time_us": 1.5}]}),
     ("error", {"type": 3, "message": "", "traceback": ""}),
     ("error", "words"),
 ]
