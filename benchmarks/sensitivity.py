@@ -1,0 +1,202 @@
+"""What the judge finds: rates of claims over the length of a call and the size of a true effect.
+
+A candidate does a known amount of work more than the reference: on a GPU a kernel that spins for a
+number of clock cycles, on a CPU a number of equal operators. Each cell is measured in many launches
+(three fresh processes each, as in every trial). Trials are then drawn from a cell's launches in
+random order and go through the product's own rules: looks after 5, 8 and 12 launches, the stopping
+rule, the t interval. So a rate over a thousand trials costs the time of some dozens of launches; it
+holds for the noise that these launches had, and a drift that is slower than the run is not in it.
+
+    python benchmarks/sensitivity.py --device cuda --launches 40 --output FILE
+    python benchmarks/sensitivity.py --table FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from discovery_speed import provenance
+
+from cudal1_ci import score
+from cudal1_ci.executor.local import Worker
+from cudal1_ci.executor.lock import exclusive
+from cudal1_ci.schema import Call, Launch, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.trial import TrialConfig
+from cudal1_ci.trial.session import BATCH_US, a_launch
+from cudal1_ci.trial.statistics import is_settled
+
+GPU_SOURCE = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        torch.cuda._sleep({work})
+        return x + 1
+"""
+CPU_SOURCE = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        for _ in range({work}):
+            x = torch.sin(x)
+        return x
+"""
+LENGTHS = {
+    "cuda": {"10 us": 18_000, "100 us": 180_000, "1 ms": 1_800_000},
+    "cpu": {"100 us": (1024, 100), "1 ms": (16384, 100)},
+}
+"""Clock cycles; or elements and the number of operators."""
+EFFECTS = (0.0, 0.01, 0.02, 0.05)
+"""Of work that the candidate does more."""
+NUM_TRIALS = 1000
+MARGINS = (0.0, 0.01, 0.02, 0.05)
+"""A slowdown is claimed where the whole interval lies below one less the margin, a gain where it
+lies above one and the margin."""
+
+
+def sources(device: str, length: str, effect: float) -> tuple[str, str, int]:
+    """Reference and candidate, and the elements of the input."""
+    if device == "cuda":
+        cycles = LENGTHS["cuda"][length]
+        more = round(cycles * (1 + effect))
+        return GPU_SOURCE.format(work=cycles), GPU_SOURCE.format(work=f"{more}"), 1024
+    elements, count = LENGTHS["cpu"][length]
+    more = round(count * (1 + effect))
+    return CPU_SOURCE.format(work=count), CPU_SOURCE.format(work=more), elements
+
+
+def measured(worker: Worker, device: str, length: str, effect: float, count: int) -> dict[str, Any]:
+    """Launches of one cell, straight from the judge."""
+    reference, candidate, elements = sources(device, length, effect)
+    tensor = TensorSpec(shape=(elements,), dtype="float32")
+    call = Call(args=(tensor,))
+    workload = Workload(
+        name="w", provenance="declared", init=Call(), call=call, atol=math.inf, rtol=0
+    )
+    problem = Problem(reference=TextProgram(source=reference, entry="Model"), workloads=(workload,))
+    program = TextProgram(source=f"{candidate}# candidate\n", entry="Model")
+    config = TrialConfig()
+    limits = {"load_s": config.load_s, "call_s": config.call_s}
+    words = msgspec.to_builtins(problem)
+    request = {"op": "check", "problem": words, "limits": limits, "seed": 0}
+    for verdict in (
+        worker.ask(request, 300),
+        worker.ask({"op": "examine", "program": msgspec.to_builtins(program)}, 300),
+    ):
+        if verdict["status"] != "passed":
+            raise SystemExit(f"{length} {effect}: {verdict}")
+    clock = {
+        "batch_us": BATCH_US[device],
+        "max_calls": config.max_calls,
+        "num_rounds": config.num_rounds,
+        "launch_s": config.launch_s,
+    }
+    launches, control, started_s = [], [], time.monotonic()
+    for _ in range(count):
+        with exclusive(device):
+            reply = worker.ask({"op": "launch", "workload": "w", "clock": clock}, 120)
+        if "verdict" in reply:
+            raise SystemExit(f"{length} {effect}: {reply['verdict']}")
+        launches.append(msgspec.to_builtins(a_launch(reply["launch"], "candidate_us")))
+        control.append(msgspec.to_builtins(a_launch(reply["launch"], "control_us")))
+    return {
+        "length": length,
+        "effect": effect,
+        "elapsed_s": round(time.monotonic() - started_s, 1),
+        "launches": rounded(launches),
+        "control": rounded(control),
+    }
+
+
+def rounded(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Nanoseconds are enough."""
+    times = ("reference_us", "candidate_us")
+    return [one | {key: [round(t, 3) for t in one[key]] for key in times} for one in launches]
+
+
+def trials(launches: Sequence[Launch], number: int, seed: int = 0) -> Iterator[score.Interval]:
+    """Intervals of trials that are drawn from launches, stopped as the product stops."""
+    rng, half_width = random.Random(seed), TrialConfig().half_width
+    for _ in range(number):
+        order = rng.sample(launches, min(score.LOOKS[-1], len(launches)))
+        used = next(n for n in range(1, len(order) + 1) if is_settled(order[:n], half_width))
+        found = score.interval(order[:used])
+        assert found is not None
+        yield found
+
+
+def rates(cell: dict[str, Any], margin: float) -> tuple[float, float]:
+    """Shares of trials in which a slowdown and a gain is claimed."""
+    launches = msgspec.convert(cell["launches"], list[Launch])
+    found = list(trials(launches, NUM_TRIALS))
+    slower = sum(one.high < 1 - margin for one in found)
+    return slower / len(found), sum(one.low > 1 + margin for one in found) / len(found)
+
+
+def table(document: dict[str, Any]) -> str:
+    """Markdown: a row a cell, and a column a margin."""
+    heads = [f"slower by > {margin:.0%}" for margin in MARGINS]
+    lines = [
+        f"| call | true effect | launches | measured | spread of a launch | {' | '.join(heads)} |",
+        "|---|---|---|---|---|" + "---|" * len(MARGINS),
+    ]
+    for cell in document["cells"]:
+        launches = msgspec.convert(cell["launches"], list[Launch])
+        ratios = [score.log_ratio(launch) for launch in launches]
+        claims = [rates(cell, margin) for margin in MARGINS]
+        shown = [
+            f"{slower:.1%}" + (f" (faster {faster:.1%})" if faster else "")
+            for slower, faster in claims
+        ]
+        call_us = statistics.median(score.typical_us(one.reference_us) for one in launches)
+        lines.append(
+            f"| {call_us:.1f} us | {cell['effect']:.0%} more work | {len(launches)} "
+            f"| {math.exp(statistics.fmean(ratios)) - 1:+.2%} | {statistics.stdev(ratios):.2%} "
+            f"| {' | '.join(shown)} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", choices=sorted(LENGTHS), default="cpu")
+    parser.add_argument("--launches", type=int, default=40, help="of each cell")
+    parser.add_argument("--limit", type=float, default=540.0, help="seconds; later cells are left")
+    parser.add_argument("--lengths", nargs="*", help="of calls; all by default")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print a result's table")
+    options = parser.parse_args()
+    if options.table is not None:
+        print(table(json.loads(options.table.read_text())))
+        return
+    cells: list[dict[str, Any]] = []
+    started_s = time.monotonic()
+    document: dict[str, Any] = {**provenance()}
+    with Worker("judge", num_threads=1, device=options.device) as worker:
+        document["device"] = worker.ask({"op": "describe"}, 120)
+        for effect in EFFECTS:
+            for length in options.lengths or LENGTHS[options.device]:
+                if time.monotonic() - started_s > options.limit:
+                    break
+                cells.append(measured(worker, options.device, length, effect, options.launches))
+                document["cells"] = cells
+                if options.output is not None:  # what is measured is kept, whatever comes next
+                    options.output.write_text(json.dumps(document) + "\n", encoding="utf-8")
+                print(f"{length}, {effect:.0%}: {cells[-1]['elapsed_s']} s", flush=True)
+    print(table(document))
+
+
+if __name__ == "__main__":
+    main()
