@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import sys
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ AnySegment = Segment | DeviceSegment
 
 FLUSHED_L2_MULTIPLE = 2
 """Bytes written to flush the L2 cache, in units of its size."""
+KEPT_SHARE = 64
+"""Of a GPU's memory: the judge keeps a larger tensor in the host's."""
 UNKNOWN_L2_BYTES = 128 * 2**20
 """Where torch does not say how large the L2 cache is; larger than any GPU's so far."""
 
@@ -26,6 +29,8 @@ class Accelerator(Protocol):
 
     kind: str
     device: torch.device
+    limit_bytes: int | None
+    """What the user allows of its memory."""
 
     def segment(self, num_bytes: int) -> AnySegment:
         """Memory to share with a runner."""
@@ -43,6 +48,10 @@ class Accelerator(Protocol):
         """Memory for tensors that the judge and its runners may take together."""
         ...
 
+    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy for the judge, which the device need not hold where it is large."""
+        ...
+
     def describe(self) -> dict[str, Any]:
         """The record Device, without what the host adds."""
         ...
@@ -53,6 +62,9 @@ class Cpu:
 
     kind = "cpu"
     device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.limit_bytes: int | None = None
 
     def segment(self, num_bytes: int) -> Segment:
         return Segment.create(num_bytes)
@@ -66,7 +78,10 @@ class Cpu:
         return
 
     def memory_bytes(self) -> int:
-        return available_memory_bytes()
+        return min(available_memory_bytes(), self.limit_bytes or sys.maxsize)
+
+    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.clone()
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -84,6 +99,7 @@ class Cuda:
 
     def __init__(self) -> None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
+        self.limit_bytes: int | None = None
         self.device = torch.device("cuda", 0)
         torch.cuda.set_device(self.device)
         properties = torch.cuda.get_device_properties(self.device)
@@ -103,7 +119,14 @@ class Cuda:
         self.line.zero_()
 
     def memory_bytes(self) -> int:
-        return torch.cuda.mem_get_info(self.device)[0] * 4 // 5
+        # What this process has cached of its own tensors is free as well.
+        torch.cuda.empty_cache()
+        free_bytes = torch.cuda.mem_get_info(self.device)[0] * 4 // 5
+        return min(free_bytes, self.limit_bytes or sys.maxsize)
+
+    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        limit_bytes = min(self.total_bytes, self.limit_bytes or sys.maxsize)
+        return tensor.cpu() if tensor.nbytes > limit_bytes // KEPT_SHARE else tensor.clone()
 
     def describe(self) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(self.device)

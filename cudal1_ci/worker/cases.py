@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from .accelerators import Accelerator, AnySegment
-from .compare import Tolerance
+from .compare import Difference, Tolerance, difference, tolerance
 from .inputs import InputSet, Room, Source
+from .memory_plan import Plan
 from .processes import RunnerFailure, RunnerHandle, Template
 from .segment import ALIGNMENT_BYTES, place, size_bytes
 
@@ -100,10 +101,11 @@ class Case:
     """A smaller batch, where the reference takes one, and its answer after those on the trials."""
     other_state: tuple[list[torch.Tensor], Answer] | None = None
     """Another state, and the answer on the first trial once it is loaded after the trials."""
+    num_together: int = 1
+    """Trial sets that a runner gets at a time."""
+    plan: Plan | None = None
     num_calls: int | None = None
-    """Calls in a timed batch, settled at the first launch."""
-    most_calls: int = 1
-    """As many as there is memory for."""
+    """Calls in a timed batch, settled at the first launch as the plan is."""
 
     @property
     def leaves_traces(self) -> bool:
@@ -151,19 +153,39 @@ class Case:
         limits: Limits,
         dtype: str | None = None,
         sets: list[InputSet] | None = None,
-        before_copy: Callable[[list[dict[str, Any]]], None] | None = None,
+        before_copy: Callable[[list[dict[str, Any]], int], None] | None = None,
     ) -> Answer:
-        """Call a runner on sets of inputs, those of the trials by default; every output is kept
-        until the last call was made, then copied. `before_copy` sees how the outputs are
-        described before there is memory for them."""
+        """Call a runner on sets of inputs, those of the trials by default. Of those that it gets
+        together, all unless they are large, every output is kept until the last call was made, then
+        copied. `before_copy` sees how the outputs are described, and the number of the first,
+        before there is memory for them."""
         sets = [one for _, one in self.trials] if sets is None else sets
+        answer = Answer([], [], {}, {})
+        for first in range(0, len(sets), self.num_together):
+            some = sets[first : first + self.num_together]
+            self.answer_some(runner, limits, some, first, answer, dtype, before_copy)
+        # In train mode the state after each call is among its outputs.
+        answer.state = [] if self.train else self.state_after(runner, limits)
+        return answer
+
+    def answer_some(
+        self,
+        runner: RunnerHandle,
+        limits: Limits,
+        sets: list[InputSet],
+        first: int,
+        answer: Answer,
+        dtype: str | None,
+        before_copy: Callable[[list[dict[str, Any]], int], None] | None,
+    ) -> None:
+        """Add what a runner answers on some sets, of which the first has that number."""
         room, segment = self.prepare(runner, limits, sets, dtype)
-        seeds = [self.seed + 1 + i for i in range(len(sets))]
+        seeds = [self.seed + 1 + first + i for i in range(len(sets))]
         reply = runner.ask("call", limits.call_s, sets=list(range(len(sets))), seeds=seeds)
         if len(reply["calls"]) != len(sets):
             raise RunnerFailure("malformed", "its answer to `call` is not one for each set")
         if before_copy is not None:
-            before_copy(reply["calls"])
+            before_copy(reply["calls"], first)
         layout, end = [], 0
         for call in reply["calls"]:
             placed, end = place(call["slots"], end)
@@ -172,14 +194,23 @@ class Case:
             raise RunnerFailure("raised", f"out of memory: it returns tensors of {end:,} bytes")
         outputs = runner.share("outputs", self.accelerator, end, limits.call_s)
         runner.ask("collect", limits.call_s, slots=layout, segment="outputs")
-        values = [[outputs.tensor(slot).clone() for slot in places] for places in layout]
-        mutated = {
-            (number, index): segment.tensor(room.layout[number][index]).clone()
-            for number, index in room.changed(segment, sets)
-        }
-        # In train mode the state after each call is among its outputs.
-        state = [] if self.train else self.state_after(runner, limits)
-        return Answer(reply["calls"], values, mutated, reply["flags"], state)
+        keep = self.accelerator.keep
+        answer.calls += reply["calls"]
+        answer.outputs += [[keep(outputs.tensor(slot)) for slot in places] for places in layout]
+        for number, index in room.changed(segment, sets):
+            left = keep(segment.tensor(room.layout[number][index]))
+            answer.mutated[first + number, index] = left
+        answer.flags = reply["flags"]
+
+    def kept(self, one: InputSet) -> InputSet:
+        """A set of inputs where the judge keeps what is large."""
+        return InputSet([self.accelerator.keep(tensor) for tensor in one.tensors], one.data)
+
+    def difference(self, got: torch.Tensor, expected: torch.Tensor) -> Difference:
+        """By the user's tolerance or the dtype's, where there is no oracle."""
+        device = self.accelerator.device
+        budget = tolerance(expected, None, self.given, device)
+        return difference(got, expected, None, budget, device)
 
     def prepare(
         self, runner: RunnerHandle, limits: Limits, sets: list[InputSet], dtype: str | None = None

@@ -50,22 +50,24 @@ class Difference:
     where: str = ""
 
 
-def magnitude(expected: torch.Tensor) -> float:
+def magnitude(expected: torch.Tensor, device: torch.device | None = None) -> float:
     """Root mean square of the finite elements."""
     total, count = 0.0, 0
-    for piece in pieces(expected):
+    for piece in pieces(expected, device):
         values = piece[torch.isfinite(piece)]
         total += float(values.abs().double().square().sum())
         count += values.numel()
     return math.sqrt(total / count) if count else 0.0
 
 
-def pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """A tensor's elements in pieces: comparing takes several times the memory of what is compared,
-    in twice the precision, and a tensor of gigabytes leaves no room for that on its device."""
-    if tensor.numel() <= PIECE_ELEMENTS:
-        return iter([tensor])
-    return iter(torch.split(tensor.reshape(-1), PIECE_ELEMENTS))
+def pieces(tensor: torch.Tensor, device: torch.device | None = None) -> Iterator[torch.Tensor]:
+    """A tensor's elements in pieces, on the device where they are to be compared: that takes
+    several times the memory of what is compared, in twice the precision, and a tensor of gigabytes
+    leaves no room for it."""
+    split = [tensor]
+    if tensor.numel() > PIECE_ELEMENTS:
+        split = list(torch.split(tensor.reshape(-1), PIECE_ELEMENTS))
+    return (one if device is None else one.to(device) for one in split)
 
 
 def widen(tensor: torch.Tensor) -> torch.Tensor:
@@ -74,9 +76,13 @@ def widen(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def tolerance(
-    reference: torch.Tensor, oracle: torch.Tensor | None, given: tuple[float, float] | None
+    reference: torch.Tensor,
+    oracle: torch.Tensor | None,
+    given: tuple[float, float] | None,
+    device: torch.device | None = None,
 ) -> Tolerance:
-    """The budget of one output leaf. `given` is the user's (atol, rtol) and wins."""
+    """The budget of one output leaf. `given` is the user's (atol, rtol) and wins. What is computed
+    is on `device`, where the tensors need not be."""
     if given is not None:
         return Tolerance(*given)
     if not (reference.is_floating_point() or reference.is_complex()):
@@ -86,10 +92,10 @@ def tolerance(
         # The oracle is of the same precision, and the reference may compute in float32 inside.
         eps = max(eps, 1e-14)
     truth = oracle if oracle is not None else reference
-    scale = magnitude(truth)
+    scale = magnitude(truth, device)
     floor = NO_ORACLE_MULTIPLE if oracle is None else 1.0
     absolute = ABSOLUTE_EPS * eps * scale * floor
-    for ours, exact in zip(pieces(reference), pieces(truth), strict=True):
+    for ours, exact in zip(pieces(reference, device), pieces(truth, device), strict=True):
         error = (widen(ours) - widen(exact)).abs()
         error = error[torch.isfinite(error)]
         if error.numel():
@@ -103,17 +109,21 @@ def difference(
     reference: torch.Tensor,
     oracle: torch.Tensor | None,
     budget: Tolerance,
+    device: torch.device | None = None,
 ) -> Difference:
-    """Compare one output leaf of equal shape."""
+    """Compare one output leaf of equal shape, on `device`, where the tensors need not be."""
     if reference.numel() == 0:
         return Difference(0.0, 0.0, 0.0, True)
     is_exact = not (reference.is_floating_point() or reference.is_complex())
-    scale = 0.0 if is_exact else magnitude(reference if oracle is None else oracle)
-    oracles = [None] if oracle is None else pieces(oracle)
+    scale = 0.0 if is_exact else magnitude(reference if oracle is None else oracle, device)
+    oracles = itertools.repeat(None) if oracle is None else pieces(oracle, device)
     found = [
         piece_difference(*parts, budget, scale)
         for parts in zip(
-            pieces(candidate), pieces(reference), itertools.cycle(oracles), strict=False
+            pieces(candidate, device),
+            pieces(reference, device),
+            oracles,
+            strict=False,
         )
     ]
     worst = max(range(len(found)), key=lambda number: found[number].excess)

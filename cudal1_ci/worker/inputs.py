@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .accelerators import AnySegment
+from .compare import pieces
 from .segment import Slot, contiguous_stride, dtype_of, place, size_bytes, span
 
 SMALL_BYTES = 2**20
@@ -29,6 +30,10 @@ class InputSet:
 
     tensors: list[torch.Tensor]
     data: str | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
 
 
 @dataclass
@@ -47,7 +52,8 @@ class Source:
         if self.specs or not self.made:
             return InputSet([draw(spec, generator) for spec in self.specs])
         base = self.made[number % len(self.made)]
-        return scaled(base, factor_between(0.75, 1.25, generator))
+        here = InputSet([tensor.to(generator.device) for tensor in base.tensors], base.data)
+        return scaled(here, factor_between(0.75, 1.25, generator))
 
     @property
     def can_refresh(self) -> bool:
@@ -118,33 +124,43 @@ def scaled(base: InputSet, factor: float, shift: float = 0.0) -> InputSet:
     return InputSet([again(t) for t in base.tensors], base.data)
 
 
-def refreshed(
-    source: Source, base: Sequence[InputSet], generator: torch.Generator
-) -> list[InputSet]:
-    """New values for every set. Floats are changed element by element, so that an old answer times
-    a factor is no new answer; drawn integers are drawn again; made ones, whose meaning is unknown,
-    are put in another order of the batch."""
-    if source.specs and not any(t.is_floating_point() for t in base[0].tensors):
-        return [source.draw(i, generator) for i in range(len(base))]
-    if source.made and not source.can_refresh:
-        return [rolled(one, generator) for one in base]
-    if source.is_rigid:
-        return [scaled(one, factor_between(0.75, 1.25, generator)) for one in base]
-    return [InputSet([varied(t, generator) for t in one.tensors], one.data) for one in base]
+def refresh(
+    source: Source, base: InputSet, places: Sequence[torch.Tensor], generator: torch.Generator
+) -> None:
+    """New values of a set into the memory of its tensors. Floats are changed element by element, so
+    that an old answer times a factor is no new answer; drawn integers are drawn again; made ones,
+    whose meaning is unknown, are put in another order of the batch."""
+    values = base
+    if source.specs and not any(t.is_floating_point() for t in base.tensors):
+        values = source.draw(0, generator)
+    elif source.made and not source.can_refresh:
+        values = rolled(base, generator)
+    for tensor, memory in zip(values.tensors, places, strict=True):
+        memory.copy_(tensor)
+    if values is not base:
+        return
+    factor = factor_between(0.75, 1.25, generator) if source.is_rigid else None
+    for memory in places:
+        if (memory.is_floating_point() or memory.is_complex()) and memory.numel():
+            if factor is None:
+                vary(memory, generator)
+            else:
+                memory.mul_(factor)
 
 
-def varied(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Every float times a number of its own between 3/4 and 1: within the range that was stated
-    where that holds 0. Long tensors repeat the numbers, from a random one on."""
-    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
-        return tensor
+def vary(tensor: torch.Tensor, generator: torch.Generator) -> None:
+    """Every element times a number of its own between 3/4 and 1, in place: within the range that
+    was stated where that holds 0. Long tensors repeat the numbers."""
     length = min(tensor.numel(), PATTERN_LENGTH)
     numbers = torch.empty(length, device=tensor.device).uniform_(0.75, 1.0, generator=generator)
-    if tensor.numel() > length:
+    if not tensor.is_contiguous():
         numbers = numbers.repeat(-(-tensor.numel() // length))[: tensor.numel()]
-    return tensor.mul(numbers.reshape(tensor.shape).to(working_dtype(tensor.dtype))).to(
-        tensor.dtype
-    )
+        tensor.mul_(numbers.reshape(tensor.shape))
+        return
+    flat = tensor.view(-1)
+    whole = flat.numel() // length * length
+    flat[:whole].view(-1, length).mul_(numbers)
+    flat[whole:].mul_(numbers[: flat.numel() - whole])
 
 
 def rolled(one: InputSet, generator: torch.Generator) -> InputSet:
@@ -226,9 +242,12 @@ class Room:
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Equal, with NaN equal to NaN."""
-    other = other.to(one.dtype)
-    equal = one == other
-    if one.is_floating_point() or one.is_complex():
-        equal |= torch.isnan(one) & torch.isnan(other)
-    return bool(equal.all())
+    """Equal, with NaN equal to NaN; compared where the first one is."""
+    for ours, theirs in zip(pieces(one), pieces(other, one.device), strict=True):
+        theirs = theirs.to(ours.dtype)
+        equal = ours == theirs
+        if ours.is_floating_point() or ours.is_complex():
+            equal |= torch.isnan(ours) & torch.isnan(theirs)
+        if not bool(equal.all()):
+            return False
+    return True

@@ -6,6 +6,7 @@ the inputs are written after the clock was started, which costs the reference as
 set has two places, and which one is used is drawn anew in every round; where the outputs go is
 said when the calls are over. So neither an address nor an object nor a version counter tells what
 an input holds, and nothing can be computed right into the place of an output.
+(Where memory is short there is one place: memory_plan.py.)
 """
 
 from __future__ import annotations
@@ -21,14 +22,12 @@ import torch
 
 from .accelerators import AnySegment
 from .cases import Case, Limits
-from .inputs import InputSet, Room, refreshed
+from .inputs import InputSet, Room, refresh
 from .processes import RunnerHandle
 from .segment import ALIGNMENT_BYTES, place, stacked, view_of
 
 SETTLE_S = 30.0
 SHORT_S = 0.3
-NUM_PLACES = 2
-"""Of each input set."""
 NUM_REGIONS = 8
 """For the outputs, a cache line apart. Who writes to one of them before it is drawn is right in one
 round of eight, which a first quartile does not show."""
@@ -92,12 +91,13 @@ def new_round(
     generator: torch.Generator,
 ) -> Round:
     """Other values, another order, other places."""
-    fresh = refreshed(case.source, base, generator)
     order = rng.sample(range(len(base)), len(base))
-    places = [number + len(base) * rng.randrange(NUM_PLACES) for number in order]
+    num_places = len(room.layout) // len(base)
+    places = [number + len(base) * rng.randrange(num_places) for number in order]
     staged = torch.zeros(room.num_bytes, dtype=torch.uint8, device=case.accelerator.device)
     for number, where in zip(order, places, strict=True):
-        room.write_one(lambda slot: view_of(staged, slot), where, fresh[number])
+        views = [view_of(staged, slot) for slot in room.layout[where]]
+        refresh(case.source, base[number], views, generator)
     return Round(room, places, staged, rng.randrange(2**31), rng.randrange(NUM_REGIONS))
 
 

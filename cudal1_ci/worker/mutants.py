@@ -9,12 +9,15 @@ import torch
 from .cases import Case
 from .compare import difference
 
+MOST_ELEMENTS = 2**24
+"""Of an output."""
+
 
 def try_mutants(case: Case) -> None:
     """Whether the check would refuse answers that have nothing to do with the inputs. Where it
     would not, no verdict on this workload means much, and the report says so."""
     assert case.expected is not None
-    outputs = case.expected.outputs
+    outputs = [[some_of(output) for output in one] for one in case.expected.outputs]
     for kind, mutant in MUTANTS.items():
         if all(
             difference(mutant(outputs, number, leaf), output, None, budget).excess <= 1
@@ -25,6 +28,11 @@ def try_mutants(case: Case) -> None:
         ):
             message = f"an answer of {kind} would pass: the workload is too weak to tell"
             case.findings.append({"rule": "workload.weak", "message": message})
+
+
+def some_of(output: torch.Tensor) -> torch.Tensor:
+    """All elements, or as many as tell."""
+    return output if output.numel() <= MOST_ELEMENTS else output.reshape(-1)[:MOST_ELEMENTS]
 
 
 def mean_of(output: torch.Tensor) -> torch.Tensor:

@@ -43,6 +43,12 @@ class RunnerFailure(Exception):
         self.log = log
 
 
+def is_out_of_memory(failure: RunnerFailure) -> bool:
+    """torch's allocators raise RuntimeErrors that only their text tells apart."""
+    text = failure.message.lower()
+    return "memoryerror" in text or "can't allocate memory" in text or "out of memory" in text
+
+
 class Template:
     """The warm process and its forks.
 
@@ -185,7 +191,8 @@ class RunnerHandle:
         self.process: Process | None = None
         self.ended = False
         self.facts: dict[str, Any] = {}
-        self.segments: list[AnySegment] = []
+        self.segments: dict[str, AnySegment] = {}
+        self.outgrown: list[AnySegment] = []
         self.shared: list[tuple[dict[str, Any], list[int]]] = []
         """What was shared before there was a process to share it with."""
         self.last_words = ""
@@ -241,14 +248,19 @@ class RunnerHandle:
     def share(
         self, name: str, accelerator: Accelerator, num_bytes: int, timeout_s: float
     ) -> AnySegment:
-        """New memory that the judge and this runner both see, until the runner ends: a GPU's
-        memory must outlive those who opened it.
+        """Memory that the judge and this runner both see, until the runner ends: a GPU's memory
+        must outlive those who opened it. Of one name it is the same again where that is large
+        enough.
 
         Raises:
             RunnerFailure: The runner could not take it.
         """
-        segment = accelerator.segment(num_bytes)
-        self.segments.append(segment)
+        before = self.segments.get(name)
+        if before is not None and before.num_bytes >= num_bytes:
+            return before
+        if before is not None:
+            self.outgrown.append(before)
+        segment = self.segments[name] = accelerator.segment(num_bytes)
         words, descriptors = segment.address()
         message = {"op": "map", "segment": name, "num_bytes": segment.num_bytes, **words}
         if self.channel is None:
@@ -336,8 +348,9 @@ class RunnerHandle:
                 self.process.close()
             if self.channel is not None:
                 self.channel.close()
-            while self.segments:
-                self.segments.pop().close()
+            for segment in (*self.segments.values(), *self.outgrown):
+                segment.close()
+            self.segments, self.outgrown = {}, []
             self.last_words = self.log()
             self.log_path.unlink(missing_ok=True)
             shutil.rmtree(self.scratch, ignore_errors=True)

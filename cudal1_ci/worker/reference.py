@@ -17,8 +17,9 @@ from .arguments import tensor_specs
 from .cases import Answer, Case, Limits, Rejected
 from .compare import LOOSE, Tolerance, difference, tolerance
 from .inputs import InputSet, Source, draw, same_bits
+from .memory_plan import num_together
 from .mutants import try_mutants
-from .processes import RunnerFailure, Template
+from .processes import RunnerFailure, Template, is_out_of_memory
 from .segment import place, slot_of
 from .variations import FEWEST_TRIALS, another_batch, variations
 
@@ -155,7 +156,9 @@ def make_arguments(
                 # Made on the CPU, whatever they are for: this runner needs no GPU.
                 segment = runner.share("made", Cpu(), size, limits.call_s)
                 runner.ask("collect", limits.call_s, slots=[slots], segment="made")
-                tensors = [segment.tensor(s).to(accelerator.device, copy=True) for s in slots]
+                tensors = [
+                    accelerator.keep(segment.tensor(slot).to(accelerator.device)) for slot in slots
+                ]
                 sets.append(InputSet(tensors, one["data"]))
                 if size > LARGE_BYTES and number:
                     break
@@ -209,12 +212,17 @@ def learn_answers(
     """Expected outputs, on the trial sets that the reference itself can take, twice."""
     for one, requires in enumerate(case.source.grads):
         case.source.grads[one] = requires and case.train
-    budget_bytes = case.accelerator.memory_bytes() // TRIALS_SHARE
-    case.trials = variations(case.source, generator, budget_bytes)
+    memory_bytes = case.accelerator.memory_bytes()
+    found = variations(case.source, generator, memory_bytes // TRIALS_SHARE)
+    case.trials = [(name, case.kept(one)) for name, one in found]
+    set_bytes = max(one.num_bytes for _, one in case.trials)
+    case.num_together = num_together(set_bytes, memory_bytes)
     started_s = time.monotonic()
     try:
         case.expected = answer_of(case, template, limits)
-    except RunnerFailure:
+    except RunnerFailure as failure:
+        if is_out_of_memory(failure):
+            case.num_together = 1
         case.trials = usable_trials(case, template, limits)
         started_s = time.monotonic()
         case.expected = answer_of(case, template, limits)
@@ -303,7 +311,7 @@ def check_determinism(case: Case, again: Answer) -> None:
                 "two processes of the reference return outputs of different shapes",
             )
         for one, other in zip(first, second, strict=True):
-            found = difference(other, one, None, tolerance(one, None, case.given))
+            found = case.difference(other, one)
             if found.excess > 1:
                 raise Rejected(
                     "invalid_reference",
@@ -346,7 +354,7 @@ def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
         try:
             with case.runner(template, case.program, limits, "float64") as runner:
                 answer = case.answer(runner, limits, "float64")
-            reason = oracle_mismatch(case.expected, answer)
+            reason = oracle_mismatch(case, answer)
             case.oracle = answer.outputs if reason is None else None
         except (RunnerFailure, Rejected) as failure:
             reason = str(failure)
@@ -355,14 +363,15 @@ def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
         case.findings.append({"rule": "oracle.absent", "message": message})
 
 
-def oracle_mismatch(expected: Answer, oracle: Answer) -> str | None:
+def oracle_mismatch(case: Case, oracle: Answer) -> str | None:
     """Why an oracle's answer cannot be the truth of the expected one; None when it can."""
-    for ours, theirs in zip(expected.outputs, oracle.outputs, strict=True):
+    assert case.expected is not None
+    for ours, theirs in zip(case.expected.outputs, oracle.outputs, strict=True):
         for one, other in zip(ours, theirs, strict=True):
             if one.shape != other.shape or one.is_floating_point() != other.is_floating_point():
                 return "its outputs have other shapes in float64"
             budget = Tolerance(0.0, LOOSE) if one.is_floating_point() else Tolerance(0.0, 0.0)
-            found = difference(one, other, None, budget)
+            found = difference(one, other, None, budget, case.accelerator.device)
             if not one.is_floating_point() and found.excess > 1:
                 return "its integer outputs differ in float64"
             if one.is_floating_point() and not found.is_loose and found.max_abs:
@@ -376,5 +385,8 @@ def settle_tolerances(case: Case) -> None:
     for number, outputs in enumerate(case.expected.outputs):
         truth = case.oracle[number] if case.oracle else [None] * len(outputs)
         case.tolerances.append(
-            [tolerance(r, o, case.given) for r, o in zip(outputs, truth, strict=True)]
+            [
+                tolerance(ours, exact, case.given, case.accelerator.device)
+                for ours, exact in zip(outputs, truth, strict=True)
+            ]
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from .cases import Case, Limits, Rejected
-from .compare import Tolerance, difference, tolerance
+from .compare import Tolerance, pieces, widen
 from .lanes import Lane, Round
 from .segment import place
 
@@ -39,13 +39,16 @@ def check_outputs(reference: Lane, candidate: Lane, tolerances: list[Tolerance])
     for leaf, budget in enumerate(tolerances):
         expected, got = reference.all_calls(leaf), candidate.all_calls(leaf)
         if not is_close(got, expected, budget):
-            gap = (got.double() - expected.double()).abs().nan_to_num(float("inf")).max()
+            gap = max(
+                float((widen(one) - widen(other)).abs().nan_to_num(float("inf")).max())
+                for one, other in zip(pieces(got), pieces(expected), strict=True)
+            )
             raise Rejected(
                 "incorrect_values",
                 "values.timed",
-                f"output {leaf} of a timed call is off by {float(gap):.3g}, while separate "
+                f"output {leaf} of a timed call is off by {gap:.3g}, while separate "
                 "trials were right: what is returned does not follow from the inputs",
-                max_abs_error=float(gap),
+                max_abs_error=gap,
             )
 
 
@@ -53,7 +56,10 @@ def is_close(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> bo
     """Within the budget; what is not finite must be so in the same way."""
     if not (got.is_floating_point() or got.is_complex()):
         return torch.equal(got, expected)
-    return torch.allclose(got, expected, rtol=budget.relative, atol=budget.absolute, equal_nan=True)
+    return all(
+        torch.allclose(one, other, rtol=budget.relative, atol=budget.absolute, equal_nan=True)
+        for one, other in zip(pieces(got), pieces(expected), strict=True)
+    )
 
 
 def check_inputs(case: Case, reference: Lane, candidate: Lane, one: Round) -> None:
@@ -67,7 +73,7 @@ def check_inputs(case: Case, reference: Lane, candidate: Lane, one: Round) -> No
     for number in one.places:
         for slot in one.room.layout[number]:
             ours, theirs = reference.inputs.tensor(slot), candidate.inputs.tensor(slot)
-            found = difference(theirs, ours, None, tolerance(ours, None, case.given))
+            found = case.difference(theirs, ours)
             if found.excess > 1:
                 message = f"a timed call left an input that is off by {found.max_abs:.3g}"
                 raise Rejected("incorrect_values", "input.values", message)
@@ -85,7 +91,7 @@ def check_aftermath(case: Case, reference: Lane, candidate: Lane, limits: Limits
     for name, one, other in zip(names, ours, theirs, strict=True):
         if one.shape != other.shape or one.dtype != other.dtype:
             raise Rejected("incorrect_values", "state.timed", f"{name} has another form")
-        found = difference(other, one, None, tolerance(one, None, case.given))
+        found = case.difference(other, one)
         if found.excess > 1:
             message = (
                 f"{name} is off by {found.max_abs:.3g} after timed calls, while separate trials "
