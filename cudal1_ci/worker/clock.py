@@ -18,7 +18,6 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +25,7 @@ from typing import Any
 import torch
 
 from .cases import Case, Limits, Rejected
-from .correctness import rejection_of_candidate
+from .failures import rejection_of_candidate, side_by_side
 from .inputs import Room
 from .lanes import NUM_PLACES, Lane, Round, new_round, open_lane, ready, span_of, warm_up
 from .processes import RunnerFailure, RunnerHandle, Template
@@ -74,6 +73,7 @@ def launch(
 
     Raises:
         Rejected: A timed output is wrong, a claim does not reconcile, the candidate failed.
+        RunnerFailure: The reference failed, which says nothing of the candidate.
     """
     generator = torch.Generator(case.accelerator.device).manual_seed(rng.randrange(2**62))
     if case.num_calls is None:
@@ -82,15 +82,20 @@ def launch(
     # Which of three equal processes is opened first, and warmed up first, is seen in its times.
     programs = dict(rng.sample(roles, len(roles)))
     with ExitStack() as stack:
-        with ThreadPoolExecutor(len(programs)) as pool:  # importing takes longer than measuring
-            opened = pool.map(
-                lambda one: stack.enter_context(case.runner(template, one, limits)),
-                programs.values(),
-            )
-            runners = dict(zip(programs, opened, strict=True))
+
+        def open_runner(name: str) -> RunnerHandle:
+            is_trusted = name != "candidate"
+            runner = case.runner(template, programs[name], limits, is_trusted=is_trusted)
+            return stack.enter_context(runner)
+
         try:
+            # Side by side, because importing takes longer than measuring.
+            opened = side_by_side(open_runner, programs)
+            runners = dict(zip(programs, opened, strict=True))
             return timed(case, runners, answer_slots, limits, config, rng, generator)
         except RunnerFailure as failure:
+            if failure.is_trusted:
+                raise
             raise rejection_of_candidate(failure) from failure
 
 
@@ -105,7 +110,7 @@ def alone(
     """Calls in a batch, from a reference that nobody disturbs. Where it does not take inputs that
     are changed element by element (a matrix that must stay symmetric), they are scaled."""
     try:
-        with case.runner(template, case.program, limits) as runner:
+        with case.runner(template, case.program, limits, is_trusted=True) as runner:
             return choose_num_calls(case, runner, limits, config, rng, generator)
     except RunnerFailure as failure:
         if failure.kind != "raised" or case.source.is_rigid:

@@ -14,6 +14,7 @@ from typing import Any
 
 from .cases import Answer, Case, Limits, Rejected
 from .compare import Difference, difference, tolerance
+from .failures import rejection_of_candidate
 from .inputs import same_bits
 from .processes import RunnerFailure, RunnerHandle, Template
 
@@ -106,26 +107,6 @@ def specialization(
         message = f"the output {how} with {rows} rows instead of those of the workload"
         raise Rejected("incorrect_values", "shape.specialized", message)
     return []
-
-
-def rejection_of_candidate(failure: RunnerFailure) -> Rejected:
-    """How a candidate failed to answer."""
-    if failure.kind == "timeout":
-        return Rejected("timeout", "runner.timeout", failure.message, log=failure.log)
-    if failure.kind == "malformed":
-        return Rejected("reward_hack", "runner.malformed", failure.message, log=failure.log)
-    if failure.kind == "died":
-        return Rejected("runtime_error", "runner.died", failure.message, log=failure.log)
-    if failure.error.get("stage") == "import":
-        return Rejected("compile_error", "program.import", failure.message, log=failure.log)
-    rule = "memory.exhausted" if is_out_of_memory(failure) else "program.raised"
-    return Rejected("runtime_error", rule, failure.message, log=failure.log)
-
-
-def is_out_of_memory(failure: RunnerFailure) -> bool:
-    """torch's allocators raise RuntimeErrors that only their text tells apart."""
-    text = failure.message.lower()
-    return "memoryerror" in text or "can't allocate memory" in text or "out of memory" in text
 
 
 def compare_form(case: Case, calls: list[dict[str, Any]]) -> None:

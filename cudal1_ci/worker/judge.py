@@ -31,6 +31,7 @@ from .cases import Case, Limits, Rejected
 from .channel import Channel, ChannelClosed
 from .clock import ClockConfig, launch, timed_slots
 from .correctness import examine
+from .failures import rejection_of_launch
 from .processes import RunnerFailure, Template
 from .reference import make_case
 from .sandbox import missing
@@ -150,7 +151,8 @@ class Judge:
         }
 
     def launch(self, workload: str, clock: dict[str, Any]) -> dict[str, Any]:
-        """Times of one launch, or the verdict that they led to."""
+        """Times of one launch, or the verdict that they led to, or that which there is when the
+        launch is not made again: `interrupted`, because the reference failed."""
         config = ClockConfig(memory_bytes=self.accelerator.memory_bytes() // 4, **clock)
         case = self.cases.get(workload)
         if case is None:
@@ -168,9 +170,7 @@ class Judge:
         except Rejected as rejected:
             return {"verdict": verdict_of(rejected)}
         except RunnerFailure as failure:
-            finding = {"rule": "runner.failed", "message": failure.message}
-            status = "timeout" if failure.kind == "timeout" else "runtime_error"
-            return {"verdict": {"status": status, "findings": [finding], "log": failure.log}}
+            return {"interrupted": verdict_of(rejection_of_launch(failure))}
         return {"launch": result}
 
 
