@@ -90,7 +90,7 @@ def measured(worker: Worker, device: str, length: str, effect: float, count: int
     config = TrialConfig()
     limits = {"load_s": config.load_s, "call_s": config.call_s}
     words = msgspec.to_builtins(problem)
-    request = {"op": "check", "problem": words, "limits": limits, "seed": 0}
+    request = {"op": "check", "problem": words, "limits": limits, "seed": 0, "memory_bytes": None}
     for verdict in (
         worker.ask(request, 300),
         worker.ask({"op": "examine", "program": msgspec.to_builtins(program)}, 300),

@@ -34,6 +34,8 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     """Seconds for the launches of one workload of one candidate."""
     half_width: float = 0.01
     """Relative half width of the interval at which measuring stops."""
+    memory_bytes: int | None = None
+    """Of the device for a trial's tensors; None is four fifths of what is free."""
 
     def __post_init__(self) -> None:
         for name in ("threads", "max_calls", "num_rounds"):
@@ -42,6 +44,8 @@ class TrialConfig(Record, frozen=True, kw_only=True):
         for name in ("load_s", "call_s", "batch_us", "launch_s", "measure_s", "half_width"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ConfigError(f"trial.{name}: expected more than 0, got {getattr(self, name)}")
+        if self.memory_bytes is not None and self.memory_bytes < 1:
+            raise ConfigError(f"trial.memory-bytes: expected 1 or more, got {self.memory_bytes}")
 
     @property
     def policy(self) -> str:

@@ -47,7 +47,10 @@ from cudal1_ci.trial.statistics import is_settled
 FEWEST_LAUNCHES = 3
 MOST_DISTURBED = 6
 """Launches that may be made again because of what else happened on the GPU."""
+MOST_INTERRUPTED = 3
+"""Launches in which the reference fails: beyond them its failure is no accident."""
 BATCH_US = {"cpu": 2500.0, "cuda": 8000.0}
+DISTURBED = "timing.disturbed"
 NOISY = 0.5
 """A control that strays further than this from 1 says that nothing can be measured here now. Below
 it a gain still has to exceed the control's spread (score.py)."""
@@ -130,6 +133,7 @@ class Session:
             "problem": msgspec.to_builtins(problem),
             "limits": limits,
             "seed": self.config.seed,
+            "memory_bytes": self.config.memory_bytes,
         }
         # A reference is loaded some five times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
@@ -248,7 +252,7 @@ class Session:
         launches: list[Launch] = []
         control: list[Launch] = []
         after: list[Conditions] = []
-        disturbances: list[str] = []
+        disturbances: list[Verdict] = []
         started_s = time.monotonic()
         timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
         while not is_settled(launches, config.half_width):
@@ -263,9 +267,8 @@ class Session:
                 return verdict_of(reply["verdict"])
             if disturbed is not None:
                 disturbances.append(disturbed)
-                if len(disturbances) >= MOST_DISTURBED:
-                    finding = Finding(rule="timing.disturbed", message=disturbed)
-                    return Verdict(status="inconclusive", findings=(finding,))
+                if is_hopeless(disturbances, self.device()):
+                    return disturbed
                 continue
             if conditions is not None:
                 after.append(conditions)
@@ -281,12 +284,14 @@ class Session:
 
     def _launch(
         self, request: dict[str, Any], timeout_s: float, earlier: Sequence[Conditions]
-    ) -> tuple[dict[str, Any], Conditions | None, str | None]:
-        """The judge's reply, the GPU's conditions afterwards, and what disturbed the launch."""
+    ) -> tuple[dict[str, Any], Conditions | None, Verdict | None]:
+        """The judge's reply, the GPU's conditions afterwards, and the verdict that there is when a
+        launch which says nothing is not made again."""
         device = self.device()
         if self._gpu is None or self._worker is None:
             with exclusive(self._uuid or device.kind):
-                return self._ask(request, timeout_s), None, None
+                reply = self._ask(request, timeout_s)
+            return reply, None, interruption(reply)
         with exclusive(self._uuid or device.kind):
             before = self._gpu.read(self._worker.pid)
             reply = self._ask(request, timeout_s)
@@ -295,7 +300,11 @@ class Session:
         clocks_mhz = [one.clock_mhz for one in earlier if one.clock_mhz is not None]
         if found is None and has_another_clock(now.clock_mhz, clocks_mhz):
             found = f"the clock was {now.clock_mhz:.0f} MHz, before {clocks_mhz[-1]:.0f} MHz"
-        return reply, now, found
+        disturbed = interruption(reply)
+        if disturbed is None and found is not None:
+            finding = Finding(rule=DISTURBED, message=found)
+            disturbed = Verdict(status="inconclusive", findings=(finding,))
+        return reply, now, disturbed
 
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Ask the judge, starting one where there is none."""
@@ -318,6 +327,22 @@ def verdict_of(reply: dict[str, Any]) -> Verdict:
     return msgspec.convert(reply, Verdict)
 
 
+def interruption(reply: dict[str, Any]) -> Verdict | None:
+    """Of a launch in which the reference failed."""
+    return verdict_of(reply["interrupted"]) if "interrupted" in reply else None
+
+
+def is_hopeless(disturbances: Sequence[Verdict], device: Device) -> bool:
+    """Whether a launch is not made again after the last of these. Where a runner can see others,
+    one that fails may be the candidate's victim, and who may stop a launch chooses those that
+    count: none is made again."""
+    is_interrupted = [one.findings[0].rule != DISTURBED for one in disturbances]
+    if not is_interrupted[-1]:
+        return is_interrupted.count(False) >= MOST_DISTURBED
+    most = 1 if "pid_namespace" in device.sandbox_missing else MOST_INTERRUPTED
+    return is_interrupted.count(True) >= most
+
+
 def under(device: Device, conditions: Sequence[Conditions]) -> Device:
     """The device with the conditions of the last launch."""
     if not conditions:
@@ -334,8 +359,10 @@ def under(device: Device, conditions: Sequence[Conditions]) -> Device:
 
 def a_launch(times: dict[str, Any], other: str) -> Launch:
     """Times of one launch, of the reference against the candidate or against itself."""
+    # Where memory is short, the control has a reference of its own.
+    own = times.get("control_reference_us") if other == "control_us" else None
     return Launch(
-        reference_us=tuple(times["reference_us"]),
+        reference_us=tuple(own or times["reference_us"]),
         candidate_us=tuple(times[other]),
         num_calls=times["num_calls"],
     )

@@ -17,7 +17,7 @@ from .accelerators import Accelerator, AnySegment
 from .compare import Difference, Tolerance, difference, tolerance
 from .inputs import InputSet, Room, Source
 from .memory_plan import Plan
-from .processes import RunnerFailure, RunnerHandle, Template
+from .processes import RunnerHandle, Template
 from .segment import ALIGNMENT_BYTES, place, size_bytes
 
 
@@ -120,10 +120,15 @@ class Case:
 
     @contextmanager
     def runner(
-        self, template: Template, program: dict[str, Any], limits: Limits, dtype: str | None = None
+        self,
+        template: Template,
+        program: dict[str, Any],
+        limits: Limits,
+        dtype: str | None = None,
+        is_trusted: bool = False,
     ) -> Iterator[RunnerHandle]:
         """A fresh runner with the program constructed and, once it is known, the state loaded."""
-        with template.runner(template.builds_of(program)) as runner:
+        with template.runner(template.builds_of(program), is_trusted) as runner:
             if self.init_tensors:
                 self.lend(runner, "init", self.init_slots, self.init_tensors, limits)
             runner.facts = runner.ask(
@@ -183,7 +188,7 @@ class Case:
         seeds = [self.seed + 1 + first + i for i in range(len(sets))]
         reply = runner.ask("call", limits.call_s, sets=list(range(len(sets))), seeds=seeds)
         if len(reply["calls"]) != len(sets):
-            raise RunnerFailure("malformed", "its answer to `call` is not one for each set")
+            raise runner.failure("malformed", "its answer to `call` is not one for each set")
         if before_copy is not None:
             before_copy(reply["calls"], first)
         layout, end = [], 0
@@ -191,7 +196,7 @@ class Case:
             placed, end = place(call["slots"], end)
             layout.append(placed)
         if end > self.accelerator.memory_bytes():
-            raise RunnerFailure("raised", f"out of memory: it returns tensors of {end:,} bytes")
+            raise runner.failure("raised", f"out of memory: it returns tensors of {end:,} bytes")
         outputs = runner.share("outputs", self.accelerator, end, limits.call_s)
         runner.ask("collect", limits.call_s, slots=layout, segment="outputs")
         keep = self.accelerator.keep

@@ -18,17 +18,17 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .cases import Case, Limits, Rejected
-from .correctness import rejection_of_candidate
+from .cases import Case, Limits, Rejected, size_of
+from .failures import rejection_of_candidate, side_by_side
 from .inputs import Room
-from .lanes import NUM_PLACES, Lane, Round, new_round, open_lane, ready, span_of, warm_up
+from .lanes import Lane, Round, new_round, open_lane, ready, span_of, warm_up
+from .memory_plan import Plan, least_bytes, plan
 from .processes import RunnerFailure, RunnerHandle, Template
 from .segment import size_bytes
 from .timed_checks import check_aftermath, check_inputs, check_outputs, timed_tolerances
@@ -70,27 +70,78 @@ def launch(
     config: ClockConfig,
     rng: random.Random,
 ) -> dict[str, Any]:
-    """Paired times from three fresh processes, as the record Launch, and the control's.
+    """Paired times from three fresh processes, as the record Launch, and the control's; where
+    memory is short from two, and two more for the control.
 
     Raises:
         Rejected: A timed output is wrong, a claim does not reconcile, the candidate failed.
+        RunnerFailure: The reference failed, which says nothing of the candidate.
     """
     generator = torch.Generator(case.accelerator.device).manual_seed(rng.randrange(2**62))
+    if case.plan is None:
+        case.plan = plan_of(case, config)
     if case.num_calls is None:
         case.num_calls = alone(case, template, limits, config, rng, generator)
-    roles = [("reference", case.program), ("candidate", program), ("control", case.program)]
-    # Which of three equal processes is opened first, and warmed up first, is seen in its times.
-    programs = dict(rng.sample(roles, len(roles)))
+
+    def together(*names: str) -> dict[str, Any]:
+        programs = {
+            name: program if name == "candidate" else case.program
+            # Which of equal processes is opened first, and warmed up first, is seen in its times.
+            for name in rng.sample(names, len(names))
+        }
+        return open_and_time(case, template, programs, answer_slots, limits, config, rng, generator)
+
+    if case.plan.num_lanes == 3:
+        return together("reference", "candidate", "control")
+    found = together("reference", "candidate")
+    control = together("reference", "control")
+    return found | {
+        "control_us": control["control_us"],
+        "control_reference_us": control["reference_us"],
+    }
+
+
+def plan_of(case: Case, config: ClockConfig) -> Plan:
+    """How the tensors of a batch fit into memory. Raises Rejected when they do not."""
+    set_bytes = Room([case.trials[0][1]], case.source.grads).num_bytes
+    outputs_bytes = sum(size_bytes(slot) for slot in reference_slots_of(case))
+    sizes = (set_bytes, outputs_bytes, size_of(case.state_slots))
+    found = plan(*sizes, config.memory_bytes, config.max_calls)
+    if found is None:
+        message = (
+            f"timing `{case.name}` needs {least_bytes(*sizes) / 2**30:.1f} GiB of the device's "
+            f"memory, of which {config.memory_bytes / 2**30:.1f} GiB are free"
+        )
+        raise Rejected("inconclusive", "memory.device", message)
+    return found
+
+
+def open_and_time(
+    case: Case,
+    template: Template,
+    programs: dict[str, dict[str, Any]],
+    answer_slots: list[dict[str, Any]],
+    limits: Limits,
+    config: ClockConfig,
+    rng: random.Random,
+    generator: torch.Generator,
+) -> dict[str, Any]:
+    """Times of fresh processes that take turns. Raises Rejected, or RunnerFailure of a trusted one."""
     with ExitStack() as stack:
-        with ThreadPoolExecutor(len(programs)) as pool:  # importing takes longer than measuring
-            opened = pool.map(
-                lambda one: stack.enter_context(case.runner(template, one, limits)),
-                programs.values(),
-            )
-            runners = dict(zip(programs, opened, strict=True))
+
+        def open_runner(name: str) -> RunnerHandle:
+            is_trusted = name != "candidate"
+            runner = case.runner(template, programs[name], limits, is_trusted=is_trusted)
+            return stack.enter_context(runner)
+
         try:
+            # Side by side, because importing takes longer than measuring.
+            opened = side_by_side(open_runner, programs)
+            runners = dict(zip(programs, opened, strict=True))
             return timed(case, runners, answer_slots, limits, config, rng, generator)
         except RunnerFailure as failure:
+            if failure.is_trusted:
+                raise
             raise rejection_of_candidate(failure) from failure
 
 
@@ -105,7 +156,7 @@ def alone(
     """Calls in a batch, from a reference that nobody disturbs. Where it does not take inputs that
     are changed element by element (a matrix that must stay symmetric), they are scaled."""
     try:
-        with case.runner(template, case.program, limits) as runner:
+        with case.runner(template, case.program, limits, is_trusted=True) as runner:
             return choose_num_calls(case, runner, limits, config, rng, generator)
     except RunnerFailure as failure:
         if failure.kind != "raised" or case.source.is_rigid:
@@ -131,16 +182,18 @@ def timed(
         "control": reference_slots,
     }
     tolerances = timed_tolerances(case, len(reference_slots))
+    assert case.plan is not None
     num_calls = case.num_calls or 1
     for is_last in (False, True):
-        base = [case.source.draw(i, generator) for i in range(num_calls)]
-        room = Room(base * NUM_PLACES, case.source.grads)
+        base = [case.kept(case.source.draw(i, generator)) for i in range(num_calls)]
+        room = Room(base * case.plan.num_places, case.source.grads)
         opened = {
             name: open_lane(case, name, runner, room, base, layouts[name], limits)
             for name, runner in runners.items()
         }
         lanes = list(opened.values())
-        reference, candidate = opened["reference"], opened["candidate"]
+        reference = opened["reference"]
+        candidate = opened.get("candidate", reference)
         first = new_round(case, room, base, rng, generator)
         shortest_us = warm_up(case, lanes, first, limits)
         check_outputs(reference, candidate, tolerances)
@@ -163,7 +216,8 @@ def timed(
             check_aftermath(case, reference, candidate, limits)
         if number >= 2 and time.monotonic() - started_s > config.launch_s:
             break
-    reconcile(case, [reference, opened["control"]], candidate, cost_us)
+    trusted = [lane for name, lane in opened.items() if name != "candidate"]
+    reconcile(case, trusted, candidate, cost_us)
     return times(opened, cost_us, num_calls)
 
 
@@ -173,7 +227,8 @@ def more_calls(case: Case, num_calls: int, shortest_us: float, config: ClockConf
     if shortest_us >= wanted_us:
         return num_calls
     factor = min(MOST_TIMES, wanted_us / max(shortest_us, 1.0))
-    return max(num_calls, min(case.most_calls, int(num_calls * factor) + 1))
+    assert case.plan is not None
+    return max(num_calls, min(case.plan.most_calls, int(num_calls * factor) + 1))
 
 
 def count(lane: Lane, span_us: float, claim_us: float) -> None:
@@ -215,18 +270,12 @@ def choose_num_calls(
 ) -> int:
     """Calls that make a batch long enough, as far as the memory for their tensors allows, by a
     runner of the reference that is alone."""
+    assert case.plan is not None
     slots = reference_slots_of(case)
-    one = [case.source.draw(0, generator)]
-    set_bytes = Room(one, case.source.grads).num_bytes
-    outputs_bytes = sum(size_bytes(slot) for slot in slots)
-    # Three runners with two places, outputs, their copy and a snapshot; here the values of this
-    # round and the last, laid out once more.
-    call_bytes = 3 * (NUM_PLACES * set_bytes + 3 * outputs_bytes) + 4 * set_bytes + 1
-    most = case.most_calls = max(1, min(config.max_calls, config.memory_bytes // call_bytes))
     num_calls = 1
     for _ in range(2):  # one call, then as many as that one says: a moment of noise misleads less
-        base = [case.source.draw(i, generator) for i in range(num_calls)]
-        room = Room(base * NUM_PLACES, case.source.grads)
+        base = [case.kept(case.source.draw(i, generator)) for i in range(num_calls)]
+        room = Room(base * case.plan.num_places, case.source.grads)
         lane = open_lane(case, "probe", runner, room, base, slots, limits)
         claims_us = []
         for _ in range(4):
@@ -234,7 +283,7 @@ def choose_num_calls(
             ready(case, lane, probe, limits)
             claims_us.append(span_of(case, lane, probe, "batch", limits)[1])
         call_us = max(min(claims_us[1:]) / num_calls, 0.5)
-        num_calls = max(1, min(int(config.batch_us / call_us) + 1, most))
+        num_calls = max(1, min(int(config.batch_us / call_us) + 1, case.plan.most_calls))
         if num_calls == 1:
             break
     return num_calls

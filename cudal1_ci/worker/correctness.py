@@ -14,8 +14,9 @@ from typing import Any
 
 from .cases import Answer, Case, Limits, Rejected
 from .compare import Difference, difference
+from .failures import rejection_of_candidate
 from .inputs import same_bits
-from .processes import RunnerFailure, RunnerHandle, Template, is_out_of_memory
+from .processes import RunnerFailure, RunnerHandle, Template
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,7 @@ def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | 
     ours, theirs = expected.outputs[0], got.outputs[0]
     if [(t.shape, t.dtype) for t in ours] != [(t.shape, t.dtype) for t in theirs]:
         return None
-    found = [
-        case.difference(other, one)
-        for one, other in zip(ours, theirs, strict=True)
-    ]
+    found = [case.difference(other, one) for one, other in zip(ours, theirs, strict=True)]
     return max(found, key=lambda one: one.excess)
 
 
@@ -106,20 +104,6 @@ def specialization(
         message = f"the output {how} with {rows} rows instead of those of the workload"
         raise Rejected("incorrect_values", "shape.specialized", message)
     return []
-
-
-def rejection_of_candidate(failure: RunnerFailure) -> Rejected:
-    """How a candidate failed to answer."""
-    if failure.kind == "timeout":
-        return Rejected("timeout", "runner.timeout", failure.message, log=failure.log)
-    if failure.kind == "malformed":
-        return Rejected("reward_hack", "runner.malformed", failure.message, log=failure.log)
-    if failure.kind == "died":
-        return Rejected("runtime_error", "runner.died", failure.message, log=failure.log)
-    if failure.error.get("stage") == "import":
-        return Rejected("compile_error", "program.import", failure.message, log=failure.log)
-    rule = "memory.exhausted" if is_out_of_memory(failure) else "program.raised"
-    return Rejected("runtime_error", rule, failure.message, log=failure.log)
 
 
 def compare_form(case: Case, calls: list[dict[str, Any]], first: int) -> None:

@@ -32,6 +32,8 @@ from .cases import Case, Limits, Rejected
 from .channel import Channel, ChannelClosed
 from .clock import ClockConfig, launch, timed_slots
 from .correctness import examine
+from .cuda_memory import DriverError
+from .failures import rejection_of_launch
 from .processes import RunnerFailure, Template
 from .reference import make_case
 from .sandbox import missing
@@ -69,7 +71,12 @@ def main(
     try:
         while True:
             message, _ = channel.receive()
-            channel.send(answers[message.pop("op")](**message))
+            op = message.pop("op")
+            try:
+                reply = answers[op](**message)
+            except (torch.cuda.OutOfMemoryError, DriverError) as error:
+                reply = judge.without_memory(op, error)
+            channel.send(reply)
     except ChannelClosed:
         return
     finally:
@@ -104,9 +111,12 @@ class Judge:
             "sandbox_missing": missing(self.template.sandbox),
         }
 
-    def check(self, problem: dict[str, Any], limits: dict[str, Any], seed: int) -> dict[str, Any]:
+    def check(
+        self, problem: dict[str, Any], limits: dict[str, Any], seed: int, memory_bytes: int | None
+    ) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against."""
         self.cases = {}
+        self.accelerator.limit_bytes = memory_bytes
         self.limits = Limits(memory_bytes=self.memory_bytes, **limits)
         findings: list[dict[str, Any]] = []
         try:
@@ -152,8 +162,9 @@ class Judge:
         }
 
     def launch(self, workload: str, clock: dict[str, Any]) -> dict[str, Any]:
-        """Times of one launch, or the verdict that they led to."""
-        config = ClockConfig(memory_bytes=self.accelerator.memory_bytes() // 4, **clock)
+        """Times of one launch, or the verdict that they led to, or that which there is when the
+        launch is not made again: `interrupted`, because the reference failed."""
+        config = ClockConfig(memory_bytes=self.accelerator.memory_bytes(), **clock)
         case = self.cases.get(workload)
         if case is None:
             return {"left_out": True}
@@ -170,10 +181,22 @@ class Judge:
         except Rejected as rejected:
             return {"verdict": verdict_of(rejected)}
         except RunnerFailure as failure:
-            finding = {"rule": "runner.failed", "message": failure.message}
-            status = "timeout" if failure.kind == "timeout" else "runtime_error"
-            return {"verdict": {"status": status, "findings": [finding], "log": failure.log}}
+            return {"interrupted": verdict_of(rejection_of_launch(failure))}
         return {"launch": result}
+
+    def without_memory(self, op: str, error: Exception) -> dict[str, Any]:
+        """The answer when the judge itself found no memory on the device, which says nothing of
+        any program. Raises the error when it is another one."""
+        if "out of memory" not in str(error) or op not in ("check", "examine", "launch", "profile"):
+            raise error
+        if op == "check":
+            self.cases = {}
+        torch.cuda.empty_cache()
+        message = f"the device has too little memory for the judge: {str(error)[:300]}"
+        verdict = verdict_of(Rejected("inconclusive", "memory.device", message))
+        if op == "profile":
+            return {"failure": message}
+        return {"verdict": verdict} if op == "launch" else verdict
 
     def profile(self, workload: str, is_candidate: bool) -> dict[str, Any]:
         """Kernels or operators of a call of the reference, or of the candidate at hand."""

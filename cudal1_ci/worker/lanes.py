@@ -14,7 +14,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +21,7 @@ import torch
 
 from .accelerators import AnySegment
 from .cases import Case, Limits
+from .failures import side_by_side
 from .inputs import InputSet, Room, refresh
 from .processes import RunnerHandle
 from .segment import ALIGNMENT_BYTES, place, stacked, view_of
@@ -188,8 +188,7 @@ def warm_up(case: Case, lanes: Sequence[Lane], one: Round, limits: Limits) -> fl
         deliver(case, lane, one, limits)
 
     started_s = time.monotonic()
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        list(pool.map(first, lanes))
+    side_by_side(first, lanes)
     elapsed_s = time.monotonic() - started_s
     if case.accelerator.kind == "cpu" and elapsed_s > SHORT_S:
         return elapsed_s * 1e6 / len(lanes)

@@ -34,19 +34,22 @@ REAP_S = 30.0
 class RunnerFailure(Exception):
     """A runner raised, died or hung: a fact about its program, turned into a verdict."""
 
-    def __init__(self, kind: str, message: str, error: dict[str, Any] | None = None, log: str = ""):
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        error: dict[str, Any] | None = None,
+        log: str = "",
+        is_trusted: bool = False,
+    ):
         super().__init__(message)
         self.kind = kind
         """`raised`, `died`, `timeout`, `malformed`"""
         self.message = message
         self.error = error or {}
         self.log = log
-
-
-def is_out_of_memory(failure: RunnerFailure) -> bool:
-    """torch's allocators raise RuntimeErrors that only their text tells apart."""
-    text = failure.message.lower()
-    return "memoryerror" in text or "can't allocate memory" in text or "out of memory" in text
+        self.is_trusted = is_trusted
+        """Whether the runner was one of the reference in a launch, where candidates fail too."""
 
 
 class Template:
@@ -86,10 +89,12 @@ class Template:
                 self.channel.ask(message, TEMPLATE_START_S)
 
     @contextlib.contextmanager
-    def runner(self, cache: Path | None = None) -> Iterator[RunnerHandle]:
+    def runner(self, cache: Path | None = None, is_trusted: bool = False) -> Iterator[RunnerHandle]:
         """A fresh runner, killed with all that it started at the end. It is forked when it is first
-        asked something: what it may read is settled then, and the request says what it needs."""
-        handle = RunnerHandle(Path(tempfile.mkdtemp(prefix="r", dir=self.scratch)), self, cache)
+        asked something: what it may read is settled then, and the request says what it needs. It is
+        not told whether it is trusted; its failures say so."""
+        scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
+        handle = RunnerHandle(scratch, self, cache, is_trusted)
         try:
             yield handle
         finally:
@@ -182,9 +187,10 @@ class Process:
 class RunnerHandle:
     """What the judge may ask of one runner."""
 
-    def __init__(self, scratch: Path, template: Template, cache: Path | None):
+    def __init__(self, scratch: Path, template: Template, cache: Path | None, is_trusted: bool):
         self.scratch = scratch
         self.cache = cache
+        self.is_trusted = is_trusted
         self.log_path = scratch.with_name(f"{scratch.name}.log")
         self.template = template
         self.channel: Channel | None = None
@@ -206,7 +212,7 @@ class RunnerHandle:
         """
         if self.channel is None:
             if self.ended:
-                raise RunnerFailure("died", "the process ended", log=self.log())
+                raise self.failure("died", "the process ended")
             self.process, self.channel = self.template.fork(
                 self.scratch, self.log_path, checkouts, self.cache
             )
@@ -227,11 +233,9 @@ class RunnerHandle:
             reply = self.exchange(channel, {"op": op, **message}, [], timeout_s)
         except ChannelTimeout:
             self.end()
-            raise RunnerFailure(
-                "timeout", f"no answer to `{op}` within {timeout_s:.0f} s", log=self.log()
-            ) from None
+            raise self.failure("timeout", f"no answer to `{op}` within {timeout_s:.0f} s") from None
         except ChannelClosed:
-            raise RunnerFailure("died", self.death(), log=self.log()) from None
+            raise self.failure("died", self.death()) from None
         error = reply.get("error")
         try:
             if error is None:
@@ -241,9 +245,8 @@ class RunnerHandle:
         except replies.Malformed as malformed:
             self.end()
             text = f"its answer to `{op}` is none ({malformed})"
-            raise RunnerFailure("malformed", text, log=self.log()) from None
-        message_text = f"{error['type']}: {error['message']}"
-        raise RunnerFailure("raised", message_text, error, error["traceback"])
+            raise self.failure("malformed", text) from None
+        raise self.failure("raised", f"{error['type']}: {error['message']}", error)
 
     def share(
         self, name: str, accelerator: Accelerator, num_bytes: int, timeout_s: float
@@ -277,11 +280,18 @@ class RunnerHandle:
         try:
             reply = self.exchange(channel, message, descriptors, timeout_s)
         except ChannelTimeout:
-            raise RunnerFailure("timeout", "no answer to `map`", log=self.log()) from None
+            raise self.failure("timeout", "no answer to `map`") from None
         except ChannelClosed:
-            raise RunnerFailure("died", self.death(), log=self.log()) from None
+            raise self.failure("died", self.death()) from None
         if "error" in reply:
-            raise RunnerFailure("raised", f"it could not take memory: {str(reply['error'])[:500]}")
+            raise self.failure("raised", f"it could not take memory: {str(reply['error'])[:500]}")
+
+    def failure(
+        self, kind: str, message: str, error: dict[str, Any] | None = None
+    ) -> RunnerFailure:
+        """What became of this runner, with the traceback of its error or the last that it said."""
+        log = self.log() if error is None else str(error["traceback"])
+        return RunnerFailure(kind, message, error, log, self.is_trusted)
 
     def exchange(
         self, channel: Channel, message: dict[str, Any], descriptors: list[int], timeout_s: float

@@ -6,7 +6,6 @@ can take, the expected outputs, and the same in float64 where it can be run so.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import Any
 
@@ -16,10 +15,11 @@ from .accelerators import Accelerator, Cpu
 from .arguments import tensor_specs
 from .cases import Answer, Case, Limits, Rejected
 from .compare import LOOSE, Tolerance, difference, tolerance
+from .failures import is_out_of_memory, rejection_of_reference, twice
 from .inputs import InputSet, Source, draw, same_bits
 from .memory_plan import num_together
 from .mutants import try_mutants
-from .processes import RunnerFailure, Template, is_out_of_memory
+from .processes import RunnerFailure, Template
 from .segment import place, slot_of
 from .variations import FEWEST_TRIALS, another_batch, variations
 
@@ -62,17 +62,6 @@ def make_case(
     return case
 
 
-def rejection_of_reference(failure: RunnerFailure) -> Rejected:
-    """The user's own code failed: say where."""
-    what = {
-        "import": "importing the reference failed",
-        None: "calling the reference failed",
-    }.get(failure.error.get("stage"), "the reference failed")
-    kinds = {"timeout": "reference.timeout", "died": "reference.died"}
-    rule = kinds.get(failure.kind, "reference.raised")
-    return Rejected("invalid_reference", rule, f"{what}: {failure.message}", log=failure.log)
-
-
 def call_of(
     template: Template,
     accelerator: Accelerator,
@@ -89,7 +78,9 @@ def call_of(
         made["init"] = init
     answers = {}
     if made:
-        answers = make_arguments(template, accelerator, program, made, limits, seed)
+        answers = twice(
+            lambda _: make_arguments(template, accelerator, program, made, limits, seed)
+        )
     source = Source(call={"type": "pickled"}, made=answers.get("call", []))
     if "call" not in made:
         rest, specs = tensor_specs(call)
@@ -168,17 +159,24 @@ def make_arguments(
 
 def learn_state(case: Case, template: Template, limits: Limits, generator: torch.Generator) -> None:
     """The reference's own initial state, randomized around its values."""
+    slots, case.state = twice(lambda _: initial_state(case, template, limits))
+    for slot, tensor in zip(slots, case.state, strict=True):
+        randomize(slot, tensor, generator)
+    case.state_slots = slots
+
+
+def initial_state(
+    case: Case, template: Template, limits: Limits
+) -> tuple[list[dict[str, Any]], list[torch.Tensor]]:
+    """Slots and tensors of the state that a fresh process has."""
     with case.runner(template, case.program, limits) as runner:
         template.warm(runner.facts["imported"])
         slots, size = place(runner.facts["state"])
         if not slots:
-            return
+            return [], []
         state = runner.share("state", case.accelerator, size, limits.call_s)
         runner.ask("state_out", limits.call_s, slots=slots)
-        case.state = [state.tensor(slot).clone() for slot in slots]
-    for slot, tensor in zip(slots, case.state, strict=True):
-        randomize(slot, tensor, generator)
-    case.state_slots = slots
+        return slots, [state.tensor(slot).clone() for slot in slots]
 
 
 def randomize(slot: dict[str, Any], tensor: torch.Tensor, generator: torch.Generator) -> None:
@@ -239,18 +237,10 @@ def learn_answers(
         case.findings.append({"rule": "trials.few", "message": message})
         case.trials = case.trials[:FEWEST_TRIALS]
         case.expected = case.expected.first(FEWEST_TRIALS)
-    with case.runner(template, case.program, limits) as runner:
-        again = case.answer(runner, limits)
-        if case.state_slots:
-            other = [tensor.clone() for tensor in case.state]
-            for slot, tensor in zip(case.state_slots, other, strict=True):
-                randomize(slot, tensor, generator)
-            case.load_state(runner, other, limits)
-            case.other_state = (other, case.answer(runner, limits, sets=[case.trials[0][1]]))
-        fewer = another_batch(case.trials[0][1])
-        if fewer is not None:
-            with contextlib.suppress(RunnerFailure):
-                case.fewer_rows = (fewer, case.answer(runner, limits, sets=[fewer]))
+    other = [tensor.clone() for tensor in case.state]
+    for slot, tensor in zip(case.state_slots, other, strict=True):
+        randomize(slot, tensor, generator)
+    again = twice(lambda is_last: learn_more(case, template, limits, other, is_last))
     if not any(call["slots"] for call in case.expected.calls):
         raise Rejected(
             "invalid_reference",
@@ -261,10 +251,34 @@ def learn_answers(
     check_dependence(case)
 
 
-def answer_of(case: Case, template: Template, limits: Limits) -> Answer:
-    """What a fresh process of the reference answers."""
+def learn_more(
+    case: Case, template: Template, limits: Limits, other: list[torch.Tensor], is_last: bool
+) -> Answer:
+    """What a second process answers; and what it says after that once it has another state, and on
+    fewer rows, which it may refuse."""
     with case.runner(template, case.program, limits) as runner:
-        return case.answer(runner, limits)
+        again = case.answer(runner, limits)
+        if case.state_slots:
+            case.load_state(runner, other, limits)
+            case.other_state = (other, case.answer(runner, limits, sets=[case.trials[0][1]]))
+        fewer = another_batch(case.trials[0][1])
+        if fewer is not None:
+            try:
+                case.fewer_rows = (fewer, case.answer(runner, limits, sets=[fewer]))
+            except RunnerFailure as failure:
+                if failure.kind == "died" and not is_last:
+                    raise
+    return again
+
+
+def answer_of(case: Case, template: Template, limits: Limits, dtype: str | None = None) -> Answer:
+    """What a fresh process of the reference answers."""
+
+    def attempt(_: bool) -> Answer:
+        with case.runner(template, case.program, limits, dtype) as runner:
+            return case.answer(runner, limits, dtype)
+
+    return twice(attempt)
 
 
 def finite_trials(case: Case, answer: Answer) -> list[tuple[str, InputSet]]:
@@ -352,8 +366,7 @@ def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
         reason = "it draws random numbers, which differ between precisions"
     else:
         try:
-            with case.runner(template, case.program, limits, "float64") as runner:
-                answer = case.answer(runner, limits, "float64")
+            answer = answer_of(case, template, limits, "float64")
             reason = oracle_mismatch(case, answer)
             case.oracle = answer.outputs if reason is None else None
         except (RunnerFailure, Rejected) as failure:

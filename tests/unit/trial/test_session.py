@@ -8,6 +8,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cudal1_ci import score
@@ -16,6 +17,7 @@ from cudal1_ci.schema import (
     Call,
     Candidate,
     Constant,
+    Finding,
     Instance,
     Made,
     Mapping,
@@ -25,9 +27,12 @@ from cudal1_ci.schema import (
     TensorSpec,
     TextProgram,
     TreeProgram,
+    Verdict,
     Workload,
 )
 from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.trial.session import is_hopeless
+from tests.fakes import CPU
 
 QUICK = TrialConfig(call_s=4, load_s=30, num_rounds=5, batch_us=1500, measure_s=1.5)
 HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
@@ -543,6 +548,110 @@ def test_unusual_distributions_find_what_normal_ones_hide(session, reference, ca
     problem = problem_of(forward + reference, tensor(16, 16))
     verdict = evaluate(session, problem, forward + candidate).verdict
     assert (verdict.status, verdict.findings[0].rule) == ("incorrect_values", "values.mismatch")
+
+
+DIES = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        import os, pathlib, sys
+        self.folder = pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"])
+        self.number = len(list(self.folder.glob("process*")))
+        (self.folder / f"process{{self.number}}").touch()
+        self.is_timed = lambda: any(f.f_code.co_name == "batch" for f in self.frames(sys))
+        self.may_die(None)
+
+    def frames(self, sys):
+        frame = sys._getframe()
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+
+    def may_die(self, x):
+        if {when}:
+            __import__("os").kill(__import__("os").getpid(), 9)
+
+    def forward(self, x):
+        self.may_die(x)
+        return x.sin()
+"""
+"""Its processes are numbered: that of its state, two of its answers, that in float64, then timed
+ones."""
+
+
+@pytest.mark.parametrize(
+    ("when", "status", "rule"),
+    [
+        ("self.is_timed() and self.number == 4", "passed", None),
+        ("self.is_timed() and self.number == 5", "passed", None),
+        ("self.is_timed()", "inconclusive", "reference.died"),
+    ],
+)
+def test_a_candidate_is_not_accused_of_a_reference_that_dies_when_timed(
+    session, when, status, rule
+):
+    problem = problem_of(DIES.format(when=when), tensor(64, 64))
+    candidate = "class Model(nn.Module):\n    def forward(self, x):\n        return torch.sin(x)\n"
+    evaluation = evaluate(session, problem, candidate)
+    assert evaluation.verdict.status == status, evaluation.verdict
+    assert [finding.rule for finding in evaluation.verdict.findings[:1]] == ([rule] if rule else [])
+    assert bool(evaluation.measurements) is (status == "passed")
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "self.number == 0",
+        "x is not None and self.number == 1",
+        "x is not None and self.number == 2",
+        "x is not None and self.number == 2 and len(x) < 64",
+        "x is not None and self.number == 3",
+    ],
+)
+def test_nothing_is_unknown_of_a_reference_that_was_killed_once(session, when):
+    problem = problem_of(DIES.format(when=when), tensor(64, 64))
+    verdict = session.check(problem)
+    assert (verdict.status, verdict.findings) == ("passed", ())
+    forward = "class Model(nn.Module):\n    def forward(self, x):\n        return "
+    special = forward + "x.sin() * (len(x) == 64)"
+    found = evaluate(session, problem, special).verdict
+    assert [finding.rule for finding in found.findings] == ["shape.specialized"]
+
+
+@pytest.mark.parametrize(
+    ("when", "status"),
+    [
+        ("x is not None and len(x) < 64", "passed"),  # as one that raises there
+        ("x is not None", "invalid_reference"),
+    ],
+)
+def test_a_reference_that_dies_again_does_so_on_its_own_account(session, when, status):
+    verdict = session.check(problem_of(DIES.format(when=when), tensor(64, 64)))
+    assert verdict.status == status, verdict
+    if status != "passed":
+        assert verdict.findings[0].rule == "reference.died"
+
+
+def disturbed(rule: str) -> Verdict:
+    return Verdict(status="inconclusive", findings=(Finding(rule=rule, message="why"),))
+
+
+@pytest.mark.parametrize(
+    ("rules", "missing", "expected"),
+    [
+        (["reference.died"], (), False),
+        (["reference.died", "reference.timeout"], (), False),
+        (["reference.died", "reference.timeout", "reference.died"], (), True),
+        (["reference.died"], ("pid_namespace",), True),
+        (["timing.disturbed"], ("pid_namespace",), False),
+        (["timing.disturbed"] * 2 + ["reference.died"], (), False),
+        (["reference.died"] * 2 + ["timing.disturbed"], (), False),
+        (["timing.disturbed"] * 6, (), True),
+    ],
+)
+def test_how_often_a_launch_that_says_nothing_is_made_again(rules, missing, expected):
+    here = msgspec.structs.replace(CPU, sandbox_missing=missing)
+    assert is_hopeless([disturbed(rule) for rule in rules], here) is expected
 
 
 BUILDS = """

@@ -1,0 +1,92 @@
+"""What a runner's failure means, by whose it is.
+
+A candidate that fails is wrong, and its verdict says how. A reference that fails when it is learned
+cannot be judged against. A reference that fails when it is timed says nothing of the candidate, and
+the launch is one that did not take place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from .cases import Rejected
+from .processes import RunnerFailure
+
+One = TypeVar("One")
+Result = TypeVar("Result")
+
+
+def rejection_of_candidate(failure: RunnerFailure) -> Rejected:
+    """How a candidate failed to answer."""
+    if failure.kind == "timeout":
+        return Rejected("timeout", "runner.timeout", failure.message, log=failure.log)
+    if failure.kind == "malformed":
+        return Rejected("reward_hack", "runner.malformed", failure.message, log=failure.log)
+    if failure.kind == "died":
+        return Rejected("runtime_error", "runner.died", failure.message, log=failure.log)
+    if failure.error.get("stage") == "import":
+        return Rejected("compile_error", "program.import", failure.message, log=failure.log)
+    rule = "memory.exhausted" if is_out_of_memory(failure) else "program.raised"
+    return Rejected("runtime_error", rule, failure.message, log=failure.log)
+
+
+def is_out_of_memory(failure: RunnerFailure) -> bool:
+    """torch's allocators raise RuntimeErrors that only their text tells apart."""
+    text = failure.message.lower()
+    return "memoryerror" in text or "can't allocate memory" in text or "out of memory" in text
+
+
+def rejection_of_reference(failure: RunnerFailure) -> Rejected:
+    """The user's own code failed: say where."""
+    what = {
+        "import": "importing the reference failed",
+        None: "calling the reference failed",
+    }.get(failure.error.get("stage"), "the reference failed")
+    message = f"{what}: {failure.message}"
+    return Rejected("invalid_reference", rule_of_reference(failure), message, log=failure.log)
+
+
+def rejection_of_launch(failure: RunnerFailure) -> Rejected:
+    """The reference failed beside the candidate that it is timed with: nobody knows why."""
+    message = f"the reference failed while it was timed: {failure.message}"
+    return Rejected("inconclusive", rule_of_reference(failure), message, log=failure.log)
+
+
+def rule_of_reference(failure: RunnerFailure) -> str:
+    kinds = {"timeout": "reference.timeout", "died": "reference.died"}
+    return kinds.get(failure.kind, "reference.raised")
+
+
+def twice(attempt: Callable[[bool], Result]) -> Result:
+    """What fresh runners of the reference say; once more where one of them died, since the kernel,
+    short of memory, kills whom it likes. One that dies again does so on its own account. `attempt`
+    is told whether it is the last one.
+
+    Raises:
+        RunnerFailure: The reference raised or hung, or died both times.
+    """
+    try:
+        return attempt(False)
+    except RunnerFailure as failure:
+        if failure.kind != "died":
+            raise
+    return attempt(True)
+
+
+def side_by_side(ask: Callable[[One], Result], ones: Iterable[One]) -> list[Result]:
+    """Ask several runners at the same time.
+
+    Raises:
+        RunnerFailure: Of those that failed the trusted one, when there is one: what brought it down
+            may have brought down the others.
+    """
+    ones = list(ones)
+    with ThreadPoolExecutor(len(ones)) as pool:
+        asked = [pool.submit(ask, one) for one in ones]
+    errors = [error for error in (one.exception() for one in asked) if error is not None]
+    for error in errors:
+        if isinstance(error, RunnerFailure) and error.is_trusted:
+            raise error
+    return [one.result() for one in asked]
