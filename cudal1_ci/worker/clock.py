@@ -126,7 +126,7 @@ def open_and_time(
     rng: random.Random,
     generator: torch.Generator,
 ) -> dict[str, Any]:
-    """Times of fresh processes that take turns. Raises Rejected, or RunnerFailure of a trusted one."""
+    """Times of fresh processes that take turns. Raises as `launch` does."""
     with ExitStack() as stack:
 
         def open_runner(name: str) -> RunnerHandle:

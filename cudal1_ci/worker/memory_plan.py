@@ -1,10 +1,10 @@
 """How the tensors of a trial fit into the memory of its device.
 
 A timed batch holds, for each of its runners, the inputs at all of their places, the outputs that
-the program returns, those in shared memory and their snapshot; and for the judge the values of the
-next round. Where that is too much even for one call, each input set has one place instead of two,
-and then the control is measured in processes of its own, after the candidate. What a runner may
-read is never shared between runners to save memory: answers would be in it.
+the program returns, those in shared memory and their snapshot; and for the judge the sets and the
+values of the next round. Where that is too much even for one call, each input set has one place
+instead of two, and then the control is measured in processes of its own, after the candidate. What
+a runner may read is never shared between runners to save memory: answers would be in it.
 
 The correctness trials put as many sets to a runner at a time as fit, one at the least, and the
 judge keeps what is large in the host's memory (`Accelerator.keep`).
@@ -54,7 +54,7 @@ def plan(
 def call_bytes(set_bytes: int, outputs_bytes: int, num_places: int, num_lanes: int) -> int:
     """For one call of a batch, runners and judge together."""
     runner_bytes = num_places * set_bytes + 3 * outputs_bytes
-    judge_bytes = num_places * set_bytes + 2 * set_bytes
+    judge_bytes = num_places * set_bytes + set_bytes
     return num_lanes * runner_bytes + judge_bytes + 1
 
 

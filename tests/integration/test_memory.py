@@ -1,0 +1,59 @@
+"""Trials under a limit of memory: fewer things at a time, and a clear word where it is too low."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cudal1_ci.schema import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.trial import Session
+from tests.conftest import QUICK
+
+SOURCE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return {forward}
+"""
+NUM_BYTES = 4 * 2**20
+"""Of the input, and of the output."""
+
+
+def evaluate(limit_bytes: int, forward: str, device: str):
+    spec = TensorSpec(shape=(1024, NUM_BYTES // 4096), dtype="float32")
+    workload = Workload(name="w", provenance="declared", init=Call(), call=Call(args=(spec,)))
+    reference = TextProgram(source=SOURCE.format(forward="torch.tanh(x) + x"), entry="Model")
+    problem = Problem(reference=reference, workloads=(workload,))
+    program = TextProgram(source=SOURCE.format(forward=forward), entry="Model")
+    candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
+    config = msgspec.structs.replace(QUICK, memory_bytes=limit_bytes)
+    with Session(config, device=device) as session:
+        return session.evaluate(problem, candidate)
+
+
+@pytest.mark.parametrize("calls_that_fit", [100, 20, 11.5])
+def test_a_verdict_and_both_times_under_a_limit(calls_that_fit, device):
+    limit_bytes = int(calls_that_fit * NUM_BYTES)
+    evaluation = evaluate(limit_bytes, "x.tanh().add(x)", device)
+    assert evaluation.verdict.status in ("passed", "inconclusive"), evaluation.verdict
+    assert [f.rule for f in evaluation.verdict.findings if f.rule.startswith("memory")] == []
+    for measurement in evaluation.measurements:
+        launches = zip(measurement.launches, measurement.control, strict=True)
+        for launch, control in launches:
+            assert launch.num_calls == 1 if calls_that_fit < 50 else launch.num_calls >= 1
+            # Below that, the control is measured beside a reference of its own.
+            is_split = calls_that_fit < 15
+            assert (launch.reference_us != control.reference_us) == is_split
+
+
+@pytest.mark.parametrize("calls_that_fit", [20, 11.5])
+def test_a_wrong_answer_is_found_under_a_limit(calls_that_fit, device):
+    evaluation = evaluate(int(calls_that_fit * NUM_BYTES), "torch.tanh(x)", device)
+    assert evaluation.verdict.status == "incorrect_values"
+
+
+def test_too_little_memory_is_said_with_what_is_needed(device):
+    evaluation = evaluate(8 * NUM_BYTES, "x.tanh().add(x)", device)
+    assert evaluation.verdict.status == "inconclusive"
+    (finding,) = [f for f in evaluation.verdict.findings if f.rule == "memory.device"]
+    assert "needs 0.0 GiB" in finding.message

@@ -1,0 +1,43 @@
+"""Fewer things are held at a time where memory is short."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_ci.worker.memory_plan import Plan, call_bytes, least_bytes, num_together, plan
+
+GIB = 2**30
+
+
+def test_many_calls_share_a_fourth_of_the_memory():
+    found = plan(1000, 1000, 0, 2**20, max_calls=200)
+    assert found == Plan(2**18 // call_bytes(1000, 1000, 2, 3), 2, 3)
+    assert 1 < found.most_calls < 200
+    assert plan(1000, 1000, 0, 2**40, max_calls=200) == Plan(200, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [
+        (100 * GIB, Plan(1, 2, 3)),
+        (28 * GIB, Plan(1, 2, 3)),
+        (24 * GIB, Plan(1, 1, 3)),
+        (19 * GIB, Plan(1, 1, 2)),  # what a card of 24 GB has free for tensors
+        (12 * GIB, None),
+    ],
+)
+def test_tensors_of_gigabytes(memory, expected):
+    assert plan(int(1.5 * GIB), int(1.5 * GIB), 0, memory, max_calls=200) == expected
+
+
+def test_the_state_of_each_runner_counts():
+    assert plan(GIB, GIB, 0, 11 * GIB, 200) == Plan(1, 1, 2)
+    assert plan(GIB, GIB, 2 * GIB, 11 * GIB, 200) is None
+    needed = least_bytes(GIB, GIB, 2 * GIB)
+    assert plan(GIB, GIB, 2 * GIB, needed, 200) == Plan(1, 1, 2)
+    assert plan(GIB, GIB, 2 * GIB, needed - 1, 200) is None
+
+
+def test_trial_sets_are_given_one_at_least():
+    assert num_together(100, 8 * 101 * 5) == 5
+    assert num_together(GIB, GIB) == 1
