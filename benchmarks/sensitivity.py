@@ -103,7 +103,7 @@ def measured(worker: Worker, device: str, length: str, effect: float, count: int
         "num_rounds": config.num_rounds,
         "launch_s": config.launch_s,
     }
-    launches, control, started_s = [], [], time.monotonic()
+    launches, control, phases_s, started_s = [], [], [], time.monotonic()
     for _ in range(count):
         with exclusive(device):
             reply = worker.ask({"op": "launch", "workload": "w", "clock": clock}, 120)
@@ -111,10 +111,15 @@ def measured(worker: Worker, device: str, length: str, effect: float, count: int
             raise SystemExit(f"{length} {effect}: {reply['verdict']}")
         launches.append(msgspec.to_builtins(a_launch(reply["launch"], "candidate_us")))
         control.append(msgspec.to_builtins(a_launch(reply["launch"], "control_us")))
+        phases_s.append(reply["launch"]["phases_s"])
     return {
         "length": length,
         "effect": effect,
         "elapsed_s": round(time.monotonic() - started_s, 1),
+        "phases_s": {
+            phase: round(statistics.median(one[phase] for one in phases_s), 3)
+            for phase in phases_s[0]
+        },
         "launches": rounded(launches),
         "control": rounded(control),
     }
@@ -131,7 +136,8 @@ def trials(launches: Sequence[Launch], number: int, seed: int = 0) -> Iterator[s
     rng, half_width = random.Random(seed), TrialConfig().half_width
     for _ in range(number):
         order = rng.sample(launches, min(score.LOOKS[-1], len(launches)))
-        used = next(n for n in range(1, len(order) + 1) if is_settled(order[:n], half_width))
+        settled = (n for n in range(1, len(order)) if is_settled(order[:n], half_width))
+        used = next(settled, len(order))
         found = score.interval(order[:used])
         assert found is not None
         yield found
@@ -194,7 +200,7 @@ def main() -> None:
                 document["cells"] = cells
                 if options.output is not None:  # what is measured is kept, whatever comes next
                     options.output.write_text(json.dumps(document) + "\n", encoding="utf-8")
-                print(f"{length}, {effect:.0%}: {cells[-1]['elapsed_s']} s", flush=True)
+                print(length, effect, cells[-1]["elapsed_s"], cells[-1]["phases_s"], flush=True)
     print(table(document))
 
 

@@ -135,10 +135,14 @@ def open_and_time(
             return stack.enter_context(runner)
 
         try:
+            started_s = time.monotonic()
             # Side by side, because importing takes longer than measuring.
             opened = side_by_side(open_runner, programs)
+            open_s = time.monotonic() - started_s
             runners = dict(zip(programs, opened, strict=True))
-            return timed(case, runners, answer_slots, limits, config, rng, generator)
+            found = timed(case, runners, answer_slots, limits, config, rng, generator)
+            found["phases_s"] = {"open": open_s, **found["phases_s"]}
+            return found
         except RunnerFailure as failure:
             if failure.is_trusted:
                 raise
@@ -184,6 +188,7 @@ def timed(
     tolerances = timed_tolerances(case, len(reference_slots))
     assert case.plan is not None
     num_calls = case.num_calls or 1
+    opened_s = time.monotonic()
     for is_last in (False, True):
         base = [case.kept(case.source.draw(i, generator)) for i in range(num_calls)]
         room = Room(base * case.plan.num_places, case.source.grads)
@@ -218,7 +223,8 @@ def timed(
             break
     trusted = [lane for name, lane in opened.items() if name != "candidate"]
     reconcile(case, trusted, candidate, cost_us)
-    return times(opened, cost_us, num_calls)
+    phases_s = {"warm_up": started_s - opened_s, "rounds": time.monotonic() - started_s}
+    return {**times(opened, cost_us, num_calls), "phases_s": phases_s}
 
 
 def more_calls(case: Case, num_calls: int, shortest_us: float, config: ClockConfig) -> int:
