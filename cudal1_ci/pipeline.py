@@ -233,7 +233,9 @@ def judge(target: Target, attempt: Attempt, first: list[Candidate]) -> None:
             candidates = attempt.next_candidates()
         if not candidates:
             return
-        for candidate in candidates:
+        fresh = [c for c in candidates if remembered(attempt.problem, c, bench) is None]
+        bench.session.build_ahead(attempt.problem, fresh)
+        for candidate in bench.session.in_turn(candidates):
             if bench.budget_is_spent():
                 return
             evaluate(target, candidate, attempt)

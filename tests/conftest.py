@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import msgspec
@@ -14,6 +15,12 @@ QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=5, batch_us=1500, measure_s
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="what real judges measure on: cpu, cuda")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What tests build is no one's to find."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("caches"))
 
 
 @pytest.fixture(scope="session")

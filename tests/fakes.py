@@ -95,6 +95,7 @@ class FakeSession:
         self.answers = answers
         self.reference = reference
         self.asked: list[str] = []
+        self.built: list[str] = []
 
     def device(self) -> Device:
         return CPU
@@ -102,6 +103,12 @@ class FakeSession:
     def check(self, problem: Problem) -> Verdict:
         self.asked.append("reference")
         return Verdict(status=self.reference, log="Traceback\nValueError: no file")
+
+    def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None:
+        self.built += [candidate.id for candidate in candidates]
+
+    def in_turn(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        return candidates
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         assert isinstance(candidate.program, TextProgram)

@@ -155,6 +155,7 @@ def run(
         python=python,
         device=settings.device,
         require_sandbox=settings.require_sandbox,
+        builds=settings.builds,
     )
     with Archive.open(state / "archive.sqlite") as archive, session:
         unfinished = archive.unfinished_run(arguments)

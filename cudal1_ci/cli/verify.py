@@ -70,7 +70,7 @@ def verify(
     settings = load_settings(Path.cwd(), overrides=given)
     require(settings.device)
     problem = text_problem(reference, mode)
-    documents: list[VerificationDocument] = []
+    judged: dict[int, VerificationDocument] = {}
     best: float | None = None
     python = settings.python or sys.executable
     with Session(
@@ -79,18 +79,24 @@ def verify(
         device=settings.device,
         require_sandbox=settings.require_sandbox,
         require_kernel=flags["require_kernel"],
+        builds=settings.builds,
     ) as session:
-        for path in candidates:
-            candidate = candidate_of(problem, path)
+        read = [candidate_of(problem, path) for path in candidates]
+        if len(read) > 1:  # a single one is built as fast by the judge
+            session.build_ahead(problem, read)
+        numbers = {id(candidate): number for number, candidate in enumerate(read)}
+        for candidate in session.in_turn(read):
+            number = numbers[id(candidate)]
             if flags["policy"] == "cuda-l1":
                 evaluation = cuda_l1.evaluate(session, problem, candidate, best)
                 found = [one for one in cuda_l1.speedups(evaluation) if one is not None]
                 best = max([*found, best or 0.0]) or None
             else:
                 evaluation = session.evaluate(problem, candidate)
-            documents.append(verification(evaluation))
+            judged[number] = verification(evaluation)
             if json_path is None:
-                print_verification(documents[-1], title=path.name)
+                print_verification(judged[number], title=candidates[number].name)
+    documents = [judged[number] for number in sorted(judged)]
     if json_path is not None:
         write_lines(json_path, documents)
     sys.exit(max((exit_code(d.status) for d in documents), key=SEVERITY.index))

@@ -21,7 +21,7 @@ from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.pipeline import ReviewConfig
 from cudal1_ci.propose.playbook import PlaybookConfig
 from cudal1_ci.schema import Record
-from cudal1_ci.trial import TrialConfig
+from cudal1_ci.trial import BuildsConfig, TrialConfig
 
 ENVIRONMENT_PREFIX = "CUDAL1_CI_"
 
@@ -59,6 +59,7 @@ class Settings(Record, frozen=True, kw_only=True):
 
     discover: DiscoveryConfig = DiscoveryConfig()
     trial: TrialConfig = TrialConfig()
+    builds: BuildsConfig = BuildsConfig()
     playbook: PlaybookConfig = PlaybookConfig()
     review: ReviewConfig = ReviewConfig()
 

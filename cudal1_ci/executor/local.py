@@ -71,10 +71,11 @@ a large output is paged in anew is a matter of luck that lasts for the life of a
 
 
 def scrubbed_environment(
-    environment: Mapping[str, str], home: Path, num_threads: int, gpu_index: str = ""
+    environment: Mapping[str, str], home: Path, num_threads: int, gpu_index: str | None = ""
 ) -> dict[str, str]:
     """What a worker may know of the host's environment: listed names, and nothing whose name
-    sounds like a secret. Of several GPUs it sees the one of that index, the first by default."""
+    sounds like a secret. Of several GPUs it sees the one of that index, the first by default, and
+    none with None."""
     kept = {
         name: value
         for name, value in environment.items()
@@ -82,8 +83,11 @@ def scrubbed_environment(
         and not any(word in name.upper() for word in SECRET_WORDS)
     }
     visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    first = int(gpu_index or 0)
-    gpu = visible[first] if first < len(visible) and visible[first] else str(first)
+    if gpu_index is None:
+        gpu = ""
+    else:
+        first = int(gpu_index or 0)
+        gpu = visible[first] if first < len(visible) and visible[first] else str(first)
     threads = str(num_threads)
     return {
         **kept,
@@ -126,6 +130,7 @@ class Worker:
         self.log_path = home / "log"
         ours, theirs = socket.socketpair()
         kind, _, index = self.device.partition(":")
+        gpu = None if kind == "none" else index
         arguments = [
             str(WORKER_FOLDER),
             self.role,
@@ -138,7 +143,7 @@ class Worker:
                 self.process = subprocess.Popen(
                     [self.python, "-P", "-c", BOOTSTRAP, *arguments],
                     pass_fds=[theirs.fileno()],
-                    env=scrubbed_environment(os.environ, home, self.num_threads, index),
+                    env=scrubbed_environment(os.environ, home, self.num_threads, gpu),
                     cwd=home,
                     stdin=subprocess.DEVNULL,
                     stdout=log,

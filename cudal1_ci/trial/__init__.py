@@ -6,7 +6,7 @@
 Starts a judge process and decides how long to measure; the answers are the judge's.
 """
 
-from cudal1_ci.trial.config import TrialConfig
+from cudal1_ci.trial.config import BuildsConfig, TrialConfig
 from cudal1_ci.trial.session import Session
 
-__all__ = ["Session", "TrialConfig"]
+__all__ = ["BuildsConfig", "Session", "TrialConfig"]

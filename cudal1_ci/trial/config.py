@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Record, content_hash
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Of the judge and the static rules. Raised when a verdict or a time may come out differently, so
 that evaluations from before are not re-used."""
+
+
+class BuildsConfig(Record, frozen=True, kw_only=True):
+    """What programs compile. It changes how long a trial takes and no verdict."""
+
+    keep: bool = True
+    """Keep it for the next trial of the same text, and build ahead of the judge."""
+    folder: str | None = None
+    """Where; None is `cudal1-ci/builds` in the user's cache folder."""
+    max_bytes: int = 2 * 2**30
+    """Beyond it what was not used for longest is removed."""
+    num_processes: int | None = None
+    """Programs built at once, ahead of the judge; None is one for each core, 0 is not at all."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_bytes", "num_processes"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ConfigError(f"builds.{name}: expected 0 or more, got {value}")
+
+    def place(self) -> Path:
+        """The folder: XDG_CACHE_HOME, where it is set, else `~/.cache`."""
+        if self.folder is not None:
+            return Path(self.folder).expanduser().absolute()
+        given = os.environ.get("XDG_CACHE_HOME", "")
+        # The specification has it: a relative path is to be ignored.
+        caches = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+        return caches / "cudal1-ci" / "builds"
 
 
 class TrialConfig(Record, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,6 +32,7 @@ from cudal1_ci.schema import (
     Verdict,
     Workload,
 )
+from cudal1_ci.trial.ahead import Ahead, site_for, store_of
 from cudal1_ci.trial.conditions import (
     Conditions,
     Gpu,
@@ -39,7 +40,7 @@ from cudal1_ci.trial.conditions import (
     gpu_of,
     has_another_clock,
 )
-from cudal1_ci.trial.config import TrialConfig
+from cudal1_ci.trial.config import BuildsConfig, TrialConfig
 from cudal1_ci.trial.kernels import declared_kernels, finding_on, kernels_of
 from cudal1_ci.trial.screen import convictions, screen
 from cudal1_ci.trial.statistics import is_settled
@@ -67,12 +68,18 @@ class Session:
         device: str = "auto",
         require_sandbox: bool = False,
         require_kernel: bool = False,
+        builds: BuildsConfig | None = None,
     ):
         self.config = config
         self.where = device
         self.require_sandbox = require_sandbox
         self.require_kernel = require_kernel
         self.python = python
+        self.builds = builds or BuildsConfig()
+        self._ahead = Ahead(
+            self.builds, python=python, threads=config.threads, limit_s=config.load_s
+        )
+        self._architecture: str | None = None
         self._stack = contextlib.ExitStack()
         self._worker: Worker | None = None
         self._device: Device | None = None
@@ -91,6 +98,7 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._ahead.close()
         self._stack.close()
 
     def device(self) -> Device:
@@ -98,6 +106,7 @@ class Session:
         if self._device is None:
             reply = self._ask({"op": "describe"}, self.config.load_s)
             self._uuid = reply.pop("uuid", None)
+            self._architecture = reply.pop("architecture", None)
             self._gpu = gpu_of(self._uuid)
             found = msgspec.convert(reply, Device)
             if self.require_sandbox and found.sandbox_missing:
@@ -134,12 +143,40 @@ class Session:
             "limits": limits,
             "seed": self.config.seed,
             "memory_bytes": self.config.memory_bytes,
+            "store": store_of(self.builds),
         }
         # A reference is loaded some five times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
         self._reference = verdict_of(self._ask(request, timeout_s))
         self._problem_id = problem.id
         return self._reference
+
+    def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None:
+        """Compile what these candidates compile before their turn. Returns at once.
+
+        Raises:
+            WorkerError: The judge could not be started or died.
+        """
+        worth = [
+            candidate
+            for candidate in candidates
+            if candidate.program != problem.reference
+            and not convictions(screen(candidate.program, problem.reference))
+        ]
+        device = self.device()
+        lock = self._uuid or device.kind
+        site = site_for(
+            device.kind,
+            lock,
+            self._architecture,
+            self.config.threads,
+            self.builds.num_processes,
+        )
+        self._ahead.start(worth, site)
+
+    def in_turn(self, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+        """All of them, those last that are still being built."""
+        return self._ahead.in_turn(candidates)
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         """Judge a candidate and, when it passed, measure it.
@@ -154,10 +191,7 @@ class Session:
         if verdict.status == "passed" and convictions(seen):
             verdict = Verdict(status="reward_hack")  # its text can mean nothing else: not run
         elif verdict.status == "passed":
-            program = msgspec.to_builtins(candidate.program)
-            timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)
-            reply = self._ask({"op": "examine", "program": program}, timeout_s)
-            verdict = verdict_of(reply)
+            verdict = self._ahead.settle(candidate) or self._examine(problem, candidate)
         if verdict.status == "passed":
             verdict, measurements = self._measure(problem.workloads, verdict)
         kernels: tuple[Kernel, ...] = ()
@@ -173,6 +207,12 @@ class Session:
             device=self.device(),
             elapsed_s=time.monotonic() - started_s,
         )
+
+    def _examine(self, problem: Problem, candidate: Candidate) -> Verdict:
+        """Whether it is the same function."""
+        program = msgspec.to_builtins(candidate.program)
+        timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)
+        return verdict_of(self._ask({"op": "examine", "program": program}, timeout_s))
 
     def _measure(
         self, workloads: tuple[Workload, ...], verdict: Verdict

@@ -32,15 +32,28 @@ class Rejected(Exception):
         *,
         log: str = "",
         evidence: str | None = None,
+        line: int | None = None,
         max_abs_error: float | None = None,
         max_rel_error: float | None = None,
     ):
         super().__init__(message)
         self.status = status
-        self.finding = {"rule": rule, "message": message, "evidence": evidence}
+        self.finding = {"rule": rule, "message": message, "evidence": evidence, "line": line}
         self.log = log
         self.max_abs_error = max_abs_error
         self.max_rel_error = max_rel_error
+
+
+def verdict_of(rejected: Rejected) -> dict[str, Any]:
+    """The record Verdict."""
+    finding = {key: value for key, value in rejected.finding.items() if value is not None}
+    return {
+        "status": rejected.status,
+        "findings": [finding],
+        "max_abs_error": rejected.max_abs_error,
+        "max_rel_error": rejected.max_rel_error,
+        "log": rejected.log,
+    }
 
 
 @dataclass(frozen=True)
@@ -128,7 +141,7 @@ class Case:
         is_trusted: bool = False,
     ) -> Iterator[RunnerHandle]:
         """A fresh runner with the program constructed and, once it is known, the state loaded."""
-        with template.runner(template.builds_of(program), is_trusted) as runner:
+        with template.runner(program, is_trusted) as runner:
             if self.init_tensors:
                 self.lend(runner, "init", self.init_slots, self.init_tensors, limits)
             runner.facts = runner.ask(

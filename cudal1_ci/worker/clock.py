@@ -146,7 +146,7 @@ def open_and_time(
         except RunnerFailure as failure:
             if failure.is_trusted:
                 raise
-            raise rejection_of_candidate(failure) from failure
+            raise rejection_of_candidate(failure, programs["candidate"]) from failure
 
 
 def alone(

@@ -19,6 +19,7 @@ from .inputs import same_bits
 from .processes import RunnerFailure, RunnerHandle, Template
 
 
+
 @dataclass(frozen=True)
 class Examined:
     """A candidate that is right."""
@@ -47,7 +48,7 @@ def examine(case: Case, template: Template, program: dict[str, Any], limits: Lim
             compare_other_state(case, runner, limits)
             findings += specialization(case, runner, program, limits)
     except RunnerFailure as failure:
-        raise rejection_of_candidate(failure) from failure
+        raise rejection_of_candidate(failure, program) from failure
     return Examined(answer.calls[0], max_abs, max_rel, findings)
 
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .cases import Rejected
+from .compile_errors import line_in
 from .processes import RunnerFailure
 
 One = TypeVar("One")
 Result = TypeVar("Result")
+MAX_MESSAGE_CHARS = 500
 
 
-def rejection_of_candidate(failure: RunnerFailure) -> Rejected:
+def rejection_of_candidate(failure: RunnerFailure, program: dict[str, Any]) -> Rejected:
     """How a candidate failed to answer."""
+    if failure.error.get("stage") == "compile":
+        return rejection_of_text(failure, program)
     if failure.kind == "timeout":
         return Rejected("timeout", "runner.timeout", failure.message, log=failure.log)
     if failure.kind == "malformed":
@@ -32,6 +36,20 @@ def rejection_of_candidate(failure: RunnerFailure) -> Rejected:
     return Rejected("runtime_error", rule, failure.message, log=failure.log)
 
 
+def rejection_of_text(failure: RunnerFailure, program: dict[str, Any]) -> Rejected:
+    """What the compiler said: its first error as the message, the first ones as the evidence."""
+    text = failure.error["message"].strip()
+    first, _, rest = text.partition("\n")
+    return Rejected(
+        "compile_error",
+        "program.compile",
+        first[:MAX_MESSAGE_CHARS] or failure.message[:MAX_MESSAGE_CHARS],
+        evidence=text if rest else None,
+        line=line_in(program["source"], text) if program["type"] == "text" else None,
+        log=failure.log,
+    )
+
+
 def is_out_of_memory(failure: RunnerFailure) -> bool:
     """torch's allocators raise RuntimeErrors that only their text tells apart."""
     text = failure.message.lower()
@@ -41,6 +59,7 @@ def is_out_of_memory(failure: RunnerFailure) -> bool:
 def rejection_of_reference(failure: RunnerFailure) -> Rejected:
     """The user's own code failed: say where."""
     what = {
+        "compile": "the reference does not compile",
         "import": "importing the reference failed",
         None: "calling the reference failed",
     }.get(failure.error.get("stage"), "the reference failed")

@@ -28,7 +28,8 @@ from typing import Any
 import torch
 
 from .accelerators import Accelerator, accelerator, available_memory_bytes
-from .cases import Case, Limits, Rejected
+from .builds import architecture_of
+from .cases import Case, Limits, Rejected, verdict_of
 from .channel import Channel, ChannelClosed
 from .clock import ClockConfig, launch, timed_slots
 from .correctness import examine
@@ -95,6 +96,7 @@ class Judge:
         self.accelerator = accelerator
         self.memory_bytes = memory_bytes
         self.template = template
+        self.is_open = False
         self.cases: dict[str, Case] = {}
         self.findings: list[dict[str, Any]] = []
         self.candidate: dict[str, Any] = {}
@@ -107,14 +109,25 @@ class Judge:
         """The record Device."""
         return {
             **self.accelerator.describe(),
+            "architecture": architecture_of(self.accelerator.kind),
             "num_threads": self.num_threads,
             "sandbox_missing": missing(self.template.sandbox),
         }
 
     def check(
-        self, problem: dict[str, Any], limits: dict[str, Any], seed: int, memory_bytes: int | None
+        self,
+        problem: dict[str, Any],
+        limits: dict[str, Any],
+        seed: int,
+        memory_bytes: int | None,
+        store: dict[str, Any] | None,
     ) -> dict[str, Any]:
-        """Learn the reference; the verdict is `passed` when it can be judged against."""
+        """Learn the reference; the verdict is `passed` when it can be judged against. `store` is
+        where what programs build is kept, None where it is not."""
+        if not self.is_open:
+            self.template.build_for(architecture_of(self.accelerator.kind), store)
+            self.is_open = True
+        self.template.builds.forget_checkouts()
         self.cases = {}
         self.accelerator.limit_bytes = memory_bytes
         self.limits = Limits(memory_bytes=self.memory_bytes, **limits)
@@ -215,15 +228,3 @@ def cores_for(num_threads: int) -> list[int] | None:
     has another; None where there are no more than that."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[-num_threads:] if num_threads < len(allowed) else None
-
-
-def verdict_of(rejected: Rejected) -> dict[str, Any]:
-    """The record Verdict."""
-    finding = {key: value for key, value in rejected.finding.items() if value is not None}
-    return {
-        "status": rejected.status,
-        "findings": [finding],
-        "max_abs_error": rejected.max_abs_error,
-        "max_rel_error": rejected.max_rel_error,
-        "log": rejected.log,
-    }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import select
 import shutil
@@ -19,8 +17,9 @@ from typing import Any
 
 from . import replies
 from .accelerators import Accelerator, AnySegment
+from .builds import Builds, software_key
 from .channel import Channel, ChannelClosed, ChannelTimeout
-from .sandbox import Granted, SandboxError
+from .sandbox import Granted, SandboxError, is_granted
 
 MAX_LOG_BYTES = 4000
 TEMPLATE_START_S = 120.0
@@ -69,6 +68,11 @@ class Template:
         """Where runners may compute: more threads than the reference's get no more of them."""
         # Inside of the folder that the host made and removes.
         self.scratch = Path(tempfile.mkdtemp(prefix="runners-", dir=Path.home()))
+        self.builds = Builds(self.scratch / "builds")
+        self.environment: dict[str, str] = {}
+        """Variables that runners have besides those of the template."""
+        self.has_gpu = True
+        """Whether runners may open the devices of a GPU."""
         self.known: set[str] = set()
         self.lock = threading.Lock()
         """Runners are opened side by side; the template answers one request at a time."""
@@ -89,24 +93,31 @@ class Template:
                 self.channel.ask(message, TEMPLATE_START_S)
 
     @contextlib.contextmanager
-    def runner(self, cache: Path | None = None, is_trusted: bool = False) -> Iterator[RunnerHandle]:
+    def runner(
+        self, program: dict[str, Any] | None = None, is_trusted: bool = False
+    ) -> Iterator[RunnerHandle]:
         """A fresh runner, killed with all that it started at the end. It is forked when it is first
         asked something: what it may read is settled then, and the request says what it needs. It is
-        not told whether it is trusted; its failures say so."""
-        scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
-        handle = RunnerHandle(scratch, self, cache, is_trusted)
-        try:
-            yield handle
-        finally:
-            handle.end()
+        not told whether it is trusted; its failures say so. What a program compiles outlives its
+        runner, for the same program alone: whoever can write there chooses what the next one
+        finds."""
+        folder = self.builds.use(program) if program else contextlib.nullcontext()
+        with folder as cache:
+            scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
+            handle = RunnerHandle(scratch, self, cache, is_trusted)
+            try:
+                yield handle
+            finally:
+                handle.end()
 
-    def builds_of(self, program: dict[str, Any]) -> Path:
-        """A folder for what a program compiles, which its runners may write and which outlives
-        them. One program's alone: whoever can write it chooses what the next one finds in it."""
-        text = json.dumps(program, sort_keys=True).encode()
-        folder = self.scratch / "builds" / hashlib.sha256(text).hexdigest()[:16]
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+    def build_for(self, architecture: str | None, store: dict[str, Any] | None) -> None:
+        """Runners compile for this architecture of a GPU alone, and what they build is kept in the
+        store: `folder`, `max_bytes`. Not where a runner could write in another one's folder."""
+        if architecture is not None:
+            self.environment["TORCH_CUDA_ARCH_LIST"] = architecture
+        if store is not None and is_granted(self.sandbox.get("landlock")):
+            software = software_key(architecture)
+            self.builds.keep_in(Path(store["folder"]), software, store["max_bytes"])
 
     def fork(
         self, scratch: Path, log: Path, checkouts: list[str], cache: Path | None
@@ -125,6 +136,8 @@ class Template:
             "cores": self.cores,
             "checkouts": checkouts,
             "cache": None if cache is None else str(cache),
+            "environment": self.environment,
+            "gpu": self.has_gpu,
         }
         with contextlib.ExitStack() as stack:
             stack.callback(ours.close)
@@ -151,6 +164,7 @@ class Template:
             self.process.wait(10)
         self.process.kill()
         self.process.wait()
+        self.builds.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 

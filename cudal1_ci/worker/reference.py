@@ -131,7 +131,7 @@ def make_arguments(
     """Run `get_inputs` and `get_init_inputs` in a runner of their own, so that no user code is
     ever in the judge."""
     answers: dict[str, list[InputSet]] = {}
-    with template.runner() as runner:
+    with template.runner(program) as runner:
         for what, function in made.items():
             sets: list[InputSet] = []
             for number in range(NUM_MADE_SETS if what == "call" else 1):

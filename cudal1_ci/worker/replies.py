@@ -121,7 +121,7 @@ def check_error(error: dict[str, Any]) -> None:
     error.setdefault("traceback", "")
     for name in ("type", "message", "traceback"):
         need(isinstance(error[name], str) and len(error[name]) <= MAX_TEXT_CHARS, name)
-    need(error.get("stage") in (None, "import"), "stage")
+    need(error.get("stage") in (None, "import", "compile"), "stage")
 
 
 CHECKERS: dict[str, Callable[[dict[str, Any]], None]] = {

@@ -23,8 +23,10 @@ import torch
 from . import programs
 from .arguments import build_call, flatten, pickle_call
 from .channel import Channel, ChannelClosed
+from .compile_errors import compile_error
 from .cuda_memory import DeviceSegment
 from .profiling import profiled
+from .sandbox import OWN_FOLDERS
 from .segment import Segment, slot_of
 from .settings import attributes, settings
 
@@ -36,6 +38,7 @@ def main(channel: Channel, scratch: Path) -> None:
     runner = Runner(scratch)
     answers: dict[str, Callable[..., dict[str, Any]]] = {
         "load": runner.load,
+        "build": runner.build,
         "make": runner.make,
         "map": runner.map,
         "prepare": runner.prepare,
@@ -63,15 +66,24 @@ def main(channel: Channel, scratch: Path) -> None:
                 message["fd"] = fds[0]
             reply = answers[op](**message)
         except BaseException as error:  # noqa: BLE001 - SystemExit of user code is its failure too
-            reply = {"error": describe(error)}
+            reply = {"error": describe(error, scratch, runner.root)}
         try:
             channel.send(reply)
         except ChannelClosed:
             return
 
 
-def describe(error: BaseException) -> dict[str, str]:
-    """An exception as the judge reports it."""
+def describe(error: BaseException, scratch: Path, root: str | None) -> dict[str, str]:
+    """An exception as the judge reports it; what a compiler said without what does not help."""
+    folders = [str(scratch), *(os.environ.get(name, "") for name in OWN_FOLDERS)]
+    failed = compile_error(error, folders, root)
+    if failed is not None:
+        return {
+            "type": type(error).__name__,
+            "message": failed.message,
+            "traceback": failed.output[-MAX_TRACEBACK_CHARS:],
+            "stage": "compile",
+        }
     text = "".join(traceback.format_exception(error))
     return {
         "type": type(error).__name__,
@@ -85,6 +97,8 @@ class Runner:
 
     def __init__(self, scratch: Path):
         self.scratch = scratch
+        self.root: str | None = None
+        """Of the checkout that the program is in."""
         self.device = torch.device("cpu")
         self.attributes = attributes()
         self.segments: dict[str, Segment | DeviceSegment] = {}
@@ -113,6 +127,7 @@ class Runner:
         device: str,
     ) -> dict[str, Any]:
         """Import the program and construct it. `dtype` float64 makes the oracle."""
+        self.root = program.get("root")
         before = set(sys.modules)
         if device == "cuda":
             self.device = torch.device("cuda", 0)
@@ -120,7 +135,7 @@ class Runner:
         try:
             found = programs.load(program, self.scratch)
         except BaseException as error:  # noqa: BLE001 - whatever an import raises is its failure
-            return {"error": {**describe(error), "stage": "import"}}
+            return {"error": {"stage": "import", **describe(error, self.scratch, self.root)}}
         self.train = train
         seed_all(seed)
         self.program = found
@@ -138,6 +153,12 @@ class Runner:
         # What is here now stays: the collections between batches need not look at it again.
         gc.freeze()
         return {"state": self.state_slots(), "imported": outside(imported, program.get("root"))}
+
+    def build(self, program: dict[str, Any]) -> dict[str, Any]:
+        """Import a program for what it compiles."""
+        self.root = program.get("root")
+        programs.load(program, self.scratch)
+        return {}
 
     def make(
         self, program: dict[str, Any], functions: list[dict[str, Any]], seed: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -10,9 +11,12 @@ import sys
 from .channel import Channel
 from .sandbox import kernel
 
+NICENESS_OF_BUILDS = 10
+
 
 def main(argv: list[str], bootstrap: list[str]) -> None:
-    """`judge FD NUM_THREADS DEVICE` or `template ...`; `bootstrap` starts another worker."""
+    """`judge FD NUM_THREADS DEVICE`, `builder ...` or `template ...`; `bootstrap` starts another
+    worker."""
     role, fd, num_threads, device = argv[0], int(argv[1]), int(argv[2]), argv[3]
     channel = Channel(socket.socket(fileno=fd))
     sys.dont_write_bytecode = True
@@ -24,6 +28,14 @@ def main(argv: list[str], bootstrap: list[str]) -> None:
         from . import judge
 
         judge.main(channel, num_threads, device, *template)
+    elif role == "builder":
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        with contextlib.suppress(OSError):
+            os.nice(NICENESS_OF_BUILDS)
+        template = start_template(bootstrap, num_threads, device)
+        from . import builder
+
+        builder.main(channel, *template)
     elif role == "template":
         from . import template as role_of_template
 

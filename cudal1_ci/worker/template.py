@@ -166,7 +166,9 @@ def fork_runner(
             scratch=Path(message["scratch"]),
             checkouts=tuple(message["checkouts"]),
             cache=message["cache"],
+            gpu=message["gpu"],
         )
+        os.environ.update(message["environment"])
         limit_resources(message["memory_bytes"])
         if message["cores"] is not None:
             os.sched_setaffinity(0, message["cores"])

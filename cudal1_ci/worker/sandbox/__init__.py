@@ -47,6 +47,8 @@ class Place:
     scratch: Path
     checkouts: tuple[str, ...] = ()
     cache: str | None = None
+    gpu: bool = True
+    """Whether the devices of a GPU are among what it may touch."""
 
 
 def enter() -> Granted:
@@ -84,7 +86,8 @@ def confine(place: Place, outer: Granted, strict: bool) -> Granted:
 
     def file_rules() -> int:
         private_shm = has("private_tmpfs")
-        return landlock.restrict(place.scratch, place.checkouts, place.cache, private_shm)
+        folders = (place.scratch, place.checkouts, place.cache)
+        return landlock.restrict(*folders, private_shm, place.gpu)
 
     layers: dict[str, Callable[[], bool | int]] = {
         "ipc_namespace": namespaces.enter_ipc_namespace,
@@ -128,15 +131,21 @@ def missing(granted: Granted) -> list[str]:
 
 def move_in(place: Place) -> None:
     """Point what programs write without being told to their own folders."""
-    for name, inside in OWN_FOLDERS.items():
-        top = place.scratch
-        if place.cache is not None and inside.startswith("cache"):
-            top = Path(place.cache)
-        folder = top / inside
-        folder.mkdir(parents=True, exist_ok=True)
-        os.environ[name] = str(folder)
+    cache = place.scratch if place.cache is None else Path(place.cache)
+    try:
+        make_folders(cache, place.scratch)
+    except OSError:  # what an earlier runner of the program left there: it builds anew
+        make_folders(place.scratch, place.scratch)
     tempfile.tempdir = None
     os.chdir(place.scratch)
+
+
+def make_folders(cache: Path, scratch: Path) -> None:
+    """Raises OSError."""
+    for name, inside in OWN_FOLDERS.items():
+        folder = (cache if inside.startswith("cache") else scratch) / inside
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ[name] = str(folder)
 
 
 __all__ = [

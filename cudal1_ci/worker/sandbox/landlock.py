@@ -50,6 +50,7 @@ CONFIGURATION = (
 """Of /etc: what libraries look up. Not what it holds of keys."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fd", "kfd", "dri", "nvidia-caps")
 """Of /dev, with `nvidia*` and a private `shm`. Not the disks: root owns them."""
+DEVICES_OF_GPUS = ("/dev/nvidia", "/dev/dri", "/dev/kfd")
 PACKAGES = ("site-packages", "dist-packages")
 SELF_HOSTED_RUNNER = ".credentials"
 """A folder of /opt that has this file holds the registration of a CI runner."""
@@ -61,7 +62,13 @@ def version() -> int:
     return min(found, NEWEST)
 
 
-def restrict(scratch: Path, checkouts: Iterable[str], cache: str | None, private_shm: bool) -> int:
+def restrict(
+    scratch: Path,
+    checkouts: Iterable[str],
+    cache: str | None,
+    private_shm: bool,
+    gpu: bool = True,
+) -> int:
     """Restrict this thread and what it starts, for good; returns the version that did it."""
     found = version()
     handled = (1 << RIGHTS_OF_VERSION[found]) - 1
@@ -73,7 +80,7 @@ def restrict(scratch: Path, checkouts: Iterable[str], cache: str | None, private
     packed = struct.pack(f"={len(attributes)}Q", *attributes)
     ruleset = kernel.call("landlock_create_ruleset", ctypes.c_char_p(packed), len(packed), 0)
     try:
-        for path, rights in grants(scratch, checkouts, cache, private_shm):
+        for path, rights in grants(scratch, checkouts, cache, private_shm, gpu):
             grant(ruleset, path, rights & handled)
         flags = LOG_NOTHING if found >= VERSION_WITH_LOG else 0
         kernel.call("landlock_restrict_self", ruleset, flags)
@@ -98,7 +105,7 @@ def grant(ruleset: int, path: str, rights: int) -> None:
 
 
 def grants(
-    scratch: Path, checkouts: Iterable[str], cache: str | None, private_shm: bool
+    scratch: Path, checkouts: Iterable[str], cache: str | None, private_shm: bool, gpu: bool
 ) -> Iterator[tuple[str, int]]:
     """Paths and the rights on what lies beneath them."""
     everything = ~(MAKE_CHAR | MAKE_BLOCK)
@@ -110,7 +117,9 @@ def grants(
     # CUDA names its threads here, or fails with error 304. Not all of /proc: root may write there
     # what the kernel runs on a crash.
     yield "/proc/self", READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE
-    yield from readable(tuple(sys.path))
+    for path, rights in readable(tuple(sys.path)):
+        if gpu or not path.startswith(DEVICES_OF_GPUS):
+            yield path, rights
     for checkout in checkouts:
         yield from grants_of_checkout(checkout)
 
