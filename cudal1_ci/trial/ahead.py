@@ -33,8 +33,9 @@ ANSWER_S = 60.0
 START_S = 180.0
 CANCEL_S = 15.0
 """From a kill to its consequence."""
-SPARE_CORES = 2
-"""For the judge, and for what the driver and autograd do beside a runner's threads."""
+SPARE_CORES = 3
+"""Beside those of a runner's threads: for the judge, the driver and autograd. A judge on a GPU has
+no cores of its own, as there may be one for each GPU; the kernel finds it those that are idle."""
 _COMPILES = re.compile(
     r"\b(?:load_inline|cpp_extension|CUDAExtension|CppExtension|RawKernel|RawModule"
     r"|nvrtcCreateProgram|_?compile_kernel|nvcc|torch\.utils\.cpp_extension)\b"
@@ -61,12 +62,16 @@ class Site:
 
 
 def site_for(
-    kind: str, device_lock: str, architecture: str | None, threads: int, num_at_once: int | None
+    kind: str,
+    device_lock: str,
+    architecture: str | None,
+    threads: int,
+    num_at_once: int | None,
 ) -> Site:
-    """On a CPU all cores, as nothing else is done; on a GPU all but those that timing needs."""
+    """On a GPU all cores but those that timing needs, where there are more; else all, as nothing is
+    timed meanwhile."""
     cores = sorted(os.sched_getaffinity(0))
-    # A judge on a CPU keeps its runners on the last ones; one on a GPU does not say where it is.
-    spare = cores[: len(cores) - threads - SPARE_CORES] if kind == "cuda" else []
+    spare = cores[: max(0, len(cores) - threads - SPARE_CORES)] if kind == "cuda" else []
     mine = spare or cores
     return Site(
         lock=None if spare else device_lock,
@@ -111,7 +116,9 @@ class Ahead:
                 if candidate.id not in self._builds and compiles(candidate.program):
                     self._builds[candidate.id] = Build(len(self._builds), candidate)
             if self._thread is None and self._in("waiting"):
-                self._thread = threading.Thread(target=self._work, args=(site,), daemon=True)
+                self._thread = threading.Thread(
+                    target=self._work, args=(site,), name="builds", daemon=True
+                )
                 self._thread.start()
 
     def in_turn(self, candidates: Sequence[Candidate]) -> Iterator[Candidate]:

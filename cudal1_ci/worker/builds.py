@@ -236,18 +236,14 @@ def weight(entry: Path) -> int:
 def size_of(folder: Path) -> int | None:
     """Bytes of the files beneath; None where that cannot be counted, which a hostile program can
     see to."""
-    failures: list[OSError] = []
     total = 0
-    for top, _, files in os.walk(folder, onerror=failures.append):
-        for name in files:
-            try:
+    try:
+        for top, _, files in os.walk(folder, onerror=raise_it):
+            for name in files:
                 found = os.lstat(os.path.join(top, name))  # noqa: PTH118 - of a million files
-            except OSError as error:
-                failures.append(error)
-                break
-            total += max(1, found.st_size)
-        if failures:
-            return None
+                total += max(1, found.st_size)
+    except (OSError, RecursionError):
+        return None
     return total
 
 
@@ -257,6 +253,7 @@ def remove(entry: Path) -> None:
     gone = entry.with_name(f"{entry.name}.{os.getpid()}.{time.monotonic_ns()}.gone")
     with contextlib.suppress(OSError):
         entry.rename(gone)
+    with contextlib.suppress(OSError, RecursionError):
         for top, folders, _ in os.walk(gone):
             for name in folders:
                 path = Path(top, name)

@@ -59,7 +59,8 @@ _NOISE = re.compile(
 )
 _COMMAND = re.compile(r"\S*(?:c\+\+|g\+\+|gcc|cc|clang|clang\+\+|nvcc|ld)(?:-[\d.]+)?\s.*\s-[co]\s")
 _SCOPE = re.compile(
-    r"\S.*: (?:In|At) .*:$|\S.*:\s+(?:required|recursively required|in .*expansion of)|\S.*: skipp"
+    r"\S.*: (?:[Ii]n|At) .*:$|\S.*:\s+(?:required|recursively required|in .*expansion of)"
+    r"|\S.*: skipp"
 )
 _GNU_HERE = re.compile(r"(?P<where>\S[^\n]{0,400}?:\d+(?::\d+)?):\s+(?:required )?from here")
 _EDG_STACK = re.compile(r"\s+detected during(?::| )")

@@ -19,7 +19,14 @@ import pytest
 from cudal1_ci.executor.local import BOOTSTRAP, WORKER_FOLDER, scrubbed_environment
 from cudal1_ci.worker import start
 from cudal1_ci.worker.processes import RunnerFailure, RunnerHandle, Template
-from cudal1_ci.worker.sandbox import SandboxError, kernel, landlock, missing, namespaces
+from cudal1_ci.worker.sandbox import (
+    OWN_FOLDERS,
+    SandboxError,
+    kernel,
+    landlock,
+    missing,
+    namespaces,
+)
 
 SECRET = "ghs_a-token-of-the-host"
 Run = Callable[..., Any]
@@ -569,10 +576,86 @@ def test_a_process_of_ones_own_and_a_queue_work(template, run):
     assert found == [7, 0]
 
 
-def test_a_cache_that_was_named_is_written_and_stays(template, tmp_path):
-    with template.runner(tmp_path) as runner:
-        answer(runner, "write(os.environ['TRITON_CACHE_DIR'] + '/kernel')")
-    assert (tmp_path / "cache" / "triton" / "kernel").read_text() == "x"
+CACHES = [name for name, inside in OWN_FOLDERS.items() if inside.startswith("cache/")]
+
+
+def a_program(name: str) -> dict[str, Any]:
+    return {"type": "text", "source": name, "entry": "f"}
+
+
+def test_what_compilers_keep_is_there_for_the_next_runner_of_the_program(template):
+    kept = f"[write(os.environ[name] + '/kernel') for name in {CACHES}]"
+    again = f"[tried(read, os.environ[name] + '/kernel') for name in {CACHES}]"
+    assert {"TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"} <= {*CACHES}
+    with template.runner(a_program("one")) as runner:
+        answer(runner, kept)
+    with template.runner(a_program("one")) as runner:
+        assert answer(runner, again) == ["'x'"] * len(CACHES)
+    with template.runner(a_program("another")) as runner:
+        assert answer(runner, again) == ["ENOENT"] * len(CACHES)
+
+
+def test_what_another_program_builds_can_be_neither_read_nor_written(template, tmp_path):
+    needs(template, "landlock")
+    builds = template.builds
+    assert builds.keep_in(tmp_path / "store", "software", 2**30)
+    try:
+        with builds.use(a_program("reference")) as other, builds.use(a_program("mine")) as own:
+            (other / "kernel.so").write_text("honest")
+            with template.runner(a_program("mine")) as runner:
+                found = answer(
+                    runner,
+                    f"""
+                    other, own = {str(other)!r}, {str(own)!r}
+                    lock = os.path.dirname(own) + "/lock"
+                    found = [
+                        tried(read, other + "/kernel.so"),
+                        tried(write, other + "/kernel.so"),
+                        tried(write, other + "/new.so"),
+                        tried(os.link, other + "/kernel.so", own + "/kernel.so"),
+                        tried(os.rename, own, other + "/mine"),
+                        tried(os.rename, other, own + "/other"),
+                        tried(os.unlink, lock),
+                        tried(write, os.path.dirname(own) + "/size"),
+                        tried(os.mkdir, os.path.dirname(os.path.dirname(own)) + "/made"),
+                        tried(os.listdir, os.path.dirname(os.path.dirname(own))),
+                        tried(write, own + "/kernel.so"),
+                    ]
+                    found
+                    """,
+                )
+            assert (other / "kernel.so").read_text() == "honest"
+    finally:
+        builds.store = None
+    *refused, allowed = found
+    assert all(one in ("EACCES", "EXDEV", "EPERM") for one in refused), found
+    assert allowed == "'written'"
+
+
+def test_a_program_that_breaks_its_folder_builds_anew(template):
+    with template.builds.use(a_program("breaker")) as folder:
+        (folder / "cache").write_text("no folder")
+    with template.runner(a_program("breaker")) as runner:
+        assert answer(runner, "write(os.environ['TRITON_CACHE_DIR'] + '/kernel')") == "written"
+
+
+def test_variables_for_compilers_are_those_that_the_judge_names(template):
+    template.environment["TORCH_CUDA_ARCH_LIST"] = "9.0"
+    try:
+        with template.runner() as runner:
+            assert answer(runner, "os.environ['TORCH_CUDA_ARCH_LIST']") == "9.0"
+    finally:
+        del template.environment["TORCH_CUDA_ARCH_LIST"]
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_a_builder_cannot_open_a_gpu(tmp_path, monkeypatch, gpu):
+    devices = ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-caps", "/dev/dri", "/dev/kfd"]
+    listed = tuple((path, landlock.DEVICE) for path in [*devices, "/dev/null"])
+    monkeypatch.setattr(landlock, "readable", lambda search_path: listed)
+    granted = {path for path, _ in landlock.grants(tmp_path, [], None, False, gpu)}
+    assert "/dev/null" in granted
+    assert granted.issuperset(devices) if gpu else granted.isdisjoint(devices)
 
 
 def test_a_crash_is_told_by_its_signal(template):
