@@ -82,7 +82,8 @@ def verify(
         builds=settings.builds,
     ) as session:
         read = [candidate_of(problem, path) for path in candidates]
-        if len(read) > 1:  # a single one is built as fast by the judge
+        # A single one is built as fast by the judge.
+        if len(read) > 1 and session.check(problem).status == "passed":
             session.build_ahead(problem, read)
         numbers = {id(candidate): number for number, candidate in enumerate(read)}
         for candidate in session.in_turn(read):

@@ -33,6 +33,7 @@ ANSWER_S = 60.0
 START_S = 180.0
 CANCEL_S = 15.0
 """From a kill to its consequence."""
+END_S = 2.0
 SPARE_CORES = 3
 """Beside those of a runner's threads: for the judge, the driver and autograd. A judge on a GPU has
 no cores of its own, as there may be one for each GPU; the kernel finds it those that are idle."""
@@ -109,7 +110,7 @@ class Ahead:
 
     def start(self, candidates: Sequence[Candidate], site: Site) -> None:
         """Build those that compile something and were not built before. Returns at once."""
-        if self.config.num_processes == 0 or not self.config.keep:
+        if self.config.num_processes == 0 or not self.config.keep or self._is_closed:
             return
         with self._changed:
             for candidate in candidates:
@@ -171,7 +172,7 @@ class Ahead:
             thread = self._thread
         self._end_worker()
         if thread is not None:
-            thread.join(CANCEL_S)  # it may wait for the lock of a device, which nobody can end
+            thread.join(END_S)  # it may wait for the lock of a device, which nobody can end
 
     def _in(self, *states: str) -> list[Build]:
         return [build for build in self._builds.values() if build.state in states]
@@ -229,8 +230,11 @@ class Ahead:
             "cores": list(site.cores),
             "num_at_once": site.num_at_once,
         }
-        reply = worker.ask(request, START_S)
-        return worker if reply["is_kept"] else None
+        if worker.ask(request, START_S)["is_kept"]:
+            return worker
+        self._end_worker()
+        self._is_closed = True
+        return None
 
     def _note(self, ended: list[dict[str, Any]]) -> None:
         by_number = {build.number: build for build in self._builds.values()}

@@ -40,7 +40,7 @@ MAX_WAIT_S = 10.0
 
 def main(channel: Channel, process: subprocess.Popen[bytes], template_channel: Channel) -> None:
     """Answer the host until it hangs up. `process` is that of the template."""
-    template = Template(process, template_channel, memory_bytes=None)
+    template = Template(process, template_channel, available_memory_bytes())
     template.builds.num_idle = 0  # the judge wants a folder as soon as it is built
     template.has_gpu = False
     builder = Builder(template)
