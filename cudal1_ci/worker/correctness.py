@@ -19,7 +19,6 @@ from .inputs import same_bits
 from .processes import RunnerFailure, RunnerHandle, Template
 
 
-
 @dataclass(frozen=True)
 class Examined:
     """A candidate that is right."""
