@@ -82,6 +82,15 @@ def test_a_second_run_reuses_every_evaluation_and_says_so(tmp_path):
     assert entry.best == 0
 
 
+def test_what_is_not_known_yet_is_built_ahead_and_what_is_known_is_not(tmp_path):
+    first = FakeSession({"fast": ("passed", 2.0)})
+    (entry,) = Setting(tmp_path, first).review().entries
+    assert first.built == [entry.evaluations[0].candidate.id]
+    second = FakeSession({})
+    Setting(tmp_path, second).review()
+    assert second.built == []
+
+
 def test_a_reference_that_fails_is_skipped_with_the_tracebacks_last_lines(tmp_path):
     session = FakeSession({}, reference="invalid_reference")
     (entry,) = Setting(tmp_path, session).review().entries
