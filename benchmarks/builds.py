@@ -4,6 +4,8 @@ Candidates that compile C++ through `load_inline`, judged in one session: withou
 that each is compiled by the judge when its turn comes; built ahead into an empty store; and again,
 with all of them in the store. What is counted is the time from the end of the reference's check to
 the last verdict, on the CPU, where builds and timing take turns: on a GPU they go on side by side.
+The speed of the candidates does not matter here, so other sessions of the machine are not waited
+for.
 
     python benchmarks/builds.py --output benchmarks/results/builds.json
 """
@@ -20,6 +22,7 @@ from typing import Any
 
 from discovery_speed import provenance
 
+from cudal1_ci.executor import lock
 from cudal1_ci.schema import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
 from cudal1_ci.trial import BuildsConfig, Session, TrialConfig
 
@@ -110,6 +113,7 @@ def main() -> None:
     several = candidates(arguments.candidates)
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="builds-") as folder:
+        lock.FOLDER = Path(folder)
         ways = {
             "nothing kept, nothing built ahead": BuildsConfig(keep=False),
             "built ahead, empty store": BuildsConfig(folder=f"{folder}/store"),
