@@ -281,9 +281,10 @@ def judge_all(
             print(line_of(row), file=sys.stderr)
             return row
 
-        for case in cases:
-            if (case.name, options.mode) in done:
-                continue
+        left = [case for case in cases if (case.name, options.mode) not in done]
+        places = [codes[case.release][case.task] for case in left if compiles(codes, case)]
+        text_trials.build_ahead(session, [(one["reference"], one["code"]) for one in places])
+        for case in left:
             if time.monotonic() - started_s > options.limit:
                 print(f"{options.limit:.0f} s are spent: go on with --append", file=sys.stderr)
                 break

@@ -11,7 +11,7 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -88,6 +88,16 @@ def problem_of(reference: str) -> Problem:
 def candidate_of(problem: Problem, source: str) -> Candidate:
     program = TextProgram(source=source, entry="ModelNew")
     return Candidate(problem_id=problem.id, program=program, proposer="benchmark")
+
+
+def build_ahead(session: Session, pairs: Iterable[tuple[str, str]]) -> None:
+    """Has candidates (reference and code) compiled before their turn, where this version of the
+    judge does that; elsewhere each is compiled when it is examined."""
+    start = getattr(session, "build_ahead", None)
+    if start is not None:
+        for reference, code in pairs:
+            problem = problem_of(reference)
+            start(problem, [candidate_of(problem, code)])
 
 
 @contextlib.contextmanager
