@@ -60,6 +60,8 @@ REFUSED = (
 """Statuses of a code that ran and is no drop-in replacement."""
 CLOCKED = ("passed", "inconclusive", "degenerate", *REFUSED)
 """Statuses of a code that can be timed at all."""
+SLOW_TO_BUILD = ("3/5", "3/11", "3/12")
+"""AlexNet and VGG: the judge constructs a model some ten times."""
 ANYWHERE = ("lazy", "constant", "broken", "honest", "kept output")
 """Groups whose verdict does not depend on there being a GPU: the others fall back without one."""
 SLACK = 1.25
@@ -182,14 +184,16 @@ def read(source: Path) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def chosen(codes: dict[str, dict[str, Any]], which: str, only: str) -> list[Case]:
-    """The cases of the sets (`named,streams`, `all`) in their order; those that compile an
-    extension come last in the stream set, where there are many others."""
+    """The cases of the sets (`named,streams`, `all`) in their order; beyond the named ones those
+    come last that compile an extension, or make a hundred million parameters."""
     names = SETS if which == "all" else tuple(which.split(","))
     if unknown := set(names) - set(SETS):
         raise SystemExit(f"--set: expected {', '.join(SETS)} or all, got {', '.join(unknown)}")
     of_set: dict[str, Callable[[], Iterable[Case]]] = {
         "named": lambda: NAMED,
-        "streams": lambda: sorted(stream_cases(), key=lambda case: compiles(codes, case)),
+        "streams": lambda: sorted(
+            stream_cases(), key=lambda case: (compiles(codes, case), case.task in SLOW_TO_BUILD)
+        ),
         "release": lambda: sorted(release_cases(codes), key=lambda case: compiles(codes, case)),
     }
     cases = [case for name in SETS if name in names for case in of_set[name]()]

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ BACKENDS = {"pytorch": "cuda", "triton": "triton", "cuda": "cuda"}
 """KernelBench executes a text in its own namespace, unless it must be a file."""
 
 
+Save = Callable[[], None]
+"""Writes what there is, as a run may be ended at any time."""
+
+
 class One(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate with its reference's text."""
 
@@ -51,9 +55,10 @@ class One(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-def candidates(pattern: str, rows: int | None) -> list[One]:
-    """All that match, problem by problem; problems with inline CUDA last, so that it can have been
-    built when its turn comes. `rows` replaces the one size that a reference states."""
+def candidates(patterns: str, rows: int | None) -> list[One]:
+    """All that match one of the patterns, problem by problem; problems with inline CUDA last, so
+    that it can have been built when its turn comes. `rows` replaces the one size that a reference
+    states."""
     found = []
     for folder in sorted(CANDIDATES.iterdir()):
         reference = (folder / "reference.py").read_text(encoding="utf-8")
@@ -61,7 +66,8 @@ def candidates(pattern: str, rows: int | None) -> list[One]:
             reference = re.sub(r"^ROWS = \d+$", f"ROWS = {rows}", reference, flags=re.MULTILINE)
         for path in sorted(folder.glob("*.py")):
             name = f"{folder.name}/{path.stem}"
-            if path.stem != "reference" and fnmatch.fnmatch(name, pattern):
+            is_wanted = any(fnmatch.fnmatch(name, one) for one in patterns.split(","))
+            if path.stem != "reference" and is_wanted:
                 found.append(
                     One(
                         name=name,
@@ -79,31 +85,30 @@ def candidates(pattern: str, rows: int | None) -> list[One]:
 # --- ours --------------------------------------------------------------------------------------
 
 
-def ours(chosen: Sequence[One], device: str, mode: str, limit_s: float) -> dict[str, Any]:
+def ours(
+    chosen: Sequence[One], options: argparse.Namespace, side: dict[str, Any], save: Save
+) -> None:
     """One session for all, with what each trial waited for."""
-    rows: list[dict[str, Any]] = []
     started_s = time.monotonic()
-    with nothing_compiled(), text_trials.session(mode, device, is_screening=True) as session:
-        described = msgspec.to_builtins(session.device())
+    with (
+        nothing_compiled(),
+        text_trials.session(options.mode, options.device, is_screening=True) as session,
+    ):
+        side["device"] = msgspec.to_builtins(session.device())
+        side["mode"] = options.mode
+        side["config"] = msgspec.to_builtins(session.config)
         text_trials.build_ahead(session, [(one.reference, one.source) for one in chosen])
-        start_s = time.monotonic() - started_s
+        side["start_s"] = round(time.monotonic() - started_s, 2)
         for one in chosen:
-            if time.monotonic() - started_s > limit_s:
+            if time.monotonic() - started_s > options.limit:
                 break
             row = text_trials.judged(session, one.reference, one.source)
-            rows.append({"name": one.name, "kind": one.kind, **row})
+            side["rows"].append({"name": one.name, "kind": one.kind, **row})
+            save()
             print(
                 f"ours        {one.name:32} {row['seconds']:6.1f} s {row['status']}",
                 file=sys.stderr,
             )
-    return {
-        "device": described,
-        "mode": mode,
-        "config": msgspec.to_builtins(session.config),
-        "start_s": round(start_s, 2),
-        "elapsed_s": round(time.monotonic() - started_s, 2),
-        "rows": rows,
-    }
 
 
 @contextlib.contextmanager
@@ -125,28 +130,26 @@ def nothing_compiled() -> Iterator[None]:
 # --- theirs ------------------------------------------------------------------------------------
 
 
-def theirs(folder: Path, chosen: Sequence[One], gpu_arch: str, limit_s: float) -> dict[str, Any]:
+def theirs(
+    chosen: Sequence[One], options: argparse.Namespace, side: dict[str, Any], save: Save
+) -> None:
     """A process for each candidate, one after the other."""
-    rows: list[dict[str, Any]] = []
     started_s = time.monotonic()
+    side["commit"] = kernelbench_process.commit_of(options.kernelbench)
     for one in chosen:
-        if time.monotonic() - started_s > limit_s:
+        if time.monotonic() - started_s > options.limit:
             break
         row = kernelbench_process.evaluated(
-            folder,
+            options.kernelbench,
             one.reference,
             one.source,
             backend=BACKENDS[one.kind],
-            gpu_arch=gpu_arch,
+            gpu_arch=options.gpu_arch,
         )
-        rows.append({"name": one.name, "kind": one.kind, **row})
+        side["rows"].append({"name": one.name, "kind": one.kind, **row})
+        save()
         said = row.get("error") or ("correct" if row["correct"] else f"wrong: {row['why']}")
         print(f"KernelBench {one.name:32} {row['seconds']:6.1f} s {said}", file=sys.stderr)
-    return {
-        "commit": kernelbench_process.commit_of(folder),
-        "elapsed_s": round(time.monotonic() - started_s, 2),
-        "rows": rows,
-    }
 
 
 # --- what is told of them ----------------------------------------------------------------------
@@ -194,8 +197,8 @@ def rate(rows: Sequence[dict[str, Any]], start_s: float) -> dict[str, Any]:
 def spent(rows: Sequence[dict[str, Any]], start_s: float) -> dict[str, Any]:
     """Seconds of our side by kind of candidate and of request: `check` learns a reference,
     `examine` loads a candidate (and compiles it, where that was not done ahead) and compares its
-    answers, `launch` times it; `beside` is what no request accounts for: waiting for builds, and
-    the host's own work."""
+    answers, `launch` times it; `beside` is what no request accounts for: waiting for builds or for
+    a device that somebody else measures on, and the host's own work."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         requests = row["seconds_by_request"]
@@ -292,7 +295,7 @@ def main() -> None:
     parser.add_argument("--kernelbench", type=Path, help="folder of kernelbench_process.py")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--mode", choices=text_trials.MODES, default="default")
-    parser.add_argument("--only", default="*", help="names as gelu/triton, with * and ?")
+    parser.add_argument("--only", default="*", help="names, as gelu/*,*/triton")
     parser.add_argument("--rows", type=int, help="another number of rows, to try the script")
     parser.add_argument("--gpu-arch", default="Hopper", help="as KernelBench names it")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds for each side")
@@ -300,24 +303,23 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     if options.table:
-        print(table(json.loads(options.table.read_text(encoding="utf-8"))), end="")
+        document = json.loads(options.table.read_text(encoding="utf-8"))
+        print(table({**document, "summary": summary(document)}), end="")
         return
     if options.device.startswith("cuda"):
         os.environ.setdefault("TORCH_CUDA_ARCH_LIST", options.gpu_arch)  # for both sides
     chosen = candidates(options.only, options.rows)
-    document: dict[str, Any] = {
-        **provenance(),
-        "kernelbench": None,
-        "ours": ours(chosen, options.device, options.mode, options.limit),
-    }
-    document["summary"] = summary(document)
-    text_trials.write(options.output, document)
-    if options.kernelbench and options.device.startswith("cuda"):
-        document["kernelbench"] = theirs(
-            options.kernelbench, chosen, options.gpu_arch, options.limit
-        )
-        document["summary"] = summary(document)
+    document = {**provenance(), "ours": {"rows": []}, "kernelbench": None}
+
+    def save() -> None:
         text_trials.write(options.output, document)
+
+    ours(chosen, options, document["ours"], save)
+    if options.kernelbench and options.device.startswith("cuda"):
+        document["kernelbench"] = {"rows": []}
+        theirs(chosen, options, document["kernelbench"], save)
+    document["summary"] = summary(document)
+    save()
     print(table(document), end="")
 
 
