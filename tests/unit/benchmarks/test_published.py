@@ -188,3 +188,31 @@ def test_the_checklist_names_attacks_that_exist(benchmark_module):
     for name, files in adversarial.PYGPUBENCH.items():
         assert set(files) <= attacks, name
         assert files or name in adversarial.ELSEWHERE
+
+
+REFERENCE = """
+import time
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        time.sleep(0.02)
+        return x
+
+
+def get_inputs():
+    return [torch.ones(4)]
+"""
+CANDIDATE = REFERENCE.replace("Model", "ModelNew").replace("0.02", "0.005")
+
+
+def test_the_two_clocks_time_a_pair_and_outlive_one_that_fails(benchmark_module):
+    with benchmark_module("event_clock").Clocks("cpu") as clocks:
+        failed = clocks.measured(REFERENCE, "raise RuntimeError('no')")
+        found = clocks.measured(REFERENCE, CANDIDATE)
+    assert failed == {"error": "RuntimeError: no"}
+    assert found["reference_waited_us"] >= 20_000
+    assert found["candidate_waited_us"] >= 5_000
+    assert found["waited_speedup"] > 1.2
+    assert found["event_speedup"] > 1.2
