@@ -60,6 +60,8 @@ REFUSED = (
 """Statuses of a code that ran and is no drop-in replacement."""
 CLOCKED = ("passed", "inconclusive", "degenerate", *REFUSED)
 """Statuses of a code that can be timed at all."""
+UNSETTLED = ("unfinished", "harness_error", "inconclusive", "invalid_reference")
+"""Statuses that say nothing of a code."""
 SLOW_TO_BUILD = ("3/5", "3/11", "3/12")
 """AlexNet and VGG: the judge constructs a model some ten times."""
 ANYWHERE = ("lazy", "constant", "broken", "honest", "own input", "kept output")
@@ -251,7 +253,7 @@ def is_as_expected(case: Case, row: dict[str, Any], device: str) -> bool | None:
     one that passed.
     """
     status = row["status"]
-    if status in ("unfinished", "harness_error", "inconclusive", "invalid_reference"):
+    if status in UNSETTLED:
         return None
     if device == "cpu" and case.group not in ANYWHERE:
         return None
@@ -336,10 +338,11 @@ def table(document: dict[str, Any]) -> str:
     """The rows as Markdown: the named ones each, the sets in numbers."""
     rows = document["rows"]
     device = (document.get("device") or {}).get("name", "no device")
-    run = document["runs"][-1]
+    runs = document["runs"]
+    commits = ", ".join(f"`{commit}`" for commit in dict.fromkeys(run["commit"] for run in runs))
     parts = [
-        f"{len(rows)} trials on {device}, {run['date'][:10]}, commit `{run['commit']}`, "
-        f"`{run['command']}`.",
+        f"{len(rows)} trials on {device}, {runs[-1]['date'][:10]}, commit {commits}, "
+        f"`{runs[0]['command']}`.",
         named_table([row for row in rows if row["group"] not in ("release", "escape")]),
         escape_table([row for row in rows if row["group"] == "escape"]),
         release_table([row for row in rows if row["group"] == "release"]),
@@ -450,6 +453,8 @@ def document_of(options: Any) -> dict[str, Any]:
     if options.append and options.output.exists():
         document: dict[str, Any] = json.loads(options.output.read_text(encoding="utf-8"))
         document["runs"].append(run)
+        if options.again:
+            document["rows"] = [row for row in document["rows"] if row["status"] not in UNSETTLED]
         return document
     return {"runs": [run], "places": PLACES, "device": None, "rows": []}
 
@@ -467,6 +472,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=1e9, help="seconds; ends between trials")
     parser.add_argument("--trial-limit", type=float, default=90.0, help="seconds for one trial")
     parser.add_argument("--append", action="store_true", help="keep the rows that are there")
+    parser.add_argument("--again", action="store_true", help="but for those without a verdict")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     if options.table:
