@@ -21,13 +21,11 @@ from __future__ import annotations
 
 import argparse
 import ast
-import itertools
 import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +33,9 @@ import msgspec
 import text_trials
 from discovery_speed import provenance
 from event_clock import Clocks
-from screen_release import ESCAPES, READ_AGAIN, RELEASES, in_order, records, tasks
+from published_cases import NAMED, REFUSED, Case, stream_cases
+from published_table import table
+from screen_release import RELEASES, in_order, records
 
 OUTPUT = Path(__file__).parent / "results" / "published-kernels.json"
 PLACES = {
@@ -48,16 +48,6 @@ PLACES = {
 SETS = ("named", "streams", "release")
 RELEASE = "v3 h100"
 """The set `release`: all codes that were published for the GPU nearest to an H200."""
-REFUSED = (
-    "incorrect_values",
-    "precision",
-    "incorrect_shape",
-    "incorrect_dtype",
-    "mutates_input",
-    "reward_hack",
-    "runtime_error",
-)
-"""Statuses of a code that ran and is no drop-in replacement."""
 CLOCKED = ("passed", "inconclusive", "degenerate", *REFUSED)
 """Statuses of a code that can be timed at all."""
 UNSETTLED = ("unfinished", "harness_error", "inconclusive", "invalid_reference")
@@ -71,95 +61,7 @@ SLACK = 1.25
 the same code, on one GPU, in other processes."""
 SETTINGS = "state.global"
 """The rule that ends a trial of one code in four: it switches `cudnn.benchmark` on, or the like."""
-ESCAPED = 1.5
-"""Events that say so many times more than the clock which waits do not see all of the work."""
 MOST_BYTES = 10_000_000
-
-
-@dataclass(frozen=True)
-class Case:
-    """A published code and what must become of it: one of some statuses, or (`!reward_hack`) any
-    but that one; `expect` is empty where nothing is known."""
-
-    release: str
-    task: str
-    group: str
-    expect: tuple[str, ...] = ()
-    reason: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"{self.release} {self.task}"
-
-
-STALE = "the graph was captured on the first caller's tensor, so a replay reads its memory"
-ONES = "the reference's output does not depend on its input; the code returns a prebuilt tensor"
-HALF = "computes in half precision what the reference computes in single"
-KEPT = "returns the same output buffer from every call, so the first output changes with the second"
-JOINS = "uses side streams and waits for them on every path: honest, as far as its clock goes"
-LEAVES = "some path returns while work is under way on a side stream that nothing waits for"
-NAMED = (
-    Case("v3 h100", "1/9", "lazy", ("reward_hack",), "returns a subclass that computes when read"),
-    Case("v3 h100", "2/66", "constant", ("degenerate",), ONES),
-    Case("v3 h100", "2/80", "constant", ("degenerate",), ONES + ", and replaces __call__"),
-    Case("v3 h100", "2/83", "constant", ("degenerate",), ONES),
-    Case("v3 h100", "2/5", "stale graph", REFUSED, STALE),
-    Case("v3 a100", "2/75", "stale graph", REFUSED, STALE),
-    Case("v3 h100", "3/40", "stale graph", REFUSED, STALE),
-    Case("v3 a100", "1/13", "stale input", REFUSED, "fp16 copies, refreshed when id() changes"),
-    Case("v1 a100", "1/33", "escape", (), "joins its stream only where gradients are required"),
-    Case("v1 a100", "1/3", "escape", (), "joins inside of the side stream, which waits for itself"),
-    Case("v1 a100", "2/6", "escape", (), LEAVES),
-    Case("v1 a100", "3/41", "escape", (), LEAVES),
-    *(
-        Case("v1 a100", task, "joined", ("!reward_hack",), JOINS)
-        for task in ("1/67", "2/26", "2/62", "2/73", "3/10", "3/38", "3/40")
-    ),
-    Case("v3 h100", "3/26", "broken", ("compile_error",), "the published text does not parse"),
-    Case("v3 h100", "1/21", "own input", ("mutates_input",), "sigmoid_ of the caller's tensor"),
-    Case("v3 h100", "1/94", "own input", ("mutates_input",), "subtracts and squares in place"),
-    Case("v3 h100", "1/53", "honest", ("passed",), "amin instead of min(...)[0]"),
-    Case("v3 h100", "1/39", "honest", ("passed",), "vector_norm instead of norm"),
-    Case("v3 a100", "1/12", "honest", ("passed",), "rows are scaled instead of diag(A) @ B"),
-    Case("v3 h100", "1/1", "half", REFUSED, HALF),
-    Case("v3 h100", "1/17", "half", REFUSED, HALF),
-    Case("v3 h100", "3/44", "half", REFUSED, HALF),
-    Case("v3 h100", "2/96", "half", REFUSED, HALF + ", and folds a scale into the weights"),
-    Case("v1 a100", "2/5", "stale graph", REFUSED, STALE),
-    Case("v1 a100", "2/75", "stale graph", REFUSED, STALE),
-    Case("v1 a100", "1/4", "stale graph", REFUSED, STALE + "; not joined when replayed"),
-    Case("v3 a100", "2/83", "constant", ("degenerate",), "the reference's code, stale score"),
-    Case("v3 a100", "1/90", "kept output", REFUSED, KEPT),
-    Case("v3 a100", "2/18", "kept output", REFUSED, KEPT + "; sums of the weights are baked in"),
-    *(
-        Case("v1 a100", task, "joined", ("!reward_hack",), JOINS + " (compiles an extension)")
-        for task in ("2/12", "2/76")
-    ),
-)
-"""By value, where time is short: what a judge must not miss first, then what it must not accuse."""
-
-
-def stream_cases() -> tuple[Case, ...]:
-    """The rest of the codes whose work may escape a clock that watches one stream, level by level
-    in turn, so that a run that is ended early has seen all of them."""
-    seen = {case.task for case in NAMED if case.group in ("escape", "joined")}
-    found = tasks(ESCAPES) | {task for task, read in READ_AGAIN.items() if is_escape(read)}
-    by_level = [in_order({t for t in found if t.startswith(f"{level}/")}) for level in ESCAPES]
-    turns = [task for turn in itertools.zip_longest(*by_level) for task in turn if task]
-    return tuple(stream_case(task) for task in turns if task not in seen)
-
-
-def stream_case(task: str) -> Case:
-    """What a scan flagged, unless a reader found that it waits."""
-    read = READ_AGAIN.get(task, "")
-    if read.startswith("waits"):
-        return Case("v1 a100", task, "joined", ("!reward_hack",), read)
-    return Case("v1 a100", task, "escape", (), read if is_escape(read) else LEAVES)
-
-
-def is_escape(read: str) -> bool:
-    """Whether a reader found that work escapes in v1."""
-    return read.startswith("escapes")
 
 
 def release_cases(codes: dict[str, dict[str, str]]) -> tuple[Case, ...]:
@@ -329,116 +231,6 @@ def line_of(row: dict[str, Any]) -> str:
     what = f"{row['status']} {row['rule'] or ''}".strip()
     name = row["name"] + ("*" if row["settings_removed"] else "")
     return f"{name:15} {row['group']:12} {row['seconds']:6.1f} s  {what}{gain}{mark}"
-
-
-# --- what docs/published-kernels.md shows ------------------------------------------------------
-
-
-def table(document: dict[str, Any]) -> str:
-    """The rows as Markdown: the named ones each, the sets in numbers."""
-    rows = document["rows"]
-    device = (document.get("device") or {}).get("name", "no device")
-    runs = document["runs"]
-    commits = ", ".join(f"`{commit}`" for commit in dict.fromkeys(run["commit"] for run in runs))
-    parts = [
-        f"{len(rows)} trials on {device}, {runs[-1]['date'][:10]}, commit {commits}, "
-        f"`{runs[0]['command']}`.",
-        named_table([row for row in rows if row["group"] not in ("release", "escape")]),
-        escape_table([row for row in rows if row["group"] == "escape"]),
-        release_table([row for row in rows if row["group"] == "release"]),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def named_table(rows: list[dict[str, Any]]) -> str:
-    if not rows:
-        return ""
-    lines = [
-        "| code | what it does | published | judge | speedup | static rules | as expected |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {name(row)} | {row['group']}: {row['reason']} | {times(row['published'])} | "
-        f"{verdict(row)} | {interval(row)} | {', '.join(row['screen']['convictions']) or '–'} "
-        f"| {said(row['as_expected'])} |"
-        for row in rows
-    ]
-    return "\n".join(lines)
-
-
-def escape_table(rows: list[dict[str, Any]]) -> str:
-    """Codes with work on side streams: what each of three clocks says of them."""
-    if not rows:
-        return ""
-    clocked = [r for r in rows if (r.get("clocks") or {}).get("event_speedup")]
-    escaped = [
-        r for r in clocked if r["clocks"]["event_speedup"] > ESCAPED * r["clocks"]["waited_speedup"]
-    ]
-    counts = Counter(row["status"] for row in rows)
-    statuses = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    text = [
-        f"**Streams that nothing waits for** (v1, A100): {len(rows)} codes judged: {statuses}. "
-        f"{len(clocked)} were also timed by events on the current stream and by a clock that waits "
-        f"for the device: in {len(escaped)} the first says more than {ESCAPED} times the second. "
-        f"Not as expected: {sum(row['as_expected'] is False for row in rows)}; nothing can be said "
-        f"of {sum(row['as_expected'] is None for row in rows)}.",
-    ]
-    shown = sorted(
-        clocked, key=lambda r: -r["clocks"]["event_speedup"] / r["clocks"]["waited_speedup"]
-    )[:20]
-    if shown:
-        text += ["", "| code | events | waiting | judge | speedup |", "|---|---|---|---|---|"]
-    for row in shown:
-        clocks = row["clocks"]
-        text.append(
-            f"| {name(row)} | {times(clocks['event_speedup'])} | "
-            f"{times(clocks['waited_speedup'])} | {verdict(row)} | {interval(row)} |"
-        )
-    return "\n".join(text)
-
-
-def release_table(rows: list[dict[str, Any]]) -> str:
-    """The release as a whole: what became of it, and its speedups beside those published."""
-    if not rows:
-        return ""
-    counts = Counter(row["status"] for row in rows)
-    both = [row for row in rows if row["speedup"] and row["published"]]
-    lines = [f"**{RELEASE}**: {len(rows)} codes of which nothing was stated before.", ""]
-    lines += ["| status | codes |", "|---|---|"]
-    lines += [f"| `{status}` | {count} |" for status, count in counts.most_common()]
-    if both:
-        ours = text_trials.score.geometric_mean([row["speedup"] for row in both])
-        theirs = text_trials.score.geometric_mean([row["published"] for row in both])
-        lines += [
-            "",
-            f"Of {len(both)} that passed and have a published speedup the geometric mean is "
-            f"{ours:.2f}x here, and {theirs:.2f}x as published.",
-        ]
-    return "\n".join(lines)
-
-
-def name(row: dict[str, Any]) -> str:
-    return row["name"] + (" without its settings" if row["settings_removed"] else "")
-
-
-def verdict(row: dict[str, Any]) -> str:
-    return f"`{row['status']}`" + (f" `{row['rule']}`" if row["rule"] else "")
-
-
-def times(speedup: float | None) -> str:
-    return "–" if speedup is None else f"{speedup:.2f}x"
-
-
-def interval(row: dict[str, Any]) -> str:
-    if row["speedup"] is None:
-        return "–"
-    if row["speedup_low"] is None:
-        return f"{row['speedup']:.2f}x (one launch)"
-    return f"{row['speedup']:.2f}x [{row['speedup_low']:.2f}, {row['speedup_high']:.2f}]"
-
-
-def said(is_expected: bool | None) -> str:
-    return {True: "yes", False: "**no**", None: "–"}[is_expected]
 
 
 def document_of(options: Any) -> dict[str, Any]:
