@@ -67,14 +67,15 @@ if __name__ == "__main__":
 
 
 def provenance() -> dict[str, Any]:
-    """Where, when and of what code a result was measured."""
+    """Where, when and of what code a result was measured. A copy without .git is told its commit
+    in the variable COMMIT."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     ).stdout.strip()
     return {
         "command": " ".join(["python", *sys.argv]),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit or None,
+        "commit": commit or os.environ.get("COMMIT"),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": processor_name(),

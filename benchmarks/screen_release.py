@@ -50,8 +50,9 @@ READ_AGAIN = {
 """Tasks where the rule and the scan disagree, by a reader."""
 
 
-def programs(git: Path, place: str) -> Iterator[tuple[str, TextProgram, TextProgram]]:
-    """Tasks of a release with candidate and reference."""
+def records(git: Path, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Tasks of a release, as `level/task`, with what was published of each; those without a code
+    are left out."""
     shown = subprocess.run(
         ["git", "--git-dir", git, "show", place], check=True, capture_output=True, text=True
     )
@@ -59,9 +60,14 @@ def programs(git: Path, place: str) -> Iterator[tuple[str, TextProgram, TextProg
         for entry in entries:
             code = entry.get("custom_code")
             if code and code != "None":
-                candidate = TextProgram(source=code, entry="ModelNew")
-                reference = TextProgram(source=entry["ref_code"], entry="Model")
-                yield f"{level}/{entry['task_id']}", candidate, reference
+                yield f"{level}/{entry['task_id']}", entry
+
+
+def programs(git: Path, place: str) -> Iterator[tuple[str, TextProgram, TextProgram]]:
+    """Tasks of a release with candidate and reference."""
+    for task, entry in records(git, place):
+        candidate = TextProgram(source=entry["custom_code"], entry="ModelNew")
+        yield task, candidate, TextProgram(source=entry["ref_code"], entry="Model")
 
 
 def tasks(by_level: dict[str, str]) -> set[str]:

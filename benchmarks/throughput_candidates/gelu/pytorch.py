@@ -1,0 +1,7 @@
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return F.gelu(x, approximate="tanh")
