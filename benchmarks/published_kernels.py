@@ -20,7 +20,6 @@ Rows are written one at a time, and `--append` goes on where a run was ended.
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import sys
 import time
@@ -59,8 +58,6 @@ ANYWHERE = ("lazy", "constant", "broken", "honest", "own input", "kept output")
 SLACK = 1.25
 """How far a speedup may lie above that of a clock which waits for the device: two ways of calling
 the same code, on one GPU, in other processes."""
-SETTINGS = "state.global"
-"""The rule that ends a trial of one code in four: it switches `cudnn.benchmark` on, or the like."""
 MOST_BYTES = 10_000_000
 
 
@@ -114,27 +111,6 @@ def compiles(codes: dict[str, dict[str, Any]], case: Case) -> bool:
     return any(word in code for word in ("load_inline", "cpp_extension", "RawKernel"))
 
 
-def without_settings(code: str) -> str:
-    """The code without statements that assign to `torch.backends`, so that the rest of it can be
-    judged; what it calls to the same end stays.
-
-    Raises:
-        SyntaxError: The code does not parse.
-    """
-    tree = ast.parse(code)
-    lines = code.splitlines()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and all(
-            ast.unparse(target).startswith("torch.backends.") for target in node.targets
-        ):
-            assert node.end_lineno is not None
-            first = lines[node.lineno - 1][: node.col_offset] + "pass"
-            lines[node.lineno - 1 : node.end_lineno] = [first] + [""] * (
-                node.end_lineno - node.lineno
-            )
-    return "\n".join(lines) + "\n"
-
-
 def pack(codes: dict[str, dict[str, Any]], cases: list[Case], path: Path) -> None:
     """Writes what the cases need, and nothing else of the release."""
     needed: dict[str, dict[str, Any]] = {release: {} for release in PLACES}
@@ -169,35 +145,20 @@ def is_as_expected(case: Case, row: dict[str, Any], device: str) -> bool | None:
     if not case.expect:
         return None
     if "!reward_hack" in case.expect:
-        return None if row["rule"] == SETTINGS else status != "reward_hack"
+        return bool(status != "reward_hack")
     return status in case.expect
 
 
 def judge_all(
     codes: dict[str, dict[str, Any]], cases: list[Case], document: dict[str, Any], options: Any
 ) -> None:
-    """Adds a row for each case that has none, until the time is spent. One that is refused for a
-    setting that it switches is judged again without that, as a row of its own."""
+    """Adds a row for each case that has none, until the time is spent."""
     done = {(row["name"], row["group"], row["mode"]) for row in document["rows"]}
     started_s = time.monotonic()
     with (
         Clocks(options.device) as clocks,
         text_trials.session(options.mode, options.device) as session,
     ):
-
-        def add(case: Case, code: str, *, is_changed: bool) -> dict[str, Any]:
-            row = row_of(case, {**codes[case.release][case.task], "code": code}, session, options)
-            row["settings_removed"] = is_changed
-            if options.clocks and row["status"] in CLOCKED:
-                row["clocks"] = clocks.measured(codes[case.release][case.task]["reference"], code)
-            row["as_expected"] = is_as_expected(case, row, options.device)
-            if row["status"] not in ("harness_error", "unfinished"):
-                document["device"] = msgspec.to_builtins(session.device())
-            document["rows"].append(row)
-            text_trials.write(options.output, document)
-            print(line_of(row), file=sys.stderr)
-            return row
-
         left = [case for case in cases if (case.name, case.group, options.mode) not in done]
         places = [codes[case.release][case.task] for case in left if compiles(codes, case)]
         text_trials.build_ahead(session, [(one["reference"], one["code"]) for one in places])
@@ -205,9 +166,16 @@ def judge_all(
             if time.monotonic() - started_s > options.limit:
                 print(f"{options.limit:.0f} s are spent: go on with --append", file=sys.stderr)
                 break
-            code = codes[case.release][case.task]["code"]
-            if add(case, code, is_changed=False)["rule"] == SETTINGS:
-                add(case, without_settings(code), is_changed=True)
+            record = codes[case.release][case.task]
+            row = row_of(case, record, session, options)
+            if options.clocks and row["status"] in CLOCKED:
+                row["clocks"] = clocks.measured(record["reference"], record["code"])
+            row["as_expected"] = is_as_expected(case, row, options.device)
+            if row["status"] not in ("harness_error", "unfinished"):
+                document["device"] = msgspec.to_builtins(session.device())
+            document["rows"].append(row)
+            text_trials.write(options.output, document)
+            print(line_of(row), file=sys.stderr)
 
 
 def row_of(
@@ -229,8 +197,7 @@ def line_of(row: dict[str, Any]) -> str:
     gain = f" {row['speedup']:.2f}x" if row["speedup"] else ""
     mark = {True: "", False: "  NOT AS EXPECTED", None: "  (nothing to say)"}[row["as_expected"]]
     what = f"{row['status']} {row['rule'] or ''}".strip()
-    name = row["name"] + ("*" if row["settings_removed"] else "")
-    return f"{name:15} {row['group']:12} {row['seconds']:6.1f} s  {what}{gain}{mark}"
+    return f"{row['name']:15} {row['group']:12} {row['seconds']:6.1f} s  {what}{gain}{mark}"
 
 
 def document_of(options: Any) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def named_table(rows: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {name(row)} | {row['group']}: {row['reason']} | {times(row['published'])} | "
+        f"| {row['name']} | {row['group']}: {row['reason']} | {times(row['published'])} | "
         f"{verdict(row)} | {interval(row)} | {', '.join(row['screen']['convictions']) or '–'} "
         f"| {said(row['as_expected'])} |"
         for row in rows
@@ -68,7 +68,7 @@ def escape_table(rows: list[dict[str, Any]]) -> str:
     for row in shown:
         clocks = row["clocks"]
         text.append(
-            f"| {name(row)} | {times(clocks['event_speedup'])} | "
+            f"| {row['name']} | {times(clocks['event_speedup'])} | "
             f"{times(clocks['waited_speedup'])} | {verdict(row)} | {interval(row)} |"
         )
     return "\n".join(text)
@@ -92,10 +92,6 @@ def release_table(rows: list[dict[str, Any]]) -> str:
             f"{ours:.2f}x here, and {theirs:.2f}x as published.",
         ]
     return "\n".join(lines)
-
-
-def name(row: dict[str, Any]) -> str:
-    return row["name"] + (" without its settings" if row["settings_removed"] else "")
 
 
 def verdict(row: dict[str, Any]) -> str:

@@ -27,11 +27,18 @@ import msgspec
 from discovery_speed import provenance
 
 from cudal1_ci import score
-from cudal1_ci.executor.local import Worker
 from cudal1_ci.executor.lock import exclusive
-from cudal1_ci.schema import Call, Launch, Problem, TensorSpec, TextProgram, Workload
-from cudal1_ci.trial import TrialConfig
-from cudal1_ci.trial.session import BATCH_US, a_launch
+from cudal1_ci.schema import (
+    Call,
+    Candidate,
+    Launch,
+    Problem,
+    TensorSpec,
+    TextProgram,
+    Workload,
+)
+from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.trial.session import BATCH_US, a_launch, verdict_of
 from cudal1_ci.trial.statistics import is_settled
 
 GPU_SOURCE = """\
@@ -77,8 +84,36 @@ def sources(device: str, length: str, effect: float) -> tuple[str, str, int]:
     return CPU_SOURCE.format(work=count), CPU_SOURCE.format(work=more), elements
 
 
-def measured(worker: Worker, device: str, length: str, effect: float, count: int) -> dict[str, Any]:
+class Launches(Session):
+    """Launches as they come, without a rule that ends them."""
+
+    def of(self, problem: Problem, candidate: Candidate, count: int) -> Iterator[dict[str, Any]]:
+        """Raises SystemExit when there is a verdict against either program."""
+        said = self.check(problem)
+        if said.status == "passed":
+            program = msgspec.to_builtins(candidate.program)
+            reply = self._ask({"op": "examine", "program": program}, 300)
+            said = verdict_of(reply)
+        clock = {
+            "batch_us": BATCH_US[self.device().kind],
+            "max_calls": self.config.max_calls,
+            "num_rounds": self.config.num_rounds,
+            "launch_s": self.config.launch_s,
+        }
+        for _ in range(count if said.status == "passed" else 0):
+            with exclusive(self.device().kind):
+                reply = self._ask({"op": "launch", "workload": "w", "clock": clock}, 120)
+            if "launch" not in reply:
+                said = verdict_of(reply.get("verdict") or reply["interrupted"])
+                break
+            yield reply["launch"]
+        if said.status != "passed":
+            raise SystemExit(f"{said}")
+
+
+def measured(session: Launches, length: str, effect: float, count: int) -> dict[str, Any]:
     """Launches of one cell, straight from the judge."""
+    device = session.device().kind
     reference, candidate, elements = sources(device, length, effect)
     tensor = TensorSpec(shape=(elements,), dtype="float32")
     call = Call(args=(tensor,))
@@ -87,31 +122,12 @@ def measured(worker: Worker, device: str, length: str, effect: float, count: int
     )
     problem = Problem(reference=TextProgram(source=reference, entry="Model"), workloads=(workload,))
     program = TextProgram(source=f"{candidate}# candidate\n", entry="Model")
-    config = TrialConfig()
-    limits = {"load_s": config.load_s, "call_s": config.call_s}
-    words = msgspec.to_builtins(problem)
-    request = {"op": "check", "problem": words, "limits": limits, "seed": 0, "memory_bytes": None}
-    for verdict in (
-        worker.ask(request, 300),
-        worker.ask({"op": "examine", "program": msgspec.to_builtins(program)}, 300),
-    ):
-        if verdict["status"] != "passed":
-            raise SystemExit(f"{length} {effect}: {verdict}")
-    clock = {
-        "batch_us": BATCH_US[device],
-        "max_calls": config.max_calls,
-        "num_rounds": config.num_rounds,
-        "launch_s": config.launch_s,
-    }
-    launches, control, phases_s, started_s = [], [], [], time.monotonic()
-    for _ in range(count):
-        with exclusive(device):
-            reply = worker.ask({"op": "launch", "workload": "w", "clock": clock}, 120)
-        if "verdict" in reply:
-            raise SystemExit(f"{length} {effect}: {reply['verdict']}")
-        launches.append(msgspec.to_builtins(a_launch(reply["launch"], "candidate_us")))
-        control.append(msgspec.to_builtins(a_launch(reply["launch"], "control_us")))
-        phases_s.append(reply["launch"]["phases_s"])
+    other = Candidate(problem_id=problem.id, program=program, proposer="known")
+    started_s = time.monotonic()
+    found = list(session.of(problem, other, count))
+    launches = [msgspec.to_builtins(a_launch(one, "candidate_us")) for one in found]
+    control = [msgspec.to_builtins(a_launch(one, "control_us")) for one in found]
+    phases_s = [one["phases_s"] for one in found]
     return {
         "length": length,
         "effect": effect,
@@ -190,13 +206,13 @@ def main() -> None:
     cells: list[dict[str, Any]] = []
     started_s = time.monotonic()
     document: dict[str, Any] = {**provenance()}
-    with Worker("judge", num_threads=1, device=options.device) as worker:
-        document["device"] = worker.ask({"op": "describe"}, 120)
+    with Launches(TrialConfig(), device=options.device) as session:
+        document["device"] = msgspec.to_builtins(session.device())
         for effect in EFFECTS:
             for length in options.lengths or LENGTHS[options.device]:
                 if time.monotonic() - started_s > options.limit:
                     break
-                cells.append(measured(worker, options.device, length, effect, options.launches))
+                cells.append(measured(session, length, effect, options.launches))
                 document["cells"] = cells
                 if options.output is not None:  # what is measured is kept, whatever comes next
                     options.output.write_text(json.dumps(document) + "\n", encoding="utf-8")

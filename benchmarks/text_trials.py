@@ -22,9 +22,13 @@ from cudal1_ci.schema import Candidate, Evaluation, Made, Problem, TextProgram, 
 from cudal1_ci.trial import Session, TrialConfig
 from cudal1_ci.trial.screen import convictions, screen
 
-BRIEF = TrialConfig(call_s=20, load_s=90, num_rounds=4, launch_s=0.5, measure_s=1.0)
+BRIEF = TrialConfig(call_s=20, load_s=90, num_rounds=4, launch_s=0.5, measure_s=1.0, weights="seed")
 """As in tests/test_exploits.py, but with a batch of the default length, and time for nvcc."""
-MODES = {"verdict": (BRIEF, 1), "brief": (BRIEF, 3), "default": (TrialConfig(), 3)}
+MODES = {
+    "verdict": (BRIEF, 1),
+    "brief": (BRIEF, 3),
+    "default": (TrialConfig(weights="seed"), 3),
+}
 """Configuration, and the launches that are made at least. One launch shows every defense to the
 candidate, and says how fast it is without an interval."""
 MOST_CHARS = 400

@@ -57,6 +57,12 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
     show_default=True,
     help="cuda-l1: inconclusive where the paper's rules throw the times away.",
 )
+@click.option(
+    "--weights",
+    type=click.Choice(["checkpoint", "seed"]),
+    help="seed: a candidate with another state_dict is compared with the weights that both draw "
+    "under one seed, as KernelBench does [default: checkpoint].",
+)
 @click.option("--timeout", help="Seconds that the calls of one request may take [default: 60s].")
 def verify(
     reference: Path, candidates: tuple[Path, ...], json_path: str | None, mode: str, **flags: Any
@@ -110,6 +116,7 @@ KEYS = {
     "threads": "trial.threads",
     "seed": "trial.seed",
     "timeout": "trial.call",
+    "weights": "trial.weights",
 }
 SEVERITY = [EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Record, content_hash
@@ -65,6 +66,10 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     """Seconds for the launches of one workload of one candidate."""
     half_width: float = 0.01
     """Relative half width of the interval at which measuring stops."""
+    weights: Literal["checkpoint", "seed"] = "checkpoint"
+    """What a candidate is compared with that has another state_dict than the reference: nothing, as
+    no checkpoint loads into it; or the weights that both constructors draw under one seed, as
+    KernelBench does."""
     memory_bytes: int | None = None
     """Of the device for a trial's tensors; None is four fifths of what is free."""
 

@@ -43,7 +43,7 @@ def examine(case: Case, template: Template, program: dict[str, Any], limits: Lim
             )
             compare_mutations(case, answer)
             max_abs, max_rel = compare_values(case, answer)
-            findings = compare_settings(case, answer)
+            findings = compare_settings(case, answer, is_patch=program["type"] == "tree")
             compare_other_state(case, runner, limits)
             findings += specialization(case, runner, program, limits)
     except RunnerFailure as failure:
@@ -226,9 +226,11 @@ def describe_leaf(case: Case, number: int, leaf: int) -> str:
     return f"gradient {leaf - num_leaves}"
 
 
-def compare_settings(case: Case, answer: Answer) -> list[dict[str, Any]]:
+def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[dict[str, Any]]:
     """Settings of the process after the calls, against those after the reference's. Returns what is
-    no cheat, but what somebody who merges the candidate gets with it.
+    no cheat, but what somebody who merges the candidate gets with it. That a text tunes torch's
+    libraries is such a thing: what it gains in precision's stead is seen in the values. A patch is
+    for code that others share a process with.
 
     Raises:
         Rejected: A setting is changed that is not the candidate's to change.
@@ -244,13 +246,30 @@ def compare_settings(case: Case, answer: Answer) -> list[dict[str, Any]]:
         for key, words in SHOWN.items()
         if key in changed
     ]
-    text = ", ".join(f"{k}: {a} -> {b}" for k, (a, b) in changed.items() if k not in SHOWN)
-    if text:
+    flags = {key: pair for key, pair in changed.items() if key in LIBRARY_FLAGS and not is_patch}
+    if flags:
+        message = f"it changes flags of torch's libraries for the whole process ({told(flags)})"
+        shown.append({"rule": "state.flags", "message": message})
+    rest = {k: pair for k, pair in changed.items() if k not in SHOWN and k not in flags}
+    if rest:
+        text = told(rest)
         message = f"it changes settings of the whole process ({text[:1000]})"
         raise Rejected("reward_hack", "state.global", message)
     return shown
 
 
+def told(changed: dict[str, tuple[Any, Any]]) -> str:
+    """`cudnn_benchmark: False -> True`."""
+    return ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
+
+
+LIBRARY_FLAGS = {
+    "cudnn_benchmark",
+    "cudnn_tf32",
+    "deterministic",
+    "float32_matmul_precision",
+    "mkldnn",
+}
 SHOWN = {
     "threads": "it leaves threads behind",
     "environment": "it changes environment variables",

@@ -32,7 +32,7 @@ from .builds import architecture_of
 from .cases import Case, Limits, Rejected, verdict_of
 from .channel import Channel, ChannelClosed
 from .clock import ClockConfig, launch, timed_slots
-from .correctness import examine
+from .correctness import Examined, examine
 from .cuda_memory import DriverError
 from .failures import rejection_of_launch
 from .processes import RunnerFailure, Template
@@ -98,6 +98,12 @@ class Judge:
         self.template = template
         self.is_open = False
         self.cases: dict[str, Case] = {}
+        self.at_hand: dict[str, Case] = {}
+        """Those under which the candidate at hand was examined."""
+        self.drawn: dict[str, Case] = {}
+        """With weights that constructors draw, once they are asked for."""
+        self.problem: dict[str, Any] = {}
+        self.weights = "checkpoint"
         self.findings: list[dict[str, Any]] = []
         self.candidate: dict[str, Any] = {}
         self.slots: dict[str, list[dict[str, Any]]] = {}
@@ -120,10 +126,13 @@ class Judge:
         limits: dict[str, Any],
         seed: int,
         memory_bytes: int | None,
+        weights: str,
         store: dict[str, Any] | None,
     ) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against. `store` is
         where what programs build is kept, None where it is not."""
+        self.weights = weights
+        self.at_hand, self.drawn, self.problem = {}, {}, problem
         if not self.is_open:
             self.template.build_for(architecture_of(self.accelerator.kind), store)
             self.is_open = True
@@ -155,12 +164,13 @@ class Judge:
 
     def examine(self, program: dict[str, Any]) -> dict[str, Any]:
         """Correctness of a candidate on every workload that was taken up."""
-        self.candidate, self.slots = program, {}
+        self.candidate, self.slots, self.at_hand = program, {}, {}
         abs_error = rel_error = 0.0
         findings = list(self.findings)
         try:
             for case in self.cases.values():
-                found = examine(case, self.template, program, self.limits)
+                case, found = self.examine_one(case, program)
+                self.at_hand[case.name] = case
                 self.slots[case.name] = timed_slots(case, found.call)
                 abs_error = max(abs_error, found.max_abs_error)
                 rel_error = max(rel_error, found.max_rel_error)
@@ -174,11 +184,42 @@ class Judge:
             "max_rel_error": rel_error,
         }
 
+    def examine_one(self, case: Case, program: dict[str, Any]) -> tuple[Case, Examined]:
+        """What is known of a candidate that is right, and the case under which it is. With
+        `weights` "seed" one whose state_dict differs is compared with the reference under the
+        weights that both draw, as KernelBench does. Raises Rejected."""
+        try:
+            return case, examine(case, self.template, program, self.limits)
+        except Rejected as rejected:
+            if self.weights != "seed" or case.train or rejected.finding["rule"] != "state.keys":
+                raise
+            differs = rejected
+        if case.name not in self.drawn:
+            (workload,) = (w for w in self.problem["workloads"] if w["name"] == case.name)
+            self.drawn[case.name] = make_case(
+                self.template,
+                self.accelerator,
+                self.problem,
+                workload,
+                self.limits,
+                self.rng.randrange(2**31),
+                draws_weights=True,
+            )
+        try:
+            found = examine(self.drawn[case.name], self.template, program, self.limits)
+        except Rejected as rejected:
+            if rejected.status in ("incorrect_values", "precision"):
+                raise differs from rejected  # it may draw other weights
+            raise
+        words = f"{differs}; judged with the weights that both draw under one seed"
+        found.findings.append({"rule": "state.keys", "message": words})
+        return self.drawn[case.name], found
+
     def launch(self, workload: str, clock: dict[str, Any]) -> dict[str, Any]:
         """Times of one launch, or the verdict that they led to, or that which there is when the
         launch is not made again: `interrupted`, because the reference failed."""
         config = ClockConfig(memory_bytes=self.accelerator.memory_bytes(), **clock)
-        case = self.cases.get(workload)
+        case = self.at_hand.get(workload)
         if case is None:
             return {"left_out": True}
         try:
@@ -213,7 +254,7 @@ class Judge:
 
     def profile(self, workload: str, is_candidate: bool) -> dict[str, Any]:
         """Kernels or operators of a call of the reference, or of the candidate at hand."""
-        case = self.cases.get(workload)
+        case = (self.at_hand if is_candidate else self.cases).get(workload)
         if case is None:
             return {"left_out": True}
         program = self.candidate if is_candidate else case.program

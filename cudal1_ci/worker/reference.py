@@ -42,8 +42,11 @@ def make_case(
     workload: dict[str, Any],
     limits: Limits,
     seed: int,
+    *,
+    draws_weights: bool = False,
 ) -> Case:
-    """Learn from runners of the reference what is expected.
+    """Learn from runners of the reference what is expected, with randomized weights that every
+    candidate loads, or with those that a constructor draws under the seed.
 
     Raises:
         Rejected: The reference cannot be judged under this workload, and why.
@@ -52,7 +55,8 @@ def make_case(
     program = problem["reference"]
     try:
         case = call_of(template, accelerator, program, workload, limits, seed, generator)
-        learn_state(case, template, limits, generator)
+        if not draws_weights:
+            learn_state(case, template, limits, generator)
         learn_answers(case, template, limits, generator)
     except RunnerFailure as failure:
         raise rejection_of_reference(failure) from failure

@@ -100,7 +100,7 @@ def test_a_task_that_a_reader_found_to_wait_must_not_be_convicted(published):
         (("!reward_hack",), "passed", None, True),
         (("!reward_hack",), "runtime_error", "state.keys", True),
         (("!reward_hack",), "reward_hack", "timing.reconciliation", False),
-        (("!reward_hack",), "reward_hack", "state.global", None),
+        (("!reward_hack",), "reward_hack", "state.global", False),
         (("passed",), "inconclusive", "timing.noisy", None),
         (("passed",), "unfinished", None, None),
         ((), "passed", None, None),
@@ -128,22 +128,6 @@ def test_work_that_escapes_may_pass_without_a_gain(published, speedup, low, wait
     row = {"status": "passed", "rule": None, "speedup": speedup, "speedup_low": low, **clocks}
     assert published.is_as_expected(case, row, "cuda") is said
     assert published.is_as_expected(case, row, "cpu") is None
-
-
-def test_settings_are_taken_out_of_a_code_and_nothing_else(published):
-    code = (
-        "import torch\n"
-        "torch.backends.cudnn.benchmark = True\n"
-        "x = torch.backends.cudnn.benchmark\n"
-        "if x:\n"
-        "    torch.backends.cuda.matmul.allow_tf32 = (\n"
-        "        True\n"
-        "    )\n"
-        "y = 2\n"
-    )
-    assert published.without_settings(code) == (
-        "import torch\npass\nx = torch.backends.cudnn.benchmark\nif x:\n    pass\n\n\ny = 2\n"
-    )
 
 
 def a_row(name: str, kind: str, seconds: float, **requests: float) -> dict[str, object]:

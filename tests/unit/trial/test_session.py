@@ -678,3 +678,35 @@ def test_what_a_program_builds_is_there_for_its_next_runner_and_for_no_other_pro
     evaluation = evaluate(session, problem, BUILDS.format(mine="candidate", slow=3))
     assert evaluation.verdict.status in ("passed", "inconclusive"), evaluation.verdict
     assert evaluation.elapsed_s < 11, "it built only once"
+
+
+RENAMED = """
+class Model(nn.Module):
+    def __init__(self, d=16):
+        super().__init__()
+        self.projection = nn.Linear(d, d)
+
+    def forward(self, x):
+        return {forward}
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "status", "rule"),
+    [
+        ("self.projection(x)", "passed", "state.keys"),
+        ("self.projection(x) + 1", "runtime_error", "state.keys"),
+        ("self.projection(x)[:, :4]", "incorrect_shape", "output.shape"),
+    ],
+)
+def test_other_parameters_are_compared_under_one_seed_where_that_is_asked_for(
+    device, forward, status, rule
+):
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    config = msgspec.structs.replace(QUICK, weights="seed")
+    with Session(config, device=device) as session:
+        verdict = evaluate(session, problem, RENAMED.format(forward=forward)).verdict
+        same = evaluate(session, problem, linear("self.fc(x) * 1.0")).verdict
+    assert verdict.status == status, verdict
+    assert rule in {finding.rule for finding in verdict.findings}
+    assert "state.keys" not in {finding.rule for finding in same.findings}
