@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.executor import Executor
 from cudal1_ci.schema import Call, Candidate, Evaluation, Made, Problem, TextProgram, Workload
 from cudal1_ci.trial import Session, TrialConfig
 
@@ -25,19 +26,22 @@ def verify(
     python: str = sys.executable,
     device: str = "auto",
     config: TrialConfig | None = None,
+    executor: Executor | None = None,
 ) -> Evaluation:
     """Judge a candidate file against a reference file; both run in processes of their own.
 
     The reference defines `Model`, `get_inputs()` and, where Model takes arguments,
     `get_init_inputs()`; the candidate `ModelNew` (or `Model`). `device` is `cpu`, `cuda`, `cuda:N`
-    or `auto`, the GPU where there is one. Many candidates share a `Session`.
+    or `auto`, the GPU where there is one. `executor` is where they run, if not in `python`, such as
+    a `cudal1_ci.executor.Container`. Many candidates share a `Session`.
 
     Raises:
         ConfigError: The reference does not state a problem.
         WorkerError: The judge could not be started or died.
     """
     problem = text_problem(Path(reference), mode)
-    with Session(config or TrialConfig(), python=python, device=device) as session:
+    settings = config or TrialConfig()
+    with Session(settings, python=python, device=device, executor=executor) as session:
         return session.evaluate(problem, candidate_of(problem, Path(candidate)))
 
 

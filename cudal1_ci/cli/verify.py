@@ -10,6 +10,8 @@ import click
 import msgspec
 
 from cudal1_ci.cli.device import require
+from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
+from cudal1_ci.cli.execution import executor_of, executor_options
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
 from cudal1_ci.config import load_settings
 from cudal1_ci.report.document import verification
@@ -43,6 +45,7 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
 @click.option(
     "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
 )
+@executor_options
 @click.option("--python", help="Interpreter that has torch [default: this one].")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option(
@@ -67,12 +70,11 @@ def verify(
     problem = text_problem(reference, mode)
     documents: list[VerificationDocument] = []
     best: float | None = None
-    python = settings.python or sys.executable
     with Session(
         settings.trial,
-        python=python,
         device=settings.device,
         require_sandbox=settings.require_sandbox,
+        executor=executor_of(settings),
     ) as session:
         for path in candidates:
             candidate = candidate_of(problem, path)
@@ -90,14 +92,7 @@ def verify(
     sys.exit(max((exit_code(d.status) for d in documents), key=SEVERITY.index))
 
 
-KEYS = {
-    "device": "device",
-    "require_sandbox": "require-sandbox",
-    "python": "python",
-    "threads": "trial.threads",
-    "seed": "trial.seed",
-    "timeout": "trial.call",
-}
+KEYS = {**EXECUTION_KEYS, "seed": "trial.seed", "timeout": "trial.call"}
 SEVERITY = [EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED]
 
 

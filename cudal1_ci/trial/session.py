@@ -17,7 +17,7 @@ import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.errors import UnsupportedError
-from cudal1_ci.executor.local import Worker
+from cudal1_ci.executor import Executor, Local, Worker
 from cudal1_ci.executor.lock import exclusive
 from cudal1_ci.schema import (
     Candidate,
@@ -60,11 +60,13 @@ class Session:
         python: str = sys.executable,
         device: str = "auto",
         require_sandbox: bool = False,
+        executor: Executor | None = None,
     ):
+        """`executor` says where the judge runs; without one it is a process in `python`."""
         self.config = config
         self.where = device
         self.require_sandbox = require_sandbox
-        self.python = python
+        self.executor: Executor = executor or Local(python)
         self._stack = contextlib.ExitStack()
         self._worker: Worker | None = None
         self._device: Device | None = None
@@ -98,6 +100,9 @@ class Session:
                 )
             if self._gpu is not None:
                 found = msgspec.structs.replace(found, driver=self._gpu.driver)
+            if self._worker is not None:
+                software = found.software | self._worker.software
+                found = msgspec.structs.replace(found, software=software)
             self._device = found
         return self._device
 
@@ -240,8 +245,9 @@ class Session:
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Ask the judge, starting one where there is none."""
         if self._worker is None:
-            threads = self.config.threads
-            worker = Worker("judge", python=self.python, num_threads=threads, device=self.where)
+            worker = self.executor.start(
+                "judge", num_threads=self.config.threads, device=self.where
+            )
             self._worker = self._stack.enter_context(worker)
         try:
             return self._worker.ask(request, timeout_s)
