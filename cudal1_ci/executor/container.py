@@ -101,19 +101,15 @@ HINTS = (
         '--output=/etc/cdi/nvidia.yaml`), or use `device = "cpu"`',
     ),
     (
-        r"No module named 'torch'",
-        "`container-python`: that Python has no torch; name an image whose Python has it, or leave "
-        "the key out to use the project's own",
-    ),
-    (
         r"GLIBC(XX)?_[\d.]+.* not found|cannot open shared object|no such file or directory"
-        r"|executable file not found|No such file or directory",
+        r"|executable file|open executable|exec format error",
         "`container-image`: the interpreter does not run in this image; name one with the base "
         "system that it was built for (glibc, libssl, libffi: that of this machine), or one that "
         "has a Python with torch (`container-python`)",
     ),
 )
-"""What is said about a start that failed, by what the log says."""
+"""How to mend what the log says."""
+NO_TORCH = "No module named 'torch'"
 
 
 class ContainerConfig(Record, frozen=True, kw_only=True):
@@ -318,6 +314,17 @@ class ContainedWorker:
 
     def _hint(self) -> str:
         log = self.log_tail()
+        if NO_TORCH in log:
+            inside = self.container.config.python
+            if inside is None:
+                return (
+                    f"\ntorch is not installed in {self.container.python}: `pip install torch` "
+                    "there, or use an image that has it (`container-python`)"
+                )
+            return (
+                f"\n`container-python`: {inside} of the image has no torch; name an image whose "
+                "Python has it, or leave the key out to use the project's own"
+            )
         return next((f"\n{mend}" for sign, mend in HINTS if re.search(sign, log)), "")
 
     def _tail_text(self) -> str:

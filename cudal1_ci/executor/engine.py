@@ -57,7 +57,8 @@ class Engine:
         if re.search(r"no such image|image not known", said, re.IGNORECASE):
             raise UnsupportedError(
                 f"`container-image`: {self.kind} has no image `{image}`, and images are not "
-                f"fetched without being asked for: `{self.kind} pull {image}`"
+                f"fetched without being asked for: `{self.kind} pull {image}`, or name the engine "
+                "that has it with `container-engine`"
             )
         raise UnsupportedError(
             f"`container-image`: {self.kind} cannot look at the image `{image}`: {said}"
