@@ -289,7 +289,8 @@ class Device(Record, frozen=True, kw_only=True):
     capability: str | None = None
     driver: str | None = None
     software: dict[str, str] = {}
-    """Versions: `python`, `torch`, `cuda`, `triton`, `platform`."""
+    """Versions: `python`, `torch`, `cuda`, `triton`, `platform`; `container` is the image with its
+    digest, and `container_engine` what ran it, where the judge ran in one."""
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None

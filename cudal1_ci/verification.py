@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.executor import Executor
 from cudal1_ci.schema import Call, Candidate, Evaluation, Made, Problem, TextProgram, Workload
 from cudal1_ci.trial import Session, TrialConfig
 
@@ -26,13 +27,15 @@ def verify(
     device: str = "auto",
     require_kernel: bool = False,
     config: TrialConfig | None = None,
+    executor: Executor | None = None,
 ) -> Evaluation:
     """Judge a candidate file against a reference file; both run in processes of their own.
 
     The reference defines `Model`, `get_inputs()` and, where Model takes arguments,
     `get_init_inputs()`; the candidate `ModelNew` (or `Model`). `device` is `cpu`, `cuda`, `cuda:N`
     or `auto`, the GPU where there is one. With `require_kernel` a candidate must do its work in
-    Triton or CUDA kernels of its own. Many candidates share a `Session`.
+    Triton or CUDA kernels of its own. `executor` is where they run, if not in `python`, such as a
+    `cudal1_ci.executor.Container`. Many candidates share a `Session`.
 
     Raises:
         ConfigError: The reference does not state a problem.
@@ -41,7 +44,11 @@ def verify(
     """
     problem = text_problem(Path(reference), mode)
     with Session(
-        config or TrialConfig(), python=python, device=device, require_kernel=require_kernel
+        config or TrialConfig(),
+        python=python,
+        device=device,
+        require_kernel=require_kernel,
+        executor=executor,
     ) as session:
         return session.evaluate(problem, candidate_of(problem, Path(candidate)))
 

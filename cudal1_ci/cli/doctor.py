@@ -22,9 +22,11 @@ import rich.table
 from rich.text import Text
 
 from cudal1_ci import __version__
+from cudal1_ci.cli.execution import executor_of
 from cudal1_ci.cli.group import EXIT_UNSUPPORTED
-from cudal1_ci.config import load_settings
+from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import CudaL1Error
+from cudal1_ci.executor.engine import find_engine
 from cudal1_ci.report.templates_path import templates_folder
 from cudal1_ci.trial import Session, TrialConfig
 
@@ -70,17 +72,17 @@ def doctor(path: Path, python: str | None, show_config: bool, as_json: bool) -> 
 
     Exit code 0 when a scan can run here, 4 when it cannot.
     """
-    settings = load_settings(path)
+    settings = load_settings(path, overrides={"python": python} if python else {})
     if show_config:
         show_settings(settings.origins(), as_json)
         return
-    interpreter = python or settings.python or sys.executable
     diagnoses = [
         tool(),
-        *interpreters(interpreter),
+        *project(settings),
         git(path),
         gpu(),
-        sandbox(interpreter),
+        sandbox(settings, path),
+        container(settings),
         compiler(),
         state_folder(path / settings.state_dir),
         templates(),
@@ -118,6 +120,16 @@ def tool() -> Diagnosis:
         if grade == "ok"
         else "the judge needs Linux (fork, shared memory); use WSL or a container",
     )
+
+
+def project(settings: Settings) -> Iterable[Diagnosis]:
+    """Where the user's code runs. What a container's image holds is seen when the judge is started
+    in it, by `sandbox`."""
+    inside = settings.container.python
+    if settings.executor == "container" and inside is not None:
+        found = f"{inside} of {settings.container.image}"
+        return [Diagnosis(name="project's Python", grade="ok", found=found)]
+    return interpreters(settings.python or sys.executable)
 
 
 def interpreters(python: str) -> Iterable[Diagnosis]:
@@ -209,21 +221,52 @@ def gpu() -> Diagnosis:
     return Diagnosis(name="GPU", grade="ok", found=names)
 
 
-def sandbox(python: str) -> Diagnosis:
+def sandbox(settings: Settings, path: Path) -> Diagnosis:
     """What keeps the programs that are judged inside of their processes."""
+    executor = executor_of(settings, path.resolve())
     try:
-        with Session(TrialConfig(), python=python, device="cpu") as session:
+        with Session(TrialConfig(), device="cpu", executor=executor) as session:
             absent = session.device().sandbox_missing
     except CudaL1Error as error:
-        return Diagnosis(name="sandbox", grade="limited", found=f"not tried: {error}")
+        grade: Grade = "missing" if settings.executor == "container" else "limited"
+        return Diagnosis(name="sandbox", grade=grade, found=f"not tried: {error}")
     if not absent:
         return Diagnosis(name="sandbox", grade="ok", found="all layers")
+    is_contained = settings.executor == "container"
     return Diagnosis(
         name="sandbox",
         grade="limited",
-        found=f"without {', '.join(absent)}",
-        mend="docs/security.md says what each layer bounds; allow user namespaces, or judge in a "
-        "container",
+        found=f"without {', '.join(absent)}{', in a container' if is_contained else ''}",
+        mend="docs/security.md says what each layer bounds; "
+        + (
+            "as an ordinary user a container has more of them"
+            if is_contained
+            else 'allow user namespaces, or set `executor = "container"`'
+        ),
+    )
+
+
+def container(settings: Settings) -> Diagnosis:
+    """Whether the judge can run in a container, which it only does when told to."""
+    config = settings.container
+    is_wanted = settings.executor == "container"
+    try:
+        engine = find_engine(config.engine)
+        found = f"{engine.kind} {engine.version}{', rootless' if engine.is_rootless else ''}"
+        if config.image is not None:
+            found += f"; {config.image} sha256:{engine.image_id(config.image)[:12]}"
+    except CudaL1Error as error:
+        what, _, mend = str(error).partition(": ")
+        grade: Grade = "missing" if is_wanted else "limited"
+        return Diagnosis(name="container", grade=grade, found=f"not usable ({what})", mend=mend)
+    mend = "" if is_wanted else 'not used: `executor = "container"` judges in one'
+    if is_wanted and config.image is None:
+        mend = "name an image that is on this machine: `container-image`"
+    return Diagnosis(
+        name="container",
+        grade="missing" if is_wanted and config.image is None else "ok",
+        found=found,
+        mend=mend,
     )
 
 

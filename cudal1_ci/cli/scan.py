@@ -11,6 +11,8 @@ import click
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.cli.device import measures_on_gpu, require
+from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
+from cudal1_ci.cli.execution import executor_of, executor_options
 from cudal1_ci.cli.group import (
     EXIT_BUDGET,
     EXIT_DONE,
@@ -44,12 +46,9 @@ Examples:
 """
 
 KEYS = {
+    **EXECUTION_KEYS,
     "include": "discover.include",
     "exclude": "discover.exclude",
-    "device": "device",
-    "require_sandbox": "require-sandbox",
-    "python": "python",
-    "threads": "trial.threads",
     "seed": "trial.seed",
     "budget": "budget",
     "rounds": "review.num-rounds",
@@ -70,6 +69,7 @@ KEYS = {
 @click.option(
     "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
 )
+@executor_options
 @click.option("--python", help="Interpreter of the project [default: this one].")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option("--budget", help="Stop after 90s, 10m, 1h30m; the rest is resumable.")
@@ -149,13 +149,12 @@ def run(
     """Judge the plan's problems with the archive of this checkout as memory."""
     state = plan.root / settings.state_dir
     arguments = {"path": str(plan.root.resolve()), "changed": flags["changed"]}
-    python = settings.python or sys.executable
     session = Session(
         settings.trial,
-        python=python,
         device=settings.device,
         require_sandbox=settings.require_sandbox,
         builds=settings.builds,
+        executor=executor_of(settings, plan.root.resolve()),
     )
     with Archive.open(state / "archive.sqlite") as archive, session:
         unfinished = archive.unfinished_run(arguments)

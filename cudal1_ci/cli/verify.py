@@ -10,6 +10,8 @@ import click
 import msgspec
 
 from cudal1_ci.cli.device import require
+from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
+from cudal1_ci.cli.execution import executor_of, executor_options
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
 from cudal1_ci.config import load_settings
 from cudal1_ci.report.document import verification
@@ -48,6 +50,7 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
     is_flag=True,
     help="A candidate must do its work in Triton or CUDA kernels of its own (GPU only).",
 )
+@executor_options
 @click.option("--python", help="Interpreter that has torch [default: this one].")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option(
@@ -78,14 +81,13 @@ def verify(
     problem = text_problem(reference, mode)
     judged: dict[int, VerificationDocument] = {}
     best: float | None = None
-    python = settings.python or sys.executable
     with Session(
         settings.trial,
-        python=python,
         device=settings.device,
         require_sandbox=settings.require_sandbox,
         require_kernel=flags["require_kernel"],
         builds=settings.builds,
+        executor=executor_of(settings),
     ) as session:
         read = [candidate_of(problem, path) for path in candidates]
         # A single one is built as fast by the judge.
@@ -110,10 +112,7 @@ def verify(
 
 
 KEYS = {
-    "device": "device",
-    "require_sandbox": "require-sandbox",
-    "python": "python",
-    "threads": "trial.threads",
+    **EXECUTION_KEYS,
     "seed": "trial.seed",
     "timeout": "trial.call",
     "weights": "trial.weights",

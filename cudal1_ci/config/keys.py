@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from cudal1_ci.discover.files import DiscoveryConfig
+from cudal1_ci.executor import ContainerConfig, ExecutorName
 from cudal1_ci.pipeline import ReviewConfig
 from cudal1_ci.propose.playbook import PlaybookConfig
 from cudal1_ci.schema import Record
@@ -54,9 +55,12 @@ class Settings(Record, frozen=True, kw_only=True):
     """What makes the exit code say no."""
     require_sandbox: bool = False
     """Refuse to run programs where a layer of the sandbox is not granted."""
+    executor: ExecutorName = "local"
+    """Where the judge and the programs run: as processes, or in a container."""
     state_dir: str = ".cudal1-ci"
     """Folder of the archive and the traces, relative to the tree that is scanned."""
 
+    container: ContainerConfig = ContainerConfig()
     discover: DiscoveryConfig = DiscoveryConfig()
     trial: TrialConfig = TrialConfig()
     builds: BuildsConfig = BuildsConfig()
@@ -77,7 +81,12 @@ class Settings(Record, frozen=True, kw_only=True):
 
 
 NOT_KEYS = frozenset({"workloads", "file", "sources"})
-PROMOTED = {"review.budget": "budget"}
+PROMOTED = {
+    "review.budget": "budget",
+    "container.image": "container-image",
+    "container.engine": "container-engine",
+    "container.python": "container-python",
+}
 """Keys of a room that stand at the top of the file, where people look for them."""
 
 

@@ -8,25 +8,22 @@ stderr are a log. When the host ends in whatever way, the socket closes and the 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.executor.conversation import Conversation
 
 WORKER_FOLDER = Path(__file__).resolve().parent.parent / "worker"
-HEADER = struct.Struct("!Q")
-MAX_REPLY_BYTES = 256 * 2**20
 MAX_LOG_CHARS = 4000
 
 BOOTSTRAP = """\
@@ -106,6 +103,18 @@ def scrubbed_environment(
     }
 
 
+@dataclass(frozen=True)
+class Local:
+    """Starts workers in an interpreter of this machine."""
+
+    python: str = sys.executable
+    has_disk = True
+
+    def start(self, role: str, *, num_threads: int, device: str) -> Worker:
+        """A worker that runs inside of a `with`."""
+        return Worker(role, python=self.python, num_threads=num_threads, device=device)
+
+
 class Worker:
     """One worker process, killed with its group at the end of the `with`."""
 
@@ -116,13 +125,13 @@ class Worker:
         python: str = sys.executable,
         num_threads: int = 1,
         device: str = "cpu",
-        start_timeout_s: float = 180.0,
     ):
         self.role = role
         self.python = python
         self.num_threads = num_threads
         self.device = device
-        self.start_timeout_s = start_timeout_s
+        self.software: dict[str, str] = {}
+        """Beyond what the worker says of itself."""
 
     def __enter__(self) -> Self:
         self.scratch = tempfile.TemporaryDirectory(prefix="cudal1-ci-", ignore_cleanup_errors=True)
@@ -157,7 +166,7 @@ class Worker:
                     f"{self.python} cannot be started ({error}); name the interpreter of the "
                     "project with --python or the `python` setting"
                 ) from error
-        self.socket = ours
+        self.conversation = Conversation(ours, self.role, self._ending)
         return self
 
     @property
@@ -171,7 +180,7 @@ class Worker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.socket.close()
+        self.conversation.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(2)
         with contextlib.suppress(ProcessLookupError):
@@ -180,40 +189,8 @@ class Worker:
         self.scratch.cleanup()
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Send a request and wait for its reply.
-
-        Raises:
-            WorkerError: The worker is gone, or did not answer in time.
-        """
-        body = json.dumps(request).encode()
-        deadline = time.monotonic() + timeout_s
-        try:
-            self.socket.settimeout(timeout_s)
-            self.socket.sendall(HEADER.pack(len(body)) + body)
-            (length,) = HEADER.unpack(self._read(HEADER.size, deadline))
-            if length > MAX_REPLY_BYTES:
-                raise WorkerError(f"the {self.role} announced a reply of {length} bytes")
-            reply = json.loads(self._read(length, deadline))
-        except TimeoutError as error:
-            raise WorkerError(
-                f"the {self.role} did not answer `{request.get('op')}` within {timeout_s:.0f} s"
-            ) from error
-        except (OSError, EOFError, ValueError) as error:
-            raise WorkerError(self._ending()) from error
-        if not isinstance(reply, dict):
-            raise WorkerError(f"the {self.role} answered with a {type(reply).__name__}")
-        return reply
-
-    def _read(self, size: int, deadline: float) -> bytes:
-        parts: list[bytes] = []
-        while size:
-            self.socket.settimeout(max(1e-6, deadline - time.monotonic()))
-            part = self.socket.recv(min(size, 2**20))
-            if not part:
-                raise EOFError
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+        """Send a request and wait for its reply. Raises WorkerError."""
+        return self.conversation.ask(request, timeout_s)
 
     def _ending(self) -> str:
         """How the worker ended, with the last lines of its log."""

@@ -177,15 +177,21 @@ def device_text(device: AnyDevice) -> str:
 
 
 def devices_text(devices: Sequence[AnyDevice]) -> str:
-    """All devices of a report, with the version of torch on each and what of the sandbox it did
-    not have."""
+    """All devices of a report, with the version of torch on each, the container that the judge ran
+    in, and what of the sandbox it did not have."""
     texts = [
         device_text(d)
         + (f", torch {d.software['torch']}" if "torch" in d.software else "")
+        + (f", in a container of {image_name(d)}" if "container" in d.software else "")
         + (f", sandbox without {', '.join(d.sandbox_missing)}" if d.sandbox_missing else "")
         for d in devices
     ]
     return " and ".join(dict.fromkeys(texts))
+
+
+def image_name(device: AnyDevice) -> str:
+    """`debian:bookworm-slim`, of the image that the judge's container was made from."""
+    return device.software["container"].partition(" ")[0]
 
 
 def count_text(number: int, noun: str) -> str:

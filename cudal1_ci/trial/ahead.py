@@ -23,7 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.executor.local import Worker
+from cudal1_ci.executor import Executor, Worker
 from cudal1_ci.executor.lock import exclusive
 from cudal1_ci.schema import Candidate, Program, TextProgram, Verdict
 from cudal1_ci.trial.config import BuildsConfig
@@ -96,9 +96,9 @@ class Build:
 class Ahead:
     """The builds of a session. Used from one thread; a second one talks to the worker."""
 
-    def __init__(self, config: BuildsConfig, *, python: str, threads: int, limit_s: float):
+    def __init__(self, config: BuildsConfig, executor: Executor, *, threads: int, limit_s: float):
         self.config = config
-        self.python = python
+        self.executor = executor
         self.threads = threads
         self.limit_s = limit_s
         self._builds: dict[str, Build] = {}
@@ -218,11 +218,11 @@ class Ahead:
 
     def _open(self, site: Site) -> Worker | None:
         """The worker; None when what it built would not be found by the judge."""
-        worker = Worker("builder", python=self.python, num_threads=self.threads, device="none")
+        starting = self.executor.start("builder", num_threads=self.threads, device="none")
         with self._changed:
             if self._is_closed:
                 return None
-            self._worker = self._stack.enter_context(worker)
+            worker = self._worker = self._stack.enter_context(starting)
         request = {
             "op": "open",
             "store": store_of(self.config),

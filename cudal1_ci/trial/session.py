@@ -17,7 +17,7 @@ import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.errors import UnsupportedError
-from cudal1_ci.executor.local import Worker
+from cudal1_ci.executor import Executor, Local, Worker
 from cudal1_ci.executor.lock import exclusive
 from cudal1_ci.schema import (
     Candidate,
@@ -72,15 +72,19 @@ class Session:
         require_sandbox: bool = False,
         require_kernel: bool = False,
         builds: BuildsConfig | None = None,
+        executor: Executor | None = None,
     ):
+        """`executor` says where the judge runs; without one it is a process in `python`."""
         self.config = config
         self.where = device
         self.require_sandbox = require_sandbox
         self.require_kernel = require_kernel
-        self.python = python
+        self.executor: Executor = executor or Local(python)
         self.builds = builds or BuildsConfig()
+        if not self.executor.has_disk:
+            self.builds = msgspec.structs.replace(self.builds, keep=False)
         self._ahead = Ahead(
-            self.builds, python=python, threads=config.threads, limit_s=config.load_s
+            self.builds, self.executor, threads=config.threads, limit_s=config.load_s
         )
         self._architecture: str | None = None
         self._stack = contextlib.ExitStack()
@@ -124,6 +128,9 @@ class Session:
                     "--require-kernel needs a GPU: nothing launches a kernel on a CPU; "
                     "leave the option out, or choose --device cuda"
                 )
+            if self._worker is not None:
+                software = found.software | self._worker.software
+                found = msgspec.structs.replace(found, software=software)
             self._device = found
         return self._device
 
@@ -358,8 +365,9 @@ class Session:
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Ask the judge, starting one where there is none."""
         if self._worker is None:
-            threads = self.config.threads
-            worker = Worker("judge", python=self.python, num_threads=threads, device=self.where)
+            worker = self.executor.start(
+                "judge", num_threads=self.config.threads, device=self.where
+            )
             self._worker = self._stack.enter_context(worker)
         try:
             return self._worker.ask(request, timeout_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import resource
@@ -22,6 +23,13 @@ KEPT_SHARE = 64
 """Of a GPU's memory: the judge keeps a larger tensor in the host's."""
 UNKNOWN_L2_BYTES = 128 * 2**20
 """Where torch does not say how large the L2 cache is; larger than any GPU's so far."""
+
+
+MEMORY_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""Of the control group that a container sees as the topmost one, in both versions."""
 
 
 class Accelerator(Protocol):
@@ -173,11 +181,14 @@ def software() -> dict[str, str]:
 def available_memory_bytes() -> int:
     """Memory that one process may take: four fifths of the machine's, or of the limit it runs
     under, so that a program that takes too much fails alone."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
-        total = min(total, soft)
-    return total * 4 // 5
+        limits.append(soft)
+    for file in MEMORY_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # not there, or `max`
+            limits.append(int(file.read_text()))
+    return min(limits) * 4 // 5
 
 
 def cpu_name() -> str:

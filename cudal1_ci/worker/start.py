@@ -1,4 +1,4 @@
-"""The first thing that runs in a worker process: which role, over which descriptor."""
+"""The first thing that runs in a worker process: which role, over which descriptor or socket."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 
+from . import contained
 from .channel import Channel
 from .sandbox import kernel
 
@@ -16,10 +17,11 @@ NICENESS_OF_BUILDS = 10
 
 def main(argv: list[str], bootstrap: list[str]) -> None:
     """`judge FD NUM_THREADS DEVICE`, `builder ...` or `template ...`; `bootstrap` starts another
-    worker."""
-    role, fd, num_threads, device = argv[0], int(argv[1]), int(argv[2]), argv[3]
-    channel = Channel(socket.socket(fileno=fd))
+    worker. In a container FD is the path of a socket."""
+    role, where, num_threads, device = argv[0], argv[1], int(argv[2]), argv[3]
     sys.dont_write_bytecode = True
+    fd = int(where) if where.isdecimal() else contained.call_the_host(where)
+    channel = Channel(socket.socket(fileno=fd))
     if role == "judge":
         # A process of the same user can neither read this one's memory nor trace it.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)

@@ -15,7 +15,7 @@ import resource
 import select
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,15 +49,43 @@ NO_ROOT_LOCKED = 0xEF
 
 
 def enter_user_namespace() -> bool:
-    """A user namespace in which this user is itself; other users are nobody."""
-    uid, gid = os.geteuid(), os.getegid()
-    kernel.unshare(CLONE_NEWUSER)
-    # Without this an ordinary user may not write the map of groups.
-    with contextlib.suppress(FileNotFoundError):
-        Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    """A user namespace in which this user is itself; other users are nobody.
+
+    Root without the capability to set those of files gets a namespace, and may not map itself into
+    it: it would be nobody there, who can make no file. So this is rehearsed by a child.
+    """
+
+    def enter() -> None:
+        uid, gid = os.geteuid(), os.getegid()
+        kernel.unshare(CLONE_NEWUSER)
+        # Without this an ordinary user may not write the map of groups.
+        with contextlib.suppress(FileNotFoundError):
+            Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+
+    rehearse(enter)
+    enter()
     return True
+
+
+def rehearse(body: Callable[[], None]) -> None:
+    """Run `body` in a child that then ends. Raises the OSError that it met."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            body()
+            code = 0
+        except OSError as error:
+            code = error.errno or 1
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code:
+        number = code if code in errno.errorcode else errno.EPERM
+        raise OSError(number, os.strerror(number))
 
 
 def enter_network_namespace() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from cudal1_ci.cli import main
 from cudal1_ci.errors import ConfigError, DiscoveryError, UnsupportedError, WorkerError
+from tests import engine
 
 MODEL = """\
 import torch
@@ -222,6 +224,47 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(checkout, tmp_path):
     torch = next(d for d in json.loads(result.stdout) if d["name"] == "torch")
     assert torch["grade"] == "missing"
     assert "pip install torch" in torch["mend"]
+
+
+def contained(checkout, folder, **env):
+    """What doctor says of containers where a folder is all that PATH has besides git."""
+    (folder / "git").symlink_to(shutil.which("git"))
+    result = run("doctor", checkout, "--json", env={"PATH": str(folder), **env})
+    rows = {d["name"]: d for d in json.loads(result.stdout)}
+    return rows["container"], result.exit_code
+
+
+def test_doctor_says_that_a_container_engine_could_be_used(checkout, tmp_path):
+    engine.install(tmp_path / "bin")
+    row, code = contained(checkout, tmp_path / "bin")
+    assert (row["grade"], row["found"], code) == ("ok", "docker 28.2.2", 0)
+    assert "executor" in row["mend"]
+
+
+def test_doctor_says_how_to_get_a_container_engine(checkout, tmp_path):
+    (tmp_path / "bin").mkdir()
+    row, code = contained(checkout, tmp_path / "bin")
+    assert (row["grade"], code) == ("limited", 0)
+    assert "apt-get install podman" in row["mend"]
+
+
+@pytest.mark.parametrize(
+    ("image", "mend"), [("", "container-image"), ("nothing:1", "docker pull nothing:1")]
+)
+def test_a_container_that_is_wanted_and_cannot_be_had_is_missing(checkout, tmp_path, image, mend):
+    engine.install(tmp_path / "bin")
+    wanted = {"CUDAL1_CI_EXECUTOR": "container", "CUDAL1_CI_CONTAINER_IMAGE": image}
+    row, code = contained(checkout, tmp_path / "bin", **wanted)
+    assert (row["grade"], code) == ("missing", 4)
+    assert mend in row["mend"]
+
+
+def test_doctor_tries_the_sandbox_in_the_container_that_is_configured(checkout, tmp_path):
+    engine.install(tmp_path / "bin")
+    wanted = {"CUDAL1_CI_EXECUTOR": "container", "CUDAL1_CI_CONTAINER_IMAGE": engine.IMAGE}
+    row, code = contained(checkout, tmp_path / "bin", **wanted)
+    assert (row["grade"], row["mend"], code) == ("ok", "", 0)
+    assert str(checkout) in engine.mounts(engine.run_of(tmp_path / "bin"))
 
 
 def test_what_doctor_prints_is_what_it_means(monkeypatch, capsys):

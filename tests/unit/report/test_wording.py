@@ -10,6 +10,7 @@ import pytest
 from cudal1_ci.report.shape import DeviceDocument, MeasurementDocument
 from cudal1_ci.report.wording import (
     count_text,
+    devices_text,
     direction,
     duration_text,
     error_text,
@@ -121,3 +122,10 @@ def test_rounding_never_narrows_an_interval():
         low, high = interval_text(ratio, ratio, ratio).split("[")[1].rstrip("]").split(", ")
         assert float(low) <= ratio + 1e-6 * ratio
         assert float(high) >= ratio - 1e-6 * ratio
+
+
+def test_a_container_is_named_beside_the_device():
+    software = {"torch": "2.13", "container": "debian:12 sha256:abc", "container_engine": "podman"}
+    contained = msgspec.structs.replace(CPU, software=software, sandbox_missing=("landlock",))
+    said = devices_text([contained])
+    assert said == "cpu, torch 2.13, in a container of debian:12, sandbox without landlock"

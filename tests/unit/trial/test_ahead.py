@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,7 +20,11 @@ ERROR = {"rule": "program.compile", "message": "main.cpp:1:1: error: no"}
 
 
 class FakeBuilder:
-    """A worker that ends a build when the test says so."""
+    """An executor, and its only worker, which ends a build when the test says so."""
+
+    has_disk = True
+    pid = 0
+    software: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:
         self.begun: dict[str, int] = {}
@@ -31,8 +35,8 @@ class FakeBuilder:
         self.dies = False
         self.is_closed = False
 
-    def __call__(self, role: str, **fields: Any) -> FakeBuilder:
-        assert (role, fields["device"]) == ("builder", "none")
+    def start(self, role: str, *, num_threads: int, device: str) -> FakeBuilder:
+        assert (role, num_threads, device) == ("builder", 1, "none")
         return self
 
     def __enter__(self) -> FakeBuilder:
@@ -74,15 +78,13 @@ def until(condition: Any) -> None:
 
 
 @pytest.fixture
-def builder(monkeypatch: pytest.MonkeyPatch) -> FakeBuilder:
-    found = FakeBuilder()
-    monkeypatch.setattr(ahead, "Worker", found)
-    return found
+def builder() -> FakeBuilder:
+    return FakeBuilder()
 
 
 @pytest.fixture
 def builds(builder: FakeBuilder) -> Iterator[Ahead]:
-    found = Ahead(BuildsConfig(), python="python", threads=1, limit_s=10)
+    found = Ahead(BuildsConfig(), builder, threads=1, limit_s=10)
     yield found
     found.close()
 
@@ -188,7 +190,7 @@ def test_a_builder_that_dies_costs_nothing_but_its_builds(builds, builder):
 
 @pytest.mark.parametrize("config", [BuildsConfig(num_processes=0), BuildsConfig(keep=False)])
 def test_nothing_is_built_ahead_where_that_is_switched_off(builder, config):
-    builds = Ahead(config, python="python", threads=1, limit_s=10)
+    builds = Ahead(config, builder, threads=1, limit_s=10)
     builds.start([ONE], HERE)
     assert builds.settle(ONE) is None
     assert builder.opened == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -661,3 +662,43 @@ def test_a_builder_cannot_open_a_gpu(tmp_path, monkeypatch, gpu):
 def test_a_crash_is_told_by_its_signal(template):
     with template.runner() as runner, pytest.raises(AssertionError, match="SIGSEGV"):
         answer(runner, "os.kill(os.getpid(), 11)")
+
+
+WITHOUT_SETFCAP = """
+import os, sys
+from cudal1_ci.worker.sandbox import kernel, namespaces
+if len(sys.argv) == 1:
+    kernel.prctl(kernel.PR_CAPBSET_DROP, 31)
+    os.execv(sys.executable, [sys.executable, "-c", os.environ["TEXT"], "again"])
+try:
+    namespaces.enter_user_namespace()
+    print("entered", os.geteuid())
+except PermissionError:
+    print("refused", os.geteuid())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may lack the right to be itself")
+def test_root_that_may_not_map_itself_stays_where_it_is():
+    """As in a container without capabilities; in a namespace without a map it would be nobody."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SETFCAP],
+        env={**os.environ, "TEXT": WITHOUT_SETFCAP},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["refused", "0"]
+
+
+def test_a_rehearsal_says_what_would_go_wrong_and_changes_nothing(tmp_path):
+    def fail() -> None:
+        os.chdir("/")
+        raise OSError(errno.ENOSPC, "full")
+
+    before = Path.cwd()
+    with pytest.raises(OSError, match="No space left") as caught:
+        namespaces.rehearse(fail)
+    assert caught.value.errno == errno.ENOSPC
+    namespaces.rehearse(lambda: os.chdir("/"))
+    assert Path.cwd() == before
