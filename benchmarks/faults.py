@@ -32,9 +32,10 @@ from typing import Any
 
 import msgspec
 from discovery_speed import provenance
-from fault_page import page, table
+from fault_page import is_good, page, table
 from fault_programs import FAULTS, HARMLESS, Fault, candidate_of, problem_of
 from fault_remains import (
+    GONE_S,
     MORE_AT_END_BYTES,
     MORE_AT_REST_BYTES,
     GpuMemory,
@@ -271,7 +272,7 @@ def run_lane(
                 continue
             row = (host if is_host else trial)(lane, name, number)
             rows.append(row)
-            if not is_good(row):
+            if not is_good(asdict(row)):
                 print("  not as it should be:", json.dumps(asdict(row)), flush=True)
                 lane.close()  # so that it is counted once
         if time.time() > until_s:
@@ -283,10 +284,6 @@ def run_lane(
     return rows, {"device": lane.device, "gpu_memory_bytes": memory}
 
 
-def is_good(row: Row) -> bool:
-    return row.is_right and row.is_next_right and row.is_nothing_lost and not row.left
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", choices=sorted(CONFIGS), default="cpu")
@@ -294,11 +291,14 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(FAULTS), help="one fault")
     parser.add_argument("--lanes", type=int, help="processes that inject side by side")
     parser.add_argument("--limit", type=float, default=540.0, help="seconds for all of them")
+    parser.add_argument("--start", type=int, default=0, help="number of the first round")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--append", action="store_true", help="to what that file holds")
     parser.add_argument("--table", type=Path, nargs="+", help="say what these results hold")
     options = parser.parse_args()
     if options.table:
-        sys.stdout.write(page([json.loads(path.read_text()) for path in options.table]))
+        results = {path.as_posix(): json.loads(path.read_text()) for path in options.table}
+        sys.stdout.write(page(results, GONE_S))
         return
     names = [name for name, fault in FAULTS.items() if options.device in fault.devices]
     names = [options.only] if options.only else names
@@ -307,7 +307,7 @@ def main() -> None:
     folder, started_s = Path(tempfile.mkdtemp(prefix="faults-")), time.monotonic()
     here = provenance()  # the code may change before they are over
     until_s = time.time() + options.limit
-    rounds = range(options.repeat)
+    rounds = range(options.start, options.start + options.repeat)
     try:
         with ProcessPoolExecutor(lanes, mp_context=get_context("spawn")) as pool:
             asked = [
@@ -331,13 +331,31 @@ def main() -> None:
         **facts,
         "config": msgspec.to_builtins(CONFIGS[options.device]),
         "wall_s": round(time.monotonic() - started_s, 1),
-        "num_injections": sum(row.verdict != "not injected" for row in rows),
-        "num_not_as_it_should_be": sum(not is_good(row) for row in rows),
         "rows": [asdict(row) for row in rows],
     }
+    if options.append:
+        document = appended(json.loads(options.output.read_text()), document)
     if options.output is not None:
         options.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(table(document["rows"]))
+
+
+def appended(before: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """The results of two runs on one machine as those of one.
+
+    Raises:
+        SystemExit: They are of other devices or settings.
+    """
+    for key in ("device", "config"):
+        if before[key] != document[key]:
+            raise SystemExit(f"--append: another {key}: {before[key]} and {document[key]}")
+    both = {key: f"{before[key]}; {document[key]}" for key in ("command", "commit")}
+    return {
+        **document,
+        **both,
+        "wall_s": round(before["wall_s"] + document["wall_s"], 1),
+        "rows": before["rows"] + document["rows"],
+    }
 
 
 if __name__ == "__main__":
