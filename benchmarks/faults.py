@@ -351,7 +351,7 @@ def appended(before: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]
             raise SystemExit(f"--append: another {key}: {before[key]} and {document[key]}")
     both = {key: f"{before[key]}; {document[key]}" for key in ("command", "commit")}
     return {
-        **document,
+        **before,
         **both,
         "wall_s": round(before["wall_s"] + document["wall_s"], 1),
         "rows": before["rows"] + document["rows"],
