@@ -65,11 +65,18 @@ NOTES = """
 
 ## What it found
 
-Two defects, both mended, with tests that fail without the mend: a reference that was killed while
-it was timed was held against the candidate (`runtime_error`); one that was killed once while it
-was learned was invalid for all candidates of the session. A launch in which the reference fails
-is now made again, and a reference that dies while it is learned is asked once more
-([judge.md](judge.md#the-clock)).
+Four defects of the judge, all mended, with tests that fail without the mend where it is not a
+matter of luck:
+
+- A reference that was killed while it was timed was held against the candidate (`runtime_error`).
+  A launch in which the reference fails is now made again ([judge.md](judge.md#the-clock)).
+- A reference that was killed once while it was learned was invalid for all candidates of the
+  session, or something less was known of it. It is now asked once more.
+- The judge kept the memory of a launch in which a candidate hung or died until the collector
+  came.
+- On a machine with five times as many processes as cores one honest candidate of some hundred was
+  called a hack, by one launch of three rounds in which it was preempted each time
+  (`timing.reconciliation`). It now takes two launches.
 
 ## What was not injected
 """

@@ -47,6 +47,9 @@ MOST_DISTURBED = 6
 MOST_INTERRUPTED = 3
 """Launches in which the reference fails: beyond them its failure is no accident."""
 BATCH_US = {"cpu": 2500.0, "cuda": 8000.0}
+CONFIRMED = 2
+"""Launches in which a candidate's clock contradicts the judge's, before it is accused: on a machine
+that is busy enough one may. Their times count, so nothing is gained by it."""
 DISTURBED = "timing.disturbed"
 NOISY = 0.5
 """A control that strays further than this from 1 says that nothing can be measured here now. Below
@@ -181,17 +184,12 @@ class Session:
     def _measure_one(self, workload: Workload) -> Measurement | Verdict | None:
         """Launches until the interval is settled or the time is spent; None for a workload that
         the judge left out."""
-        config = self.config
-        clock = {
-            "batch_us": config.batch_us or BATCH_US[self.device().kind],
-            "max_calls": config.max_calls,
-            "num_rounds": config.num_rounds,
-            "launch_s": config.launch_s,
-        }
+        config, clock = self.config, self._clock()
         launches: list[Launch] = []
         control: list[Launch] = []
         after: list[Conditions] = []
         disturbances: list[Verdict] = []
+        suspicions: list[Verdict] = []
         started_s = time.monotonic()
         timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
         while not is_settled(launches, config.half_width):
@@ -209,6 +207,10 @@ class Session:
                 if is_hopeless(disturbances, self.device()):
                     return disturbed
                 continue
+            if "suspicion" in reply:
+                suspicions.append(verdict_of(reply["suspicion"]))
+                if len(suspicions) >= CONFIRMED:
+                    return suspicions[-1]
             if conditions is not None:
                 after.append(conditions)
             times = reply["launch"]
@@ -220,6 +222,15 @@ class Session:
             control=tuple(control),
             device=under(self.device(), after),
         )
+
+    def _clock(self) -> dict[str, Any]:
+        """How a launch is timed, as the judge takes it."""
+        return {
+            "batch_us": self.config.batch_us or BATCH_US[self.device().kind],
+            "max_calls": self.config.max_calls,
+            "num_rounds": self.config.num_rounds,
+            "launch_s": self.config.launch_s,
+        }
 
     def _launch(
         self, request: dict[str, Any], timeout_s: float, earlier: Sequence[Conditions]

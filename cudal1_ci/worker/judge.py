@@ -152,7 +152,8 @@ class Judge:
 
     def launch(self, workload: str, clock: dict[str, Any]) -> dict[str, Any]:
         """Times of one launch, or the verdict that they led to, or that which there is when the
-        launch is not made again: `interrupted`, because the reference failed."""
+        launch is not made again: `interrupted`, because the reference failed. Beside the times a
+        `suspicion`: the verdict when another launch confirms it."""
         config = ClockConfig(memory_bytes=self.accelerator.memory_bytes() // 4, **clock)
         case = self.cases.get(workload)
         if case is None:
@@ -171,7 +172,20 @@ class Judge:
             return {"verdict": verdict_of(rejected)}
         except RunnerFailure as failure:
             return {"interrupted": verdict_of(rejection_of_launch(failure))}
-        return {"launch": result}
+        contradiction = result.pop("contradiction")
+        if contradiction is None:
+            return {"launch": result}
+        return {"launch": result, "suspicion": verdict_of(contradicted(**contradiction))}
+
+
+def contradicted(claim_us: float, span_us: float) -> Rejected:
+    """A candidate whose own clock and the judge's contradict each other."""
+    return Rejected(
+        "reward_hack",
+        "timing.reconciliation",
+        f"it claims {claim_us:.0f} us for a batch that took {span_us:.0f} us until its outputs "
+        "were there: work is put off until after its own clock stopped",
+    )
 
 
 def cores_for(num_threads: int) -> list[int] | None:
