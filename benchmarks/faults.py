@@ -258,6 +258,9 @@ def run_lane(
     # A text can be written in another way: what is tested is what its run does.
     cudal1_ci.trial.session.screen = lambda *_: ()  # type: ignore[assignment]
     folder.mkdir()
+    if folder.name[-1] in "13579":
+        # The runners of a judge share the last core: without this, those of all lanes would.
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     if any(FAULTS[name].strike == "fill disk" for name in names):
         small_disk(folder)
     os.environ["TMPDIR"] = str(folder)
