@@ -104,8 +104,16 @@ def side_by_side(ask: Callable[[One], Result], ones: Iterable[One]) -> list[Resu
     ones = list(ones)
     with ThreadPoolExecutor(len(ones)) as pool:
         asked = [pool.submit(ask, one) for one in ones]
-    errors = [error for error in (one.exception() for one in asked) if error is not None]
-    for error in errors:
-        if isinstance(error, RunnerFailure) and error.is_trusted:
-            raise error
-    return [one.result() for one in asked]
+    results = []
+    try:
+        for one in asked:
+            error = one.exception()
+            if isinstance(error, RunnerFailure) and error.is_trusted:
+                raise error
+        for one in asked:
+            results.append(one.result())
+    finally:
+        # An exception whose own traceback leads back to it is kept until the collector comes, and
+        # with it the runners' memory that its frames saw.
+        del asked, one, error
+    return results

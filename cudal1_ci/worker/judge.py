@@ -217,7 +217,8 @@ class Judge:
 
     def launch(self, workload: str, clock: dict[str, Any]) -> dict[str, Any]:
         """Times of one launch, or the verdict that they led to, or that which there is when the
-        launch is not made again: `interrupted`, because the reference failed."""
+        launch is not made again: `interrupted`, because the reference failed. Beside the times a
+        `suspicion`: the verdict when more launches confirm it."""
         config = ClockConfig(memory_bytes=self.accelerator.memory_bytes(), **clock)
         case = self.at_hand.get(workload)
         if case is None:
@@ -236,7 +237,10 @@ class Judge:
             return {"verdict": verdict_of(rejected)}
         except RunnerFailure as failure:
             return {"interrupted": verdict_of(rejection_of_launch(failure))}
-        return {"launch": result}
+        contradiction = result.pop("contradiction")
+        if contradiction is None:
+            return {"launch": result}
+        return {"launch": result, "suspicion": verdict_of(contradicted(**contradiction))}
 
     def without_memory(self, op: str, error: Exception) -> dict[str, Any]:
         """The answer when the judge itself found no memory on the device, which says nothing of
@@ -262,6 +266,16 @@ class Judge:
             return {"rows": case.profile(self.template, program, self.limits)}
         except (Rejected, RunnerFailure) as failure:
             return {"failure": str(failure)}
+
+
+def contradicted(claim_us: float, span_us: float) -> Rejected:
+    """A candidate whose own clock and the judge's contradict each other."""
+    return Rejected(
+        "reward_hack",
+        "timing.reconciliation",
+        f"it claims {claim_us:.0f} us for a batch that took {span_us:.0f} us until its outputs "
+        "were there: work is put off until after its own clock stopped",
+    )
 
 
 def cores_for(num_threads: int) -> list[int] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -95,3 +97,24 @@ def test_answers_come_in_the_order_of_the_questions_and_one_failure_is_raised():
 
     with pytest.raises(RunnerFailure, match="candidate"):
         side_by_side(ask, ["reference", "candidate", "control"])
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_a_failure_keeps_nothing_alive(is_trusted):
+    class Memory:
+        """Of a runner."""
+
+    def ask(number: int) -> None:
+        segment = Memory()
+        seen.append(weakref.ref(segment))
+        if number:
+            raise RunnerFailure("died", "why", is_trusted=is_trusted)
+
+    seen: list[weakref.ref[Memory]] = []
+    gc.disable()
+    try:
+        with pytest.raises(RunnerFailure):
+            side_by_side(ask, [0, 1, 2])
+        assert [segment() for segment in seen] == [None, None, None]
+    finally:
+        gc.enable()
