@@ -38,7 +38,7 @@ from cudal1_ci.schema import (
     Workload,
 )
 from cudal1_ci.trial import Session, TrialConfig
-from cudal1_ci.trial.session import BATCH_US, a_launch, verdict_of
+from cudal1_ci.trial.measuring import a_launch, clock_of, verdict_of
 from cudal1_ci.trial.statistics import is_settled
 
 GPU_SOURCE = """\
@@ -94,12 +94,7 @@ class Launches(Session):
             program = msgspec.to_builtins(candidate.program)
             reply = self._ask({"op": "examine", "program": program}, 300)
             said = verdict_of(reply)
-        clock = {
-            "batch_us": BATCH_US[self.device().kind],
-            "max_calls": self.config.max_calls,
-            "num_rounds": self.config.num_rounds,
-            "launch_s": self.config.launch_s,
-        }
+        clock = clock_of(self.device(), self.config)
         for _ in range(count if said.status == "passed" else 0):
             with exclusive(self.device().kind):
                 reply = self._ask({"op": "launch", "workload": "w", "clock": clock}, 120)

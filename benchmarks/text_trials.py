@@ -67,11 +67,13 @@ def session(mode: str, device: str, *, is_screening: bool = False) -> Iterator[T
     text can be written in another way."""
     config, num_launches = MODES[mode]
     with contextlib.ExitStack() as stack:
-        fewest = "cudal1_ci.trial.session.FEWEST_LAUNCHES"
+        fewest = "cudal1_ci.trial.measuring.FEWEST_LAUNCHES"
         stack.enter_context(mock.patch(fewest, num_launches))
         if num_launches == 1:
             stack.enter_context(
-                mock.patch("cudal1_ci.trial.session.is_settled", lambda launches, _: bool(launches))
+                mock.patch(
+                    "cudal1_ci.trial.measuring.is_settled", lambda launches, _: bool(launches)
+                )
             )
         if not is_screening:
             stack.enter_context(mock.patch("cudal1_ci.trial.session.screen", lambda *_: ()))

@@ -15,17 +15,14 @@ from typing import Any, Self
 
 import msgspec
 
-from cudal1_ci import score
 from cudal1_ci.errors import UnsupportedError
 from cudal1_ci.executor import Executor, Local, Worker
-from cudal1_ci.executor.lock import exclusive
 from cudal1_ci.schema import (
     Candidate,
     Device,
     Evaluation,
     Finding,
     Kernel,
-    Launch,
     Measurement,
     Problem,
     Status,
@@ -33,31 +30,11 @@ from cudal1_ci.schema import (
     Workload,
 )
 from cudal1_ci.trial.ahead import Ahead, site_for, store_of
-from cudal1_ci.trial.conditions import (
-    Conditions,
-    Gpu,
-    disturbance,
-    gpu_of,
-    has_another_clock,
-)
+from cudal1_ci.trial.conditions import Gpu, gpu_of
 from cudal1_ci.trial.config import BuildsConfig, TrialConfig
 from cudal1_ci.trial.kernels import declared_kernels, finding_on, kernels_of
+from cudal1_ci.trial.measuring import Seat, measure, verdict_of
 from cudal1_ci.trial.screen import convictions, screen
-from cudal1_ci.trial.statistics import is_settled
-
-FEWEST_LAUNCHES = 3
-MOST_DISTURBED = 6
-"""Launches that may be made again because of what else happened on the GPU."""
-MOST_INTERRUPTED = 3
-"""Launches in which the reference fails: beyond them its failure is no accident."""
-BATCH_US = {"cpu": 2500.0, "cuda": 8000.0}
-CONFIRMED = 3
-"""Launches in which a candidate's clock contradicts the judge's, before it is accused: on a machine
-that is busy enough one may. Their times count, so nothing is gained by it."""
-DISTURBED = "timing.disturbed"
-NOISY = 0.5
-"""A control that strays further than this from 1 says that nothing can be measured here now. Below
-it a gain still has to exceed the control's spread (score.py)."""
 
 
 class Session:
@@ -92,8 +69,6 @@ class Session:
         self._device: Device | None = None
         self._uuid: str | None = None
         self._gpu: Gpu | None = None
-        self._spent_s = 0.0
-        """On launches."""
         self._problem_id: str | None = None
         self._reference_kernels: dict[str, frozenset[str]] = {}
         self._reference = Verdict(status="harness_error")
@@ -233,21 +208,17 @@ class Session:
         """Measurements of all workloads, or the verdict that timing led to."""
         measurements = []
         for workload in workloads:
-            found = self._measure_one(workload)
+            found = measure(self._seat(), self.config, workload)
             if isinstance(found, Verdict):
                 return found, ()
-            if found is None:
-                continue
-            spread = score.control_spread(found)
-            if spread is not None and spread > NOISY:
-                message = (
-                    f"the reference against itself strays by {spread:.0%} on `{workload.name}`: "
-                    "this machine is too busy to measure on"
-                )
-                finding = Finding(rule="timing.noisy", message=message)
-                return Verdict(status="inconclusive", findings=(finding,)), ()
-            measurements.append(found)
+            if found is not None:
+                measurements.append(found)
         return verdict, tuple(measurements)
+
+    def _seat(self) -> Seat:
+        device = self.device()
+        pid = None if self._worker is None else self._worker.pid
+        return Seat(self._ask, device, self._uuid or device.kind, self._gpu, pid)
 
     def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str:
         """Kernels (on a CPU: operators) of one call of the reference that was last checked or of
@@ -292,89 +263,6 @@ class Session:
             return Verdict(status=status, findings=(finding, *verdict.findings)), kernels
         return msgspec.structs.replace(verdict, findings=(*verdict.findings, finding)), kernels
 
-    def _measure_one(self, workload: Workload) -> Measurement | Verdict | None:
-        """Launches until the interval is settled or the time is spent; None for a workload that
-        the judge left out."""
-        config, clock = self.config, self._clock()
-        launches: list[Launch] = []
-        control: list[Launch] = []
-        after: list[Conditions] = []
-        disturbances: list[Verdict] = []
-        suspicions: list[Verdict] = []
-        spent_s = self._spent_s
-        timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
-        while not is_settled(launches, config.half_width):
-            # Two launches have a spread, but one that says nothing: their t quantile is 38.
-            if len(launches) >= FEWEST_LAUNCHES and self._spent_s - spent_s > config.measure_s:
-                break
-            request = {"op": "launch", "workload": workload.name, "clock": clock}
-            reply, conditions, disturbed = self._launch(request, timeout_s, after)
-            if "left_out" in reply:
-                return None
-            if "verdict" in reply:
-                return verdict_of(reply["verdict"])
-            if disturbed is not None:
-                disturbances.append(disturbed)
-                if is_hopeless(disturbances, self.device()):
-                    return disturbed
-                continue
-            if "suspicion" in reply:
-                suspicions.append(verdict_of(reply["suspicion"]))
-                if len(suspicions) >= CONFIRMED:
-                    return suspicions[-1]
-            if conditions is not None:
-                after.append(conditions)
-            times = reply["launch"]
-            launches.append(a_launch(times, "candidate_us"))
-            control.append(a_launch(times, "control_us"))
-        return Measurement(
-            workload=workload.name,
-            launches=tuple(launches),
-            control=tuple(control),
-            device=under(self.device(), after),
-        )
-
-    def _clock(self) -> dict[str, Any]:
-        """How a launch is timed, as the judge takes it."""
-        return {
-            "batch_us": self.config.batch_us or BATCH_US[self.device().kind],
-            "max_calls": self.config.max_calls,
-            "num_rounds": self.config.num_rounds,
-            "launch_s": self.config.launch_s,
-        }
-
-    def _launch(
-        self, request: dict[str, Any], timeout_s: float, earlier: Sequence[Conditions]
-    ) -> tuple[dict[str, Any], Conditions | None, Verdict | None]:
-        """The judge's reply, the GPU's conditions afterwards, and the verdict that there is when a
-        launch which says nothing is not made again."""
-        device = self.device()
-        if self._gpu is None or self._worker is None:
-            with exclusive(self._uuid or device.kind):
-                reply = self._ask_for_launch(request, timeout_s)
-            return reply, None, interruption(reply)
-        with exclusive(self._uuid or device.kind):
-            before = self._gpu.read(self._worker.pid)
-            reply = self._ask_for_launch(request, timeout_s)
-            now = self._gpu.read(self._worker.pid)
-        found = disturbance(before, now)
-        clocks_mhz = [one.clock_mhz for one in earlier if one.clock_mhz is not None]
-        if found is None and has_another_clock(now.clock_mhz, clocks_mhz):
-            found = f"the clock was {now.clock_mhz:.0f} MHz, before {clocks_mhz[-1]:.0f} MHz"
-        disturbed = interruption(reply)
-        if disturbed is None and found is not None:
-            finding = Finding(rule=DISTURBED, message=found)
-            disturbed = Verdict(status="inconclusive", findings=(finding,))
-        return reply, now, disturbed
-
-    def _ask_for_launch(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Counts the time that measuring takes, not that of waiting for the device."""
-        started_s = time.monotonic()
-        try:
-            return self._ask(request, timeout_s)
-        finally:
-            self._spent_s += time.monotonic() - started_s
-
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Ask the judge, starting one where there is none."""
         if self._worker is None:
@@ -390,49 +278,3 @@ class Session:
             self._worker = None
             self._problem_id = None
             raise
-
-
-def verdict_of(reply: dict[str, Any]) -> Verdict:
-    """The judge's words as a record."""
-    return msgspec.convert(reply, Verdict)
-
-
-def interruption(reply: dict[str, Any]) -> Verdict | None:
-    """Of a launch in which the reference failed."""
-    return verdict_of(reply["interrupted"]) if "interrupted" in reply else None
-
-
-def is_hopeless(disturbances: Sequence[Verdict], device: Device) -> bool:
-    """Whether a launch is not made again after the last of these. Where a runner can see others,
-    one that fails may be the candidate's victim, and who may stop a launch chooses those that
-    count: none is made again."""
-    is_interrupted = [one.findings[0].rule != DISTURBED for one in disturbances]
-    if not is_interrupted[-1]:
-        return is_interrupted.count(False) >= MOST_DISTURBED
-    most = 1 if "pid_namespace" in device.sandbox_missing else MOST_INTERRUPTED
-    return is_interrupted.count(True) >= most
-
-
-def under(device: Device, conditions: Sequence[Conditions]) -> Device:
-    """The device with the conditions of the last launch."""
-    if not conditions:
-        return device
-    last = conditions[-1]
-    return msgspec.structs.replace(
-        device,
-        clock_mhz=last.clock_mhz,
-        power_w=last.power_w,
-        temperature_c=last.temperature_c,
-        other_processes=last.other_processes,
-    )
-
-
-def a_launch(times: dict[str, Any], other: str) -> Launch:
-    """Times of one launch, of the reference against the candidate or against itself."""
-    # Where memory is short, the control has a reference of its own.
-    own = times.get("control_reference_us") if other == "control_us" else None
-    return Launch(
-        reference_us=tuple(own or times["reference_us"]),
-        candidate_us=tuple(times[other]),
-        num_calls=times["num_calls"],
-    )

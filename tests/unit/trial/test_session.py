@@ -31,7 +31,7 @@ from cudal1_ci.schema import (
     Workload,
 )
 from cudal1_ci.trial import Session, TrialConfig
-from cudal1_ci.trial.session import is_hopeless
+from cudal1_ci.trial.measuring import Seat, is_hopeless, measure
 from tests.fakes import CPU, a_workload
 
 QUICK = TrialConfig(call_s=4, load_s=30, num_rounds=5, batch_us=1500, measure_s=1.5)
@@ -654,17 +654,10 @@ def test_how_often_a_launch_that_says_nothing_is_made_again(rules, missing, expe
     assert is_hopeless([disturbed(rule) for rule in rules], here) is expected
 
 
-class ScriptedSession(Session):
-    """One whose judge gives these answers."""
-
-    def __init__(self, *replies: dict):
-        super().__init__(QUICK, device="cpu")
-        self.replies = iter(replies)
-
-    def _ask(self, request, timeout_s):
-        if request["op"] == "describe":
-            return msgspec.to_builtins(CPU)
-        return next(self.replies)
+def measured(*replies: dict):
+    """What is made of a judge's answers."""
+    answers = iter(replies)
+    return measure(Seat(lambda *_: next(answers), CPU, "cpu"), QUICK, a_workload())
 
 
 LAUNCH = {"reference_us": [100.0] * 3, "candidate_us": [50.0] * 3, "control_us": [100.0] * 3}
@@ -674,13 +667,12 @@ SUSPICIOUS = {**COUNTED, "suspicion": {"status": "reward_hack", "findings": [FIN
 
 
 def test_a_clock_that_contradicts_the_judges_once_is_no_accusation_and_no_reason_to_measure_again():
-    measurement = ScriptedSession(SUSPICIOUS, *[COUNTED] * 4)._measure_one(a_workload())
+    measurement = measured(SUSPICIOUS, *[COUNTED] * 4)
     assert len(measurement.launches) == len(measurement.control) == 5
 
 
 def test_a_clock_that_contradicts_the_judges_again_and_again_is_a_hack():
-    replies = (SUSPICIOUS, COUNTED, SUSPICIOUS, SUSPICIOUS)
-    verdict = ScriptedSession(*replies)._measure_one(a_workload())
+    verdict = measured(SUSPICIOUS, COUNTED, SUSPICIOUS, SUSPICIOUS)
     assert (verdict.status, verdict.findings[0].rule) == ("reward_hack", "timing.reconciliation")
 
 

@@ -1,0 +1,189 @@
+"""Launches of a candidate that is right, until enough is known of how fast it is.
+
+Asks the judge for one launch after the other, each under the lock of the device and between two
+looks at the GPU's conditions, and decides which of them count. What a launch's times say is
+score.py's, when there are enough of them statistics.py's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from cudal1_ci import score
+from cudal1_ci.executor.lock import exclusive
+from cudal1_ci.schema import Device, Finding, Launch, Measurement, Verdict, Workload
+from cudal1_ci.trial.conditions import Conditions, Gpu, disturbance, has_another_clock
+from cudal1_ci.trial.config import TrialConfig
+from cudal1_ci.trial.statistics import is_settled
+
+FEWEST_LAUNCHES = 3
+MOST_DISTURBED = 6
+"""Launches that may be made again because of what else happened on the GPU."""
+MOST_INTERRUPTED = 3
+"""Launches in which the reference fails: beyond them its failure is no accident."""
+CONFIRMED = 3
+"""Launches in which a candidate's clock contradicts the judge's, before it is accused: on a machine
+that is busy enough one may. Their times count, so nothing is gained by it."""
+BATCH_US = {"cpu": 2500.0, "cuda": 8000.0}
+DISTURBED = "timing.disturbed"
+NOISY = 0.5
+"""A control that strays further than this from 1 says that nothing can be measured here now. Below
+it a gain still has to exceed the control's spread (score.py)."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where launches are made: the judge and its device."""
+
+    ask: Callable[[dict[str, Any], float], dict[str, Any]]
+    """A request and the seconds that it may take."""
+    device: Device
+    lock: str
+    """Name of the device among all processes of the machine."""
+    gpu: Gpu | None = None
+    pid: int | None = None
+    """Of the judge, whose descendants are no foreign processes on the GPU."""
+
+
+def measure(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement | Verdict | None:
+    """Launches until the interval is settled or the time is spent; the verdict that they led to;
+    None for a workload that the judge left out."""
+    request = {"op": "launch", "workload": workload.name, "clock": clock_of(seat.device, config)}
+    timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
+    launches: list[Launch] = []
+    control: list[Launch] = []
+    after: list[Conditions] = []
+    disturbances: list[Verdict] = []
+    suspicions: list[Verdict] = []
+    spent_s = 0.0
+    while not is_settled(launches, config.half_width):
+        # Two launches have a spread, but one that says nothing: their t quantile is 38.
+        if len(launches) >= FEWEST_LAUNCHES and spent_s > config.measure_s:
+            break
+        with exclusive(seat.lock):
+            started_s = time.monotonic()  # waiting for others is no time of this candidate
+            reply, conditions, disturbed = launch(seat, request, timeout_s, after)
+            spent_s += time.monotonic() - started_s
+        if "left_out" in reply:
+            return None
+        if "verdict" in reply:
+            return verdict_of(reply["verdict"])
+        if disturbed is not None:
+            disturbances.append(disturbed)
+            if is_hopeless(disturbances, seat.device):
+                return disturbed
+            continue
+        if "suspicion" in reply:
+            suspicions.append(verdict_of(reply["suspicion"]))
+            if len(suspicions) >= CONFIRMED:
+                return suspicions[-1]
+        if conditions is not None:
+            after.append(conditions)
+        times = reply["launch"]
+        launches.append(a_launch(times, "candidate_us"))
+        control.append(a_launch(times, "control_us"))
+    measurement = Measurement(
+        workload=workload.name,
+        launches=tuple(launches),
+        control=tuple(control),
+        device=under(seat.device, after),
+    )
+    return noise(measurement) or measurement
+
+
+def clock_of(device: Device, config: TrialConfig) -> dict[str, Any]:
+    """How a launch is timed, as the judge takes it."""
+    return {
+        "batch_us": config.batch_us or BATCH_US[device.kind],
+        "max_calls": config.max_calls,
+        "num_rounds": config.num_rounds,
+        "launch_s": config.launch_s,
+    }
+
+
+def launch(
+    seat: Seat, request: dict[str, Any], timeout_s: float, earlier: Sequence[Conditions]
+) -> tuple[dict[str, Any], Conditions | None, Verdict | None]:
+    """The judge's reply, the GPU's conditions afterwards, and the verdict that there is when a
+    launch which says nothing is not made again."""
+    if seat.gpu is None or seat.pid is None:
+        reply = seat.ask(request, timeout_s)
+        return reply, None, interruption(reply)
+    before = seat.gpu.read(seat.pid)
+    reply = seat.ask(request, timeout_s)
+    now = seat.gpu.read(seat.pid)
+    found = disturbance(before, now)
+    clocks_mhz = [one.clock_mhz for one in earlier if one.clock_mhz is not None]
+    if found is None and has_another_clock(now.clock_mhz, clocks_mhz):
+        found = f"the clock was {now.clock_mhz:.0f} MHz, before {clocks_mhz[-1]:.0f} MHz"
+    disturbed = interruption(reply)
+    if disturbed is None and found is not None:
+        disturbed = inconclusive(DISTURBED, found)
+    return reply, now, disturbed
+
+
+def verdict_of(reply: dict[str, Any]) -> Verdict:
+    """The judge's words as a record."""
+    return msgspec.convert(reply, Verdict)
+
+
+def inconclusive(rule: str, message: str) -> Verdict:
+    return Verdict(status="inconclusive", findings=(Finding(rule=rule, message=message),))
+
+
+def interruption(reply: dict[str, Any]) -> Verdict | None:
+    """Of a launch in which the reference failed."""
+    return verdict_of(reply["interrupted"]) if "interrupted" in reply else None
+
+
+def is_hopeless(disturbances: Sequence[Verdict], device: Device) -> bool:
+    """Whether a launch is not made again after the last of these. Where a runner can see others,
+    one that fails may be the candidate's victim, and who may stop a launch chooses those that
+    count: none is made again."""
+    is_interrupted = [one.findings[0].rule != DISTURBED for one in disturbances]
+    if not is_interrupted[-1]:
+        return is_interrupted.count(False) >= MOST_DISTURBED
+    most = 1 if "pid_namespace" in device.sandbox_missing else MOST_INTERRUPTED
+    return is_interrupted.count(True) >= most
+
+
+def noise(measurement: Measurement) -> Verdict | None:
+    """The verdict of a measurement that says nothing."""
+    spread = score.control_spread(measurement)
+    if spread is None or spread <= NOISY:
+        return None
+    return inconclusive(
+        "timing.noisy",
+        f"the reference against itself strays by {spread:.0%} on `{measurement.workload}`: this "
+        "machine is too busy to measure on",
+    )
+
+
+def under(device: Device, conditions: Sequence[Conditions]) -> Device:
+    """The device with the conditions of the last launch."""
+    if not conditions:
+        return device
+    last = conditions[-1]
+    return msgspec.structs.replace(
+        device,
+        clock_mhz=last.clock_mhz,
+        power_w=last.power_w,
+        temperature_c=last.temperature_c,
+        other_processes=last.other_processes,
+    )
+
+
+def a_launch(times: dict[str, Any], other: str) -> Launch:
+    """Times of one launch, of the reference against the candidate or against itself."""
+    # Where memory is short, the control has a reference of its own.
+    own = times.get("control_reference_us") if other == "control_us" else None
+    return Launch(
+        reference_us=tuple(own or times["reference_us"]),
+        candidate_us=tuple(times[other]),
+        num_calls=times["num_calls"],
+    )
