@@ -1,0 +1,134 @@
+"""Timed batches in a runner: calls one after the other, and what they leave."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from typing import Any
+
+import torch
+
+from .arguments import flatten
+from .segment import slot_of
+from .subject import Subject, gradients_of, seed_all
+
+
+class Batches:
+    """What the judge asks of a program that is timed."""
+
+    def __init__(self, subject: Subject):
+        self.subject = subject
+        self.timed: list[Any] = []
+        """What the calls of the last batch returned."""
+        self.order: list[int] = []
+        self.regions: list[list[list[torch.Tensor]]] = [[]]
+        self.seeded = False
+
+    def lay_out(
+        self, slots: list[list[dict[str, Any]]], step_bytes: int, num_regions: int, seeded: bool
+    ) -> dict[str, Any]:
+        """Where the outputs of the calls of a batch may have to go."""
+        segment = self.subject.segments["outputs"]
+        self.regions = [
+            [
+                [segment.tensor({**s, "offset": s["offset"] + r * step_bytes}) for s in places]
+                for places in slots
+            ]
+            for r in range(num_regions)
+        ]
+        self.seeded = seeded
+        return {}
+
+    def arrange(self, sets: list[int]) -> dict[str, Any]:
+        """What `batch` will call, so that its own message stays small."""
+        self.order = sets
+        return {}
+
+    def batch(self, seed: int) -> dict[str, Any]:
+        """Timed calls, one after the other. `claim_us` is what this process says of its own time,
+        which nobody believes without the judge's clock."""
+        outputs = []
+        gc.disable()
+        try:
+            with torch.set_grad_enabled(self.subject.train):
+                start_s = time.perf_counter()
+                for position, number in enumerate(self.order):
+                    if self.seeded:
+                        seed_all(seed + position)
+                    outputs.append(self.subject.run(number))
+                self.subject.synchronize()
+                claim_us = (time.perf_counter() - start_s) * 1e6
+            self.timed = outputs
+        finally:
+            gc.enable()
+        return {"claim_us": claim_us, "num_threads": torch.get_num_threads()}
+
+    def deliver(self, region: int) -> dict[str, Any]:
+        """Copy the outputs of the last batch (and in train mode the inputs' gradients) to where
+        they are wanted."""
+        tensors: list[torch.Tensor] = []
+        targets: list[torch.Tensor] = []
+        wanted = self.regions[region]
+        for output, number, places in zip(self.timed, self.order, wanted, strict=True):
+            leaves = flatten(output)[0]
+            if self.subject.train:
+                leaves += gradients_of(self.subject.inputs[number])
+            for tensor, place in zip(leaves, places, strict=True):
+                if tensor.shape != place.shape:
+                    raise ValueError(
+                        f"a timed call returned the shape {list(tensor.shape)}, "
+                        f"expected {list(place.shape)}"
+                    )
+                if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+                    raise TypeError(f"a timed call returned a {type(tensor).__name__}")
+                tensors.append(tensor.detach())
+                targets.append(place)
+        # One launch for many small outputs, where a copy of each would cost as much as the call.
+        torch._foreach_copy_(targets, tensors)
+        self.subject.synchronize()
+        return {}
+
+    def exchange(self, seed: int) -> dict[str, Any]:  # noqa: ARG002 - as long as batch's message
+        """Call nothing: with a delivery after it, what a batch costs beyond its calls."""
+        return {"claim_us": 0.0, "num_threads": torch.get_num_threads()}
+
+    def aftermath(self) -> dict[str, Any]:
+        """What the calls of the last batch left: gradients of parameters, and the state. The
+        tensors stay here until `collect`."""
+        parameters = [] if self.subject.module is None else list(self.subject.module.parameters())
+        gradients = gradients_of(parameters) if self.subject.train else []
+        state = {
+            key: t.detach()
+            for key, t in self.subject.state_tensors().items()
+            if self.subject.train or not isinstance(t, torch.nn.Parameter)
+        }
+        left = [*gradients, *state.values()]
+        self.subject.kept = [left]
+        names = [f"the gradient of parameter {i}" for i in range(len(gradients))]
+        names += [f"the state `{key}`" for key in state]
+        return {"names": names, "slots": [slot_of(t) for t in left]}
+
+    def settle(self) -> dict[str, Any]:
+        """Between batches, outside of any clock: forget outputs and gradients, collect garbage."""
+        self.timed = []
+        for number in self.subject.inputs:
+            for view in self.subject.inputs[number]:
+                view.grad = None
+        if self.subject.module is not None:
+            self.subject.module.zero_grad(set_to_none=True)
+        gc.collect()
+        if self.subject.device.type == "cuda":
+            self.poison()
+        return {}
+
+    def poison(self) -> None:
+        """Leave NaN in the blocks that the allocator will hand out for the next outputs, so that
+        memory which nobody wrote does not look like an answer."""
+        blocks = [
+            torch.full((max(1, place.nbytes // 4),), math.nan, device=self.subject.device)
+            for places in self.regions[0]
+            for place in places
+        ]
+        del blocks
+        self.subject.synchronize()

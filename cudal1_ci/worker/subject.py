@@ -1,0 +1,292 @@
+"""One program in a runner: how it is loaded, what it is called with, and its state.
+
+Nothing here knows why it is called; runner.py and batches.py do the judge's bidding with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import programs
+from .arguments import build_call, flatten, pickle_call
+from .compile_errors import compile_error
+from .cuda_memory import DeviceSegment
+from .sandbox import OWN_FOLDERS
+from .segment import Segment, slot_of
+from .settings import attributes
+
+MAX_TRACEBACK_CHARS = 6000
+
+
+class Subject:
+    """A program and the tensors it is called with."""
+
+    def __init__(self, scratch: Path):
+        self.scratch = scratch
+        self.root: str | None = None
+        """Of the checkout that the program is in."""
+        self.device = torch.device("cpu")
+        self.attributes = attributes()
+        """Of torch and of others, as they are before the program is imported."""
+        self.segments: dict[str, Segment | DeviceSegment] = {}
+        self.program: Any = None
+        self.module: torch.nn.Module | None = None
+        self.train = False
+        self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
+        self.inputs: dict[int, list[torch.Tensor]] = {}
+        self.kept: list[list[torch.Tensor]] = []
+        """What is there to be collected."""
+        self.cotangents: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
+
+    # --- loading ---------------------------------------------------------------------------
+
+    def load(
+        self,
+        program: dict[str, Any],
+        init: dict[str, Any] | None,
+        init_slots: list[dict[str, Any]],
+        seed: int,
+        train: bool,
+        dtype: str | None,
+        device: str,
+    ) -> dict[str, Any]:
+        """Import the program and construct it. `dtype` float64 makes the oracle."""
+        self.root = program.get("root")
+        before = set(sys.modules)
+        if device == "cuda":
+            self.device = torch.device("cuda", 0)
+            torch.cuda.set_device(self.device)
+        try:
+            found = programs.load(program, self.scratch)
+        except BaseException as error:  # noqa: BLE001 - whatever an import raises is its failure
+            return {"error": {"stage": "import", **describe(error, self.scratch, self.root)}}
+        self.train = train
+        seed_all(seed)
+        self.program = found
+        if isinstance(found, type):
+            slots = [self.segments["init"].tensor(slot).clone() for slot in init_slots]
+            args, kwargs = build_call(init or {"type": "call"}, slots)
+            self.program = found(*args, **kwargs)
+        if isinstance(self.program, torch.nn.Module):
+            self.module = self.program.to(self.device).train(train)
+        if dtype == "float64":
+            torch.set_default_dtype(torch.float64)  # for what is made in the calls
+            if self.module is not None:
+                self.module.double()
+        imported = [name for name in sys.modules if name not in before]
+        # What is here now stays: the collections between batches need not look at it again.
+        gc.freeze()
+        return {"state": self.state_slots(), "imported": outside(imported, program.get("root"))}
+
+    def build(self, program: dict[str, Any]) -> dict[str, Any]:
+        """Import a program for what it compiles."""
+        self.root = program.get("root")
+        programs.load(program, self.scratch)
+        return {}
+
+    def make(
+        self, program: dict[str, Any], functions: list[dict[str, Any]], seed: int
+    ) -> dict[str, Any]:
+        """Call the user's functions that make arguments; the tensors stay here until `collect`."""
+        calls = []
+        self.kept = []
+        for function in functions:
+            seed_all(seed)
+            made = programs.load_function(program, function, self.scratch)()
+            data, tensors = pickle_call(made)
+            calls.append({"data": data, "slots": [slot_of(t) for t in tensors]})
+            self.kept.append(tensors)
+        return {"calls": calls}
+
+    # --- tensors in shared memory --------------------------------------------------------------
+
+    def map(
+        self, segment: str, num_bytes: int, fd: int | None = None, handle: str | None = None
+    ) -> dict[str, Any]:
+        """Take a segment under a name."""
+        if fd is not None:
+            self.segments[segment] = Segment(fd, num_bytes)
+        elif handle is not None:
+            opened = DeviceSegment.open(bytes.fromhex(handle), num_bytes, 0)
+            self.segments[segment] = opened
+        return {}
+
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        """Tensors of the state_dict by key; other extra state does not travel."""
+        if self.module is None:
+            return {}
+        state = self.module.state_dict(keep_vars=True)
+        return {key: t for key, t in state.items() if isinstance(t, torch.Tensor)}
+
+    def state_slots(self) -> list[dict[str, Any]]:
+        """Name, shape and kind of what the state holds."""
+        parameters = set() if self.module is None else {id(p) for p in self.module.parameters()}
+        return [
+            {**slot_of(t.detach()), "key": key, "parameter": id(t) in parameters}
+            for key, t in self.state_tensors().items()
+        ]
+
+    def state_out(self, slots: list[dict[str, Any]]) -> dict[str, Any]:
+        """Copy the state to the segment `state`."""
+        state = self.state_tensors()
+        for slot in slots:
+            self.segments["state"].tensor(slot).copy_(state[slot["key"]].detach())
+        self.synchronize()
+        return {}
+
+    def state_in(self, slots: list[dict[str, Any]]) -> dict[str, Any]:
+        """Take the state from the segment `state`."""
+        state = self.state_tensors()
+        with torch.no_grad():
+            for slot in slots:
+                state[slot["key"]].copy_(self.segments["state"].tensor(slot))
+        return {}
+
+    def prepare(self, sets: list[dict[str, Any]], call: dict[str, Any]) -> dict[str, Any]:
+        """Views of the input sets, and the arguments around them. The objects are the same in
+        every batch while the judge writes new values under them."""
+        self.calls.clear()
+        self.inputs.clear()
+        for number, one in enumerate(sets):
+            views = [self.segments["inputs"].tensor(slot) for slot in one["slots"]]
+            if self.train:
+                views = [
+                    v.requires_grad_(bool(g)) for v, g in zip(views, one["grads"], strict=True)
+                ]
+            self.inputs[number] = views
+            self.calls[number] = build_call({**call, "data": one.get("data")}, views)
+        return {}
+
+    # --- calling -------------------------------------------------------------------------------
+
+    def run(self, number: int) -> Any:
+        """One call on an input set; in train mode forward and backward."""
+        args, kwargs = self.calls[number]
+        if not self.train:
+            return self.program(*args, **kwargs)
+        output = self.program(*args, **kwargs)
+        self.backward(output)
+        return output
+
+    def backward(self, output: Any) -> None:
+        """Gradients of a fixed, not constant, combination of all outputs."""
+        leaves = [t for t in flatten(output)[0] if t.requires_grad]
+        if leaves:
+            torch.autograd.backward(leaves, [self.cotangent(t) for t in leaves])
+
+    def cotangent(self, tensor: torch.Tensor) -> torch.Tensor:
+        key = (tensor.shape, tensor.dtype)
+        if key not in self.cotangents:
+            places = torch.arange(tensor.numel(), dtype=torch.float32, device=self.device)
+            wave = places.mul_(0.7).cos_()
+            self.cotangents[key] = wave.reshape(tensor.shape).to(tensor.dtype)
+        return self.cotangents[key]
+
+    def rng_state(self) -> torch.Tensor:
+        """State of the generators that operators of this device draw from."""
+        state = torch.get_rng_state()
+        if self.device.type == "cuda":
+            state = torch.cat([state, torch.cuda.get_rng_state(self.device)])
+        return state
+
+    def synchronize(self) -> None:
+        """Wait for the device, all streams of it."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def aliases(self, tensor: torch.Tensor, number: int) -> list[int]:
+        """Indices of the inputs whose memory an output shares."""
+        if tensor.layout != torch.strided or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            return []
+        where = tensor.untyped_storage().data_ptr()
+        return [
+            i
+            for i, v in enumerate(self.inputs[number])
+            if v.numel() and v.untyped_storage().data_ptr() == where
+        ]
+
+    def clear_gradients(self, number: int) -> None:
+        if self.train:
+            for view in self.inputs[number]:
+                view.grad = None
+            if self.module is not None:
+                self.module.zero_grad(set_to_none=True)
+
+    def gradients(self, number: int) -> list[torch.Tensor]:
+        """Gradients of the inputs, then of the parameters, then the state after the call."""
+        if not self.train:
+            return []
+        parameters = [] if self.module is None else list(self.module.parameters())
+        grads = gradients_of([*self.inputs[number], *parameters])
+        state = [t.detach().clone() for t in self.state_tensors().values()]
+        return [g.clone() for g in grads] + state
+
+
+def describe(error: BaseException, scratch: Path, root: str | None) -> dict[str, str]:
+    """An exception as the judge reports it; what a compiler said without what does not help."""
+    folders = [str(scratch), *(os.environ.get(name, "") for name in OWN_FOLDERS)]
+    failed = compile_error(error, folders, root)
+    if failed is not None:
+        return {
+            "type": type(error).__name__,
+            "message": failed.message,
+            "traceback": failed.output[-MAX_TRACEBACK_CHARS:],
+            "stage": "compile",
+        }
+    text = "".join(traceback.format_exception(error))
+    return {
+        "type": type(error).__name__,
+        "message": str(error)[:2000],
+        "traceback": text[-MAX_TRACEBACK_CHARS:],
+    }
+
+
+def gradients_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Gradients of the tensors that require one; zeros where none arrived."""
+    return [
+        torch.zeros_like(t) if t.grad is None else t.grad.detach()
+        for t in tensors
+        if t.requires_grad
+    ]
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """A strided tensor with the values of any kind of tensor."""
+    if tensor.layout != torch.strided:
+        return tensor.detach().to_dense()
+    if tensor.is_conj() or tensor.is_neg():
+        return tensor.detach().resolve_conj().resolve_neg()
+    return tensor.detach()
+
+
+def seed_all(seed: int) -> None:
+    """Seed what modules draw noise from; the inputs' seeds are elsewhere."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+
+
+def outside(names: list[str], root: str | None) -> list[str]:
+    """Of imported modules those that come from outside of the checkout."""
+    inside = None if root is None else os.path.realpath(root) + os.sep
+    found = []
+    for name in names:
+        module = sys.modules.get(name)
+        file = getattr(module, "__file__", None)
+        if file is None or name.startswith((programs.MODULE_NAME, "cudal1_worker", "__")):
+            continue
+        path = os.path.realpath(file)
+        if "site-packages" in path or inside is None or not path.startswith(inside):
+            found.append(name)
+    return found
