@@ -11,28 +11,24 @@ from typing import Any
 
 import torch
 
-from .accelerators import Accelerator, Cpu
-from .arguments import tensor_specs
+from .accelerators import Accelerator
+from .called import answer_of, call_of
 from .cases import Answer, Case, Limits, Rejected
-from .compare import LOOSE, Tolerance, difference, tolerance
 from .failures import is_out_of_memory, rejection_of_reference, twice
-from .inputs import InputSet, Source, draw, same_bits
+from .inputs import InputSet, same_bits
 from .memory_plan import num_together
 from .mutants import try_mutants
+from .oracle import learn_oracle, settle_tolerances
 from .processes import RunnerFailure, Template
-from .segment import place, slot_of
+from .segment import place
 from .variations import FEWEST_TRIALS, another_batch, variations
 
 SLOW_S = 5.0
 """Of an answer on all sets: beyond it fewer are tried, as each candidate and the oracle take as
 long again."""
-NUM_MADE_SETS = 4
-"""Calls of the user's `get_inputs`; more sets come from these by scaling."""
 TRIALS_SHARE = 32
 """Of the device's memory, for the inputs of the trials: outputs, the oracle in twice the precision
 and a runner's own copy of them come on top."""
-LARGE_BYTES = 256 * 2**20
-"""Of one such set: beyond it two are made."""
 
 
 def make_case(
@@ -64,101 +60,6 @@ def make_case(
     settle_tolerances(case)
     try_mutants(case)
     return case
-
-
-def call_of(
-    template: Template,
-    accelerator: Accelerator,
-    program: dict[str, Any],
-    workload: dict[str, Any],
-    limits: Limits,
-    seed: int,
-    generator: torch.Generator,
-) -> Case:
-    """Arguments of the constructor and of the calls, from specs or from the user's functions."""
-    call, init = workload["call"], workload.get("init")
-    made = {"call": call} if call["type"] == "made" else {}
-    if init is not None and init["type"] == "made":
-        made["init"] = init
-    answers = {}
-    if made:
-        answers = twice(
-            lambda _: make_arguments(template, accelerator, program, made, limits, seed)
-        )
-    source = Source(call={"type": "pickled"}, made=answers.get("call", []))
-    if "call" not in made:
-        rest, specs = tensor_specs(call)
-        source = Source(call=rest, specs=specs)
-        source.grads = [spec.get("requires_grad", False) for spec in specs]
-    else:
-        source.grads = [t.is_floating_point() for t in source.made[0].tensors]
-    case = Case(
-        name=workload["name"],
-        accelerator=accelerator,
-        program=program,
-        train=workload.get("mode", "infer") == "train",
-        call=source.call,
-        init=None,
-        init_slots=[],
-        init_tensors=[],
-        source=source,
-        given=given_tolerance(workload),
-        seed=seed,
-    )
-    if "init" in made:
-        one = answers["init"][0]
-        case.init, tensors = {"type": "pickled", "data": one.data}, one.tensors
-    elif init is not None:
-        case.init, specs = tensor_specs(init)
-        tensors = [draw(spec, generator) for spec in specs]
-    else:
-        tensors = []
-    case.init_slots, _ = place([slot_of(t) for t in tensors])
-    case.init_tensors = tensors
-    return case
-
-
-def given_tolerance(workload: dict[str, Any]) -> tuple[float, float] | None:
-    """The user's own tolerances, which replace the oracle's budget."""
-    atol, rtol = workload.get("atol"), workload.get("rtol")
-    return None if atol is None and rtol is None else (atol or 0.0, rtol or 0.0)
-
-
-def make_arguments(
-    template: Template,
-    accelerator: Accelerator,
-    program: dict[str, Any],
-    made: dict[str, dict[str, Any]],
-    limits: Limits,
-    seed: int,
-) -> dict[str, list[InputSet]]:
-    """Run `get_inputs` and `get_init_inputs` in a runner of their own, so that no user code is
-    ever in the judge."""
-    answers: dict[str, list[InputSet]] = {}
-    with template.runner(program) as runner:
-        for what, function in made.items():
-            sets: list[InputSet] = []
-            for number in range(NUM_MADE_SETS if what == "call" else 1):
-                reply = runner.ask(
-                    "make",
-                    limits.load_s,
-                    program=program,
-                    functions=[function],
-                    seed=seed + number,
-                )
-                (one,) = reply["calls"]
-                slots, size = place(one["slots"])
-                # Made on the CPU, whatever they are for: this runner needs no GPU.
-                segment = runner.share("made", Cpu(), size, limits.call_s)
-                runner.ask("collect", limits.call_s, slots=[slots], segment="made")
-                tensors = [
-                    accelerator.keep(segment.tensor(slot).to(accelerator.device)) for slot in slots
-                ]
-                sets.append(InputSet(tensors, one["data"]))
-                if size > LARGE_BYTES and number:
-                    break
-            answers[what] = sets
-    return answers
 
 
 def learn_state(case: Case, template: Template, limits: Limits, generator: torch.Generator) -> None:
@@ -275,16 +176,6 @@ def learn_more(
     return again
 
 
-def answer_of(case: Case, template: Template, limits: Limits, dtype: str | None = None) -> Answer:
-    """What a fresh process of the reference answers."""
-
-    def attempt(_: bool) -> Answer:
-        with case.runner(template, case.program, limits, dtype) as runner:
-            return case.answer(runner, limits, dtype)
-
-    return twice(attempt)
-
-
 def finite_trials(case: Case, answer: Answer) -> list[tuple[str, InputSet]]:
     """Without those variations that take the reference out of its range: where it is finite on
     what the workload states, infinities elsewhere are overflows that nobody asked for."""
@@ -359,51 +250,4 @@ def check_dependence(case: Case) -> None:
             "degenerate",
             "reference.constant",
             "the output is the same for different random inputs",
-        )
-
-
-def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
-    """The reference in float64, where it runs so and agrees with itself."""
-    assert case.expected is not None
-    reason = None
-    if case.uses_rng:
-        reason = "it draws random numbers, which differ between precisions"
-    else:
-        try:
-            answer = answer_of(case, template, limits, "float64")
-            reason = oracle_mismatch(case, answer)
-            case.oracle = answer.outputs if reason is None else None
-        except (RunnerFailure, Rejected) as failure:
-            reason = str(failure)
-    if reason is not None:
-        message = f"the reference was not run in float64 ({reason[:300]}): the dtype's tolerance"
-        case.findings.append({"rule": "oracle.absent", "message": message})
-
-
-def oracle_mismatch(case: Case, oracle: Answer) -> str | None:
-    """Why an oracle's answer cannot be the truth of the expected one; None when it can."""
-    assert case.expected is not None
-    for ours, theirs in zip(case.expected.outputs, oracle.outputs, strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            if one.shape != other.shape or one.is_floating_point() != other.is_floating_point():
-                return "its outputs have other shapes in float64"
-            budget = Tolerance(0.0, LOOSE) if one.is_floating_point() else Tolerance(0.0, 0.0)
-            found = difference(one, other, None, budget, case.accelerator.device)
-            if not one.is_floating_point() and found.excess > 1:
-                return "its integer outputs differ in float64"
-            if one.is_floating_point() and not found.is_loose and found.max_abs:
-                return f"its outputs differ by {found.max_abs:.3g} in float64"
-    return None
-
-
-def settle_tolerances(case: Case) -> None:
-    """The budget of every output of every trial."""
-    assert case.expected is not None
-    for number, outputs in enumerate(case.expected.outputs):
-        truth = case.oracle[number] if case.oracle else [None] * len(outputs)
-        case.tolerances.append(
-            [
-                tolerance(ours, exact, case.given, case.accelerator.device)
-                for ours, exact in zip(outputs, truth, strict=True)
-            ]
         )
