@@ -28,7 +28,7 @@ from cudal1_ci.worker.processes import RunnerFailure
 )
 def test_a_failure_of_the_reference_names_the_reference(kind, candidate, reference):
     failure = RunnerFailure(kind, "why", log="its last words")
-    rejected = rejection_of_candidate(failure)
+    rejected = rejection_of_candidate(failure, {"type": "text", "source": ""})
     assert (rejected.status, rejected.finding["rule"]) == candidate
     for rejected, status in (
         (rejection_of_reference(failure), "invalid_reference"),
