@@ -52,7 +52,7 @@ NOTES = """
 ## How to read it
 
 - `inconclusive timing.noisy` is no accusation: on a machine that is too busy to measure on, the
-  judge says so. Two lanes of injections share the cores, and few
+  judge says so. Four lanes of injections share two cores, and few
   rounds are timed.
 - *exit 0*: a candidate that ends its process without an error has not answered; it is never taken
   for success.
