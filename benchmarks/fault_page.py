@@ -15,8 +15,7 @@ HEAD = """\
 
 What happens to a trial when something breaks in the middle of it: processes are killed and
 stopped, programs hang, crash, take all memory, fill the disk. Injected by `benchmarks/faults.py`,
-which also draws this page from its results
-(`--table`). After each injection it asks four things:
+which also draws this page from its results (`--table`). After each injection it asks four things:
 
 - **right verdict**: the candidate is accused of what it did, and of nothing that was done to it
   from outside. Where the tool itself was broken it says so (`WorkerError`: no verdict, nothing
@@ -36,8 +35,7 @@ again.
 RESULT = """
 ## On {where}
 
-{right} of {total} injections of {kinds} kinds as they should be, {wall_min:.0f} minutes of runs;
-sessions: {sessions}. Of the next trials of a right candidate {num_passed} passed,
+{right} of {total} injections of {kinds} kinds as they should be, {wall_min:.0f} minutes; sessions: {sessions}. Of the next trials of a right candidate {num_passed} passed,
 {num_noisy} found the machine too busy.
 `{command}`, {name}, {threads}, Python {python}, torch {torch}, {date}, commit `{commit}`
 ([raw](../{path})). Limits of a trial here: {call_s:.0f} s for a call, {load_s:.0f} s for loading.
@@ -52,8 +50,7 @@ NOTES = """
 ## How to read it
 
 - `inconclusive timing.noisy` is no accusation: on a machine that is too busy to measure on, the
-  judge says so. Two lanes of injections share the cores, and few
-  rounds are timed.
+  judge says so. Four lanes of injections share two cores here, and few rounds are timed.
 - *exit 0*: a candidate that ends its process without an error has not answered; it is never taken
   for success.
 - *a thousand children*, *prints a gigabyte*, *fills its disk*: the limits of the
@@ -65,18 +62,15 @@ NOTES = """
 
 ## What it found
 
-Four defects of the judge, all mended, with tests that fail without the mend where it is not a
-matter of luck:
+Three defects of the judge, by earlier runs than the one above; all are mended, with tests:
 
 - A reference that was killed while it was timed was held against the candidate (`runtime_error`).
   A launch in which the reference fails is now made again ([judge.md](judge.md#the-clock)).
 - A reference that was killed once while it was learned was invalid for all candidates of the
   session, or something less was known of it. It is now asked once more.
-- The judge kept the memory of a launch in which a candidate hung or died until the collector
-  came.
-- On a machine with five times as many processes as cores one honest candidate of some hundred was
-  called a hack, by one launch of three rounds in which it was preempted each time
-  (`timing.reconciliation`). It now takes two launches.
+- On a machine with five times as many processes as cores one honest candidate, in 223 injections,
+  was called a hack by one launch of three rounds (`timing.reconciliation`): the judge's clock went
+  on while it was preempted. It now takes two launches.
 
 ## What was not injected
 """
