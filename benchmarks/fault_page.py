@@ -35,7 +35,8 @@ again.
 RESULT = """
 ## On {where}
 
-{right} of {total} injections of {kinds} kinds as they should be, {wall_min:.0f} minutes; sessions: {sessions}. Of the next trials of a right candidate {num_passed} passed,
+{right} of {total} injections of {kinds} kinds as they should be, {wall_min:.0f} minutes;
+sessions: {sessions}. Of the next trials of a right candidate {num_passed} passed,
 {num_noisy} found the machine too busy.
 `{command}`, {name}, {threads}, Python {python}, torch {torch}, {date}, commit `{commit}`
 ([raw](../{path})). Limits of a trial here: {call_s:.0f} s for a call, {load_s:.0f} s for loading.
