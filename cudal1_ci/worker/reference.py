@@ -163,6 +163,7 @@ def learn_more(
     fewer rows, which it may refuse."""
     with case.runner(template, case.program, limits) as runner:
         again = case.answer(runner, limits)
+        template.warm(runner.ask("imported", limits.call_s)["imported"])
         if case.state_slots:
             case.load_state(runner, other, limits)
             case.other_state = (other, case.answer(runner, limits, sets=[case.trials[0][1]]))

@@ -79,6 +79,12 @@ def check_load(reply: dict[str, Any]) -> None:
     check_slots(reply["state"])
     for slot in reply["state"]:
         need(isinstance(slot["key"], str) and type(slot["parameter"]) is bool, "state")
+    check_imported(reply)
+
+
+def check_imported(reply: dict[str, Any]) -> None:
+    """Names of modules."""
+    need(isinstance(reply["imported"], list), "imported")
     need(all(isinstance(name, str) for name in reply["imported"]), "imported")
 
 
@@ -127,6 +133,7 @@ def check_error(error: dict[str, Any]) -> None:
 CHECKERS: dict[str, Callable[[dict[str, Any]], None]] = {
     "error": check_error,
     "load": check_load,
+    "imported": check_imported,
     "make": check_make,
     "call": check_call,
     "batch": check_claim,

@@ -33,6 +33,7 @@ def main(channel: Channel, scratch: Path) -> None:
         "make": subject.make,
         "map": subject.map,
         "prepare": subject.prepare,
+        "imported": subject.imported,
         "state_out": subject.state_out,
         "state_in": subject.state_in,
         "call": trials.call,

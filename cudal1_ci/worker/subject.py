@@ -43,6 +43,7 @@ class Subject:
         self.train = False
         self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
         self.inputs: dict[int, list[torch.Tensor]] = {}
+        self.modules: set[str] = set()
         self.kept: list[list[torch.Tensor]] = []
         """What is there to be collected."""
         self.cotangents: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
@@ -82,10 +83,20 @@ class Subject:
             torch.set_default_dtype(torch.float64)  # for what is made in the calls
             if self.module is not None:
                 self.module.double()
-        imported = [name for name in sys.modules if name not in before]
+        imported = self.imported_since(before)
         # What is here now stays: the collections between batches need not look at it again.
         gc.freeze()
-        return {"state": self.state_slots(), "imported": outside(imported, program.get("root"))}
+        return {"state": self.state_slots(), "imported": imported}
+
+    def imported_since(self, before: set[str]) -> list[str]:
+        """Modules from outside of the checkout; from now on others count."""
+        self.modules = set(sys.modules)
+        return outside([name for name in sys.modules if name not in before], self.root)
+
+    def imported(self) -> dict[str, Any]:
+        """Modules that were imported since the program was loaded: by the first calls (torch
+        imports half a thousand for the first backward pass)."""
+        return {"imported": self.imported_since(self.modules)}
 
     def build(self, program: dict[str, Any]) -> dict[str, Any]:
         """Import a program for what it compiles."""

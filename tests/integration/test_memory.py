@@ -31,7 +31,7 @@ def evaluate(limit_bytes: int, forward: str, device: str):
         return session.evaluate(problem, candidate)
 
 
-@pytest.mark.parametrize("calls_that_fit", [100, 20, 11.5])
+@pytest.mark.parametrize("calls_that_fit", [20, 11.5])
 def test_a_verdict_and_both_times_under_a_limit(calls_that_fit, device):
     limit_bytes = int(calls_that_fit * NUM_BYTES)
     evaluation = evaluate(limit_bytes, "x.tanh().add(x)", device)
@@ -40,15 +40,14 @@ def test_a_verdict_and_both_times_under_a_limit(calls_that_fit, device):
     for measurement in evaluation.measurements:
         launches = zip(measurement.launches, measurement.control, strict=True)
         for launch, control in launches:
-            assert launch.num_calls == 1 if calls_that_fit < 50 else launch.num_calls >= 1
+            assert launch.num_calls == 1
             # Below that, the control is measured beside a reference of its own.
             is_split = calls_that_fit < 15
             assert (launch.reference_us != control.reference_us) == is_split
 
 
-@pytest.mark.parametrize("calls_that_fit", [20, 11.5])
-def test_a_wrong_answer_is_found_under_a_limit(calls_that_fit, device):
-    evaluation = evaluate(int(calls_that_fit * NUM_BYTES), "torch.tanh(x)", device)
+def test_a_wrong_answer_is_found_under_a_limit(device):
+    evaluation = evaluate(int(11.5 * NUM_BYTES), "torch.tanh(x)", device)
     assert evaluation.verdict.status == "incorrect_values"
 
 

@@ -23,6 +23,7 @@ CALL = {
 GOOD = {
     "error": {"type": "ValueError", "message": "no", "traceback": "", "stage": "import"},
     "load": {"state": [{**SLOT, "key": "fc.weight", "parameter": True}], "imported": ["numpy"]},
+    "imported": {"imported": ["numpy"]},
     "make": {"calls": [{"data": "gASV", "slots": [SLOT]}]},
     "call": {"calls": [CALL], "flags": {}},
     "batch": {"claim_us": 12.5},
@@ -45,6 +46,8 @@ BAD = [
     ("batch", {"claim_us": True}),
     ("batch", {}),
     ("load", {"state": [SLOT], "imported": []}),
+    ("imported", {"imported": "numpy"}),
+    ("imported", {"imported": [1]}),
     ("aftermath", {"names": [], "slots": [SLOT]}),
     ("profile", {"rows": [{"name": "relu(float*)", "num_calls": 0, "time_us": 1.5}]}),
     ("profile", {"rows": [{"name": "relu(float*)", "num_calls": 1, "time_us": math.inf}]}),
