@@ -116,7 +116,7 @@ def learn_answers(
     for one, requires in enumerate(case.source.grads):
         case.source.grads[one] = requires and case.train
     memory_bytes = case.accelerator.memory_bytes()
-    found = variations(case.source, generator, memory_bytes // TRIALS_SHARE)
+    found = variations(case.source, generator, memory_bytes // TRIALS_SHARE, case.train)
     case.trials = [(name, case.kept(one)) for name, one in found]
     set_bytes = max(one.num_bytes for _, one in case.trials)
     case.num_together = num_together(set_bytes, memory_bytes)

@@ -281,6 +281,8 @@ def test_fewer_variations_are_made_where_there_is_less_room_for_them():
     names = [name for name, _ in variations(source, generator(), 2**20)]
     assert names[:3] == ["drawn 0", "drawn 1", "shifted"]
     assert len(names) == 13
+    training = [name for name, _ in variations(source, generator(), 2**20, is_training=True)]
+    assert training == [name for name in names if name != "huge"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "bool"])
