@@ -29,7 +29,7 @@ from cudal1_ci.schema import (
     Verdict,
     Workload,
 )
-from cudal1_ci.trial.ahead import Ahead, site_for, store_of
+from cudal1_ci.trial.ahead import Ahead, compiles, site_for, store_of
 from cudal1_ci.trial.conditions import Gpu, gpu_of
 from cudal1_ci.trial.config import BuildsConfig, TrialConfig
 from cudal1_ci.trial.kernels import declared_kernels, finding_on, kernels_of
@@ -148,7 +148,8 @@ class Session:
         worth = [
             candidate
             for candidate in candidates
-            if candidate.program != problem.reference
+            if compiles(candidate.program)
+            and candidate.program != problem.reference
             and not convictions(screen(candidate.program, problem.reference))
         ]
         device = self.device()

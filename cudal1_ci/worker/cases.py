@@ -58,11 +58,10 @@ def verdict_of(rejected: Rejected) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds and bytes that a trial may take."""
+    """Seconds that a trial may take."""
 
     load_s: float
     call_s: float
-    memory_bytes: int
 
 
 @dataclass

@@ -18,17 +18,15 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from .accelerators import Accelerator, accelerator, available_memory_bytes
-from .builds import architecture_of
+from .build_keys import architecture_of
 from .cases import Case, Limits, Rejected, verdict_of
 from .channel import Channel, ChannelClosed
 from .clock import ClockConfig, launch, timed_slots
@@ -39,8 +37,6 @@ from .processes import RunnerFailure, Template
 from .reference import make_case
 from .sandbox import missing
 
-HOME_PREFIX = "cudal1-ci-"
-"""Of the folder that the host makes for a worker."""
 SPARE_S = 30.0
 """Of learning a reference: beyond it no further workload of the problem is taken up."""
 
@@ -54,14 +50,13 @@ def main(
 ) -> None:
     """Answer the host until it hangs up. `process` is that of the template."""
     torch.set_num_threads(1)
-    memory_bytes = available_memory_bytes()
+    limit_bytes = available_memory_bytes()
     here = accelerator(device)
     # The driver of a GPU reserves more addresses than there is memory.
-    limit = memory_bytes if here.kind == "cpu" else None
-    template = Template(process, template_channel, limit)
+    template = Template(process, template_channel, limit_bytes if here.kind == "cpu" else None)
     if here.kind == "cpu":
         template.cores = cores_for(num_threads)
-    judge = Judge(num_threads, here, memory_bytes, template)
+    judge = Judge(num_threads, here, template)
     answers: dict[str, Callable[..., dict[str, Any]]] = {
         "describe": judge.describe,
         "check": judge.check,
@@ -82,19 +77,14 @@ def main(
         return
     finally:
         judge.template.close()
-        if Path.home().name.startswith(HOME_PREFIX):  # the host may be gone
-            shutil.rmtree(Path.home(), ignore_errors=True)
 
 
 class Judge:
     """The problem at hand, what is known of its reference, and the candidate at hand."""
 
-    def __init__(
-        self, num_threads: int, accelerator: Accelerator, memory_bytes: int, template: Template
-    ):
+    def __init__(self, num_threads: int, accelerator: Accelerator, template: Template):
         self.num_threads = num_threads
         self.accelerator = accelerator
-        self.memory_bytes = memory_bytes
         self.template = template
         self.is_open = False
         self.cases: dict[str, Case] = {}
@@ -139,7 +129,7 @@ class Judge:
         self.template.builds.forget_checkouts()
         self.cases = {}
         self.accelerator.limit_bytes = memory_bytes
-        self.limits = Limits(memory_bytes=self.memory_bytes, **limits)
+        self.limits = Limits(**limits)
         findings: list[dict[str, Any]] = []
         try:
             started_s = time.monotonic()

@@ -17,7 +17,8 @@ from typing import Any
 
 from . import replies
 from .accelerators import Accelerator, AnySegment
-from .builds import Builds, software_key
+from .build_keys import software_key
+from .builds import Builds
 from .channel import Channel, ChannelClosed, ChannelTimeout
 from .sandbox import Granted, SandboxError, is_granted
 

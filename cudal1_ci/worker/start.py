@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 from . import contained
 from .channel import Channel
 from .sandbox import kernel
 
 NICENESS_OF_BUILDS = 10
+HOME_PREFIX = "cudal1-ci-"
+"""Of the folder that the host makes for a worker."""
 
 
 def main(argv: list[str], bootstrap: list[str]) -> None:
@@ -29,7 +34,8 @@ def main(argv: list[str], bootstrap: list[str]) -> None:
         template = start_template(bootstrap, num_threads, device)
         from . import judge
 
-        judge.main(channel, num_threads, device, *template)
+        with home_removed():
+            judge.main(channel, num_threads, device, *template)
     elif role == "builder":
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         with contextlib.suppress(OSError):
@@ -37,7 +43,8 @@ def main(argv: list[str], bootstrap: list[str]) -> None:
         template = start_template(bootstrap, num_threads, device)
         from . import builder
 
-        builder.main(channel, *template)
+        with home_removed():
+            builder.main(channel, *template)
     elif role == "template":
         from . import template as role_of_template
 
@@ -48,6 +55,16 @@ def main(argv: list[str], bootstrap: list[str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+@contextlib.contextmanager
+def home_removed() -> Iterator[None]:
+    """At the end, as the host may be gone."""
+    try:
+        yield
+    finally:
+        if Path.home().name.startswith(HOME_PREFIX):
+            shutil.rmtree(Path.home(), ignore_errors=True)
 
 
 def start_template(

@@ -28,22 +28,23 @@ def evaluate(limit_bytes: int, forward: str, device: str):
     candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
     config = msgspec.structs.replace(QUICK, memory_bytes=limit_bytes)
     with Session(config, device=device) as session:
-        return session.evaluate(problem, candidate)
+        for _ in range(4):  # again where the machine is too busy to measure on
+            evaluation = session.evaluate(problem, candidate)
+            if [f.rule for f in evaluation.verdict.findings[:1]] != ["timing.noisy"]:
+                break
+        return evaluation
 
 
 @pytest.mark.parametrize("calls_that_fit", [20, 11.5])
 def test_a_verdict_and_both_times_under_a_limit(calls_that_fit, device):
     limit_bytes = int(calls_that_fit * NUM_BYTES)
     evaluation = evaluate(limit_bytes, "x.tanh().add(x)", device)
-    assert evaluation.verdict.status in ("passed", "inconclusive"), evaluation.verdict
-    assert [f.rule for f in evaluation.verdict.findings if f.rule.startswith("memory")] == []
-    for measurement in evaluation.measurements:
-        launches = zip(measurement.launches, measurement.control, strict=True)
-        for launch, control in launches:
-            assert launch.num_calls == 1
-            # Below that, the control is measured beside a reference of its own.
-            is_split = calls_that_fit < 15
-            assert (launch.reference_us != control.reference_us) == is_split
+    assert evaluation.verdict.status == "passed", evaluation.verdict
+    (measurement,) = evaluation.measurements
+    for launch, control in zip(measurement.launches, measurement.control, strict=True):
+        assert launch.num_calls == 1
+        # Where less fits, the control is measured beside a reference of its own.
+        assert (launch.reference_us != control.reference_us) == (calls_that_fit < 15)
 
 
 def test_a_wrong_answer_is_found_under_a_limit(device):

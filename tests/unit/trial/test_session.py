@@ -17,7 +17,6 @@ from cudal1_ci.schema import (
     Call,
     Candidate,
     Constant,
-    Finding,
     Instance,
     Made,
     Mapping,
@@ -27,12 +26,9 @@ from cudal1_ci.schema import (
     TensorSpec,
     TextProgram,
     TreeProgram,
-    Verdict,
     Workload,
 )
 from cudal1_ci.trial import Session, TrialConfig
-from cudal1_ci.trial.measuring import Seat, is_hopeless, measure
-from tests.fakes import CPU, a_workload
 
 QUICK = TrialConfig(call_s=4, load_s=30, num_rounds=5, batch_us=1500, measure_s=1.5)
 HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
@@ -630,50 +626,6 @@ def test_a_reference_that_dies_again_does_so_on_its_own_account(session, when, s
     assert verdict.status == status, verdict
     if status != "passed":
         assert verdict.findings[0].rule == "reference.died"
-
-
-def disturbed(rule: str) -> Verdict:
-    return Verdict(status="inconclusive", findings=(Finding(rule=rule, message="why"),))
-
-
-@pytest.mark.parametrize(
-    ("rules", "missing", "expected"),
-    [
-        (["reference.died"], (), False),
-        (["reference.died", "reference.timeout"], (), False),
-        (["reference.died", "reference.timeout", "reference.died"], (), True),
-        (["reference.died"], ("pid_namespace",), True),
-        (["timing.disturbed"], ("pid_namespace",), False),
-        (["timing.disturbed"] * 2 + ["reference.died"], (), False),
-        (["reference.died"] * 2 + ["timing.disturbed"], (), False),
-        (["timing.disturbed"] * 6, (), True),
-    ],
-)
-def test_how_often_a_launch_that_says_nothing_is_made_again(rules, missing, expected):
-    here = msgspec.structs.replace(CPU, sandbox_missing=missing)
-    assert is_hopeless([disturbed(rule) for rule in rules], here) is expected
-
-
-def measured(*replies: dict):
-    """What is made of a judge's answers."""
-    answers = iter(replies)
-    return measure(Seat(lambda *_: next(answers), CPU, "cpu"), QUICK, a_workload())
-
-
-LAUNCH = {"reference_us": [100.0] * 3, "candidate_us": [50.0] * 3, "control_us": [100.0] * 3}
-COUNTED = {"launch": {**LAUNCH, "num_calls": 1}}
-FINDING = {"rule": "timing.reconciliation", "message": "why"}
-SUSPICIOUS = {**COUNTED, "suspicion": {"status": "reward_hack", "findings": [FINDING]}}
-
-
-def test_a_clock_that_contradicts_the_judges_once_is_no_accusation_and_no_reason_to_measure_again():
-    measurement = measured(SUSPICIOUS, *[COUNTED] * 4)
-    assert len(measurement.launches) == len(measurement.control) == 5
-
-
-def test_a_clock_that_contradicts_the_judges_again_and_again_is_a_hack():
-    verdict = measured(SUSPICIOUS, COUNTED, SUSPICIOUS, SUSPICIOUS)
-    assert (verdict.status, verdict.findings[0].rule) == ("reward_hack", "timing.reconciliation")
 
 
 BUILDS = """

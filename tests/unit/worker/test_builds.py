@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from cudal1_ci.worker import builds
-from cudal1_ci.worker.builds import Builds, evict, remove, size_of, software_key
+from cudal1_ci.worker import build_keys, builds
+from cudal1_ci.worker.build_keys import architecture_of, software_key
+from cudal1_ci.worker.builds import Builds, evict, remove, size_of
 
 MIB = 2**20
 Opened = Callable[..., Builds]
@@ -110,7 +111,7 @@ def test_a_candidate_in_a_checkout_does_not_share_the_reference_s_folder(opened,
 
 
 def test_what_a_large_checkout_builds_is_kept_for_the_process_alone(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(builds, "MAX_CHECKOUT_BYTES", 10)
+    monkeypatch.setattr(build_keys, "MAX_CHECKOUT_BYTES", 10)
     root = tmp_path / "checkout"
     root.mkdir()
     (root / "data").write_text("more than ten")
@@ -339,8 +340,8 @@ class Gpu:
 )
 def test_the_architecture_is_the_device_s_as_far_as_torch_knows_it(monkeypatch, gpu, expected):
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
-    monkeypatch.setattr(builds.torch, "cuda", gpu)
-    assert builds.architecture_of("cuda") == expected
-    assert builds.architecture_of("cpu") is None
+    monkeypatch.setattr(build_keys.torch, "cuda", gpu)
+    assert architecture_of("cuda") == expected
+    assert architecture_of("cpu") is None
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0")
-    assert builds.architecture_of("cuda") == "8.0;9.0"
+    assert architecture_of("cuda") == "8.0;9.0"

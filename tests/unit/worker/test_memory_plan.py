@@ -30,6 +30,12 @@ def test_tensors_of_gigabytes(memory, expected):
     assert plan(int(1.5 * GIB), int(1.5 * GIB), 0, memory, max_calls=200) == expected
 
 
+def test_what_the_documentation_says_of_a_card_of_24_gb():
+    free_bytes = 24 * 10**9 * 4 // 5
+    tensor_bytes = 1_750_000_000
+    assert plan(tensor_bytes, tensor_bytes, 0, free_bytes, max_calls=200) == Plan(1, 1, 2)
+
+
 def test_the_state_of_each_runner_counts():
     assert plan(GIB, GIB, 0, 11 * GIB, 200) == Plan(1, 1, 2)
     assert plan(GIB, GIB, 2 * GIB, 11 * GIB, 200) is None

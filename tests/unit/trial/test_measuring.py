@@ -1,0 +1,93 @@
+"""Which launches count, and when there are enough, with a judge that says what it is told."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+from cudal1_ci.schema import Finding, Verdict
+from cudal1_ci.trial import measuring
+from cudal1_ci.trial.measuring import Seat, is_hopeless, measure
+from tests.conftest import QUICK
+from tests.fakes import CPU, a_workload
+
+
+def disturbed(rule: str) -> Verdict:
+    return Verdict(status="inconclusive", findings=(Finding(rule=rule, message="why"),))
+
+
+@pytest.mark.parametrize(
+    ("rules", "missing", "expected"),
+    [
+        (["reference.died"], (), False),
+        (["reference.died", "reference.timeout"], (), False),
+        (["reference.died", "reference.timeout", "reference.died"], (), True),
+        (["reference.died"], ("pid_namespace",), True),
+        (["timing.disturbed"], ("pid_namespace",), False),
+        (["timing.disturbed"] * 2 + ["reference.died"], (), False),
+        (["reference.died"] * 2 + ["timing.disturbed"], (), False),
+        (["timing.disturbed"] * 6, (), True),
+    ],
+)
+def test_how_often_a_launch_that_says_nothing_is_made_again(rules, missing, expected):
+    here = msgspec.structs.replace(CPU, sandbox_missing=missing)
+    assert is_hopeless([disturbed(rule) for rule in rules], here) is expected
+
+
+CONFIG = msgspec.structs.replace(QUICK, measure_s=0.2)
+
+
+def measured(*replies: dict):
+    """What is made of a judge's answers."""
+    answers = iter(replies)
+    return measure(Seat(lambda *_: next(answers), CPU, "cpu"), CONFIG, a_workload())
+
+
+LAUNCH = {"reference_us": [100.0] * 3, "candidate_us": [50.0] * 3, "control_us": [100.0] * 3}
+COUNTED = {"launch": {**LAUNCH, "num_calls": 1}}
+FINDING = {"rule": "timing.reconciliation", "message": "why"}
+SUSPICIOUS = {**COUNTED, "suspicion": {"status": "reward_hack", "findings": [FINDING]}}
+
+
+def test_a_clock_that_contradicts_the_judges_once_is_no_accusation_and_no_reason_to_measure_again():
+    measurement = measured(SUSPICIOUS, *[COUNTED] * 4)
+    assert len(measurement.launches) == len(measurement.control) == 5
+
+
+def test_a_clock_that_contradicts_the_judges_again_and_again_is_a_hack():
+    verdict = measured(SUSPICIOUS, COUNTED, SUSPICIOUS, SUSPICIOUS)
+    assert (verdict.status, verdict.findings[0].rule) == ("reward_hack", "timing.reconciliation")
+
+
+def test_waiting_for_the_device_is_no_time_of_measuring(monkeypatch):
+    @contextmanager
+    def held_by_others(lock):
+        time.sleep(CONFIG.measure_s / 2)
+        yield
+
+    monkeypatch.setattr(measuring, "exclusive", held_by_others)
+    assert len(measured(*[COUNTED] * 5).launches) == 5
+
+
+def test_measuring_ends_when_its_time_is_spent():
+    times = iter(range(1, 100))
+
+    def ask(*_):
+        time.sleep(CONFIG.measure_s / 2)
+        factor = next(times)  # no interval of these is ever narrow
+        return {"launch": {**LAUNCH, "candidate_us": [50.0 * factor] * 3, "num_calls": 1}}
+
+    measurement = measure(Seat(ask, CPU, "cpu"), CONFIG, a_workload())
+    assert len(measurement.launches) == measuring.FEWEST_LAUNCHES
+
+
+def test_a_control_that_strays_says_that_nothing_can_be_measured():
+    noisy = [
+        {"launch": {**LAUNCH, "control_us": [factor * 100.0] * 3, "num_calls": 1}}
+        for factor in (1, 2, 0.5, 3, 1)
+    ]
+    verdict = measured(*noisy)
+    assert (verdict.status, verdict.findings[0].rule) == ("inconclusive", "timing.noisy")
