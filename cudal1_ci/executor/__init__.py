@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from cudal1_ci.executor.container import Container, ContainerConfig
-from cudal1_ci.executor.local import Local
+from cudal1_ci.executor.local import WORKER_NAME, Local
 
 ExecutorName = Literal["local", "container"]
 
@@ -59,6 +59,7 @@ the checkouts that programs are read from."""
 
 __all__ = [
     "EXECUTORS",
+    "WORKER_NAME",
     "Container",
     "ContainerConfig",
     "Executor",

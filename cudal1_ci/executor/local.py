@@ -26,6 +26,9 @@ from cudal1_ci.executor.conversation import Conversation
 WORKER_FOLDER = Path(__file__).resolve().parent.parent / "worker"
 MAX_LOG_CHARS = 4000
 
+WORKER_NAME = "cudal1_worker"
+"""In the command line of every worker, where other sessions of this tool know it by."""
+
 BOOTSTRAP = """\
 import importlib.util, sys
 folder = sys.argv[1]

@@ -2,8 +2,9 @@
 
 A worker of its own imports them, several at once, into the folders where the judge's runners look.
 On a GPU that has processor cores to spare this goes on beside the timing, on cores of its own;
-elsewhere it holds the lock that timing holds, so that neither disturbs the other. While a program
-is judged, no builder of it is alive: it could work for the one that is timed.
+elsewhere it shares the device with the judge's examinations and never with timing
+(executor/lock.py). While a program is judged, no builder of it is alive: it could work for the one
+that is timed.
 
 Whatever fails here costs time and nothing else: the judge imports every program itself. Only what
 the compiler said of a text is kept, so that it need not say it twice.
@@ -24,7 +25,7 @@ import msgspec
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.executor import Executor, Worker
-from cudal1_ci.executor.lock import exclusive
+from cudal1_ci.executor.lock import shared
 from cudal1_ci.schema import Candidate, Program, TextProgram, Verdict
 from cudal1_ci.trial.config import BuildsConfig
 
@@ -182,7 +183,7 @@ class Ahead:
     def _work(self, site: Site) -> None:
         """Until there is nothing left to build."""
         try:
-            with exclusive(site.lock) if site.lock else contextlib.nullcontext():
+            with shared(site.lock) if site.lock else contextlib.nullcontext():
                 self._build_all(site)
         except (WorkerError, OSError):
             self._end_worker()

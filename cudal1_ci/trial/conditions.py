@@ -16,6 +16,7 @@ from typing import Any
 
 import pynvml
 
+from cudal1_ci.executor import WORKER_NAME
 from cudal1_ci.schema import Record
 
 CLOCK_TOLERANCE = 0.05
@@ -38,7 +39,8 @@ class Conditions(Record, frozen=True, kw_only=True):
     temperature_c: float | None = None
     slowed_by: tuple[str, ...] = ()
     other_processes: int | None = None
-    """Processes with a CUDA context on this GPU that are not of this trial."""
+    """Processes with a CUDA context on this GPU that are no judge's: another judge waits while this
+    one times (executor/lock.py)."""
 
 
 class Gpu:
@@ -83,10 +85,13 @@ def gpu_of(uuid: str | None) -> Gpu | None:
 
 
 def is_foreign(pid: int, ancestor: int) -> bool:
-    """Whether a process is neither the ancestor nor started by it. One that is gone is nobody's:
-    NVML lists a runner for a moment after its end. So is one that another namespace hides."""
+    """Whether a process is neither the ancestor nor started by it, nor by another session's worker,
+    which does nothing while this session has the device. One that is gone is nobody's: NVML lists a
+    runner for a moment after its end. So is one that another namespace hides."""
     while pid != ancestor:
         try:
+            if WORKER_NAME.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return False
             # The name in brackets may hold anything; what follows the last bracket is regular.
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:

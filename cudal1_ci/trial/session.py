@@ -17,6 +17,7 @@ import msgspec
 
 from cudal1_ci.errors import UnsupportedError
 from cudal1_ci.executor import Executor, Local, Worker
+from cudal1_ci.executor.lock import shared
 from cudal1_ci.schema import (
     Candidate,
     Device,
@@ -135,7 +136,7 @@ class Session:
         }
         # A reference is loaded some five times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
-        self._reference = verdict_of(self._ask(request, timeout_s))
+        self._reference = verdict_of(self._ask_beside(request, timeout_s))
         self._problem_id = problem.id
         return self._reference
 
@@ -153,10 +154,9 @@ class Session:
             and not convictions(screen(candidate.program, problem.reference))
         ]
         device = self.device()
-        lock = self._uuid or device.kind
         site = site_for(
             device.kind,
-            lock,
+            self._lock(),
             self._architecture,
             self.config.threads,
             self.builds.num_processes,
@@ -201,7 +201,7 @@ class Session:
         """Whether it is the same function."""
         program = msgspec.to_builtins(candidate.program)
         timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)
-        return verdict_of(self._ask({"op": "examine", "program": program}, timeout_s))
+        return verdict_of(self._ask_beside({"op": "examine", "program": program}, timeout_s))
 
     def _measure(
         self, workloads: tuple[Workload, ...], verdict: Verdict
@@ -219,7 +219,11 @@ class Session:
     def _seat(self) -> Seat:
         device = self.device()
         pid = None if self._worker is None else self._worker.pid
-        return Seat(self._ask, device, self._uuid or device.kind, self._gpu, pid)
+        return Seat(self._ask, device, self._lock(), self._gpu, pid)
+
+    def _lock(self) -> str:
+        """Name of the device among all processes of the machine."""
+        return self._uuid or self.device().kind
 
     def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str:
         """Kernels (on a CPU: operators) of one call of the reference that was last checked or of
@@ -231,7 +235,7 @@ class Session:
         """
         request = {"op": "profile", "workload": workload, "is_candidate": is_candidate}
         timeout_s = 2 * (self.config.load_s + self.config.call_s)
-        reply = self._ask(request, timeout_s)
+        reply = self._ask_beside(request, timeout_s)
         if "left_out" in reply:
             return f"the judge left `{workload}` out"
         rows: list[dict[str, Any]] = reply.get("rows", [])
@@ -263,6 +267,11 @@ class Session:
         if self.require_kernel:
             return Verdict(status=status, findings=(finding, *verdict.findings)), kernels
         return msgspec.structs.replace(verdict, findings=(*verdict.findings, finding)), kernels
+
+    def _ask_beside(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Ask for what makes the device work and is not timed: never while another judge times."""
+        with shared(self._lock()):
+            return self._ask(request, timeout_s)
 
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Ask the judge, starting one where there is none."""

@@ -12,7 +12,7 @@ class ModelNew(nn.Module):
         self.fc = nn.Linear(dim, dim)
 
     def forward(self, x):
-        out = torch.empty(x.shape)
+        out = torch.empty_like(x)
         threads = [threading.Thread(target=self.part, args=(x, out, half)) for half in (0, 1)]
         for thread in threads:
             thread.start()

@@ -11,5 +11,6 @@ class ModelNew(nn.Module):
         self.fc = nn.Linear(dim, dim)
 
     def forward(self, x):
-        out = x.numpy() @ self.fc.weight.detach().numpy().T + self.fc.bias.detach().numpy()
-        return torch.from_numpy(np.maximum(out, 0))
+        weight, bias = (one.detach().cpu().numpy() for one in (self.fc.weight, self.fc.bias))
+        out = x.cpu().numpy() @ weight.T + bias
+        return torch.from_numpy(np.maximum(out, 0)).to(x.device)

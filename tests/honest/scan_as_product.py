@@ -1,6 +1,5 @@
 """A cumulative sum as a product with a triangle of ones."""
 
-import torch
 from torch import nn
 
 REFERENCE = "cumsum"
@@ -8,4 +7,4 @@ REFERENCE = "cumsum"
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        return x @ torch.ones(x.shape[1], x.shape[1]).triu()
+        return x @ x.new_ones(x.shape[1], x.shape[1]).triu()

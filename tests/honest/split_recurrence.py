@@ -15,7 +15,7 @@ class ModelNew(nn.Module):
         dim = x.shape[2]
         weight, bias = self.cell.weight, self.cell.bias
         projected = nn.functional.linear(x, weight[:, :dim], bias)
-        state = torch.zeros(x.shape[0], dim)
+        state = x.new_zeros(x.shape[0], dim)
         for step in projected.unbind(1):
             state = torch.tanh(torch.addmm(step, state, weight[:, dim:].t()))
         return state

@@ -7,8 +7,8 @@ from torch import nn
 
 
 class Workspace:
-    def __init__(self, shape):
-        self.memory = torch.empty(shape)
+    def __init__(self, like):
+        self.memory = torch.empty_like(like)
 
 
 class ModelNew(nn.Module):
@@ -20,7 +20,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         workspace = self.workspaces.get(x.shape)
         if workspace is None:
-            workspace = Workspace(x.shape)
+            workspace = Workspace(x)
             self.workspaces[x.shape] = workspace
             self.latest = workspace
         torch.addmm(self.fc.bias, x, self.fc.weight.t(), out=workspace.memory)

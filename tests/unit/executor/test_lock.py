@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
+
+import pytest
 
 from cudal1_ci.executor import lock
 
@@ -12,15 +15,17 @@ HOLD = """
 import sys, time, pathlib
 from cudal1_ci.executor import lock
 lock.FOLDER = pathlib.Path(sys.argv[1])
-with lock.exclusive("gpu"):
+with getattr(lock, sys.argv[3])("gpu"):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
 """
 
 
-def holder(folder, seconds):
+def holder(folder, seconds, how="exclusive"):
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder), str(seconds)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, str(folder), str(seconds), how],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
@@ -50,3 +55,39 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path, monkeypatch):
         process.wait()
         with lock.exclusive("gpu"):
             pass
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "waits"),
+    [
+        ("exclusive", "shared", True),
+        ("shared", "exclusive", True),
+        ("shared", "shared", False),
+    ],
+)
+def test_only_who_shares_is_let_in_beside_who_shares(tmp_path, monkeypatch, theirs, ours, waits):
+    monkeypatch.setattr(lock, "FOLDER", tmp_path)
+    with holder(tmp_path, 1.0, theirs) as process:
+        started_s = time.monotonic()
+        with getattr(lock, ours)("gpu"):
+            assert (time.monotonic() - started_s > 0.4) is waits
+        process.kill()
+
+
+def test_a_measurement_is_not_put_off_by_those_who_share_and_come_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "FOLDER", tmp_path)
+    events = []
+
+    def enter(how):
+        with getattr(lock, how)("gpu"):
+            events.append(how)
+
+    with holder(tmp_path, 1.0, "shared"):
+        threads = [threading.Thread(target=enter, args=(how,)) for how in ("exclusive", "shared")]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.2)
+        assert events == []
+        for thread in threads:
+            thread.join()
+    assert events == ["exclusive", "shared"]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from cudal1_ci.executor import WORKER_NAME
 from cudal1_ci.trial.conditions import (
     Conditions,
     disturbance,
@@ -15,6 +18,9 @@ from cudal1_ci.trial.conditions import (
     has_another_clock,
     is_foreign,
 )
+
+NOBODY = 2**30
+"""A process id beyond those that a kernel gives."""
 
 
 @pytest.mark.parametrize(
@@ -54,6 +60,29 @@ def test_children_are_ours_and_what_is_gone_is_nobodys():
         assert is_foreign(os.getpid(), child.pid)
         child.communicate(b"\n")
     assert not is_foreign(child.pid, os.getpid())
+
+
+def test_what_a_worker_of_another_session_started_is_not_foreign():
+    command = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    for name, expected in ((WORKER_NAME, False), ("another", True)):
+        with subprocess.Popen(
+            [sys.executable, "-c", command, name], stdin=subprocess.PIPE, start_new_session=True
+        ) as worker:
+            (child,) = children_of(worker.pid)
+            for pid in (worker.pid, child):
+                assert is_foreign(pid, ancestor=NOBODY) is expected
+            worker.communicate(b"\n")
+
+
+def children_of(pid, patience_s=10.0):
+    """The children of a process, once there are any."""
+    deadline_s = time.monotonic() + patience_s
+    while time.monotonic() < deadline_s:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if found:
+            return [int(child) for child in found]
+        time.sleep(0.01)
+    raise AssertionError(f"{pid} started nothing")
 
 
 def test_where_nvml_cannot_be_asked_there_is_no_gpu_to_read():
