@@ -1,6 +1,6 @@
 """Launches of a candidate that is right, until enough is known of how fast it is.
 
-Asks the judge for one launch after the other, each under the lock of the device and between two
+Asks the judge for one launch after the other, under the lock of the device and each between two
 looks at the GPU's conditions, and decides which of them count. What a launch's times say is
 score.py's, when there are enough of them statistics.py's.
 """
@@ -52,7 +52,14 @@ class Seat:
 
 def measure(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement | Verdict | None:
     """Launches until the interval is settled or the time is spent; the verdict that they led to;
-    None for a workload that the judge left out."""
+    None for a workload that the judge left out. The device is held for all of them: to wait anew
+    for each would take several judges of one device much longer."""
+    with exclusive(seat.lock):
+        return measured(seat, config, workload)
+
+
+def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement | Verdict | None:
+    """See `measure`; on a device that nobody else works on."""
     request = {"op": "launch", "workload": workload.name, "clock": clock_of(seat.device, config)}
     timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
     launches: list[Launch] = []
@@ -65,10 +72,9 @@ def measure(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement 
         # Two launches have a spread, but one that says nothing: their t quantile is 38.
         if len(launches) >= FEWEST_LAUNCHES and spent_s > config.measure_s:
             break
-        with exclusive(seat.lock):
-            started_s = time.monotonic()  # waiting for others is no time of this candidate
-            reply, conditions, disturbed = launch(seat, request, timeout_s, after)
-            spent_s += time.monotonic() - started_s
+        started_s = time.monotonic()
+        reply, conditions, disturbed = launch(seat, request, timeout_s, after)
+        spent_s += time.monotonic() - started_s
         if "left_out" in reply:
             return None
         if "verdict" in reply:

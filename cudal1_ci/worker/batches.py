@@ -23,6 +23,8 @@ class Batches:
         """What the calls of the last batch returned."""
         self.order: list[int] = []
         self.regions: list[list[list[torch.Tensor]]] = [[]]
+        self.devices: list[str] = []
+        """Where each output of a call lies when it is returned."""
         self.seeded = False
 
     def lay_out(
@@ -37,6 +39,7 @@ class Batches:
             ]
             for r in range(num_regions)
         ]
+        self.devices = [slot["device"] for slot in slots[0]]
         self.seeded = seeded
         return {}
 
@@ -74,11 +77,16 @@ class Batches:
             leaves = flatten(output)[0]
             if self.subject.train:
                 leaves += gradients_of(self.subject.inputs[number])
-            for tensor, place in zip(leaves, places, strict=True):
+            for tensor, place, device in zip(leaves, places, self.devices, strict=True):
                 if tensor.shape != place.shape:
                     raise ValueError(
                         f"a timed call returned the shape {list(tensor.shape)}, "
                         f"expected {list(place.shape)}"
+                    )
+                if tensor.device.type != device:
+                    raise ValueError(
+                        f"a timed call returned a tensor on {tensor.device.type}, "
+                        f"expected one on {device}"
                     )
                 if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                     raise TypeError(f"a timed call returned a {type(tensor).__name__}")

@@ -1,9 +1,10 @@
 """The answer that counts: a candidate's outputs against what the judge expects.
 
-Covered: raising, dying, hanging; state_dict keys; structure, shape, dtype, exact type, memory
-shared with inputs; inputs, parameters and buffers written to; values against the oracle's budget;
-outputs that change after they were returned (all are kept until the last call was made); settings
-of the process and the random state; other weights, loaded after the first calls; fewer rows.
+Covered: raising, dying, hanging; state_dict keys; structure, shape, dtype, device, exact type,
+memory shared with inputs; inputs, parameters and buffers written to; values against the oracle's
+budget; outputs that change after they were returned (all are kept until the last call was made);
+settings of the process and the random state; other weights, loaded after the first calls; fewer
+rows.
 Not covered here: what timed calls return and leave (timed_checks.py).
 """
 
@@ -107,8 +108,8 @@ def specialization(
 
 
 def compare_form(case: Case, calls: list[dict[str, Any]], first: int) -> None:
-    """Structure, shapes, dtypes, types, sharing of memory, and use of random numbers, of some
-    trials from the `first` on."""
+    """Structure, shapes, dtypes, devices, types, sharing of memory, and use of random numbers, of
+    some trials from the `first` on."""
     assert case.expected is not None
     for number, got in enumerate(calls, first):
         want = case.expected.calls[number]
@@ -130,6 +131,11 @@ def compare_form(case: Case, calls: list[dict[str, Any]], first: int) -> None:
             got_dtypes = [slot["dtype"] for slot in got["slots"]]
             message = f"expected outputs of dtypes {dtypes}, got {got_dtypes} {on}"
             raise Rejected("incorrect_dtype", "output.dtype", message)
+        devices = [slot["device"] for slot in want["slots"]]
+        if devices != [slot["device"] for slot in got["slots"]]:
+            got_devices = [slot["device"] for slot in got["slots"]]
+            message = f"expected outputs on {devices}, got them on {got_devices} {on}"
+            raise Rejected("incorrect_shape", "output.device", message)
         if want["types"] != got["types"]:
             message = f"expected outputs of types {want['types']}, got {got['types']} {on}"
             raise Rejected("reward_hack", "output.type", message)

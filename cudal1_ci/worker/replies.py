@@ -63,6 +63,7 @@ def check_call(reply: dict[str, Any]) -> None:
     need(isinstance(reply["calls"], list), "calls")
     for call in reply["calls"]:
         check_slots(call["slots"])
+        need(all(isinstance(slot["device"], str) for slot in call["slots"]), "device")
         num_leaves = call["num_leaves"]
         need(type(num_leaves) is int and 0 <= num_leaves <= len(call["slots"]), "num_leaves")
         structure = call["structure"]

@@ -93,7 +93,9 @@ class Trials:
             )
             # The very tensors, so that one that changes after it was returned is seen.
             self.subject.kept.append([*(plain(t) for t in leaves), *self.subject.gradients(number)])
-            answers[-1]["slots"] = [slot_of(t) for t in self.subject.kept[-1]]
+            answers[-1]["slots"] = [
+                {**slot_of(t), "device": t.device.type} for t in self.subject.kept[-1]
+            ]
             answers[-1]["num_leaves"] = len(leaves)
         gc.enable()
         return {"calls": answers, "flags": settings(self.subject.attributes)}

@@ -12,12 +12,13 @@ import pytest
 from cudal1_ci.worker.replies import CHECKERS, Malformed, check
 
 SLOT = {"dtype": "float32", "shape": [2, 3], "stride": [3, 1], "offset": 0}
+PLACED = {**SLOT, "device": "cpu"}
 CALL = {
     "structure": "t",
     "types": ["Tensor"],
     "aliases": [[]],
     "used_rng": False,
-    "slots": [SLOT],
+    "slots": [PLACED],
     "num_leaves": 1,
 }
 GOOD = {
@@ -35,11 +36,13 @@ BAD = [
     ("call", {"calls": []}),
     ("call", {"calls": [{**CALL, "num_leaves": 2}], "flags": {}}),
     ("call", {"calls": [{**CALL, "types": ["Tensor", "Tensor"]}], "flags": {}}),
-    ("call", {"calls": [{**CALL, "slots": [{**SLOT, "dtype": "Tensor"}]}], "flags": {}}),
-    ("call", {"calls": [{**CALL, "slots": [{**SLOT, "shape": [2**57], "stride": [0]}]}]}),
-    ("call", {"calls": [{**CALL, "slots": [{**SLOT, "shape": [-1, 3]}]}], "flags": {}}),
-    ("call", {"calls": [{**CALL, "slots": [{**SLOT, "stride": [3]}]}], "flags": {}}),
-    ("call", {"calls": [{**CALL, "slots": [{**SLOT, "shape": [True, 3]}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [SLOT]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**PLACED, "device": 0}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**PLACED, "dtype": "Tensor"}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**PLACED, "shape": [2**57], "stride": [0]}]}]}),
+    ("call", {"calls": [{**CALL, "slots": [{**PLACED, "shape": [-1, 3]}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**PLACED, "stride": [3]}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**PLACED, "shape": [True, 3]}]}], "flags": {}}),
     ("batch", {"claim_us": "soon"}),
     ("batch", {"claim_us": float("nan")}),
     ("batch", {"claim_us": -1.0}),
