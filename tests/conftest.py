@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.trial.measuring import BATCH_US
 
-QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=5, batch_us=1500, measure_s=1.5)
+QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=5, measure_s=1.5)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,6 +22,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def own_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What tests build is no one's to find."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("caches"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def brief_batches() -> None:
+    """On a CPU; on a GPU a batch this short is lost in the exchange."""
+    BATCH_US["cpu"] = 1500.0
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,9 @@ FLUSHED_L2_MULTIPLE = 2
 """Bytes written to flush the L2 cache, in units of its size."""
 KEPT_SHARE = 64
 """Of a GPU's memory: the judge keeps a larger tensor in the host's."""
+SPIN_S = 0.1
+SPIN_CORES = 4
+"""Judge, runner, and what the driver and the rest of the machine need."""
 UNKNOWN_L2_BYTES = 128 * 2**20
 """Where torch does not say how large the L2 cache is; larger than any GPU's so far."""
 
@@ -39,6 +42,8 @@ class Accelerator(Protocol):
     device: torch.device
     limit_bytes: int | None
     """What the user allows of its memory."""
+    spin_s: float
+    """How long judge and runner wait for each other without a pause while something is timed."""
 
     def segment(self, num_bytes: int) -> AnySegment:
         """Memory to share with a runner."""
@@ -70,6 +75,7 @@ class Cpu:
 
     kind = "cpu"
     device = torch.device("cpu")
+    spin_s = 0.0  # who waits here takes a core from the one that is timed
 
     def __init__(self) -> None:
         self.limit_bytes: int | None = None
@@ -108,6 +114,7 @@ class Cuda:
     def __init__(self) -> None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         self.limit_bytes: int | None = None
+        self.spin_s = SPIN_S if len(os.sched_getaffinity(0)) >= SPIN_CORES else 0.0
         self.device = torch.device("cuda", 0)
         torch.cuda.set_device(self.device)
         properties = torch.cuda.get_device_properties(self.device)

@@ -26,6 +26,8 @@ class Batches:
         self.devices: list[str] = []
         """Where each output of a call lies when it is returned."""
         self.seeded = False
+        self.spin_s = 0.0
+        """How long the next request is looked for without a pause."""
 
     def lay_out(
         self, slots: list[list[dict[str, Any]]], step_bytes: int, num_regions: int, seeded: bool
@@ -46,6 +48,11 @@ class Batches:
     def arrange(self, sets: list[int]) -> dict[str, Any]:
         """What `batch` will call, so that its own message stays small."""
         self.order = sets
+        return {}
+
+    def stand_by(self, spin_s: float) -> dict[str, Any]:
+        """Stay awake for what is timed next."""
+        self.spin_s = spin_s
         return {}
 
     def batch(self, seed: int) -> dict[str, Any]:
@@ -119,6 +126,7 @@ class Batches:
 
     def settle(self) -> dict[str, Any]:
         """Between batches, outside of any clock: forget outputs and gradients, collect garbage."""
+        self.spin_s = 0.0
         self.timed = []
         for number in self.subject.inputs:
             for view in self.subject.inputs[number]:

@@ -67,6 +67,8 @@ class Driver:
         pointer = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(num_bytes))
         self.call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
+        # Which returns before it is done: on a busy GPU, after another process has written there.
+        self.call("cuCtxSynchronize")
         return pointer.value
 
     def free(self, pointer: int) -> None:

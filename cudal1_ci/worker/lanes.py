@@ -152,6 +152,9 @@ def span_of(case: Case, lane: Lane, one: Round, op: str, limits: Limits) -> tupl
     """One batch (`batch`, or `exchange`, which calls nothing) under the judge's clock:
     microseconds here, and those that the runner claims."""
     accelerator = case.accelerator
+    lane.runner.spin_s = accelerator.spin_s
+    if accelerator.spin_s:
+        lane.runner.ask("stand_by", SETTLE_S, spin_s=accelerator.spin_s)
     accelerator.synchronize()
     start_s = time.perf_counter()
     if accelerator.kind != "cpu":
@@ -167,6 +170,7 @@ def span_of(case: Case, lane: Lane, one: Round, op: str, limits: Limits) -> tupl
 def deliver(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
     """The outputs of the last batch, out of the runner's reach when this returns."""
     lane.runner.ask("deliver", limits.call_s, region=one.region)
+    lane.runner.spin_s = 0.0
     lane.runner.pause()
     if case.accelerator.kind != "cpu":
         lane.snapshot.copy_(lane.outputs.flat()[: lane.snapshot.numel()])

@@ -217,6 +217,8 @@ class RunnerHandle:
         self.shared: list[tuple[dict[str, Any], list[int]]] = []
         """What was shared before there was a process to share it with."""
         self.last_words = ""
+        self.spin_s = 0.0
+        """How long its answer is looked for without a pause."""
 
     def start(self, checkouts: list[str], timeout_s: float) -> Channel:
         """Fork it, unless that is done, and tell it of the memory that was shared before.
@@ -313,7 +315,7 @@ class RunnerHandle:
     ) -> dict[str, Any]:
         """Send and receive; descriptors that come back are not wanted, and would pile up."""
         channel.send(message, descriptors)
-        reply, unwanted = channel.receive(timeout_s)
+        reply, unwanted = channel.receive(timeout_s, self.spin_s)
         for fd in unwanted:
             os.close(fd)
         return reply

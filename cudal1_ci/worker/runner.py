@@ -40,6 +40,7 @@ def main(channel: Channel, scratch: Path) -> None:
         "collect": trials.collect,
         "lay_out": batches.lay_out,
         "arrange": batches.arrange,
+        "stand_by": batches.stand_by,
         "batch": batches.batch,
         "exchange": batches.exchange,
         "deliver": batches.deliver,
@@ -49,7 +50,7 @@ def main(channel: Channel, scratch: Path) -> None:
     }
     while True:
         try:
-            message, fds = channel.receive()
+            message, fds = channel.receive(spin_s=batches.spin_s)
         except ChannelClosed:
             return
         op = message.pop("op")

@@ -13,8 +13,12 @@ SOURCE = """
 import torch
 class Model(torch.nn.Module):
     def forward(self, x):
-        return {forward}
+        for _ in range({repeats}):
+            out = {forward}
+        return out
 """
+REPEATS = {"cpu": 1, "cuda": 500}
+"""One call is all that fits, and must take long enough to be timed."""
 NUM_BYTES = 4 * 2**20
 """Of the input, and of the output."""
 
@@ -22,9 +26,13 @@ NUM_BYTES = 4 * 2**20
 def evaluate(limit_bytes: int, forward: str, device: str):
     spec = TensorSpec(shape=(1024, NUM_BYTES // 4096), dtype="float32")
     workload = Workload(name="w", provenance="declared", init=Call(), call=Call(args=(spec,)))
-    reference = TextProgram(source=SOURCE.format(forward="torch.tanh(x) + x"), entry="Model")
+    reference = TextProgram(
+        source=SOURCE.format(forward="torch.tanh(x) + x", repeats=REPEATS[device]), entry="Model"
+    )
     problem = Problem(reference=reference, workloads=(workload,))
-    program = TextProgram(source=SOURCE.format(forward=forward), entry="Model")
+    program = TextProgram(
+        source=SOURCE.format(forward=forward, repeats=REPEATS[device]), entry="Model"
+    )
     candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
     config = msgspec.structs.replace(QUICK, memory_bytes=limit_bytes)
     with Session(config, device=device) as session:

@@ -25,7 +25,7 @@ from cudal1_ci.schema import (
 )
 from cudal1_ci.trial import BuildsConfig, Session, TrialConfig
 
-QUICK = TrialConfig(call_s=20, load_s=120, num_rounds=3, batch_us=1000, measure_s=0.5)
+QUICK = TrialConfig(call_s=20, load_s=120, num_rounds=3, measure_s=0.5)
 REFERENCE = """
 import torch
 from torch import nn

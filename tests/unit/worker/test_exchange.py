@@ -140,6 +140,28 @@ def test_a_peer_that_says_half_of_something_is_waited_for_no_longer_than_was_sai
 # --- arguments and outputs -------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("spin_s", [0.001, 20.0])
+def test_what_is_looked_for_without_a_pause_arrives_as_well(ends, spin_s):
+    one, other = ends
+    reading, writing = os.pipe()
+    with open(reading, "rb", buffering=0) as pipe:
+        late = threading.Timer(0.2, one.send, ({"op": "map"}, [pipe.fileno()]))
+        late.start()
+        message, (descriptor,) = other.receive(10, spin_s=spin_s)
+    assert message == {"op": "map"}
+    os.write(writing, b"x")
+    assert os.read(descriptor, 1) == b"x"
+    for fd in (writing, descriptor):
+        os.close(fd)
+
+
+def test_a_peer_that_ends_is_noticed_without_a_pause(ends):
+    one, other = ends
+    threading.Timer(0.2, one.close).start()
+    with pytest.raises(ChannelClosed):
+        other.receive(10, spin_s=20.0)
+
+
 def test_a_call_is_built_from_its_specs():
     tensor = {"type": "tensor", "shape": [2], "dtype": "float32"}
     call = {
