@@ -59,7 +59,7 @@ class Channel:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if spin_s:
-            self._spin(spin_s)
+            self._spin(spin_s if timeout_s is None else min(spin_s, timeout_s))
         header, fds = self._read(HEADER.size, deadline, with_fds=True)
         try:
             (length,) = HEADER.unpack(header)

@@ -144,14 +144,12 @@ def test_a_peer_that_says_half_of_something_is_waited_for_no_longer_than_was_sai
 def test_what_is_looked_for_without_a_pause_arrives_as_well(ends, spin_s):
     one, other = ends
     reading, writing = os.pipe()
-    with open(reading, "rb", buffering=0) as pipe:
-        late = threading.Timer(0.2, one.send, ({"op": "map"}, [pipe.fileno()]))
-        late.start()
-        message, (descriptor,) = other.receive(10, spin_s=spin_s)
+    threading.Timer(0.2, one.send, ({"op": "map"}, [reading])).start()
+    message, (descriptor,) = other.receive(10, spin_s=spin_s)
     assert message == {"op": "map"}
     os.write(writing, b"x")
     assert os.read(descriptor, 1) == b"x"
-    for fd in (writing, descriptor):
+    for fd in (reading, writing, descriptor):
         os.close(fd)
 
 
