@@ -192,6 +192,9 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=40, help="of each cell")
     parser.add_argument("--limit", type=float, default=540.0, help="seconds; later cells are left")
     parser.add_argument("--lengths", nargs="*", help="of calls; all by default")
+    parser.add_argument("--effects", nargs="*", type=float, default=EFFECTS, help="of more work")
+    parser.add_argument("--batch-us", type=float, help="length of a batch; the product's by default")
+    parser.add_argument("--rounds", type=int, default=TrialConfig().num_rounds, help="of a launch")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--table", type=Path, metavar="FILE", help="print a result's table")
     options = parser.parse_args()
@@ -201,9 +204,10 @@ def main() -> None:
     cells: list[dict[str, Any]] = []
     started_s = time.monotonic()
     document: dict[str, Any] = {**provenance()}
-    with Launches(TrialConfig(), device=options.device) as session:
+    config = TrialConfig(batch_us=options.batch_us, num_rounds=options.rounds)
+    with Launches(config, device=options.device) as session:
         document["device"] = msgspec.to_builtins(session.device())
-        for effect in EFFECTS:
+        for effect in options.effects:
             for length in options.lengths or LENGTHS[options.device]:
                 if time.monotonic() - started_s > options.limit:
                     break
