@@ -193,7 +193,9 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=540.0, help="seconds; later cells are left")
     parser.add_argument("--lengths", nargs="*", help="of calls; all by default")
     parser.add_argument("--effects", nargs="*", type=float, default=EFFECTS, help="of more work")
-    parser.add_argument("--batch-us", type=float, help="length of a batch; the product's by default")
+    parser.add_argument(
+        "--batch-us", type=float, help="length of a batch; the product's by default"
+    )
     parser.add_argument("--rounds", type=int, default=TrialConfig().num_rounds, help="of a launch")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--table", type=Path, metavar="FILE", help="print a result's table")
