@@ -220,6 +220,29 @@ class Problem(Record, frozen=True, kw_only=True):
         return content_hash([program_identity(self.reference), calls])
 
 
+class Generation(Record, frozen=True, kw_only=True):
+    """How a model's text came to be, as exactly as its server says."""
+
+    model: str
+    """As the server names it."""
+    revision: str | None = None
+    """Of the weights, where they are a folder or a snapshot of a hub."""
+    adapter: str | None = None
+    """Hash of the adapter's weights."""
+    server: str = ""
+    """What answered: `vllm 0.26.0`, `transformers 5.17.0`, the host of a URL."""
+    temperature: float
+    top_p: float = 1.0
+    max_tokens: int
+    seed: int | None = None
+    prompt_digest: str
+    """`content_hash` of the messages."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    turn: int = 0
+    """0 is a first answer, 1 the answer to what was wrong with it."""
+
+
 class Candidate(Record, frozen=True, kw_only=True):
     """A program that somebody proposes instead of the reference."""
 
@@ -233,6 +256,8 @@ class Candidate(Record, frozen=True, kw_only=True):
     """What it needs to be right: preconditions, the technique family."""
     techniques: tuple[str, ...] = ()
     exemplar_ids: tuple[str, ...] = ()
+    generation: Generation | None = None
+    """Of a candidate that a model wrote."""
 
     @property
     def id(self) -> str:
@@ -365,6 +390,27 @@ class Exemplar(Record, frozen=True, kw_only=True):
 
     candidate: Candidate
     score: float
+    origin: str | None = None
+    """Where it is from, when not from this problem on this device: `of a similar module,
+    src/ops.py:RMSNorm`, `measured on an NVIDIA A100`."""
+
+
+class ModelUse(Record, frozen=True, kw_only=True):
+    """What a model was asked for one target, and what became of its answers."""
+
+    model: str
+    num_answers: int = 0
+    refused: dict[str, int] = {}
+    """Answers of which no candidate came, by the kind of the failure: `no_code`, `truncated`,
+    `rate_limit`, `duplicate`."""
+    num_repairs: int = 0
+    """Of the answers, those to what was wrong with an earlier one."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    generating_s: float = 0.0
+    """While at least one answer was under way."""
+    waiting_s: float = 0.0
+    """Of that, while the judge had nothing to do."""
 
 
 # --- what is told ----------------------------------------------------------------------------
@@ -379,6 +425,7 @@ class Entry(Record, frozen=True, kw_only=True):
     """For a skipped target: what would make it judgeable."""
     workloads: tuple[Workload, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
+    model_use: ModelUse | None = None
     reused: tuple[str, ...] = ()
     """Ids of the candidates whose evaluation came from the archive."""
     best: int | None = None
