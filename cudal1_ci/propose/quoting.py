@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Literal
 
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories of what cannot be seen: controls, formats (bidi, zero width, tags),
@@ -30,6 +31,12 @@ Servers read these in the text of a message too."""
 MIN_FENCE = 3
 
 
+class Shown(str):
+    """Text that may stand in a prompt as it is: our own words, or quoted here."""
+
+    __slots__ = ()
+
+
 def visible(text: str) -> str:
     """The text with all that is hidden spelled out, ANSI sequences taken out, special tokens
     broken by a space, and line ends as `\\n`. Ordinary source comes back unchanged."""
@@ -46,25 +53,25 @@ def _seen(character: str) -> str:
     return character
 
 
-def line(text: str) -> str:
+def line(text: str) -> Shown:
     """The text in one line."""
-    return " ".join(visible(text).split())
+    return Shown(" ".join(visible(text).split()))
 
 
-def named(text: str) -> str:
+def named(text: str) -> Shown:
     """A name or a path as a span of code in one line."""
     text = line(text)
     ticks = "`" * (1 + longest_run(text))
     pad = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{ticks}{pad}{text}{pad}{ticks}"
+    return Shown(f"{ticks}{pad}{text}{pad}{ticks}")
 
 
-def fenced(text: str, language: str = "") -> str:
+def fenced(text: str, language: str = "") -> Shown:
     """The text as a block of code whose fence is longer than any run of backticks in it."""
     text = visible(text)
     ticks = "`" * max(MIN_FENCE, 1 + longest_run(text))
     end = "" if text.endswith("\n") or not text else "\n"
-    return f"{ticks}{language}\n{text}{end}{ticks}"
+    return Shown(f"{ticks}{language}\n{text}{end}{ticks}")
 
 
 def longest_run(text: str) -> int:
@@ -72,18 +79,21 @@ def longest_run(text: str) -> int:
     return max(map(len, re.findall(r"`+", text)), default=0)
 
 
-def last_lines(text: str, max_chars: int) -> str:
-    """The end of a log, in whole lines; a line that is too long by itself is left out, and what is
-    left out is said."""
+def trimmed(text: str, max_chars: int, keep: Literal["first", "last"]) -> str:
+    """The beginning or the end of a log, in whole lines. What is left out is said, and so is a line
+    that is too long by itself."""
+    lines = visible(text).strip("\n").split("\n")
+    if keep == "last":
+        lines.reverse()
     kept: list[str] = []
     left = max_chars
-    lines = visible(text).strip("\n").split("\n")
-    for number, one in enumerate(reversed(lines)):
-        if len(one) > max_chars:
-            one = f"({len(one)} characters in one line left out)"
-        left -= len(one) + 1
+    for number, one in enumerate(lines):
+        whole = one if len(one) <= max_chars else f"(a line of {len(one)} characters is left out)"
+        left -= len(whole) + 1
         if left < 0:
-            kept.append(f"({len(lines) - number} earlier lines left out)")
+            kept.append(f"({len(lines) - number} lines are left out)")
             break
-        kept.append(one)
-    return "\n".join(reversed(kept))
+        kept.append(whole)
+    if keep == "last":
+        kept.reverse()
+    return "\n".join(kept)
