@@ -19,7 +19,7 @@ ROOMY = 100_000
 
 def check_golden(name: str, messages: list[Message]) -> None:
     text = "".join(f"<<< {message.role} >>>\n{message.content}" for message in messages)
-    path = GOLDEN / f"{name}.md"
+    path = GOLDEN / f"{name}.txt"
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
