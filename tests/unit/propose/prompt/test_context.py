@@ -12,10 +12,12 @@ from cudal1_ci.propose.context import (
     FAR_HELPER,
     HELPER,
     MAX_FILE_CHARS,
+    MAX_LENT,
     MAX_LENT_CHARS,
     OTHER_FILE,
     context_of,
 )
+from cudal1_ci.propose.modules import MAX_FILE_BYTES
 from cudal1_ci.schema import OverlayFile, Problem
 from tests.unit.propose.prompt.samples import (
     BLOCKS,
@@ -120,7 +122,7 @@ def test_relative_imports_of_parents_are_followed(root):
     files = {
         "src/pkg/__init__.py": "def top(x):\n    return x\n",
         "src/pkg/sub/__init__.py": "",
-        "src/pkg/sub/mod.py": "from .. import top\nfrom ..ops import f\nfrom ....far import g\n\n"
+        "src/pkg/sub/mod.py": "from .. import top\nfrom ..ops import f\nfrom ......far import g\n\n"
         "def Model(x):\n    return top(f(g(x)))\n",
         "src/pkg/ops.py": "def f(x):\n    return x\n",
     }
@@ -135,6 +137,28 @@ def test_circles_of_imports_end(root):
         len(shown(root, source, other="from .third import f\n", third="from .other import f\n"))
         == 2
     )
+
+
+def test_the_name_of_a_module_draws_in_nothing(root):
+    source = "from .ops import rotate\nops = 7\n\ndef Model(x):\n    return rotate(x)\n"
+    assert not any("ops = 7" in part.text for part in shown(root, source).values())
+
+
+def test_a_few_definitions_of_other_files_are_enough(root):
+    names = [f"f{i}" for i in range(12)]
+    parts = shown(
+        root,
+        f"from .other import {', '.join(names)}\ndef Model(x):\n    return {' + '.join(names)}\n",
+        other="".join(f"def {name}(x):\n    return x\n\n" for name in names),
+    )
+    lent = [part for part in parts.values() if part.priority == OTHER_FILE]
+    assert len(lent) == MAX_LENT
+
+
+def test_a_file_that_nobody_wrote_is_not_read(root):
+    other = "def f(x):\n    return x\n" + "#" * MAX_FILE_BYTES
+    source = "from .other import f\ndef Model(x):\n    return f(x)\n"
+    assert len(shown(root, source, other=other)) == 2
 
 
 def test_what_is_large_is_left_out_whole(root):

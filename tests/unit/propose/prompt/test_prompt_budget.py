@@ -10,7 +10,7 @@ import pytest
 from cudal1_ci.errors import PromptError
 from cudal1_ci.propose.models import Message
 from cudal1_ci.propose.prompt import REPAIRABLE, estimated_tokens, render, render_repair
-from cudal1_ci.schema import Verdict
+from cudal1_ci.schema import Finding, Verdict
 from tests.unit.propose.prompt.samples import (
     block_task,
     cuda_task,
@@ -131,6 +131,13 @@ def test_every_failure_has_its_words(root, status):
     text = render_repair(block_task(root), "answer", Verdict(status=status), ROOMY)[-1].content
     assert re.search(rf"failed: {status}\. (The|An) [\w ']+[.,]", text)
     assert "What the judge found" not in text
+
+
+def test_the_first_findings_are_told_and_not_all(root):
+    findings = tuple(Finding(rule=f"rule.{i}", message="no") for i in range(9))
+    verdict = Verdict(status="reward_hack", findings=findings)
+    text = render_repair(block_task(root), "answer", verdict, ROOMY)[-1].content
+    assert re.findall(r"rule\.\d", text) == [f"rule.{i}" for i in range(5)]
 
 
 def test_an_answer_without_code_is_told_so(root):
