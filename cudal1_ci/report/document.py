@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from cudal1_ci import score
+from cudal1_ci.arguments import call_text
 from cudal1_ci.errors import ReportError
-from cudal1_ci.report.arguments import call_text
 from cudal1_ci.report.patch import patch
 from cudal1_ci.report.shape import (
     SCHEMA_VERSION,

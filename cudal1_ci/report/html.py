@@ -21,8 +21,8 @@ from cudal1_ci.report.digest import Digest, digest, has_several_devices
 from cudal1_ci.report.plots import bar, paired_times, ratio_axis
 from cudal1_ci.report.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.report.shape import MeasurementDocument, ReportDocument
-from cudal1_ci.report.templates_path import templates_folder
 from cudal1_ci.report.wording import ENDED_WORDS, FILTERS, KIND_WORDS, STATUS_WORDS
+from cudal1_ci.templates_path import templates_folder
 
 MAX_BARS = 40
 """Bars of the overview; more than fit on a screen or two are read from the table."""

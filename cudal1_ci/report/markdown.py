@@ -18,8 +18,8 @@ from markupsafe import escape as html_escape
 from cudal1_ci.report.digest import digest, has_several_devices, summary
 from cudal1_ci.report.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.report.shape import ListingDocument, ReportDocument
-from cudal1_ci.report.templates_path import templates_folder
 from cudal1_ci.report.wording import ENDED_WORDS, FILTERS
+from cudal1_ci.templates_path import templates_folder
 
 MAX_CHARS = 1_000_000
 """GitHub cuts a step summary at one MiB."""
