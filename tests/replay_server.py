@@ -1,4 +1,4 @@
-"""A real server on this machine that answers as it is told: OpenAI's protocol, spoken well or badly.
+"""A real server that answers as it is told: OpenAI's protocol, spoken well or badly.
 
     with replay_server(answers=["first", Status(429, retry_after="1"), "second"]) as server:
         client = OpenAI(base_url=server.url, api_key="none")
@@ -93,7 +93,8 @@ class Replay:
     by_seed: bool
     models: Sequence[str]
     requests: list[dict[str, Any]] = field(default_factory=list)
-    """Bodies of the requests for completions, with their headers under `headers`, in small letters."""
+    """Bodies of the requests for completions, with their headers (in small letters) under
+    `headers`."""
     num_under_way: int = 0
     most_under_way: int = 0
     is_over: threading.Event = field(default_factory=threading.Event)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -56,7 +55,6 @@ class Server:
         self._config = config
         self._offline = offline
         self._secrets = Secrets(secret_values(os.environ))
-        self._is_group_killed = False
 
     def __enter__(self) -> Self:
         config = self._config
@@ -109,7 +107,6 @@ class Server:
         code = self._process.poll()
         if code is None:
             return None
-        self._kill_group()
         return f"the model's server ended (exit code {code})\n{self.log_tail()}".rstrip()
 
     def log_tail(self) -> str:
@@ -154,20 +151,14 @@ class Server:
             time.sleep(POLL_S)
 
     def _stop(self) -> None:
-        """Have the warden end the server, and see to it that all of the group is gone."""
+        """Have the warden end the server and all that it started."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(GRACE_S + 2)
-        self._kill_group()
-        self._process.wait()
-
-    def _kill_group(self) -> None:
-        """Once: the number of a group that is gone may be another's later."""
-        if not self._is_group_killed:
-            self._is_group_killed = True
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def free_port() -> int:

@@ -126,7 +126,7 @@ def test_each_answer_has_a_seed_of_its_own():
 
 
 def test_answers_are_made_at_the_same_time_and_given_when_ready():
-    recorded = [Good("slow", pause_s=0.6), Good("fast"), Good("middle", pause_s=0.3)]
+    recorded = [Good(t, pause_s=s) for t, s in (("slow", 0.8), ("fast", 0.2), ("middle", 0.5))]
     with replay_server(recorded, by_seed=True) as server, a_client(server) as client:
         texts = [answer.text for answer in client.ask(MESSAGES, n=3, seed=0)]
     assert texts == ["fast", "middle", "slow"]
@@ -385,11 +385,13 @@ def test_a_closed_client_owes_its_answers():
     "message", [f"bad key {KEY}", f"bad key {KEY[:12]}... (cut)", f'{{"key":"{KEY}"}}']
 )
 def test_a_key_is_in_no_message_and_no_log(message, caplog):
-    with caplog.at_level(logging.DEBUG):
-        with replay_server([Status(401, message)]) as server:
-            with a_client(server, api_key=KEY) as client:
-                answer = one(client)
-                shown = [repr(client), repr(client._endpoint), repr(answer), caplog.text]
+    with (
+        caplog.at_level(logging.DEBUG),
+        replay_server([Status(401, message)]) as server,
+        a_client(server, api_key=KEY) as client,
+    ):
+        answer = one(client)
+        shown = [repr(client), repr(client._endpoint), repr(answer), caplog.text]
     assert "***" in answer.message
     for text in shown:
         assert KEY[:12] not in text
@@ -398,9 +400,11 @@ def test_a_key_is_in_no_message_and_no_log(message, caplog):
 def test_other_keys_of_the_environment_do_not_go_to_a_server(monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "HF_TOKEN"):
         monkeypatch.setenv(name, KEY)
-    with replay_server([Status(400, f"the environment says {KEY}")]) as server:
-        with a_client(server) as client:
-            answer = one(client)
+    with (
+        replay_server([Status(400, f"the environment says {KEY}")]) as server,
+        a_client(server) as client,
+    ):
+        answer = one(client)
     assert KEY not in json.dumps(server.requests)
     assert KEY not in answer.message
 
@@ -429,36 +433,43 @@ def test_a_model_that_is_named_is_not_looked_for():
 
 
 def test_a_url_without_models_is_an_error_that_says_what_to_do():
-    with replay_server(models=()) as server:
-        with pytest.raises(ModelError, match="lists no models.*model.name"):
-            with opened(ModelConfig(model=server.url)):
-                pass
+    with (
+        replay_server(models=()) as server,
+        pytest.raises(ModelError, match=r"lists no models.*model.name"),
+        opened(ModelConfig(model=server.url)),
+    ):
+        pass
 
 
 def test_a_url_where_nobody_is_is_an_error():
     with replay_server() as server:
         pass
-    with pytest.raises(ModelError, match="connection failed"):
-        with opened(ModelConfig(model=server.url, max_retries=0)):
-            pass
+    with (
+        pytest.raises(ModelError, match="connection failed"),
+        opened(ModelConfig(model=server.url, max_retries=0)),
+    ):
+        pass
 
 
 def test_a_key_that_is_none_is_not_shown(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test\n0123")
-    with pytest.raises(ConfigError, match="OPENAI_API_KEY") as error:
-        with opened(ModelConfig(model="http://127.0.0.1:1")):
-            pass
+    with (
+        pytest.raises(ConfigError, match="OPENAI_API_KEY") as error,
+        opened(ModelConfig(model="http://127.0.0.1:1")),
+    ):
+        pass
     assert "sk-test" not in str(error.value)
 
 
 def test_without_the_sdk_one_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(ModelError, match=r"pip install 'cudal1-ci\[model\]'"):
-        with opened(ModelConfig(model="http://127.0.0.1:1", name="any")):
-            pass
+    with (
+        pytest.raises(ModelError, match=r"pip install 'cudal1-ci\[model\]'"),
+        opened(ModelConfig(model="http://127.0.0.1:1", name="any")),
+    ):
+        pass
 
 
 def test_no_model_is_an_error_of_the_configuration():
-    with pytest.raises(ConfigError, match=r"model\.model"):
-        with opened(ModelConfig()):
-            pass
+    with pytest.raises(ConfigError, match=r"model\.model"), opened(ModelConfig()):
+        pass
