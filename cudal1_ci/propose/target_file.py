@@ -5,6 +5,7 @@ over it. Shared by all that write programs.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -30,15 +31,41 @@ def parsed(text: str) -> cst.Module | None:
 
 
 def find(node: cst.CSTNode, qualname: str) -> cst.ClassDef | cst.FunctionDef | None:
-    """The definition of a name, `Outer.Inner` inside of classes; the last one when it is defined
-    several times, as at run time."""
+    """The definition of a name, `Outer.Inner` inside of classes, behind `if` and `try` too; the
+    last one when it is defined several times, as at run time."""
     head, _, rest = qualname.partition(".")
-    body = node.body.body if isinstance(node, cst.ClassDef) else getattr(node, "body", ())
     found = None
-    for item in body:
-        if isinstance(item, cst.ClassDef | cst.FunctionDef) and item.name.value == head:
-            found = find(item, rest) if rest else item
+    for item in definitions_in(node):
+        if item.name.value == head:
+            is_scope = isinstance(item, cst.ClassDef)
+            found = item if not rest else find(item, rest) if is_scope else None
     return found
+
+
+def definitions_in(node: cst.CSTNode) -> Iterator[cst.ClassDef | cst.FunctionDef]:
+    """Definitions of a module's or class's own scope, in order."""
+    for item in statements_of(node):
+        if isinstance(item, cst.ClassDef | cst.FunctionDef):
+            yield item
+        elif isinstance(item, cst.BaseCompoundStatement):
+            for branch in branches_of(item):
+                yield from definitions_in(branch)
+
+
+def branches_of(statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A statement with what has a block of its own below it: `elif`, `else`, `except`, ..."""
+    yield statement
+    for child in statement.children:
+        if isinstance(getattr(child, "body", None), cst.IndentedBlock):
+            yield from branches_of(child)
+
+
+def statements_of(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+    """The statements right inside of a module or of a block's owner."""
+    if isinstance(node, cst.Module):
+        return node.body
+    block = getattr(node, "body", None)
+    return block.body if isinstance(block, cst.IndentedBlock) else ()
 
 
 def locate(program: Program) -> tuple[str, str] | None:
