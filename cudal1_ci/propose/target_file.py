@@ -74,15 +74,19 @@ def locate(program: Program) -> tuple[str, str] | None:
     if isinstance(program, TextProgram):
         return program.source, program.entry
     path = file_of(program)
-    if path is None:
-        return None
+    text = file_text(program, path) if path is not None else None
+    return None if text is None else (text, program.import_path.partition(":")[2])
+
+
+def file_text(program: TreeProgram, path: str) -> str | None:
+    """The text of a file as a program has it; None where it cannot be read."""
     for overlaid in program.overlay:
         if overlaid.path == path:
-            return overlaid.text, program.import_path.partition(":")[2]
+            return overlaid.text
     try:
         # newline="" keeps the author's line ends.
         with (Path(program.root) / path).open(encoding="utf-8", newline="") as file:
-            return file.read(), program.import_path.partition(":")[2]
+            return file.read()
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -104,6 +108,11 @@ def with_text(problem: Problem, original: str, text: str) -> Program:
         return TextProgram(source=text, entry=program.entry)
     path = problem.target.path if problem.target else file_of(program)
     assert path is not None
+    return with_file(program, path, original, text)
+
+
+def with_file(program: TreeProgram, path: str, original: str, text: str) -> TreeProgram:
+    """A program with one file of its checkout replaced."""
     others = tuple(file for file in program.overlay if file.path != path)
     return TreeProgram(
         root=program.root,
