@@ -12,6 +12,7 @@ turn. Nothing is run; what the code is good for is splice's question and then th
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -81,9 +82,12 @@ class Unusable(Record, frozen=True, kw_only=True):
     message: str
 
 
-def parse(text: str, wanted: Sequence[str] = ("ModelNew", "Model")) -> Parsed | Unusable:
+def parse(
+    text: str, wanted: Sequence[str] = ("ModelNew", "Model"), *, is_cut: bool = False
+) -> Parsed | Unusable:
     """The parts of an answer. `wanted` are the names that its code may define, best first: they
-    decide between several blocks."""
+    decide between several blocks. `is_cut` is whether the server says that it stopped at its limit:
+    code without fences then has no end."""
     if len(text) > LONGEST_ANSWER:
         return too_long(text)
     answer = without_thoughts(cleaned(text))
@@ -100,6 +104,8 @@ def parse(text: str, wanted: Sequence[str] = ("ModelNew", "Model")) -> Parsed | 
     chosen = chosen_block(blocks, wanted)
     if chosen is None and not any(block.code.strip() for block in blocks):
         chosen = unfenced(answer)
+        if chosen is not None and is_cut:
+            return cut_off()
     if chosen is None:
         return refusal(blocks, answer)
     analysis, design = parts(prose_of(answer, [*blocks, chosen]), chosen.first_line)
@@ -116,6 +122,14 @@ def too_long(text: str) -> Unusable:
         kind="too_long",
         message=f"The answer has {len(text):,} characters; write the code once, and little beside "
         "it.",
+    )
+
+
+def cut_off() -> Unusable:
+    return Unusable(
+        kind="truncated",
+        message="The code block is not closed: the answer was cut off. Write less prose and the "
+        "whole code, and close the block with ```.",
     )
 
 
@@ -177,19 +191,24 @@ def is_balanced(code: str) -> bool:
     return all(plain.count(one) == plain.count(other) for one, other in ("{}", "()"))
 
 
+@functools.lru_cache(maxsize=16)
 def tree_of(code: str) -> ast.Module | str:
     """The tree of Python code, or what is wrong with it, with the line."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes are the model's
             tree = ast.parse(code)
+            if not depth_is_sane(tree):
+                return "the code is nested too deeply to be read"
+            # Nothing is run: the compiler knows of misplaced `return`s and doubled parameters.
+            compile(tree, "<answer>", "exec", dont_inherit=True)
     except SyntaxError as error:
         lines = code.split("\n")
         number = min(error.lineno or 1, len(lines))
         return f"line {number}: {error.msg}: `{printable(lines[number - 1].strip())}`"
     except _PARSE_ERRORS:
         return "the code is nested too deeply to be read"
-    return tree if depth_is_sane(tree) else "the code is nested too deeply to be read"
+    return tree
 
 
 def depth_is_sane(tree: ast.Module) -> bool:
@@ -231,11 +250,7 @@ def unfenced(text: str) -> Block | None:
 def refusal(blocks: Sequence[Block], text: str) -> Unusable:
     """Why no block was taken."""
     if blocks and not blocks[-1].is_closed and blocks[-1].code.strip():
-        return Unusable(
-            kind="truncated",
-            message="The code block is not closed: the answer was cut off. Write less prose and "
-            "the whole code, and close the block with ```.",
-        )
+        return cut_off()
     for block in reversed(blocks):
         if _DEFINES.search(block.code) or is_cuda(block.code):
             problem = tree_of(block.code)
@@ -248,7 +263,7 @@ def refusal(blocks: Sequence[Block], text: str) -> Unusable:
                 kind="no_entry",
                 message="The code defines no class and no function. Write the whole definition.",
             )
-    if not blocks and (len(_DEFINES.findall(text)) and re.search(r"^\s+return\b", text, re.M)):
+    if not blocks and re.search(r"^\s*(?:class|def)\s+\w+.*:\s*$", text, re.MULTILINE):
         return Unusable(
             kind="syntax",
             message="There is code, but in no fenced block, and it does not parse as it stands. "
