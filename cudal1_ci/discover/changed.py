@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cudal1_ci.discover.cuda_source import function_texts
+from cudal1_ci.cuda_syntax import function_texts
 from cudal1_ci.discover.discovery import Discovery, targets_of
 from cudal1_ci.discover.facts import FileFacts
 from cudal1_ci.discover.files import PYTHON_SUFFIXES, SOURCE_SUFFIXES

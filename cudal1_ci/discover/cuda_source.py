@@ -14,11 +14,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 
-import tree_sitter_cuda
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
+from cudal1_ci.cuda_syntax import (
+    cuda_parser,
+    declared_name,
+    function_definitions,
+    template_around,
+    text_of,
+)
 from cudal1_ci.discover.facts import CudaBindingFact, CudaKernelFact, HostFunctionFact
 
 # What makes a C++ or CUDA file worth parsing.
@@ -40,13 +45,6 @@ KEYWORDS = frozenset(
     b"template typename class struct namespace using true false nullptr sizeof switch case break "
     b"inline constexpr size_t this new delete public private operator default".split()
 )
-_OPAQUE = frozenset(
-    {"namespace_definition", "linkage_specification", "template_declaration", "declaration_list"}
-    | {"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "translation_unit"}
-    | {"struct_specifier", "class_specifier", "field_declaration_list", "ERROR", "declaration"}
-    | {"expression_statement", "compound_statement"}
-)
-"""Nodes in which function definitions may stand, besides function definitions themselves."""
 
 
 @dataclass
@@ -56,11 +54,6 @@ class CudaSource:
     kernels: list[CudaKernelFact] = field(default_factory=list)
     host_functions: list[HostFunctionFact] = field(default_factory=list)
     bindings: list[CudaBindingFact] = field(default_factory=list)
-
-
-@cache
-def cuda_parser() -> Parser:
-    return Parser(Language(tree_sitter_cuda.language()))
 
 
 def may_matter(source: bytes) -> bool:
@@ -82,30 +75,6 @@ def cuda_source(text: bytes) -> CudaSource:
                 found.kernels.append(kernel)
     found.kernels.sort(key=lambda kernel: kernel.first_line)
     return found
-
-
-def function_definitions(
-    node: Node, scopes: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], Node]]:
-    """Function definitions outside of other functions, each with its namespaces and classes."""
-    for child in node.children:
-        if child.type == "function_definition":
-            yield scopes, child
-        elif child.type in _OPAQUE:
-            name = child.child_by_field_name("name")
-            is_scope = child.type.endswith(("namespace_definition", "_specifier"))
-            inner = (*scopes, text_of(name)) if is_scope and name is not None else scopes
-            yield from function_definitions(child, inner)
-
-
-def function_texts(text: bytes) -> Iterator[tuple[str, int, int, int]]:
-    """Qualname, first line, first and past-the-last byte of every function with a body."""
-    for scopes, node in function_definitions(cuda_parser().parse(text).root_node, ()):
-        name = declared_name(node.child_by_field_name("declarator"))
-        if name is not None and node.child_by_field_name("body") is not None:
-            first = template_around(node)
-            qualname = "::".join((*scopes, text_of(name)))
-            yield qualname, first.start_point[0] + 1, first.start_byte, node.end_byte
 
 
 def read_function(
@@ -143,33 +112,6 @@ def read_function(
                 tuple(sorted(word.decode("utf-8", "replace") for word in mentions)),
             )
         )
-
-
-def declared_name(declarator: Node | None) -> Node | None:
-    """The name that a chain of declarators (pointers, references, functions) ends in."""
-    while declarator is not None:
-        if declarator.type in {"identifier", "field_identifier", "qualified_identifier"}:
-            return declarator
-        if declarator.type == "template_function":
-            return declarator.child_by_field_name("name")
-        inner = declarator.child_by_field_name("declarator")
-        if inner is None:  # a reference declarator does not name its field
-            inner = next(
-                (child for child in declarator.children if child.type.endswith("declarator")), None
-            )
-        declarator = inner
-    return None
-
-
-def template_around(node: Node) -> Node:
-    """The outermost `template <...>` of a function, or the function itself."""
-    while node.parent is not None and node.parent.type == "template_declaration":
-        node = node.parent
-    return node
-
-
-def text_of(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
 
 
 def bindings_in(macro: str, head: bytes, block: bytes) -> Iterator[CudaBindingFact]:

@@ -14,7 +14,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cudal1_ci.discover.cuda_source import COMMENT, function_texts
+from cudal1_ci.cuda_syntax import function_texts
+from cudal1_ci.discover.cuda_source import COMMENT
 from cudal1_ci.discover.facts import Binding
 from cudal1_ci.discover.syntax import (
     MODULE_LEVEL,

@@ -8,26 +8,15 @@ gained are combined. Rewrites are listed in `table.py`; docs/playbook.md is draw
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, find, names_of
+from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, names_of
 from cudal1_ci.propose.playbook.table import REWRITES
 from cudal1_ci.propose.playbook.terms import code
-from cudal1_ci.schema import (
-    Candidate,
-    Exemplar,
-    OverlayFile,
-    Problem,
-    Program,
-    Record,
-    TextProgram,
-    TreeProgram,
-    content_hash,
-)
+from cudal1_ci.propose.target_file import find, locate, parsed, with_text
+from cudal1_ci.schema import Candidate, Exemplar, Problem, Record
 
 PREFIX = "playbook:"
 WORTH_COMBINING = 1.0
@@ -141,16 +130,6 @@ class Playbook:
         )
 
 
-@functools.lru_cache(maxsize=4)
-def parsed(text: str) -> cst.Module | None:
-    """A file's tree, read once for all rewrites of all of its targets; None when it is no Python
-    that libcst knows."""
-    try:
-        return cst.parse_module(text)
-    except cst.ParserSyntaxError:
-        return None
-
-
 def rewrite_names(proposer: str) -> list[str]:
     """`["sdpa", "repeat_to_expand"]` of `playbook:sdpa+repeat_to_expand`; empty for others."""
     return proposer.removeprefix(PREFIX).split("+") if proposer.startswith(PREFIX) else []
@@ -161,52 +140,6 @@ def unique(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list({candidate.id: candidate for candidate in reversed(list(candidates))}.values())[
         ::-1
     ]
-
-
-def locate(program: Program) -> tuple[str, str] | None:
-    """The text of the target's file and the target's name in it; None where there is no such file
-    (a class re-exported from somewhere that is not the checkout)."""
-    if isinstance(program, TextProgram):
-        return program.source, program.entry
-    path = file_of(program)
-    if path is None:
-        return None
-    for overlaid in program.overlay:
-        if overlaid.path == path:
-            return overlaid.text, program.import_path.partition(":")[2]
-    try:
-        # newline="" keeps the author's line ends.
-        with (Path(program.root) / path).open(encoding="utf-8", newline="") as file:
-            return file.read(), program.import_path.partition(":")[2]
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def file_of(program: TreeProgram) -> str | None:
-    """The checkout's path of the module that a tree program imports."""
-    stem = program.import_path.partition(":")[0].replace(".", "/")
-    for path in (f"{stem}.py", f"{stem}/__init__.py"):
-        relative = Path(program.import_root) / path
-        if (Path(program.root) / relative).is_file():
-            return relative.as_posix()
-    return None
-
-
-def with_text(problem: Problem, original: str, text: str) -> Program:
-    """The reference with its target's file replaced."""
-    program = problem.reference
-    if isinstance(program, TextProgram):
-        return TextProgram(source=text, entry=program.entry)
-    path = problem.target.path if problem.target else file_of(program)
-    assert path is not None
-    others = tuple(file for file in program.overlay if file.path != path)
-    return TreeProgram(
-        root=program.root,
-        import_root=program.import_root,
-        import_path=program.import_path,
-        digest=program.digest,
-        overlay=(*others, OverlayFile(path=path, text=text, base_digest=content_hash(original))),
-    )
 
 
 class Replace(cst.CSTTransformer):

@@ -17,6 +17,7 @@ import libcst as cst
 from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, pattern
 from cudal1_ci.propose.playbook.terms import Env, Names, Term, code, names_in
 from cudal1_ci.propose.playbook.walk import Occurrence, Walk, without_dead
+from cudal1_ci.propose.target_file import find
 from cudal1_ci.schema import Workload
 
 NAMESPACES = {
@@ -371,18 +372,6 @@ def held_by(definition: cst.ClassDef) -> dict[str, cst.Call]:
 
     definition.visit(Collect())
     return {name: call for name, call in held.items() if call is not None}
-
-
-def find(node: cst.CSTNode, qualname: str) -> cst.ClassDef | cst.FunctionDef | None:
-    """The definition of a name, `Outer.Inner` inside of classes; the last one when it is defined
-    several times, as at run time."""
-    head, _, rest = qualname.partition(".")
-    body = node.body.body if isinstance(node, cst.ClassDef) else getattr(node, "body", ())
-    found = None
-    for item in body:
-        if isinstance(item, cst.ClassDef | cst.FunctionDef) and item.name.value == head:
-            found = find(item, rest) if rest else item
-    return found
 
 
 def short(text: str, limit: int = 90) -> str:

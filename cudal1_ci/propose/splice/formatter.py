@@ -1,0 +1,138 @@
+"""The repository's own formatter, for the lines that a splice wrote and no others.
+
+Which formatter, and how it is set, is read from the checkout (`ruff.toml`, `pyproject.toml`); the
+program that runs is the one installed beside this tool, never one of the checkout or of the
+project's interpreter: those are the user's code, and the host executes none. It gets the text on
+stdin and the configuration by its path, in an environment of its own with a time limit. Where it
+is not installed, fails or is not known (yapf, autopep8), the text stays as libcst wrote it, which
+follows the file's indentation and line ends already.
+
+The formatter sees the whole file; of its changes those inside of written lines are taken, and only
+if the code still means the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+TIME_LIMIT_S = 10.0
+LONGEST_FORMATTED = 20_000
+"""Lines. Comparing longer files takes longer than their formatting is worth."""
+LARGEST_CONFIGURATION_BYTES = 1_000_000
+
+COMMANDS = {
+    "ruff": ("format", "--no-cache", "--quiet"),
+    "black": ("--quiet",),
+}
+FILES = ("ruff.toml", ".ruff.toml", "pyproject.toml")
+
+
+def formatted(before: str, after: str, root: Path, path: str) -> str:
+    """The text of a spliced file with what was written formatted as its repository does."""
+    found = configured(root, path)
+    if found is None or after.count("\n") > LONGEST_FORMATTED:
+        return after
+    name, configuration = found
+    whole = run(name, configuration, after, path)
+    if whole is None:
+        return after
+    chosen = within(before.splitlines(True), after.splitlines(True), whole.splitlines(True))
+    return chosen if is_same_code(chosen, after) else after
+
+
+def configured(root: Path, path: str) -> tuple[str, Path] | None:
+    """The formatter that a file of a checkout is formatted with, and where that is said; the
+    configuration nearest to the file counts."""
+    folders = [root / parent for parent in PurePosixPath(path).parents]
+    for folder in folders:
+        for name in FILES:
+            file = folder / name
+            tools = tools_in(file, root)
+            if tools is None:
+                continue
+            if name != "pyproject.toml":
+                return "ruff", file
+            ruff = tools.get("ruff")
+            if "black" in tools and not (isinstance(ruff, dict) and "format" in ruff):
+                return "black", file
+            if ruff is not None and "yapf" not in tools:
+                return "ruff", file
+    return None
+
+
+def tools_in(file: Path, root: Path) -> dict[str, Any] | None:
+    """The `tool` table of a configuration of the checkout; None where there is none to be read."""
+    try:
+        # A link may lead out of the checkout.
+        if not file.is_file() or not file.resolve().is_relative_to(root.resolve()):
+            return None
+        if file.stat().st_size > LARGEST_CONFIGURATION_BYTES:
+            return None
+        tools = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return None
+    return tools if isinstance(tools, dict) else {}
+
+
+def run(name: str, configuration: Path, text: str, path: str) -> str | None:
+    """A text as a formatter has it; None where it does not run or refuses."""
+    if importlib.util.find_spec(name) is None:
+        return None
+    file_name = PurePosixPath(path).name
+    # -I: neither the folder nor the environment decides what is imported.
+    command = [sys.executable, "-I", "-m", name, *COMMANDS[name]]
+    command += ["--config", str(configuration.resolve()), "--stdin-filename", file_name, "-"]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            ended = subprocess.run(
+                command,
+                input=text.encode(),
+                capture_output=True,
+                cwd=folder,
+                env={"PATH": os.defpath, "HOME": folder, "XDG_CONFIG_HOME": folder},
+                timeout=TIME_LIMIT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+    if ended.returncode != 0:
+        return None
+    try:
+        return ended.stdout.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def within(before: Sequence[str], after: Sequence[str], whole: Sequence[str]) -> str:
+    """`after` with those changes of `whole` that touch only lines which `before` does not have."""
+    written = [False] * len(after)
+    for tag, _, _, start, end in matcher(before, after).get_opcodes():
+        if tag in {"insert", "replace"}:
+            written[start:end] = [True] * (end - start)
+    lines: list[str] = []
+    for tag, start, end, new_start, new_end in matcher(after, whole).get_opcodes():
+        touched = written[start:end] if end > start else written[max(0, start - 1) : start + 1]
+        is_ours = bool(touched) and all(touched)
+        lines += whole[new_start:new_end] if tag != "equal" and is_ours else after[start:end]
+    return "".join(lines)
+
+
+def matcher(one: Sequence[str], other: Sequence[str]) -> difflib.SequenceMatcher[str]:
+    return difflib.SequenceMatcher(None, one, other, autojunk=False)
+
+
+def is_same_code(one: str, other: str) -> bool:
+    try:
+        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False

@@ -1,0 +1,123 @@
+"""The file that a target stands in: its text, its tree, the definition in it, and a new text laid
+over it. Shared by all that write programs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import libcst as cst
+
+from cudal1_ci.schema import (
+    OverlayFile,
+    Problem,
+    Program,
+    TextProgram,
+    TreeProgram,
+    content_hash,
+)
+
+
+@functools.lru_cache(maxsize=4)
+def parsed(text: str) -> cst.Module | None:
+    """A file's tree, read once for all rewrites of all of its targets; None when it is no Python
+    that libcst knows."""
+    try:
+        return cst.parse_module(text)
+    except cst.ParserSyntaxError:
+        return None
+
+
+def find(node: cst.CSTNode, qualname: str) -> cst.ClassDef | cst.FunctionDef | None:
+    """The definition of a name, `Outer.Inner` inside of classes, behind `if` and `try` too; the
+    last one when it is defined several times, as at run time."""
+    head, _, rest = qualname.partition(".")
+    found = None
+    for item in definitions_in(node):
+        if item.name.value == head:
+            is_scope = isinstance(item, cst.ClassDef)
+            found = item if not rest else find(item, rest) if is_scope else None
+    return found
+
+
+def definitions_in(node: cst.CSTNode) -> Iterator[cst.ClassDef | cst.FunctionDef]:
+    """Definitions of a module's or class's own scope, in order."""
+    for item in statements_of(node):
+        if isinstance(item, cst.ClassDef | cst.FunctionDef):
+            yield item
+        elif isinstance(item, cst.BaseCompoundStatement):
+            for branch in branches_of(item):
+                yield from definitions_in(branch)
+
+
+def branches_of(statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A statement with what has a block of its own below it: `elif`, `else`, `except`, ..."""
+    yield statement
+    for child in statement.children:
+        if isinstance(getattr(child, "body", None), cst.IndentedBlock):
+            yield from branches_of(child)
+
+
+def statements_of(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+    """The statements right inside of a module or of a block's owner."""
+    if isinstance(node, cst.Module):
+        return node.body
+    block = getattr(node, "body", None)
+    return block.body if isinstance(block, cst.IndentedBlock) else ()
+
+
+def locate(program: Program) -> tuple[str, str] | None:
+    """The text of the target's file and the target's name in it; None where there is no such file
+    (a class re-exported from somewhere that is not the checkout)."""
+    if isinstance(program, TextProgram):
+        return program.source, program.entry
+    path = file_of(program)
+    text = file_text(program, path) if path is not None else None
+    return None if text is None else (text, program.import_path.partition(":")[2])
+
+
+def file_text(program: TreeProgram, path: str) -> str | None:
+    """The text of a file as a program has it; None where it cannot be read."""
+    for overlaid in program.overlay:
+        if overlaid.path == path:
+            return overlaid.text
+    try:
+        # newline="" keeps the author's line ends.
+        with (Path(program.root) / path).open(encoding="utf-8", newline="") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def file_of(program: TreeProgram) -> str | None:
+    """The checkout's path of the module that a tree program imports."""
+    stem = program.import_path.partition(":")[0].replace(".", "/")
+    for path in (f"{stem}.py", f"{stem}/__init__.py"):
+        relative = Path(program.import_root) / path
+        if (Path(program.root) / relative).is_file():
+            return relative.as_posix()
+    return None
+
+
+def with_text(problem: Problem, original: str, text: str) -> Program:
+    """The reference with its target's file replaced."""
+    program = problem.reference
+    if isinstance(program, TextProgram):
+        return TextProgram(source=text, entry=program.entry)
+    path = problem.target.path if problem.target else file_of(program)
+    assert path is not None
+    return with_file(program, path, original, text)
+
+
+def with_file(program: TreeProgram, path: str, original: str, text: str) -> TreeProgram:
+    """A program with one file of its checkout replaced."""
+    others = tuple(file for file in program.overlay if file.path != path)
+    return TreeProgram(
+        root=program.root,
+        import_root=program.import_root,
+        import_path=program.import_path,
+        digest=program.digest,
+        overlay=(*others, OverlayFile(path=path, text=text, base_digest=content_hash(original))),
+    )
