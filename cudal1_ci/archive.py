@@ -9,13 +9,15 @@ whatever happens next. Knows nothing of what an evaluation is worth (`score.py`)
 
 An evaluation is found again under the same problem, candidate, device and judge's settings
 (`policy`), and under nothing less. Rows are never changed: a candidate that is judged again gets a
-second row, and the newest one counts. Any number of processes may read and write at once.
+second row, and the newest one counts. Any number of processes and threads may read and write at
+once.
 """
 
 from __future__ import annotations
 
 import math
 import sqlite3
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -89,6 +91,7 @@ class Archive:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self._connection = connection
+        self._lock = threading.Lock()
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -101,7 +104,9 @@ class Archive:
         make_folder(path.parent)
         with explained(path):
             # isolation_level None: transactions are begun by us, never by a guess of the driver.
-            connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            connection = sqlite3.connect(
+                path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
         try:
             with explained(path):
                 prepare(connection, path)
@@ -224,11 +229,11 @@ class Archive:
         return Run(id=run_id, started_at=started_at, arguments=msgspec.json.decode(text))
 
     def _write(self, statement: str, row: tuple[Any, ...]) -> None:
-        with explained(self.path), transaction(self._connection):
+        with self._lock, explained(self.path), transaction(self._connection):
             self._connection.execute(statement, row)
 
     def _rows(self, statement: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        with explained(self.path):
+        with self._lock, explained(self.path):
             return self._connection.execute(statement, parameters).fetchall()
 
 

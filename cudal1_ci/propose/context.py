@@ -20,8 +20,8 @@ from typing import Literal
 
 from cudal1_ci.errors import PromptError
 from cudal1_ci.propose.modules import Unit, module_path, text_of, units_of
-from cudal1_ci.propose.playbook import locate, parsed
 from cudal1_ci.propose.quoting import named
+from cudal1_ci.propose.target_file import locate, parsed
 from cudal1_ci.schema import Problem, Record, TextProgram, TreeProgram
 
 ESSENTIAL = 0

@@ -23,7 +23,8 @@ from typing import Literal
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.fingerprint import fingerprint
-from cudal1_ci.schema import Exemplar, Record
+from cudal1_ci.propose.task import Variant
+from cudal1_ci.schema import Record
 
 NUM_ISLANDS = 4
 SamplerName = Literal["bucket", "island", "random", "none"]
@@ -52,24 +53,16 @@ class ContrastConfig(Record, frozen=True, kw_only=True):
                 )
 
 
-class Variant(Record, frozen=True, kw_only=True):
-    """Code that passed, with its speedup, as a prompt shows it."""
-
-    exemplar: Exemplar
-    text: str
-
-    @property
-    def score(self) -> float:
-        return self.exemplar.score
-
-
 def select(
     variants: Sequence[Variant], config: ContrastConfig, rng: random.Random
 ) -> list[Variant]:
-    """At most `num_exemplars` of them, from slow to fast. The same for the same arguments."""
-    usable = distinct([one for one in variants if one.score > 0])
+    """At most `num_exemplars` of them, from slow to fast. Of near-duplicates the first counts, and
+    nothing else depends on the order: the same variants and the same state of `rng`, the same
+    choice."""
+    usable = distinct([one for one in variants if one.exemplar.score > 0])
+    usable.sort(key=lambda one: (one.exemplar.score, one.exemplar.candidate.id))
     chosen = SAMPLERS[config.sampler](usable, config, rng)
-    return sorted(chosen, key=lambda one: one.score)
+    return sorted(chosen, key=lambda one: one.exemplar.score)
 
 
 def distinct(variants: Sequence[Variant]) -> list[Variant]:
@@ -84,7 +77,9 @@ def buckets(variants: Sequence[Variant], width: float) -> list[list[Variant]]:
     """Variants by their speedup, the slowest bucket first."""
     found: dict[int, list[Variant]] = {}
     for one in variants:
-        found.setdefault(math.floor(math.log(one.score) / math.log1p(width)), []).append(one)
+        found.setdefault(math.floor(math.log(one.exemplar.score) / math.log1p(width)), []).append(
+            one
+        )
     return [found[key] for key in sorted(found)]
 
 
@@ -103,7 +98,9 @@ def by_bucket(
     left = buckets(variants, config.bucket_width)
     chosen: list[Variant] = []
     while left and len(chosen) < config.num_exemplars:
-        means = [statistics.fmean(math.log(one.score) for one in bucket) for bucket in left]
+        means = [
+            statistics.fmean(math.log(one.exemplar.score) for one in bucket) for bucket in left
+        ]
         (bucket,) = rng.choices(left, weights(means, config.temperature))
         left.remove(bucket)
         chosen.append(rng.choice(bucket))
@@ -116,16 +113,16 @@ def by_island(
     """From one of several populations that do not mix, faster ones more likely (FunSearch,
     doi:10.1038/s41586-023-06924-6, without its resets). The reference is on every island."""
     islands: list[list[Variant]] = [[] for _ in range(NUM_ISLANDS)]
-    for number, one in enumerate(variants):
+    for one in variants:
         if one.exemplar.candidate.proposer == REFERENCE:
             for island in islands:
                 island.append(one)
         else:
-            islands[number % NUM_ISLANDS].append(one)
+            islands[int(one.exemplar.candidate.id, 16) % NUM_ISLANDS].append(one)
     left = list(rng.choice([island for island in islands if island] or [[]]))
     chosen: list[Variant] = []
     while left and len(chosen) < config.num_exemplars:
-        logs = [math.log(one.score) for one in left]
+        logs = [math.log(one.exemplar.score) for one in left]
         (one,) = rng.choices(left, weights(logs, config.temperature))
         left.remove(one)
         chosen.append(one)

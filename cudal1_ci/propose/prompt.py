@@ -55,10 +55,10 @@ REPAIRABLE = frozenset(
         "incorrect_values",
         "precision",
         "mutates_input",
-        "reward_hack",
     }
 )
-"""Statuses that are the candidate's fault, so that another answer may mend them."""
+"""Statuses that are the candidate's fault, so that another answer may mend them. Not those on
+cheating: a model that is told how it was caught learns to hide."""
 
 
 def render(task: Task, budget_tokens: int) -> list[Message]:

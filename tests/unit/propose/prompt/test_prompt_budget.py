@@ -135,7 +135,7 @@ def test_every_failure_has_its_words(root, status):
 
 def test_the_first_findings_are_told_and_not_all(root):
     findings = tuple(Finding(rule=f"rule.{i}", message="no") for i in range(9))
-    verdict = Verdict(status="reward_hack", findings=findings)
+    verdict = Verdict(status="mutates_input", findings=findings)
     text = render_repair(block_task(root), "answer", verdict, ROOMY)[-1].content
     assert re.findall(r"rule\.\d", text) == [f"rule.{i}" for i in range(5)]
 

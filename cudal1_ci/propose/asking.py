@@ -1,0 +1,120 @@
+"""Several conversations with a model at once; answers that were given before are not asked again.
+
+An answer is kept under what was asked, of whom, with which seed. A run that was killed asks the
+same questions again, and finds here what it had: nothing is generated twice, and what follows from
+the answers is the same. Failures are not kept.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from cudal1_ci.propose.models import Answer, LanguageModel, Message
+from cudal1_ci.schema import content_hash
+
+T = TypeVar("T")
+KIND = "answer"
+
+
+class Memory(Protocol):
+    """Where answers are kept, from any thread; the archive is one."""
+
+    def note(self, kind: str, key: str, value: Any) -> None: ...
+    def noted(self, kind: str, key: str, form: type[T]) -> T | None: ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """One conversation that wants an answer."""
+
+    messages: tuple[Message, ...]
+    seed: int
+    turn: int = 0
+    exemplar_ids: tuple[str, ...] = ()
+
+
+@dataclass
+class Times:
+    """Seconds of a run's questions, added up."""
+
+    generating_s: float = 0.0
+    waiting_s: float = 0.0
+    """While whoever wants the answers had to wait for one."""
+
+
+@dataclass
+class Asker:
+    """Asks a model, from one thread; the answers come from others."""
+
+    model: LanguageModel
+    memory: Memory
+    num_concurrent: int
+    times: Times = field(default_factory=Times)
+
+    def answers(self, questions: Sequence[Question]) -> Iterator[tuple[Question, Answer]]:
+        """Each question with its answer, as it comes. What is under way is ended when the iterator
+        is closed."""
+        open_questions = []
+        for question in questions:
+            known = self.memory.noted(KIND, self.key(question), Answer)
+            if known is None:
+                open_questions.append(question)
+            else:
+                yield question, known
+        if not open_questions:
+            return
+        yield from self._asked(open_questions)
+
+    def key(self, question: Question) -> str:
+        return content_hash([self.model.identity, question.messages, question.seed])
+
+    def _asked(self, questions: Sequence[Question]) -> Iterator[tuple[Question, Answer]]:
+        left: queue.SimpleQueue[Question] = queue.SimpleQueue()
+        for question in questions:
+            left.put(question)
+        ready: queue.SimpleQueue[tuple[Question, Answer, float]] = queue.SimpleQueue()
+        is_cancelled = threading.Event()
+
+        def work() -> None:
+            while not is_cancelled.is_set():
+                try:
+                    question = left.get_nowait()
+                except queue.Empty:
+                    return
+                answer = self._answer(question)
+                ready.put((question, answer, time.monotonic()))
+
+        number = min(self.num_concurrent, len(questions))
+        threads = [threading.Thread(target=work, name="model", daemon=True) for _ in range(number)]
+        started_s = time.monotonic()
+        ended_s = started_s
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in questions:
+                asked_s = time.monotonic()
+                question, answer, at_s = ready.get()
+                ended_s = max(ended_s, at_s)
+                self.times.waiting_s += time.monotonic() - asked_s
+                yield question, answer
+        finally:
+            is_cancelled.set()
+            if any(thread.is_alive() for thread in threads):
+                self.model.cancel()
+            for thread in threads:
+                thread.join()
+            self.times.generating_s += ended_s - started_s
+
+    def _answer(self, question: Question) -> Answer:
+        try:
+            (answer,) = self.model.ask(question.messages, n=1, seed=question.seed)
+        except Exception as error:  # noqa: BLE001 (a model's failure costs an answer, whatever it is)
+            return Answer(failure="server", message=f"{type(error).__name__}: {error}"[:500])
+        if answer.failure is None:  # at once: whoever is killed while it waits to be judged has it
+            self.memory.note(KIND, self.key(question), answer)
+        return answer
