@@ -171,7 +171,7 @@ def run(
     with (
         Archive.open(state / "archive.sqlite") as archive,
         session,
-        model_for(settings, progress, flags) as model,
+        model_for(plan, settings, progress, flags) as model,
     ):
         unfinished = archive.unfinished_run(arguments)
         if flags["resume"] and unfinished is None:
@@ -199,13 +199,18 @@ def run(
 
 @contextmanager
 def model_for(
-    settings: Settings, progress: Progress, flags: dict[str, Any]
+    plan: Plan, settings: Settings, progress: Progress, flags: dict[str, Any]
 ) -> Iterator[LanguageModel | None]:
-    """The model that is configured, served while this lasts; None where none is wanted."""
+    """The model that is configured, served while this lasts; None where none is wanted, or where
+    there is nothing to ask it."""
+    if all(planned.problem is None for planned in plan.targets):
+        yield None
+        return
     if flags["no_model"] or settings.model.model is None:
         progress.notice("no model: rewrites of the playbook alone (--model)")
         yield None
         return
+    progress.notice(f"model: {settings.model.model}")
     with opened(settings.model) as model:
         yield model
 
