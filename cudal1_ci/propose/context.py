@@ -105,7 +105,7 @@ def _located(problem: Problem, program: TreeProgram) -> tuple[str, str, str]:
     )
 
 
-def _units(text: str, path: str) -> list[Unit]:
+def _units(text: str, path: str) -> tuple[Unit, ...]:
     """Raises: PromptError."""
     module = parsed(text)
     if module is None:

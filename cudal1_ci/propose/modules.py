@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,33 +20,64 @@ MAX_FILE_BYTES = 2**20
 """Of a Python file that a person wrote."""
 
 
-@dataclass(frozen=True)
 class Unit:
-    """A statement of a module."""
+    """A statement of a module. What it reads is found out when it is asked for: most units of a
+    large file never are."""
 
-    number: int
-    kind: Literal["import", "constant", "definition"]
-    text: str
-    names: frozenset[str]
-    """What it binds."""
-    uses: frozenset[str]
-    """Names that it reads, local ones too."""
-    attributes: frozenset[str]
-    """Dotted names that it reads: `ops.rotate`."""
-    bases: frozenset[str]
-    """Names among the bases of a class."""
-    imports: dict[str, str]
-    """Of an import: what each local name means, relative ones with their dots."""
+    def __init__(self, module: cst.Module, node: cst.CSTNode, number: int):
+        self.module = module
+        self.node = node
+        self.number = number
+        inner = [node, *_deep(node)]
+        self.names = frozenset(name for one in inner for name in _bound(one))
+        """What it binds."""
+        self.imports: dict[str, str] = {}
+        """Of an import: what each local name means, relative ones with their dots."""
+        for one in inner:
+            if isinstance(one, cst.Import | cst.ImportFrom):
+                self.imports.update(_imported(one))
+
+    @property
+    def kind(self) -> Literal["import", "constant", "definition"]:
+        if isinstance(self.node, cst.FunctionDef | cst.ClassDef):
+            return "definition"
+        return "import" if self.imports else "constant"
+
+    @functools.cached_property
+    def text(self) -> str:
+        """As it stands in the file, less the indentation around it."""
+        return self.module.code_for_node(self.node).strip("\r\n")
+
+    @property
+    def uses(self) -> set[str]:
+        """Names that it reads, local ones too."""
+        return self._reads.names if self.kind != "import" else set()
+
+    @property
+    def attributes(self) -> set[str]:
+        """Dotted names that it reads: `ops.rotate`."""
+        return self._reads.dotted
+
+    @property
+    def bases(self) -> set[str]:
+        """Names among the bases of a class."""
+        heads = _Reads()
+        for base in self.node.bases if isinstance(self.node, cst.ClassDef) else ():
+            base.visit(heads)
+        return heads.names
+
+    @functools.cached_property
+    def _reads(self) -> _Reads:
+        reads = _Reads()
+        self.node.visit(reads)
+        return reads
 
 
 @functools.lru_cache(maxsize=16)
-def units_of(module: cst.Module) -> list[Unit]:
+def units_of(module: cst.Module) -> tuple[Unit, ...]:
     """The statements of a module that bind a name, in their order."""
-    return [
-        _unit(module, node, number)
-        for number, node in enumerate(_statements(module.body))
-        if _bound(node)
-    ]
+    units = (Unit(module, node, number) for number, node in enumerate(_statements(module.body)))
+    return tuple(unit for unit in units if unit.names)
 
 
 def _statements(body: Sequence[cst.CSTNode]) -> Iterator[cst.CSTNode]:
@@ -77,35 +107,6 @@ def _deep(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield from _deep(child)
 
 
-def _unit(module: cst.Module, node: cst.CSTNode, number: int) -> Unit:
-    reads = _Reads()
-    node.visit(reads)
-    small = [node, *_deep(node)]
-    imports: dict[str, str] = {}
-    for statement in small:
-        if isinstance(statement, cst.Import | cst.ImportFrom):
-            imports.update(_imported(statement))
-    kind: Literal["import", "constant", "definition"] = "import" if imports else "constant"
-    bases: frozenset[str] = frozenset()
-    if isinstance(node, cst.FunctionDef | cst.ClassDef):
-        kind = "definition"
-    if isinstance(node, cst.ClassDef):
-        heads = _Reads()
-        for base in node.bases:
-            base.visit(heads)
-        bases = frozenset(heads.names)
-    return Unit(
-        number=number,
-        kind=kind,
-        text=module.code_for_node(node).strip("\r\n"),
-        names=frozenset(_bound(node)),
-        uses=frozenset(reads.names) if kind != "import" else frozenset(),
-        attributes=frozenset(reads.dotted),
-        bases=bases,
-        imports=imports,
-    )
-
-
 class _Reads(cst.CSTVisitor):
     """Names and dotted names; attributes and keywords are not names."""
 
@@ -117,8 +118,8 @@ class _Reads(cst.CSTVisitor):
         self.names.add(node.value)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802
-        spelled = code(node)
-        if all(part.isidentifier() for part in spelled.split(".")):
+        spelled = _dotted(node)
+        if spelled is not None:
             self.dotted.add(spelled)
         node.value.visit(self)
         return False
@@ -128,20 +129,29 @@ class _Reads(cst.CSTVisitor):
         return False
 
 
+def _dotted(node: cst.BaseExpression) -> str | None:
+    """`a.b.c` of names alone."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        before = _dotted(node.value)
+        return f"{before}.{node.attr.value}" if before is not None else None
+    return None
+
+
 def _bound(node: cst.CSTNode) -> set[str]:
-    """Names that a statement binds at module level."""
-    names: set[str] = set()
-    for one in [node, *_deep(node)]:
-        match one:
-            case cst.FunctionDef() | cst.ClassDef():
-                names.add(one.name.value)
-            case cst.Import() | cst.ImportFrom():
-                names |= _imported(one).keys()
-            case cst.AssignTarget() | cst.AnnAssign() | cst.AugAssign():
-                reads = _Reads()
-                one.target.visit(reads)
-                names |= reads.names
-    return names
+    """Names that a node binds at module level."""
+    match node:
+        case cst.FunctionDef() | cst.ClassDef():
+            return {node.name.value}
+        case cst.Import() | cst.ImportFrom():
+            return set(_imported(node))
+        case cst.AssignTarget() | cst.AnnAssign() | cst.AugAssign():
+            reads = _Reads()
+            node.target.visit(reads)
+            return reads.names
+        case _:
+            return set()
 
 
 def _imported(statement: cst.Import | cst.ImportFrom) -> dict[str, str]:
