@@ -36,6 +36,7 @@ from cudal1_ci.schema import (
     Device,
     Evaluation,
     Exemplar,
+    ModelUse,
     Problem,
     Record,
     TextProgram,
@@ -177,6 +178,9 @@ class Loop:
     measure: Callable[[str], list[dict[str, Any]] | str]
     """Where the time of the reference's call under a workload goes, or why that is not known."""
 
+    told: Callable[[ModelUse, int], None]
+    """What was asked so far, and how many answers are to come."""
+
     def best(self) -> float:
         """The highest score so far; 1 is the original."""
         return max([1.0, *map(score.score, self.evaluations)])
@@ -210,7 +214,7 @@ def begin(loop: Loop, optimizer: Optimizer) -> Optimization:
         why = failed.why.message if isinstance(failed.why, Unusable) else failed.why.verdict
         return render_repair(base, failed.answer, why, budget_tokens)
 
-    return Optimization(
+    work = Optimization(
         problem=loop.problem,
         asker=Asker(optimizer.model, loop.archive, optimizer.num_concurrent),
         config=optimizer.config,
@@ -218,7 +222,9 @@ def begin(loop: Loop, optimizer: Optimizer) -> Optimization:
         wanted=(base.name.rpartition(".")[2], "ModelNew", "Model"),
         prompt=prompt,
         repair=repair,
+        told=lambda num_open: loop.told(work.use(), num_open),
     )
+    return work
 
 
 def task_of(loop: Loop, optimizer: Optimizer) -> Task:

@@ -269,6 +269,7 @@ def ask_the_model(target: Target, attempt: Attempt, optimizer: Optimizer) -> Non
         archive=bench.archive,
         device=bench.session.device(),
         measure=measure,
+        told=lambda use, num_open: bench.progress.model_asked(target, use, num_open),
     )
     attempt.work = begin(loop, optimizer)
     optimize(loop, optimizer, attempt.work)

@@ -19,6 +19,7 @@ from cudal1_ci.schema import content_hash
 
 T = TypeVar("T")
 KIND = "answer"
+PATIENCE_S = 0.5
 
 
 class Memory(Protocol):
@@ -91,24 +92,23 @@ class Asker:
 
         number = min(self.num_concurrent, len(questions))
         threads = [threading.Thread(target=work, name="model", daemon=True) for _ in range(number)]
-        started_s = time.monotonic()
-        ended_s = started_s
+        ended_s = time.monotonic()
         for thread in threads:
             thread.start()
         try:
             for _ in questions:
                 asked_s = time.monotonic()
                 question, answer, at_s = ready.get()
+                self.times.generating_s += max(0.0, at_s - ended_s)
                 ended_s = max(ended_s, at_s)
                 self.times.waiting_s += time.monotonic() - asked_s
                 yield question, answer
         finally:
             is_cancelled.set()
-            if any(thread.is_alive() for thread in threads):
-                self.model.cancel()
             for thread in threads:
-                thread.join()
-            self.times.generating_s += ended_s - started_s
+                while thread.is_alive():  # again for one that was about to ask when it was told
+                    self.model.cancel()
+                    thread.join(PATIENCE_S)
 
     def _answer(self, question: Question) -> Answer:
         try:

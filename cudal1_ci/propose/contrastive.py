@@ -92,6 +92,8 @@ class Optimization:
     """The messages that ask for a new variant, with these exemplars."""
     repair: Callable[[Failed], Sequence[Message]]
     """The messages that ask for a failed answer again."""
+    told: Callable[[int], None]
+    """After every answer, with the number of those to come."""
     seen: set[str] = field(default_factory=set)
     """Fingerprints of the variants that need not be judged again."""
     failed: list[Failed] = field(default_factory=list)
@@ -122,9 +124,12 @@ class Optimization:
             for one in mended
         ]
         questions += [self.question(number, i, variants) for i in range(self.config.num_samples)]
-        for question, answer in self.asker.answers(questions):
+        if questions:
+            self.told(len(questions))
+        for number_answered, (question, answer) in enumerate(self.asker.answers(questions), 1):
             self.count(question, answer)
             candidate = self.candidate(question, answer)
+            self.told(len(questions) - number_answered)
             if candidate is not None:
                 yield candidate
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cudal1_ci.report.shape import EntryDocument, ModelUseDocument, ReportDocument
 from cudal1_ci.report.wording import count_text, duration_text, outcomes_text
@@ -57,7 +57,7 @@ def refused_counts(uses: Iterable[ModelUseDocument]) -> Counter[str]:
     return counts
 
 
-def refused_words(counts: Counter[str]) -> list[str]:
+def refused_words(counts: Mapping[str, int]) -> list[str]:
     """`3 without code`, the most frequent first."""
     return [
         f"{count} {REFUSED_WORDS.get(kind, kind.replace('_', ' '))}"
