@@ -200,7 +200,8 @@ def unused_name(name: str, answer: cst.Module, known: Known) -> str:
     for local, theirs in known.imports.items():
         if theirs == meaning and local not in bound_names(body):
             return local
-    return free_name(name, taken)
+    last = meaning.rpartition(".")[2] if meaning is not None else name
+    return free_name(name, taken) if last in taken else last
 
 
 def is_known(item: cst.CSTNode, known: Known) -> bool:
