@@ -190,6 +190,14 @@ def test_class_attributes_keep_their_values_and_private_ones_may_change():
     assert with_answer(text, "A", answer) == expected
 
 
+def test_what_is_said_of_attributes_stays_with_them():
+    text = 'class A:\n    size = 1\n    """Of a tile."""\n\n    def f(self):\n        return 3\n'
+    answer = "class A:\n    size = 1\n    depth = 4\n    def f(self):\n        return 9\n"
+    assert with_answer(text, "A", answer) == text.replace(
+        'e."""\n', 'e."""\n    depth = 4\n'
+    ).replace("return 3", "return 9")
+
+
 def test_an_import_for_type_checkers_binds_nothing_at_run_time():
     text = (
         "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    import torch\n\n\n"
