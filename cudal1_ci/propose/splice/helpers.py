@@ -222,7 +222,7 @@ def missing_imports(
     offered = [one for item in lines for one in imports_in(ast.parse(code_of(item)).body)]
     bound = {name for item in answer.body for name in binds(item)}
     for one in dict.fromkeys(offered):
-        if one.local not in used or one.meaning.startswith("__future__."):
+        if one.local not in used:
             continue
         if one.is_submodule:
             dotted = one.line.removeprefix("import ")

@@ -105,7 +105,15 @@ def test_what_runs_is_not_of_the_checkout_and_sees_no_environment(tmp_path, monk
     assert Path(seen["cwd"]) != root
 
 
-@pytest.mark.parametrize("body", ["import time; time.sleep(60)", "raise SystemExit(1)", "print(1)"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import time; time.sleep(60)",
+        "raise SystemExit(1)",
+        "print(1)",
+        "import sys; print(sys.stdin.read().replace('x+1', 'x + 2'), end='')",
+    ],
+)
 def test_a_formatter_that_hangs_fails_or_writes_other_code_changes_nothing(
     tmp_path, monkeypatch, body
 ):

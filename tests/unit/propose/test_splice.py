@@ -118,7 +118,7 @@ def test_a_class_of_another_name_is_renamed_wherever_it_is_meant(name):
         f"class {name}(nn.Module):\n    kind = '{name}'\n\n    def __init__(self):\n"
         f"        super({name}, self).__init__()\n"
         f"        self.{name} = isinstance(self, {name})\n\n"
-        f"{FORWARD}\nbest = {name}\n"
+        f"{FORWARD}\nbest = {name}\nnamed = dict({name}=1)\n"
     )
     expected = code.replace(f"class {name}(", "class ModelNew(").replace(
         f"super({name},", "super(ModelNew,"

@@ -75,6 +75,12 @@ def test_line_ends_tabs_and_the_byte_order_mark_are_the_files():
     )
 
 
+def test_strings_of_several_lines_have_the_files_line_ends():
+    answer = 'TEXT = """\n  a\n"""\n\n\ndef f(x):\n    return x + (\n        TEXT\n    )\n'
+    spliced = with_answer("def f(x):\r\n    return x\r\n", "f", answer)
+    assert spliced.count("\n") == spliced.count("\r\n") > 8
+
+
 MODULE = """\
 from torch import nn
 import torch
