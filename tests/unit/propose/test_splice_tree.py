@@ -11,8 +11,10 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from cudal1_ci.propose.answer import Unusable
+from cudal1_ci.propose.answer import Unusable, tree_of
 from cudal1_ci.propose.splice.tree_form import with_answer
 
 SPLICES = sorted((Path(__file__).parent / "splices").glob("*.txt"))
@@ -255,3 +257,58 @@ def test_helpers_named_like_a_builtin_do_not_change_the_rest_of_the_file():
     assert "def max_fast(x): return x" in spliced
     assert "return max_fast(x) * by" in spliced
     assert "limit = max(1, 2)" in spliced
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    return x" + " + 1" * 90 + "\n",
+        "    return " + "-" * 90 + "x\n",
+        "    return x" + ".abs()" * 45 + "\n",
+        "    if x: return 0\n" + "".join(f"    elif x + {i}: return {i}\n" for i in range(90)),
+        "".join("    " * i + "if x:\n" for i in range(1, 60)) + "    " * 60 + "return x\n",
+    ],
+    ids=["sum", "minus", "chain", "elif", "if"],
+)
+def test_code_as_deep_as_answers_may_be_is_spliced(body):
+    answer = f"def twice(x, by=2):\n{body}"
+    assert isinstance(tree_of(answer), ast.Module)
+    assert with_answer(PLAIN, "twice", answer) == answer
+
+
+STATEMENTS = st.sampled_from(
+    [
+        "import torch", "import torch.nn.functional as F", "from math import sqrt, pi as after",
+        "import os.path", "from . import norm as RMSNorm", "import triton.language as tl",
+        "N = 4", "N += 1", "scale = N", "cache = {}", "cache['a'] = after", "F = after",
+        "def scale(x):\n    return helper(x) + N", "def helper(x):\n    return cache or F.relu(x)",
+        "@triton.jit\ndef kernel(x, B: tl.constexpr):\n    tl.store(x, B)",
+        "class Inner:\n    size = N", "class Norm(Inner):\n    pass",
+        "if torch.cuda.is_available():\n    fast = kernel\nelse:\n    fast = helper",
+        "try:\n    import triton\nexcept ImportError:\n    triton = None",
+        "for N in range(3):\n    pass", "print(after(N))", "x, *rest = helper(1), 2",
+        "if __name__ == '__main__':\n    print(scale(2))", "max = min",
+        "with open('a') as file: pass",
+        "def after(x):\n    return fast(scale(x), file, rest, max, sqrt, os, RMSNorm, Norm)",
+        "async def later():\n    return await helper(1)", "lock = lambda x, after=1: after",
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.lists(STATEMENTS, max_size=14), st.sampled_from(["fast", "scale", "lock", "x"]))
+def test_whatever_an_answer_holds_the_rest_of_the_file_stays(statements, used):
+    text = parts(next(file for file in SPLICES if file.stem.startswith("class")))[2]
+    entry = f"def after(x):\n    return {used}(x, helper, N, cache, F, after)"
+    answer = "\n".join([*statements, entry]) + "\n"
+    spliced = with_answer(text, "after", answer, own="pkg")
+    if isinstance(spliced, Unusable):
+        assert spliced.message
+        return
+    compile(spliced, "<spliced>", "exec", dont_inherit=True)
+    first, _ = span(text, "after")
+    lines = iter(spliced.splitlines())
+    assert all(line in lines for line in text.splitlines()[:first])
+    assert spliced.count("def after(") == 1
+    # Names that clash with the file's are written anew.
+    assert re.search(r"\ndef after\(x\):\n    return \w+\(x(, \w+){5}\)\n\Z", spliced)
