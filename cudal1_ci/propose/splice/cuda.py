@@ -269,8 +269,11 @@ def pieces(text: str) -> Iterator[Piece]:
             if not known[node.start_byte].name.startswith(("PYBIND11_MODULE", "TORCH_LIBRARY")):
                 yield known[node.start_byte]
         elif node.type not in {"comment", "preproc_include", ";"}:
-            piece = source[node.start_byte : node.end_byte].decode("utf-8", "replace")
-            yield Piece(name="", text=piece, start=node.start_byte, end=node.end_byte)
+            # The grammar leaves the semicolon behind a type to its surroundings.
+            closing = re.compile(rb"\s*;").match(source, node.end_byte)
+            end = closing.end() if closing is not None else node.end_byte
+            piece = source[node.start_byte : end].decode("utf-8", "replace")
+            yield Piece(name="", text=piece, start=node.start_byte, end=end)
 
 
 def items(node: Node) -> Iterator[Node]:

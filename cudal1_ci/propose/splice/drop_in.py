@@ -13,7 +13,7 @@ import libcst as cst
 
 from cudal1_ci.propose.answer import Unusable
 from cudal1_ci.propose.splice.interface import missing_state, signature_problem
-from cudal1_ci.propose.splice.names import binds, code_of, dump
+from cudal1_ci.propose.splice.names import binds, code_of, dump, is_text
 
 Definition = cst.ClassDef | cst.FunctionDef
 Bases = Callable[[cst.ClassDef, cst.ClassDef], Sequence[cst.Arg]]
@@ -75,7 +75,7 @@ def merged_class(
     original: cst.ClassDef, answer: cst.ClassDef, bases: Bases, *, where: str
 ) -> cst.ClassDef | Unusable:
     """One class, member by member, in the user's order."""
-    theirs = {key_of(item): item for item in members(answer)}
+    theirs = {key_of(item): item for item in members(answer) if not is_text(item)}
     body: list[cst.BaseStatement] = []
     for item in members(original):
         key = key_of(item)
@@ -125,6 +125,8 @@ def with_new_members(
         places = [at for at, other in enumerate(body) if key_of(other) in order[:i]]
         is_method = isinstance(item, cst.FunctionDef | cst.ClassDef)
         at = places[-1] + 1 if places else len(body) if is_method else 0
+        while 0 < at < len(body) and is_text(body[at]):
+            at += 1  # what the author says of the attribute above
         if is_method and at > 0:
             item = separated(item)
         body.insert(at, item)
@@ -152,7 +154,7 @@ def members(definition: cst.ClassDef) -> list[cst.BaseStatement]:
     statements = list(definition.body.body)
     if docstring_of(definition) is not None:
         statements = statements[1:]
-    return [item for item in statements if not is_empty(item)]
+    return [item for item in statements if is_text(item) or not is_empty(item)]
 
 
 def key_of(item: cst.CSTNode) -> str:
@@ -192,10 +194,7 @@ def docstring_of(definition: Definition) -> cst.SimpleStatementLine | None:
     if not isinstance(definition.body, cst.IndentedBlock) or not definition.body.body:
         return None
     first = definition.body.body[0]
-    if isinstance(first, cst.SimpleStatementLine) and isinstance(first.body[0], cst.Expr):
-        is_text = isinstance(first.body[0].value, cst.SimpleString | cst.ConcatenatedString)
-        return first if is_text else None
-    return None
+    return first if isinstance(first, cst.SimpleStatementLine) and is_text(first) else None
 
 
 def with_docstring(body: cst.BaseSuite, docstring: cst.SimpleStatementLine | None) -> cst.BaseSuite:

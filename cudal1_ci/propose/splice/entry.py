@@ -80,7 +80,11 @@ def is_module(item: Definition) -> bool:
 
 
 def is_kernel(item: Definition) -> bool:
-    return any("jit" in code_of(one.decorator) for one in item.decorators)
+    """Whether a definition is a Triton kernel."""
+    if not isinstance(item, cst.FunctionDef):
+        return False
+    decorators = [code_of(one.decorator).partition("(")[0] for one in item.decorators]
+    return any(decorator.rpartition(".")[2] == "jit" for decorator in decorators)
 
 
 def alias_of(answer: cst.Module, name: str) -> str | None:

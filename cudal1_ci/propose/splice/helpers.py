@@ -49,7 +49,9 @@ class Known:
     """Bound when it runs or for type checkers."""
     at_run_time: frozenset[str]
     imports: Mapping[str, str]
-    """What imported names mean."""
+    """What imported names mean when it runs."""
+    imports_of_types: Mapping[str, str]
+    """What those mean that only type checkers see."""
     submodules: frozenset[str]
     dumps: frozenset[str] = field(default_factory=frozenset)
     """Its statements, to know those that an answer repeats."""
@@ -62,6 +64,7 @@ def known_of(file: cst.Module) -> Known:
         names=frozenset(bound_names(body)),
         at_run_time=frozenset(bound_names(body, type_checking=False)),
         imports={one.local: one.meaning for one in imports},
+        imports_of_types={o.local: o.meaning for o in imports_in(body, type_checking=True)},
         submodules=frozenset(one.line for one in imports if one.is_submodule),
         dumps=frozenset(dump(item) for item in file.body),
     )
@@ -184,9 +187,8 @@ def clashes(
             continue
         meanings = {one.local: one.meaning for one in imports_in(ast.parse(code_of(item)).body)}
         for name in sorted(binds(item) - set(entries)):
-            if name in meanings and known.imports.get(name) == meanings[name]:
-                continue
-            if name in meanings and name not in known.names:
+            here = known.imports.get(name, known.imports_of_types.get(name))
+            if name in meanings and (here == meanings[name] or name not in known.names):
                 continue
             if name in known.names or name in BUILTINS:
                 yield name
@@ -200,7 +202,8 @@ def unused_name(name: str, answer: cst.Module, known: Known) -> str:
     for local, theirs in known.imports.items():
         if theirs == meaning and local not in bound_names(body):
             return local
-    return free_name(name, taken)
+    last = meaning.rpartition(".")[2] if meaning is not None else name
+    return free_name(name, taken) if last in taken else last
 
 
 def is_known(item: cst.CSTNode, known: Known) -> bool:
@@ -219,7 +222,7 @@ def missing_imports(
     offered = [one for item in lines for one in imports_in(ast.parse(code_of(item)).body)]
     bound = {name for item in answer.body for name in binds(item)}
     for one in dict.fromkeys(offered):
-        if one.local not in used or one.meaning.startswith("__future__."):
+        if one.local not in used:
             continue
         if one.is_submodule:
             dotted = one.line.removeprefix("import ")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from cudal1_ci.propose.splice.names import code_of, is_type_checking
+from cudal1_ci.propose.splice.names import code_of, is_text, is_type_checking
 
 OBVIOUS = {
     "torch": "import torch",
@@ -134,7 +134,7 @@ def below_docstring(module: cst.Module, statement: cst.SimpleStatementLine) -> c
     """A module without imports gets its first below its docstring and its `from __future__`."""
     body = list(module.body)
     at = 0
-    while at < len(body) and (is_docstring(body[at]) or is_future(body[at])):
+    while at < len(body) and (is_text(body[at]) or is_future(body[at])):
         at += 1
     if at > 0:
         statement = statement.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
@@ -163,14 +163,6 @@ def is_import_line(item: cst.SimpleStatementLine) -> bool:
 
 def is_future(item: cst.CSTNode) -> bool:
     return code_of(item).lstrip().startswith("from __future__")
-
-
-def is_docstring(item: cst.CSTNode) -> bool:
-    return (
-        isinstance(item, cst.SimpleStatementLine)
-        and isinstance(item.body[0], cst.Expr)
-        and isinstance(item.body[0].value, cst.SimpleString | cst.ConcatenatedString)
-    )
 
 
 def section(line: str, own: str) -> int:

@@ -77,9 +77,13 @@ def head(function: Function) -> str:
 
 
 def missing_state(original: cst.ClassDef, merged: cst.ClassDef) -> Unusable | None:
-    """Keys of the state_dict that the user's constructor makes and the new class never names."""
+    """Keys of the state_dict that the user's constructor makes and the new class never fills."""
     before, after = class_of(original), class_of(merged)
-    named = {node.attr for node in ast.walk(after) if isinstance(node, ast.Attribute)}
+    named = {
+        node.attr
+        for node in ast.walk(after)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
     named |= {
         node.value
         for node in ast.walk(after)

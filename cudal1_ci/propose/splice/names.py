@@ -154,3 +154,12 @@ def dump(node: cst.CSTNode) -> str:
         ):
             inner.body = inner.body[1:]
     return ast.dump(tree)
+
+
+def is_text(item: cst.CSTNode) -> bool:
+    """A string that stands alone: a docstring, or what is said of the attribute above it."""
+    return (
+        isinstance(item, cst.SimpleStatementLine)
+        and isinstance(one := item.body[0], cst.Expr)
+        and isinstance(one.value, cst.SimpleString | cst.ConcatenatedString)
+    )

@@ -14,10 +14,11 @@ import libcst as cst
 
 from cudal1_ci.propose.answer import Unusable
 from cudal1_ci.propose.splice.drop_in import Definition, is_placeholder, merged
-from cudal1_ci.propose.splice.entry import with_entry
+from cudal1_ci.propose.splice.entry import is_kernel, with_entry
 from cudal1_ci.propose.splice.helpers import known_of, packed
 from cudal1_ci.propose.splice.imports import with_imports
-from cudal1_ci.propose.splice.names import BUILTINS, code_of
+from cudal1_ci.propose.splice.interface import signature_problem
+from cudal1_ci.propose.splice.names import BUILTINS, code_of, uses
 from cudal1_ci.propose.target_file import definitions_in, find, parsed
 
 MARK = "\ufeff"
@@ -47,6 +48,7 @@ def with_answer(
     answer, place = named
     places = {place.rpartition(".")[2]: place}
     places |= {name: name for name in launchers if name in defined}
+    places |= {name: name for name in own_kernels(file, answer, places)}
     luggage = packed(answer, file, places)
     if isinstance(luggage, Unusable):
         return luggage
@@ -79,6 +81,24 @@ def placed(
     wanted = (parts[-1], f"{parts[-1]}New", "ModelNew", "Model")
     named = with_entry(answer, wanted, is_class=is_class)
     return named if isinstance(named, Unusable) else (named, qualname)
+
+
+def own_kernels(file: cst.Module, answer: cst.Module, places: Mapping[str, str]) -> list[str]:
+    """Triton kernels of the file that the answer writes anew with the same parameters, and that
+    nothing else of the file uses: they are replaced, and not kept beside a second one."""
+    inside = {find(file, where.partition(".")[0]) for where in places.values()}
+    found = []
+    for new in definitions_in(answer):
+        name = new.name.value
+        old = find(file, name)
+        if name in places or not (is_kernel(new) and old is not None and is_kernel(old)):
+            continue
+        assert isinstance(old, cst.FunctionDef)
+        assert isinstance(new, cst.FunctionDef)
+        users = [item for item in definitions_in(file) if item is not old and name in uses(item)]
+        if signature_problem(old, new, name) is None and set(users) <= inside:
+            found.append(name)
+    return found
 
 
 def replacements(
