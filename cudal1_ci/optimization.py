@@ -11,7 +11,7 @@ Knows the order of things: what a prompt shows is propose's, what a candidate is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -216,7 +216,7 @@ def begin(loop: Loop, optimizer: Optimizer) -> Optimization:
 
     work = Optimization(
         problem=loop.problem,
-        asker=Asker(optimizer.model, loop.archive, optimizer.num_concurrent),
+        asker=Asker(optimizer.model, loop.archive, optimizer.num_concurrent, loop.is_over),
         config=optimizer.config,
         contrast=optimizer.contrast,
         wanted=(base.name.rpartition(".")[2], "ModelNew", "Model"),
@@ -272,7 +272,8 @@ def optimize(loop: Loop, optimizer: Optimizer, work: Optimization) -> None:
             loop.problem, loop.evaluations, loop.archive, loop.device, optimizer.since
         )
         with closing(work.round(number, variants)) as answers:
-            for candidate in answers if optimizer.overlaps else until(loop.is_over, answers):
+            # A model that shares the device is silent while something is timed.
+            for candidate in answers if optimizer.overlaps else list(answers):
                 if loop.is_over():
                     return
                 work.judged(loop.evaluate(candidate))
@@ -282,13 +283,3 @@ def optimize(loop: Loop, optimizer: Optimizer, work: Optimization) -> None:
         best = loop.best()
         if without_gain >= optimizer.config.patience:
             return
-
-
-def until(is_over: Callable[[], bool], candidates: Iterable[Candidate]) -> list[Candidate]:
-    """All of them, before the first is judged."""
-    found = []
-    for candidate in candidates:
-        if is_over():
-            break
-        found.append(candidate)
-    return found

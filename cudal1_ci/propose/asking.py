@@ -7,10 +7,11 @@ the answers is the same. Failures are not kept.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +21,8 @@ from cudal1_ci.schema import content_hash
 T = TypeVar("T")
 KIND = "answer"
 PATIENCE_S = 0.5
+Ready = queue.SimpleQueue["tuple[Question, Answer, float]"]
+"""Answers, and when they came."""
 
 
 class Memory(Protocol):
@@ -55,11 +58,13 @@ class Asker:
     model: LanguageModel
     memory: Memory
     num_concurrent: int
+    is_over: Callable[[], bool]
+    """Asked while it waits: whether what is under way is to be ended."""
     times: Times = field(default_factory=Times)
 
     def answers(self, questions: Sequence[Question]) -> Iterator[tuple[Question, Answer]]:
         """Each question with its answer, as it comes. What is under way is ended when the iterator
-        is closed."""
+        is closed, or the time over."""
         open_questions = []
         for question in questions:
             known = self.memory.noted(KIND, self.key(question), Answer)
@@ -78,7 +83,7 @@ class Asker:
         left: queue.SimpleQueue[Question] = queue.SimpleQueue()
         for question in questions:
             left.put(question)
-        ready: queue.SimpleQueue[tuple[Question, Answer, float]] = queue.SimpleQueue()
+        ready: Ready = queue.SimpleQueue()
         is_cancelled = threading.Event()
 
         def work() -> None:
@@ -98,7 +103,10 @@ class Asker:
         try:
             for _ in questions:
                 asked_s = time.monotonic()
-                question, answer, at_s = ready.get()
+                found = self._next(ready)
+                if found is None:
+                    return
+                question, answer, at_s = found
                 self.times.generating_s += max(0.0, at_s - ended_s)
                 ended_s = max(ended_s, at_s)
                 self.times.waiting_s += time.monotonic() - asked_s
@@ -109,6 +117,13 @@ class Asker:
                 while thread.is_alive():  # again for one that was about to ask when it was told
                     self.model.cancel()
                     thread.join(PATIENCE_S)
+
+    def _next(self, ready: Ready) -> tuple[Question, Answer, float] | None:
+        """What comes next; None when it is over before."""
+        while not self.is_over():
+            with contextlib.suppress(queue.Empty):
+                return ready.get(timeout=PATIENCE_S)
+        return None
 
     def _answer(self, question: Question) -> Answer:
         try:

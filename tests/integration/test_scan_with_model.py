@@ -62,7 +62,7 @@ class Pooling(nn.Module):
 """
 
 
-RIGHT = answer("return x * self.weight.unsqueeze(1)", "Ask @all: https://example.org")
+RIGHT = answer("return x * self.weight[: len(x), None]", "Ask @all: https://example.org")
 WRONG = answer("return x * self.weight.sum()")
 CHEATING = answer("self.last = getattr(self, 'last', None); return x.new_zeros(x.shape)")
 PROSE = "You should fuse the loop into one multiplication."
@@ -91,6 +91,7 @@ def test_the_right_answer_wins_and_the_others_are_told(root):
         prompts = [str(request) for request in server.requests]
     assert ran.code == 0, ran.stderr
     (entry,) = ran.json["entries"]
+    assert entry["best"] is not None, ran.stderr
     best = entry["evaluations"][entry["best"]]
     assert best["candidate"]["proposer"].startswith("model:")
     assert best["candidate"]["generation"]["seed"] is not None
@@ -100,7 +101,7 @@ def test_the_right_answer_wins_and_the_others_are_told(root):
     assert entry["model_use"]["refused"]["no_code"] == 1
     assert entry["model_use"]["num_repairs"] == 1
     text = (root / "pkg/slow.py").read_text()
-    assert "return x * self.weight.unsqueeze(1)" in text
+    assert "return x * self.weight[: len(x), None]" in text
     assert '"""Weighted rows."""' in text, "the author's docstring stays"
     assert text.endswith("\n\nOTHER = 1\n")
     assert any("aten::" in prompt for prompt in prompts), "the profile of the reference is shown"
@@ -108,24 +109,13 @@ def test_the_right_answer_wins_and_the_others_are_told(root):
     assert KEY not in ran.stderr + ran.stdout
 
 
-def test_a_second_scan_asks_for_nothing_that_it_has(root):
-    with replay_server(answers=[RIGHT]) as server:
-        first = scan(root, server)
-        num_asked = len(server.requests)
-    assert first.code == 0, first.stderr
-    assert num_asked
-
-
-@pytest.mark.parametrize("reply", [Status(500), "word " * 3000, "<html>busy</html>"])
-def test_a_bad_server_costs_answers_and_not_the_scan(root, reply):
-    with replay_server(answers=[reply]) as server:
+def test_a_bad_server_costs_answers_and_not_the_scan(root):
+    with replay_server(answers=[Status(500), "word " * 3000, "<html>busy</html>"]) as server:
         ran = scan(root, server, CUDAL1_CI_MODEL_MAX_RETRIES="0")
     assert ran.code == 0, ran.stderr
     (entry,) = ran.json["entries"]
     assert entry["skipped"] is None
-    assert sum(entry["model_use"]["refused"].values()) == entry["model_use"]["num_answers"] > 0
-
-
-def test_without_a_model_that_is_said(root):
-    ran = run("scan", root, "--json", "-")
-    assert "playbook alone" in ran.stderr
+    refused = entry["model_use"]["refused"]
+    assert refused["server"] == refused["degenerate"] == 1
+    assert refused["no_code"] >= 1
+    assert sum(refused.values()) == entry["model_use"]["num_answers"]
