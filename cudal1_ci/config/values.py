@@ -42,7 +42,10 @@ def converted(key: Key, given: Given) -> Any:
         raise ConfigError(
             f"{given.origin}: `{key.name}` must be {expected(key)}, got {described(given.value)}"
         ) from error
-    return interpreter(value, given.folder) if key.name == "python" else value
+    return interpreter(value, given.folder) if key.name in INTERPRETERS and value else value
+
+
+INTERPRETERS = frozenset({"python", "model.python"})
 
 
 def interpreter(value: str, folder: Path) -> str:
