@@ -9,26 +9,31 @@ whatever happens next. Knows nothing of what an evaluation is worth (`score.py`)
 
 An evaluation is found again under the same problem, candidate, device and judge's settings
 (`policy`), and under nothing less. Rows are never changed: a candidate that is judged again gets a
-second row, and the newest one counts. Any number of processes may read and write at once.
+second row, and the newest one counts. Any number of processes and threads may read and write at
+once.
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from cudal1_ci.errors import ArchiveError
 from cudal1_ci.schema import Evaluation, Record, Status
 
-SCHEMA_VERSION = 1
+T = TypeVar("T")
+
+SCHEMA_VERSION = 2
 # "c1ci" in ASCII: tells our file from any other SQLite database.
 APPLICATION_ID = 0x63316369
 # A writer holds the lock for one insert and one fsync; half a minute is a machine in trouble.
@@ -59,6 +64,16 @@ CREATE TABLE runs (
 );
 CREATE INDEX runs_by_arguments ON runs (arguments, started_at);
 """
+NOTES = """
+CREATE TABLE notes (
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    recorded_at REAL NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (kind, key)
+)
+"""
+"""Since version 2: what a model answered, where a reference's time goes, which operators it has."""
 
 
 class Run(Record, frozen=True, kw_only=True):
@@ -76,6 +91,7 @@ class Archive:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self._connection = connection
+        self._lock = threading.Lock()
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -88,7 +104,9 @@ class Archive:
         make_folder(path.parent)
         with explained(path):
             # isolation_level None: transactions are begun by us, never by a guess of the driver.
-            connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            connection = sqlite3.connect(
+                path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
         try:
             with explained(path):
                 prepare(connection, path)
@@ -147,15 +165,43 @@ class Archive:
             return None
         return decoded(rows[0][1])
 
-    def passed(self, problem_id: str) -> list[Evaluation]:
-        """Evaluations of a problem that passed and were measured, on any device, oldest first."""
+    def passed(self, problem_id: str, before: float = math.inf) -> list[Evaluation]:
+        """Evaluations of a problem that passed and were measured, on any device, oldest first;
+        those that were recorded before a moment, in seconds since the epoch."""
         rows = self._rows(
             "SELECT evaluation FROM evaluations WHERE problem_id = ? AND status = 'passed'"
-            " ORDER BY id",
-            (problem_id,),
+            " AND recorded_at < ? ORDER BY id",
+            (problem_id, before),
         )
         evaluations = (decoded(blob) for (blob,) in rows)
         return [e for e in evaluations if e is not None and e.measurements]
+
+    def note(self, kind: str, key: str, value: Any) -> None:
+        """Keep a record or plain data under a name; what was there is replaced."""
+        self._write(
+            "INSERT OR REPLACE INTO notes (kind, key, recorded_at, value) VALUES (?, ?, ?, ?)",
+            (kind, key, time.time(), msgspec.json.encode(value)),
+        )
+
+    def noted(self, kind: str, key: str, form: type[T]) -> T | None:
+        """What was kept under a name; None where nothing was, or by another version."""
+        rows = self._rows("SELECT value FROM notes WHERE kind = ? AND key = ?", (kind, key))
+        return read_note(rows[0][0], form) if rows else None
+
+    def all_noted(self, kind: str, form: type[T], before: float = math.inf) -> dict[str, T]:
+        """Everything of a kind that was kept before a moment, by its key."""
+        rows = self._rows(
+            "SELECT key, value FROM notes WHERE kind = ? AND recorded_at < ? ORDER BY key",
+            (kind, before),
+        )
+        found = {key: read_note(value, form) for key, value in rows}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def run_started_at(self, run_id: str) -> float:
+        """Seconds since the epoch. Raises KeyError."""
+        for (started_at,) in self._rows("SELECT started_at FROM runs WHERE id = ?", (run_id,)):
+            return float(started_at)
+        raise KeyError(run_id)
 
     def start_run(self, arguments: Mapping[str, Any]) -> str:
         """Note that a run with these arguments began; returns its id."""
@@ -183,11 +229,11 @@ class Archive:
         return Run(id=run_id, started_at=started_at, arguments=msgspec.json.decode(text))
 
     def _write(self, statement: str, row: tuple[Any, ...]) -> None:
-        with explained(self.path), transaction(self._connection):
+        with self._lock, explained(self.path), transaction(self._connection):
             self._connection.execute(statement, row)
 
     def _rows(self, statement: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        with explained(self.path):
+        with self._lock, explained(self.path):
             return self._connection.execute(statement, parameters).fetchall()
 
 
@@ -219,6 +265,9 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         (num_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if num_tables == 0 and application_id == 0:
             create_tables(connection)
+        elif application_id == APPLICATION_ID and version == 1:
+            connection.execute(NOTES)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif application_id != APPLICATION_ID:
             raise ArchiveError(
                 f"{path}: expected an archive of cudal1-ci, found another program's SQLite "
@@ -253,7 +302,7 @@ def enable_wal(connection: sqlite3.Connection) -> None:
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """The tables of a new file. Not `executescript`: it would commit the transaction around it."""
-    for statement in TABLES.split(";"):
+    for statement in (*TABLES.split(";"), NOTES):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -305,6 +354,14 @@ def decoded(blob: bytes) -> Evaluation | None:
     """The evaluation of a row; None for a row of another version, which is as good as absent."""
     try:
         return msgspec.json.decode(blob, type=Evaluation)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def read_note(blob: bytes, form: type[T]) -> T | None:
+    """What was noted; None for what another version wrote."""
+    try:
+        return msgspec.json.decode(blob, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 

@@ -7,6 +7,8 @@ A candidate that is wrong, slow or hostile is not here: that is a `Verdict`, a v
     ├── UnsupportedError   this machine cannot do what was asked: exit 4
     ├── DiscoveryError     the tree cannot be read (not a directory, no git): exit 2
     ├── WorkerError        a worker could not be started or broke the protocol: exit 4
+    ├── PromptError        a model cannot be asked: no text to show, or too little room: exit 4
+    ├── ModelError         a language model's server cannot be started or reached: exit 4
     ├── ArchiveError       the archive cannot be opened or written: exit 4
     └── ReportError        a report file cannot be read: exit 2
 """
@@ -36,6 +38,15 @@ class DiscoveryError(CudaL1Error):
 
 class WorkerError(CudaL1Error):
     """A worker process could not be started, died on its own account, or broke the protocol."""
+
+
+class PromptError(CudaL1Error):
+    """A model cannot be asked: there is no text to show it, or its window is too small."""
+
+
+class ModelError(CudaL1Error):
+    """The server of a language model cannot be started or reached. What it does wrong once it
+    answers is no error: that costs an answer."""
 
 
 class ArchiveError(CudaL1Error):

@@ -16,14 +16,16 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.archive import Archive
 from cudal1_ci.errors import CudaL1Error, WorkerError
+from cudal1_ci.optimization import Loop, Optimizer, begin, optimize
 from cudal1_ci.propose import Proposer
+from cudal1_ci.propose.contrastive import Optimization
 from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import (
     Candidate,
@@ -37,6 +39,7 @@ from cudal1_ci.schema import (
 )
 from cudal1_ci.survey import Plan, Planned
 from cudal1_ci.trial import Session
+from cudal1_ci.trial.confirmation import confirmed, is_jump
 
 INTERRUPTED = "the run was interrupted"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
@@ -62,7 +65,9 @@ class Bench:
     archive: Archive
     progress: Progress
     config: ReviewConfig
-    policy: str
+    optimizer: Optimizer | None = None
+    """A model that goes on where the proposers end; None where there is none."""
+    policy: str = ""
     """Hash of the judge's settings: evaluations under other settings are not re-used."""
     may_reuse: bool = True
     started_s: float = field(default_factory=time.monotonic)
@@ -152,9 +157,12 @@ def improve(planned: Planned, bench: Bench) -> Entry:
     attempt = Attempt(problem, bench)
     try:
         first = attempt.next_candidates()
-        reason = reference_failure(problem, bench) if first else NOTHING_PROPOSED
+        is_worth = bool(first) or bench.optimizer is not None
+        reason = reference_failure(problem, bench) if is_worth else NOTHING_PROPOSED
         if reason is None:
             judge(target, attempt, first)
+            if bench.optimizer is not None:
+                ask_the_model(target, attempt, bench.optimizer)
             return attempt.entry(target)
     except KeyboardInterrupt:
         bench.was_interrupted = True
@@ -180,6 +188,8 @@ class Attempt:
         self.bench = bench
         self.evaluations: list[Evaluation] = []
         self.reused: list[str] = []
+        self.work: Optimization | None = None
+        """What a model was asked."""
         self.seen: set[str] = set()
 
     def next_candidates(self) -> list[Candidate]:
@@ -200,6 +210,7 @@ class Attempt:
             target=target,
             workloads=self.problem.workloads,
             evaluations=tuple(self.evaluations),
+            model_use=self.work.use() if self.work else None,
             reused=tuple(self.reused),
             best=score.best(self.evaluations, self.problem.workloads),
         )
@@ -241,19 +252,47 @@ def judge(target: Target, attempt: Attempt, first: list[Candidate]) -> None:
             evaluate(target, candidate, attempt)
 
 
-def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> None:
+def ask_the_model(target: Target, attempt: Attempt, optimizer: Optimizer) -> None:
+    """The contrastive loop, after the rewrites that cost nothing."""
+    problem, bench = attempt.problem, attempt.bench
+
+    def measure(workload: str) -> list[dict[str, Any]] | str:
+        if bench.session.check(problem).status != "passed":  # known from an earlier run until now
+            return "the reference could not be looked at"
+        return bench.session.profile(workload, is_candidate=False)
+
+    loop = Loop(
+        problem=problem,
+        evaluations=attempt.evaluations,
+        evaluate=lambda candidate: evaluate(target, candidate, attempt),
+        is_over=bench.budget_is_spent,
+        archive=bench.archive,
+        device=bench.session.device(),
+        measure=measure,
+        told=lambda use, num_open: bench.progress.model_asked(target, use, num_open),
+    )
+    attempt.work = begin(loop, optimizer)
+    optimize(loop, optimizer, attempt.work)
+
+
+def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> Evaluation:
     """Add the archive's evaluation of this candidate on this device, or a new one, which is in the
-    archive and in the attempt before anybody is told of it."""
+    archive and in the attempt before anybody is told of it. A jump is measured twice."""
     problem, bench = attempt.problem, attempt.bench
     bench.progress.candidate_started(target, candidate)
     known = remembered(problem, candidate, bench)
     evaluation = known or bench.session.evaluate(problem, candidate)
+    if known is None and candidate.generation is not None:
+        best = max([1.0, *map(score.score, attempt.evaluations)])
+        if is_jump(evaluation, best):
+            evaluation = confirmed(bench.session, problem, evaluation)
     if known is None:
         bench.archive.record(evaluation, bench.policy)
     else:
         attempt.reused.append(candidate.id)
     attempt.evaluations.append(evaluation)
     bench.progress.candidate_judged(target, evaluation, known is not None)
+    return evaluation
 
 
 def remembered(problem: Problem, candidate: Candidate, bench: Bench) -> Evaluation | None:

@@ -402,7 +402,7 @@ class ModelUse(Record, frozen=True, kw_only=True):
     num_answers: int = 0
     refused: dict[str, int] = {}
     """Answers of which no candidate came, by the kind of the failure: `no_code`, `truncated`,
-    `rate_limit`, `duplicate`."""
+    `rate_limit`, `duplicate`, `unchanged`."""
     num_repairs: int = 0
     """Of the answers, those to what was wrong with an earlier one."""
     prompt_tokens: int = 0

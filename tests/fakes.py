@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
+from cudal1_ci.propose.models import Answer, Identity, Message
 from cudal1_ci.schema import (
     Call,
     Candidate,
@@ -129,3 +131,36 @@ class FakeProposer:
         self.shown.append(list(exemplars))
         sources = self.rounds.pop(0) if self.rounds else []
         return [a_candidate(problem, source) for source in sources[:n]]
+
+
+class FakeModel:
+    """Answers from a function of the messages and the seed, and remembers which seeds it was
+    asked."""
+
+    def __init__(
+        self, reply: Callable[[Sequence[Message], int], str | Answer], name: str = "fake-coder"
+    ):
+        self.reply = reply
+        self.identity = Identity(model=name, temperature=0.8, max_tokens=512)
+        self.asked: list[int] = []
+        self.prompts: list[Sequence[Message]] = []
+        self.is_cancelled = threading.Event()
+
+    def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
+        for each in range(seed, seed + n):
+            self.asked.append(each)
+            self.prompts.append(messages)
+            found = self.reply(messages, each)
+            yield (
+                found
+                if isinstance(found, Answer)
+                else Answer(text=found, finish_reason="stop", prompt_tokens=10, completion_tokens=5)
+            )
+
+    def cancel(self) -> None:
+        self.is_cancelled.set()
+
+    def waited(self) -> Answer:
+        """An answer that never comes: until it is cancelled."""
+        self.is_cancelled.wait(20)
+        return Answer(failure="cancelled")

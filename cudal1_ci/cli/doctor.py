@@ -27,7 +27,7 @@ from cudal1_ci.cli.group import EXIT_UNSUPPORTED
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import CudaL1Error
 from cudal1_ci.executor.engine import find_engine
-from cudal1_ci.report.templates_path import templates_folder
+from cudal1_ci.templates_path import templates_folder
 from cudal1_ci.trial import Session, TrialConfig
 
 EPILOG = """\b

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,11 @@ from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.errors import ConfigError, DiscoveryError
 from cudal1_ci.forge.local import head_sha, repository_name, working_tree_change
+from cudal1_ci.optimization import Optimizer
 from cudal1_ci.pipeline import Bench, review
 from cudal1_ci.propose import Proposer
+from cudal1_ci.propose.models import LanguageModel
+from cudal1_ci.propose.models.opening import opened
 from cudal1_ci.propose.playbook import Playbook
 from cudal1_ci.report.document import document
 from cudal1_ci.report.progress import Progress, progress_on
@@ -54,6 +59,8 @@ KEYS = {
     "rounds": "review.num-rounds",
     "fail_on": "fail-on",
     "compile": "playbook.compile",
+    "model": "model.model",
+    "adapter": "model.adapter",
 }
 """Flags that stand for a setting."""
 
@@ -76,6 +83,11 @@ KEYS = {
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2].")
 @click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
 @click.option("--compile", is_flag=True, default=None, help="Also propose torch.compile.")
+@click.option(
+    "--model", metavar="MODEL", help="Weights (a folder, a hub id) or the URL of a server."
+)
+@click.option("--adapter", metavar="FOLDER", help="LoRA adapter for the weights.")
+@click.option("--no-model", is_flag=True, help="Rewrites of the playbook alone.")
 @click.option("--resume", is_flag=True, help="Go on with the last unfinished scan of PATH.")
 @click.option("--fresh", is_flag=True, help="Judge again what the archive already knows.")
 @click.option("--retrace", is_flag=True, help="Run the configured `trace` command first.")
@@ -156,7 +168,11 @@ def run(
         builds=settings.builds,
         executor=executor_of(settings, plan.root.resolve()),
     )
-    with Archive.open(state / "archive.sqlite") as archive, session:
+    with (
+        Archive.open(state / "archive.sqlite") as archive,
+        session,
+        model_for(plan, settings, progress, flags) as model,
+    ):
         unfinished = archive.unfinished_run(arguments)
         if flags["resume"] and unfinished is None:
             raise ConfigError(
@@ -172,12 +188,57 @@ def run(
             config=settings.review,
             policy=settings.trial.policy,
             may_reuse=not flags["fresh"],
+            optimizer=optimizer_of(model, settings, since=archive.run_started_at(run_id)),
         )
         with progress:
             report = review(plan, bench)
         if report.complete:
             archive.finish_run(run_id)
     return report
+
+
+@contextmanager
+def model_for(
+    plan: Plan, settings: Settings, progress: Progress, flags: dict[str, Any]
+) -> Iterator[LanguageModel | None]:
+    """The model that is configured, served while this lasts; None where none is wanted, or where
+    there is nothing to ask it."""
+    if all(planned.problem is None for planned in plan.targets):
+        yield None
+        return
+    if flags["no_model"] or settings.model.model is None:
+        progress.notice("no model: rewrites of the playbook alone (--model)")
+        yield None
+        return
+    progress.notice(f"model: {settings.model.model}")
+    with opened(settings.model) as model:
+        yield model
+
+
+def optimizer_of(model: LanguageModel | None, settings: Settings, since: float) -> Optimizer | None:
+    """How a model is asked, in a run that began then."""
+    if model is None:
+        return None
+    return Optimizer(
+        model=model,
+        config=settings.optimizer,
+        contrast=settings.contrast,
+        num_concurrent=settings.model.num_concurrent,
+        overlaps=has_own_device(settings),
+        since=since,
+    )
+
+
+def has_own_device(settings: Settings) -> bool:
+    """Whether the model may write while something is timed. A URL is taken for another machine's;
+    what is started here shares the processor or the GPU, unless it was given another one."""
+    if settings.model.is_url:
+        return True
+    gpu = settings.model.gpu
+    if not measures_on_gpu(settings.device):
+        return gpu != "" and measures_on_gpu("auto")
+    timed = settings.device.partition(":")[2] or "0"
+    return bool(gpu) and timed not in str(gpu).split(",")
 
 
 def exit_code(report: Report, fail_on: str) -> int:

@@ -20,6 +20,9 @@ import msgspec
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.executor import ContainerConfig, ExecutorName
 from cudal1_ci.pipeline import ReviewConfig
+from cudal1_ci.propose.contrast import ContrastConfig
+from cudal1_ci.propose.contrastive import OptimizerConfig
+from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.playbook import PlaybookConfig
 from cudal1_ci.schema import Record
 from cudal1_ci.trial import BuildsConfig, TrialConfig
@@ -65,6 +68,9 @@ class Settings(Record, frozen=True, kw_only=True):
     trial: TrialConfig = TrialConfig()
     builds: BuildsConfig = BuildsConfig()
     playbook: PlaybookConfig = PlaybookConfig()
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    contrast: ContrastConfig = ContrastConfig()
     review: ReviewConfig = ReviewConfig()
 
     # What follows is not made of keys.

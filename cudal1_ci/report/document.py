@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from cudal1_ci import score
+from cudal1_ci.arguments import call_text
 from cudal1_ci.errors import ReportError
-from cudal1_ci.report.arguments import call_text
 from cudal1_ci.report.patch import patch
 from cudal1_ci.report.shape import (
     SCHEMA_VERSION,
@@ -26,12 +26,14 @@ from cudal1_ci.report.shape import (
     EntryDocument,
     EvaluationDocument,
     FindingDocument,
+    GenerationDocument,
     Judged,
     KernelDocument,
     LaunchDocument,
     ListedDocument,
     ListingDocument,
     MeasurementDocument,
+    ModelUseDocument,
     NoticeDocument,
     ReportDocument,
     TargetDocument,
@@ -188,6 +190,7 @@ def _entry(entry: Entry, patches: _Patches) -> EntryDocument:
             )
             for evaluation in entry.evaluations
         ),
+        model_use=None if entry.model_use is None else _copied(entry.model_use, ModelUseDocument),
         best=entry.best,
     )
 
@@ -216,6 +219,11 @@ def _candidate(candidate: Candidate, target: Target, patches: _Patches) -> Candi
         design=candidate.design,
         techniques=candidate.techniques,
         patch=patches.of(candidate, target),
+        generation=(
+            None
+            if candidate.generation is None
+            else _copied(candidate.generation, GenerationDocument)
+        ),
     )
 
 

@@ -18,11 +18,12 @@ from markupsafe import Markup, escape
 from cudal1_ci import __version__
 from cudal1_ci.report.diff_html import diff_html
 from cudal1_ci.report.digest import Digest, digest, has_several_devices
+from cudal1_ci.report.model_use import MODEL_WORDS, attempts_text, model_text
 from cudal1_ci.report.plots import bar, paired_times, ratio_axis
 from cudal1_ci.report.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.report.shape import MeasurementDocument, ReportDocument
-from cudal1_ci.report.templates_path import templates_folder
 from cudal1_ci.report.wording import ENDED_WORDS, FILTERS, KIND_WORDS, STATUS_WORDS
+from cudal1_ci.templates_path import templates_folder
 
 MAX_BARS = 40
 """Bars of the overview; more than fit on a screen or two are read from the table."""
@@ -50,6 +51,7 @@ def render_html(document: ReportDocument) -> str:
             script_hash=_integrity(script),
             version=__version__,
             ended=ENDED_WORDS.get(document.ended),
+            model_use=model_text(document),
             status_words=STATUS_WORDS,
             kind_words=KIND_WORDS,
         )
@@ -70,8 +72,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(FILTERS, diff=diff_html, prose=prose, inline=inline)
-    environment.globals.update(bar=bar, paired_times=paired_times)
+    environment.filters.update(
+        FILTERS, attempts=attempts_text, diff=diff_html, prose=prose, inline=inline
+    )
+    environment.globals.update(bar=bar, paired_times=paired_times, model_words=MODEL_WORDS)
     return environment
 
 

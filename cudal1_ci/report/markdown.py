@@ -16,10 +16,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import escape as html_escape
 
 from cudal1_ci.report.digest import digest, has_several_devices, summary
+from cudal1_ci.report.model_use import MODEL_WORDS, attempts_text, model_text
 from cudal1_ci.report.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.report.shape import ListingDocument, ReportDocument
-from cudal1_ci.report.templates_path import templates_folder
 from cudal1_ci.report.wording import ENDED_WORDS, FILTERS
+from cudal1_ci.templates_path import templates_folder
 
 MAX_CHARS = 1_000_000
 """GitHub cuts a step summary at one MiB."""
@@ -51,6 +52,8 @@ def _rendered(document: ReportDocument, *, has_patches: bool, max_rows: int | No
         document=document,
         digest=digest(document),
         summary=summary(document),
+        model_use=model_text(document),
+        model_words=MODEL_WORDS,
         ended=ENDED_WORDS.get(document.ended),
         several_devices=has_several_devices(document),
         has_patches=has_patches,
@@ -135,7 +138,13 @@ def _environment() -> Environment:
         autoescape=False,
     )
     environment.filters.update(
-        FILTERS, code=code, fenced=fenced, prose=prose, inline=inline, html_text=html_text
+        FILTERS,
+        attempts=attempts_text,
+        code=code,
+        fenced=fenced,
+        prose=prose,
+        inline=inline,
+        html_text=html_text,
     )
     return environment
 

@@ -22,6 +22,7 @@ from rich.progress import Progress as RichBar
 from rich.text import Text
 
 from cudal1_ci import score
+from cudal1_ci.report.model_use import refused_words
 from cudal1_ci.report.wording import (
     NOT_MEASURED,
     STATUS_WORDS,
@@ -31,7 +32,7 @@ from cudal1_ci.report.wording import (
     interval_text,
     one_line,
 )
-from cudal1_ci.schema import Candidate, Evaluation, Report, Target
+from cudal1_ci.schema import Candidate, Evaluation, ModelUse, Report, Target
 
 NUM_GAINS_SHOWN = 5
 """Gains listed below the bar: a handful fits on any terminal, the report has all."""
@@ -50,6 +51,7 @@ class Progress(Protocol):
     def start(self, num_targets: int) -> None: ...
     def target_started(self, target: Target) -> None: ...
     def target_skipped(self, target: Target, reason: str) -> None: ...
+    def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None: ...
     def candidate_started(self, target: Target, candidate: Candidate) -> None: ...
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None: ...
     def notice(self, text: str) -> None: ...
@@ -83,6 +85,9 @@ class SilentProgress:
         """Nothing."""
 
     def target_skipped(self, target: Target, reason: str) -> None:
+        """Nothing."""
+
+    def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
         """Nothing."""
 
     def candidate_started(self, target: Target, candidate: Candidate) -> None:
@@ -136,6 +141,10 @@ class PlainProgress:
         self._next(target)
         self._end_group()
         self._say(f"{self._place()} {_name(target)}: skipped: {one_line(reason)}")
+
+    def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
+        del target
+        self._say(f"  {asked_text(use, num_open)}")
 
     def candidate_started(self, target: Target, candidate: Candidate) -> None:
         """Nothing: its verdict is the line."""
@@ -216,6 +225,10 @@ class RichProgress:
         self._current = target
         self._end_current()
 
+    def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
+        self._doing = f"{_name(target)}: {asked_text(use, num_open)}"
+        self._live.refresh()
+
     def candidate_started(self, target: Target, candidate: Candidate) -> None:
         self._doing = f"{_name(target)}: {candidate.proposer}"
         self._live.refresh()
@@ -252,6 +265,16 @@ class RichProgress:
         lines.append(_cropped(f"{found} of {count_text(self._num_tried, 'candidate')}", "dim"))
         lines += [_cropped(f"  {text}", "green") for _, text in gains[:NUM_GAINS_SHOWN]]
         return Group(*lines)
+
+
+def asked_text(use: ModelUse, num_open: int) -> str:
+    """`asked small-coder: 5 answers, 3 to come, 41 tokens/s; 2 without code`."""
+    words = [count_text(use.num_answers, "answer")]
+    words += [f"{num_open} to come"] if num_open else []
+    if use.generating_s > 0 and use.completion_tokens:
+        words.append(f"{use.completion_tokens / use.generating_s:.0f} tokens/s")
+    refused = "; ".join(refused_words(use.refused))
+    return f"asked {use.model}: {', '.join(words)}" + (f"; {refused}" if refused else "")
 
 
 def outcome_text(evaluation: Evaluation, reused: bool) -> str:

@@ -97,6 +97,36 @@ class MeasurementDocument(Document, frozen=True, kw_only=True):
             )
 
 
+class GenerationDocument(Document, frozen=True, kw_only=True):
+    """How a model's text came to be."""
+
+    model: Name
+    revision: Name | None = None
+    adapter: Name | None = None
+    server: Name = ""
+    temperature: NotNegative
+    top_p: NotNegative = 1.0
+    max_tokens: Count
+    seed: Count | None = None
+    prompt_digest: Name
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    turn: Count = 0
+
+
+class ModelUseDocument(Document, frozen=True, kw_only=True):
+    """What a model was asked for one target, and what became of its answers."""
+
+    model: Name
+    num_answers: Count = 0
+    refused: dict[Name, Count] = {}
+    num_repairs: Count = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
+    generating_s: NotNegative = 0.0
+    waiting_s: NotNegative = 0.0
+
+
 class CandidateDocument(Document, frozen=True, kw_only=True):
     """What was proposed. `patch` is null for a program that is no change of a checkout."""
 
@@ -106,6 +136,8 @@ class CandidateDocument(Document, frozen=True, kw_only=True):
     design: Text = ""
     techniques: tuple[Name, ...] = ()
     patch: Text | None = None
+    generation: GenerationDocument | None = None
+    """Of what a model wrote: its words are not measured."""
 
 
 class KernelDocument(Document, frozen=True, kw_only=True):
@@ -182,6 +214,7 @@ class EntryDocument(Document, frozen=True, kw_only=True):
     hint: Text | None = None
     workloads: tuple[WorkloadDocument, ...] = ()
     evaluations: tuple[EvaluationDocument, ...]
+    model_use: ModelUseDocument | None = None
     best: Count | None = None
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from cudal1_ci.report.digest import (
     has_several_devices,
     summary,
 )
+from cudal1_ci.report.model_use import MODEL_WORDS, attempts_text, model_text
 from cudal1_ci.report.shape import (
     EntryDocument,
     ListingDocument,
@@ -39,7 +40,6 @@ from cudal1_ci.report.wording import (
     device_text,
     error_text,
     kernels_text,
-    outcomes_text,
     percent_text,
     speedup_text,
     target_text,
@@ -74,6 +74,8 @@ def print_report(document: ReportDocument, console: Console, *, patches: bool = 
     """The whole report; with `patches` the diff of each proposal too."""
     found = digest(document)
     _line(console, summary(document), "bold")
+    if used := model_text(document):
+        _line(console, used)
     if document.ended != "done":
         _line(console, ENDED_WORDS[document.ended], "yellow")
     _print_proposals(document, found, console)
@@ -203,6 +205,8 @@ def _print_proposal(proposal: Proposal, console: Console) -> None:
 def _print_patch(proposal: Proposal, console: Console) -> None:
     console.print()
     _line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
+    if proposal.evaluation.candidate.generation:
+        _line(console, MODEL_WORDS, "dim", indent=3)
     if proposal.evaluation.candidate.analysis:
         console.print(
             Padding(Text(proposal.evaluation.candidate.analysis), (0, 0, 0, 3), expand=False)
@@ -232,7 +236,7 @@ def _print_unimproved(entries: Sequence[EntryDocument], console: Console) -> Non
     for entry in entries:
         table.add_row(
             Text(target_text(entry.target)),
-            outcomes_text(entry.evaluations) or "no rewrite matches",
+            attempts_text(entry),
             Text(", ".join(_called(workload) for workload in entry.workloads)),
         )
     console.print(Padding(table, (0, 0, 0, 2), expand=False))

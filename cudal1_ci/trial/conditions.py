@@ -9,6 +9,7 @@ Not covered: clocks between the two readings; pairs are interleaved so that drif
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,10 +86,11 @@ def gpu_of(uuid: str | None) -> Gpu | None:
 
 
 def is_foreign(pid: int, ancestor: int) -> bool:
-    """Whether a process is neither the ancestor nor started by it, nor by another session's worker,
-    which does nothing while this session has the device. One that is gone is nobody's: NVML lists a
+    """Whether a process is neither the ancestor nor started by it; nor by this host, whose language
+    model is silent while it measures on the same device; nor by another session's worker, which
+    does nothing while this session has the device. One that is gone is nobody's: NVML lists a
     runner for a moment after its end. So is one that another namespace hides."""
-    while pid != ancestor:
+    while pid not in (ancestor, os.getpid()):
         try:
             if WORKER_NAME.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return False

@@ -125,7 +125,7 @@ def test_an_installed_wheel_finds_its_own_templates(dist, tmp_path):
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index")
     done = run(*pip, "--target", str(target), str(wheel))
     assert done.returncode == 0, done.stderr
-    program = "from cudal1_ci.report.templates_path import templates_folder as f; print(f())"
+    program = "from cudal1_ci.templates_path import templates_folder as f; print(f())"
     done = run(sys.executable, "-c", program, cwd=tmp_path, PYTHONPATH=str(target))
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()) == target / "cudal1_ci" / "templates"

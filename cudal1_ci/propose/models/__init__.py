@@ -1,4 +1,4 @@
-"""Language models are processes that speak the OpenAI protocol: one client, and servers for weights.
+"""Language models are processes that speak the OpenAI protocol: a client, and servers for weights.
 
     with opened(ModelConfig(model="/models/qwen"), offline=True) as model:
         for answer in model.ask(messages, n=4, seed=0):

@@ -208,8 +208,45 @@ def test_the_database_of_another_program_is_left_alone(path):
 def test_the_archive_of_a_newer_version_is_refused_with_both_versions(path):
     Archive.open(path).close()
     changed(path, "PRAGMA user_version = 7")
-    with pytest.raises(ArchiveError, match=r"schema version 1, got version 7.*pip install -U"):
+    with pytest.raises(ArchiveError, match=r"schema version 2, got version 7.*pip install -U"):
         Archive.open(path)
+
+
+def test_the_archive_of_the_version_before_is_taken_over(path):
+    with Archive.open(path) as archive:
+        archive.record(an_evaluation(CANDIDATE), "policy")
+    changed(path, "DROP TABLE notes", "PRAGMA user_version = 1")
+    with Archive.open(path) as archive:
+        archive.note("profile", "key", [1])
+        assert archive.lookup(*KEY) == an_evaluation(CANDIDATE)
+    with Archive.open(path) as archive:
+        assert archive.noted("profile", "key", list[int]) == [1]
+
+
+def test_a_note_is_found_by_its_kind_and_key_and_the_newest_counts(path):
+    with Archive.open(path) as archive:
+        archive.note("answer", "a", CPU)
+        archive.note("answer", "a", msgspec.structs.replace(CPU, name="newer"))
+        archive.note("answer", "b", {"another": "form"})
+        assert archive.noted("answer", "a", Device).name == "newer"
+        assert archive.noted("profile", "a", Device) is None
+        assert archive.noted("answer", "b", Device) is None
+        assert list(archive.all_noted("answer", Device)) == ["a"]
+
+
+def test_what_is_newer_than_a_run_is_left_out_where_that_is_asked_for(path):
+    with Archive.open(path) as archive:
+        archive.record(an_evaluation(CANDIDATE), "policy")
+        archive.note("answer", "a", 1)
+        started_at = archive.run_started_at(archive.start_run({}))
+        later = a_candidate(PROBLEM, "class Later: ...")
+        archive.record(an_evaluation(later), "policy")
+        archive.note("answer", "b", 2)
+        assert [e.candidate.id for e in archive.passed(PROBLEM.id, started_at)] == [CANDIDATE.id]
+        assert archive.all_noted("answer", int, started_at) == {"a": 1}
+        assert len(archive.passed(PROBLEM.id)) == 2
+        with pytest.raises(KeyError):
+            archive.run_started_at("none")
 
 
 def test_a_folder_that_cannot_be_made_is_named_with_the_mend(tmp_path):

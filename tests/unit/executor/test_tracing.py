@@ -234,7 +234,7 @@ def test_a_command_that_hangs_is_ended_and_what_it_called_is_kept(package, tmp_p
         "Inner(Config()).eval()(torch.ones(1, 8))\ntime.sleep(60)\n"
     )
     command = [sys.executable, "-c", script]
-    assert run_trace(command, package, tmp_path / "t", {}, 5) == 124
+    assert run_trace(command, package, tmp_path / "t", {}, 8) == 124
     assert workloads(read_traces(tmp_path / "t"), "Inner")
 
 

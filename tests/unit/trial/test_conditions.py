@@ -57,21 +57,23 @@ def test_children_are_ours_and_what_is_gone_is_nobodys():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert not is_foreign(child.pid, os.getpid())
         assert not is_foreign(os.getpid(), os.getpid())
-        assert is_foreign(os.getpid(), child.pid)
+        assert not is_foreign(child.pid, NOBODY), "what the host started, such as a model"
+        assert is_foreign(os.getppid(), child.pid)
         child.communicate(b"\n")
     assert not is_foreign(child.pid, os.getpid())
 
 
-def test_what_a_worker_of_another_session_started_is_not_foreign():
+@pytest.mark.parametrize(("name", "expected"), [(WORKER_NAME, False), ("another", True)])
+def test_what_a_worker_of_another_session_started_is_not_foreign(name, expected, monkeypatch):
     command = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
-    for name, expected in ((WORKER_NAME, False), ("another", True)):
-        with subprocess.Popen(
-            [sys.executable, "-c", command, name], stdin=subprocess.PIPE, start_new_session=True
-        ) as worker:
-            (child,) = children_of(worker.pid)
-            for pid in (worker.pid, child):
-                assert is_foreign(pid, ancestor=NOBODY) is expected
-            worker.communicate(b"\n")
+    with subprocess.Popen(
+        [sys.executable, "-c", command, name], stdin=subprocess.PIPE, start_new_session=True
+    ) as worker:
+        (child,) = children_of(worker.pid)
+        monkeypatch.setattr(os, "getpid", lambda: NOBODY)  # this is another host
+        for pid in (worker.pid, child):
+            assert is_foreign(pid, ancestor=NOBODY) is expected
+        worker.communicate(b"\n")
 
 
 def children_of(pid, patience_s=10.0):

@@ -5,23 +5,23 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from cudal1_ci.errors import ReportError
+from cudal1_ci.errors import UnsupportedError
 
 
 def templates_folder() -> Path:
     """The folder of templates, that of the installed package first.
 
     Raises:
-        ReportError: There is none; the installation is broken.
+        UnsupportedError: There is none; the installation is broken.
     """
     spec = find_spec("cudal1_ci")
     if spec is None or spec.origin is None:
-        raise ReportError("cudal1_ci is not installed as files; install its wheel")
+        raise UnsupportedError("cudal1_ci is not installed as files; install its wheel")
     package = Path(spec.origin).parent
     places = (package / "templates", package.parent / "templates")
     for place in places:
         if (place / "report.html.j2").is_file():
             return place
-    raise ReportError(
+    raise UnsupportedError(
         f"expected templates in {places[0]} or {places[1]}, found none; install the wheel again"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ci.report.arguments import argument_text, call_text
+from cudal1_ci.arguments import argument_text, call_text
 from cudal1_ci.schema import (
     Call,
     Constant,

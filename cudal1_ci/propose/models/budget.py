@@ -1,0 +1,38 @@
+"""The tokens that a run may spend.
+
+    if await budget.reserve(2048):
+        budget.settle(2048, spent=311)
+
+An answer is asked for only when all that it may have is still there, so the limit holds whatever
+the answers turn out to be; what was reserved and not used goes back to those that wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class TokenBudget:
+    """Completion tokens, for the answers of one event loop."""
+
+    def __init__(self, limit: int | None):
+        self._limit = limit
+        self._spent = 0
+        self._reserved = 0
+        self._settled = asyncio.Event()
+
+    async def reserve(self, num_tokens: int) -> bool:
+        """Set tokens aside, after waiting for those that are reserved; False: they are spent."""
+        while self._limit is not None and self._spent + self._reserved + num_tokens > self._limit:
+            if not self._reserved:
+                return False
+            await self._settled.wait()
+        self._reserved += num_tokens
+        return True
+
+    def settle(self, num_tokens: int, *, spent: int) -> None:
+        """Give back what was reserved, less what was spent."""
+        self._reserved -= num_tokens
+        self._spent += spent
+        self._settled.set()
+        self._settled = asyncio.Event()

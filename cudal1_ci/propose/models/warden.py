@@ -1,0 +1,59 @@
+"""Runs one command and sees that it does not outlive the tool. Started as a script.
+
+    python warden.py COMMAND ARGUMENT...
+
+The tool holds the other end of standard input. When the tool ends, in whatever way, the kernel
+closes it: the command, which has a process group of its own, is asked to end with all that it
+started, and is killed after that. Should this process be killed, the kernel kills the command with
+it. Not covered: what leaves the process group.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+PR_SET_PDEATHSIG = 1
+GRACE_S = 5.0
+"""For a server to give back shared memory and the GPU."""
+
+
+def main(command: list[str]) -> int:
+    """Run the command; its exit code, 128 and the signal for one that was killed."""
+    libc = ctypes.CDLL(None)
+    # Safe: this process has no other thread yet. The command lives as long as the thread that
+    # started it, which is the main one.
+    server = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+        preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+    )
+    threading.Thread(target=end_with_the_tool, args=[server.pid], daemon=True).start()
+    # Not reaped before its group is gone: until then the number is nobody else's.
+    os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+    kill(server.pid, signal.SIGKILL)
+    code = server.wait()
+    return code if code >= 0 else 128 - code
+
+
+def end_with_the_tool(group: int) -> None:
+    """Wait for the end of standard input, then end the group."""
+    while os.read(0, 4096):
+        pass
+    kill(group, signal.SIGTERM)
+    time.sleep(GRACE_S)
+    kill(group, signal.SIGKILL)
+
+
+def kill(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""A program as a prompt shows it: the code in which it differs from the checkout.
+
+A candidate in a checkout is an overlay of whole files, of which most is not the candidate's. What
+is shown is the statements at the top of a file that the original does not have: the target itself,
+helpers and kernels that came along, imports. Knows files and syntax, nothing of speedups.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from cudal1_ci.propose.target_file import locate
+from cudal1_ci.schema import Program, TextProgram, TreeProgram
+
+
+def reference_text(program: Program) -> str:
+    """The statement that defines the target (an outer class for what is nested); the whole source
+    of a text, and of a file that is no Python. Empty where the checkout has no such file."""
+    if isinstance(program, TextProgram):
+        return program.source
+    located = locate(program)
+    if located is None:
+        return ""
+    text, qualname = located
+    name = qualname.partition(".")[0]
+    for node, segment in statements(text):
+        if getattr(node, "name", None) == name:
+            return segment
+    return text
+
+
+def variant_text(program: Program) -> str:
+    """What a candidate changes, in the order of its files; its whole source for a text."""
+    if isinstance(program, TextProgram):
+        return program.source
+    parts = [
+        changes(original_of(program, file.path), file.text)
+        if file.path.endswith(".py")
+        else file.text
+        for file in program.overlay
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def changes(original: str, text: str) -> str:
+    """The top-level statements that the original does not have."""
+    before = {segment for _, segment in statements(original)}
+    return "\n\n".join(segment for _, segment in statements(text) if segment not in before)
+
+
+def statements(text: str) -> list[tuple[ast.stmt, str]]:
+    """Top-level statements with their source, decorators included; none of what is no Python."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    lines = text.splitlines()
+    found = []
+    for node in tree.body:
+        decorators = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(one.lineno for one in decorators)])
+        found.append((node, "\n".join(lines[first - 1 : node.end_lineno])))
+    return found
+
+
+def original_of(program: TreeProgram, path: str) -> str:
+    """A file of the checkout; empty where there is none."""
+    try:
+        return (Path(program.root) / path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,72 @@
+"""What a model was asked in a run, in one line of words: failures included."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from cudal1_ci.report.shape import EntryDocument, ModelUseDocument, ReportDocument
+from cudal1_ci.report.wording import count_text, duration_text, outcomes_text
+
+MODEL_WORDS = "In the model's words, which nobody measured:"
+REFUSED_WORDS = {
+    "no_code": "without code",
+    "no_entry": "without the target",
+    "syntax": "no Python",
+    "truncated": "cut off",
+    "unchanged": "a copy of the reference",
+    "duplicate": "known already",
+    "wrong_language": "in another language",
+    "signature": "with another signature",
+    "rate_limit": "refused for their rate",
+    "server": "lost with the server",
+    "timeout": "too late",
+    "garbage": "not the protocol",
+    "too_long": "too long",
+    "degenerate": "the same words again and again",
+    "budget": "beyond the budget of tokens",
+}
+
+
+def model_text(document: ReportDocument) -> str | None:
+    """Of the whole run; None where no model was asked."""
+    uses = [entry.model_use for entry in document.entries if entry.model_use is not None]
+    if not uses:
+        return None
+    names = ", ".join(dict.fromkeys(use.model for use in uses))
+    num_answers = sum(use.num_answers for use in uses)
+    num_repairs = sum(use.num_repairs for use in uses)
+    refused = refused_counts(uses)
+    mended = f" ({num_repairs} to mend an earlier one)" if num_repairs else ""
+    parts = [
+        f"{count_text(num_answers, 'answer')}{mended}",
+        f"{count_text(num_answers - refused.total(), 'candidate')} judged",
+        *refused_words(refused),
+        f"{sum(use.completion_tokens for use in uses):,} tokens written, "
+        f"{sum(use.prompt_tokens for use in uses):,} read",
+        f"it wrote for {duration_text(sum(use.generating_s for use in uses))}, of which the judge "
+        f"waited {duration_text(sum(use.waiting_s for use in uses))}",
+    ]
+    return f"model {names}: " + "; ".join(parts)
+
+
+def refused_counts(uses: Iterable[ModelUseDocument]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for use in uses:
+        counts.update(use.refused)
+    return counts
+
+
+def refused_words(counts: Mapping[str, int]) -> list[str]:
+    """`3 without code`, the most frequent first."""
+    return [
+        f"{count} {REFUSED_WORDS.get(kind, kind.replace('_', ' '))}"
+        for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def attempts_text(entry: EntryDocument) -> str:
+    """What became of everything that was tried on a target without proposal."""
+    refused = refused_words(refused_counts([entry.model_use])) if entry.model_use else []
+    judged = [outcomes_text(entry.evaluations)] if entry.evaluations else []
+    return "; ".join([*judged, *refused]) or "no rewrite matches"

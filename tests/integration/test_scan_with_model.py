@@ -1,0 +1,121 @@
+"""A scan with a model behind a real server: good answers become patches, bad ones are counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.conftest import run
+from tests.replay_server import Status, replay_server
+
+SLOW = '''\
+import torch
+from torch import nn
+
+
+class Pooling(nn.Module):
+    """Weighted rows."""
+
+    def __init__(self, dim: int = 512):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(dim))
+
+    def forward(self, x):
+        rows = [x[i] * self.weight[i] for i in range(x.shape[0])]
+        return torch.stack(rows)
+
+
+OTHER = 1
+'''
+CONFIG = """\
+[tool.cudal1-ci.optimizer]
+num-rounds = 2
+num-samples = 3
+num-repairs = 1
+
+[[tool.cudal1-ci.workload]]
+target = "pkg/slow.py:Pooling"
+inputs = ["float32[512, 64]"]
+"""
+
+
+def answer(forward: str, analysis: str = "One kernel for each row.") -> str:
+    return f"""## Performance analysis
+{analysis}
+
+## Algorithm design
+All rows at once.
+
+## Code
+```python
+import torch
+from torch import nn
+
+
+class Pooling(nn.Module):
+    def __init__(self, dim: int = 512):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(dim))
+
+    def forward(self, x):
+        {forward}
+```
+"""
+
+
+RIGHT = answer("return x * self.weight[: len(x), None]", "Ask @all: https://example.org")
+WRONG = answer("return x * self.weight.sum()")
+CHEATING = answer("self.last = getattr(self, 'last', None); return x.new_zeros(x.shape)")
+PROSE = "You should fuse the loop into one multiplication."
+KEY = "sk-very-secret"
+
+
+@pytest.fixture
+def root(checkout):
+    return checkout({"pkg/__init__.py": "", "pkg/slow.py": SLOW, "pyproject.toml": CONFIG})
+
+
+def scan(root, server, *words, **more):
+    return run(
+        *("scan", root, "--model", server.url, "--json", "-", *words),
+        OPENAI_API_KEY=KEY,
+        CUDAL1_CI_MODEL_NUM_CONCURRENT="1",
+        CUDAL1_CI_PLAYBOOK_SKIP="stacked_rows",
+        **more,
+    )
+
+
+def test_the_right_answer_wins_and_the_others_are_told(root):
+    replies = [WRONG, PROSE, RIGHT, CHEATING]
+    with replay_server(answers=replies) as server:
+        ran = scan(root, server, "--apply", "--patches", root / "patches")
+        prompts = [str(request) for request in server.requests]
+    assert ran.code == 0, ran.stderr
+    (entry,) = ran.json["entries"]
+    assert entry["best"] is not None, ran.stderr
+    best = entry["evaluations"][entry["best"]]
+    assert best["candidate"]["proposer"].startswith("model:")
+    assert best["candidate"]["generation"]["seed"] is not None
+    assert best["measurements"][0]["speedup_low"] > 1.5
+    statuses = [one["status"] for one in entry["evaluations"]]
+    assert "incorrect_values" in statuses
+    assert entry["model_use"]["refused"]["no_code"] == 1
+    assert entry["model_use"]["num_repairs"] == 1
+    text = (root / "pkg/slow.py").read_text()
+    assert "return x * self.weight[: len(x), None]" in text
+    assert '"""Weighted rows."""' in text, "the author's docstring stays"
+    assert text.endswith("\n\nOTHER = 1\n")
+    assert any("aten::" in prompt for prompt in prompts), "the profile of the reference is shown"
+    assert "tokens" in ran.stderr
+    assert KEY not in ran.stderr + ran.stdout
+
+
+def test_a_bad_server_costs_answers_and_not_the_scan(root):
+    with replay_server(answers=[Status(500), "word " * 3000, "<html>busy</html>"]) as server:
+        ran = scan(root, server, CUDAL1_CI_MODEL_MAX_RETRIES="0")
+    assert ran.code == 0, ran.stderr
+    (entry,) = ran.json["entries"]
+    assert entry["skipped"] is None
+    refused = entry["model_use"]["refused"]
+    assert refused["server"] == refused["degenerate"] == 1
+    assert refused["no_code"] >= 1
+    assert sum(refused.values()) == entry["model_use"]["num_answers"]

@@ -1,0 +1,56 @@
+"""Stands in for an interpreter that has servers of models: made executable by the tests.
+
+Says what is installed, and serves as the file `behavior` beside it says.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(sys.argv[0]).parent
+PACKAGES = {"transformers": "5.0", "fastapi": "1", "uvicorn": "1", "openai": "2", "peft": "1"}
+
+
+def main() -> None:
+    if sys.argv[1] == "-I":
+        say(json.dumps(PACKAGES))
+        return
+    (HERE / "pids").write_text(str(os.getpid()))
+    (HERE / "seen.json").write_text(json.dumps([sys.argv[1:], dict(os.environ)]))
+    port = int(sys.argv[sys.argv.index("--port") + 1])
+    behavior = (HERE / "behavior").read_text()
+    if behavior == "dies at start":
+        sys.exit("loading with sk-test-0123456789\nValueError: no such architecture")
+    if behavior == "is never ready":
+        say("still loading")
+        time.sleep(60)
+    if behavior == "leaves a child":
+        code = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+        child = subprocess.Popen([sys.executable, "-c", code])
+        (HERE / "pids").write_text(f"{os.getpid()} {child.pid}")
+    serve(port, dies=behavior == "dies later")
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def serve(port: int, *, dies: bool) -> None:
+    sys.path.insert(0, (HERE / "root").read_text())
+    from tests.replay_server import replay_server
+
+    with replay_server(["first", "second"], port=port) as server:
+        while not (dies and server.requests):
+            time.sleep(0.01)
+        time.sleep(0.1)
+        say("RuntimeError: out of memory")
+        os._exit(3)
+
+
+threading.Thread(target=lambda: (time.sleep(60), os._exit(9)), daemon=True).start()
+main()

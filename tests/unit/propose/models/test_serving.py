@@ -1,0 +1,277 @@
+"""Servers of weights: started, found dead, and ended whatever happens to the tool."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cudal1_ci.errors import ConfigError, ModelError
+from cudal1_ci.propose.models import Message
+from cudal1_ci.propose.models.commands import command
+from cudal1_ci.propose.models.config import ModelConfig
+from cudal1_ci.propose.models.opening import opened
+from cudal1_ci.propose.models.serving import server_environment
+from cudal1_ci.propose.models.weights import Adapter, Weights
+
+ROOT = Path(__file__).parents[4]
+MESSAGES = (Message(role="user", content="Make it fast."),)
+SECRET = "sk-test-0123456789"
+
+
+class Interpreter:
+    """A stand-in for one that has servers."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.path = folder / "python"
+        text = (Path(__file__).parent / "fake_python.py").read_text("utf-8")
+        self.path.write_text(f"#!{sys.executable}\n{text}")
+        self.path.chmod(0o755)
+        (folder / "root").write_text(str(ROOT))
+        self.weights = folder / "weights"
+        self.weights.mkdir()
+        (self.weights / "config.json").write_text("{}")
+
+    def config(self, behavior: str, **changes) -> ModelConfig:
+        (self.folder / "behavior").write_text(behavior)
+        settings = {"start_s": 20.0, "request_s": 10.0, "max_retries": 1, **changes}
+        return ModelConfig(model=str(self.weights), python=str(self.path), **settings)
+
+    @property
+    def pids(self) -> list[int]:
+        return [int(pid) for pid in (self.folder / "pids").read_text().split()]
+
+    @property
+    def seen(self) -> tuple[list[str], dict[str, str]]:
+        """Arguments and environment of the server."""
+        arguments, environment = json.loads((self.folder / "seen.json").read_text())
+        return arguments, environment
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> Interpreter:
+    return Interpreter(tmp_path)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def all_end(pids: list[int], within_s: float = 5.0) -> bool:
+    deadline_s = time.monotonic() + within_s
+    while any(map(is_running, pids)) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    return not any(map(is_running, pids))
+
+
+def ask(model, n: int = 1):
+    return list(model.ask(MESSAGES, n=n, seed=0))
+
+
+# --- its life ----------------------------------------------------------------------------------
+
+
+def test_weights_are_served_while_they_are_open(interpreter):
+    with opened(interpreter.config("leaves a child"), offline=True) as model:
+        assert [answer.text for answer in ask(model)] == ["first"]
+        assert model.identity.server == "transformers 5.0"
+        assert model.identity.model == str(interpreter.weights)
+        assert len(model.identity.revision) == 16
+        pids = interpreter.pids
+        assert len(pids) == 2
+        assert all(map(is_running, pids))
+    assert all_end(pids, within_s=1)
+
+
+def test_a_server_that_dies_at_start_says_why(interpreter, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with (
+        pytest.raises(ModelError, match=r"exit code 1.*\n.*\n.*no such architecture") as error,
+        opened(interpreter.config("dies at start"), offline=True),
+    ):
+        pass
+    assert SECRET not in str(error.value)
+
+
+def test_a_server_that_is_never_ready_is_given_up_and_ended(interpreter):
+    config = interpreter.config("is never ready", start_s=1.0)
+    with (
+        pytest.raises(ModelError, match=r"not ready within 1s \(model.start\).*\n  still loading"),
+        opened(config, offline=True),
+    ):
+        pass
+    assert all_end(interpreter.pids, within_s=1)
+
+
+def test_a_server_that_dies_costs_the_answers_and_says_why_once(interpreter):
+    with opened(interpreter.config("dies later"), offline=True) as model:
+        first, *rest = ask(model, n=3)
+        assert first.text == "first"
+        assert all_end(interpreter.pids)
+        rest += ask(model, n=2)
+    dead = [answer for answer in rest if answer.failure is not None]
+    assert {answer.failure for answer in dead} == {"server"}
+    assert len(dead) >= 2
+    assert sum("RuntimeError: out of memory" in answer.message for answer in dead) == 1
+    assert all("ended (exit code 3)" in answer.message for answer in dead[1:])
+
+
+def test_a_server_does_not_outlive_a_tool_that_is_killed(interpreter):
+    config = interpreter.config("leaves a child")
+    host = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time\n"
+            "from cudal1_ci.propose.models.config import ModelConfig\n"
+            "from cudal1_ci.propose.models.opening import opened\n"
+            "with opened(ModelConfig(model=sys.argv[1], python=sys.argv[2]), offline=True):\n"
+            "    print('open', flush=True)\n"
+            "    time.sleep(60)\n",
+            str(config.model),
+            str(config.python),
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+    )
+    with host:
+        assert host.stdout.readline() == b"open\n"
+        pids = interpreter.pids
+        assert all(map(is_running, pids))
+        host.send_signal(signal.SIGKILL)
+    assert all_end(pids)
+
+
+def test_a_server_does_not_outlive_its_warden(interpreter):
+    with opened(interpreter.config("good"), offline=True):
+        (server,) = interpreter.pids
+        warden = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(warden, signal.SIGKILL)
+        assert all_end([server])
+
+
+# --- what it is told ----------------------------------------------------------------------------
+
+
+def test_a_server_knows_no_secret_of_the_host(interpreter, monkeypatch):
+    for name in ("OPENAI_API_KEY", "GITHUB_TOKEN", "HF_TOKEN", "VLLM_API_KEY", "UNKNOWN"):
+        monkeypatch.setenv(name, SECRET)
+    with opened(interpreter.config("good", gpu="1"), offline=True):
+        _, environment = interpreter.seen
+    assert SECRET not in environment.values()
+    assert environment["HF_HUB_OFFLINE"] == "1"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_the_hub_is_reached_with_its_token_only_to_download():
+    environ = {"HF_TOKEN": SECRET, "https_proxy": "p", "HOME": "/h", "GITHUB_TOKEN": SECRET}
+    online = server_environment(environ, gpu=None, may_download=True)
+    assert online["HF_TOKEN"] == SECRET
+    assert online["https_proxy"] == "p"
+    assert not {"GITHUB_TOKEN", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES"} & set(online)
+    offline = server_environment(environ, gpu="", may_download=False)
+    assert not {"HF_TOKEN", "https_proxy"} & set(offline)
+    assert (offline["HF_HUB_OFFLINE"], offline["CUDA_VISIBLE_DEVICES"]) == ("1", "")
+
+
+ALL = {"vllm": "0.26.0", "transformers": "5.0", "fastapi": "1", "uvicorn": "1", "openai": "2"}
+QWEN = Weights("Qwen/Qwen2.5", None, "Qwen/Qwen2.5")
+
+
+def a_command(packages, config=None, lora=None, place=Path("/nowhere"), weights=QWEN):
+    config = config or ModelConfig(model="Qwen/Qwen2.5", python="py")
+    return command(packages, config, weights, lora, port=8123, place=place)
+
+
+def test_vllm_is_the_first_choice_and_is_told_everything():
+    config = ModelConfig(
+        model="Qwen/Qwen2.5", python="py", tensor_parallel=2, gpu_memory_share=0.4, num_concurrent=5
+    )
+    made = a_command(ALL, config, Adapter(Path("/lora"), 24, "hash"))
+    assert " ".join(made.arguments) == (
+        "py -m vllm.entrypoints.cli.main serve Qwen/Qwen2.5 --host 127.0.0.1 --port 8123 "
+        "--served-model-name Qwen/Qwen2.5 --tensor-parallel-size 2 --gpu-memory-utilization 0.4 "
+        "--enable-prefix-caching --generation-config vllm --enable-lora --max-lora-rank 32 "
+        "--lora-modules adapter=/lora"
+    )
+    assert (made.server, made.model, made.num_concurrent) == ("vllm 0.26.0", "adapter", 5)
+    assert a_command(ALL).model == "Qwen/Qwen2.5"
+
+
+def test_transformers_is_asked_one_thing_at_a_time_and_told_to_sample():
+    without_vllm = {name: version for name, version in ALL.items() if name != "vllm"}
+    made = a_command(without_vllm)
+    assert " ".join(made.arguments) == (
+        "py -m transformers.cli.transformers serve Qwen/Qwen2.5 --host 127.0.0.1 --port 8123"
+    )
+    assert made.num_concurrent == 1
+    assert json.loads(made.extra["generation_config"]) == {
+        "do_sample": True,
+        "top_k": 0,
+        "repetition_penalty": 1.0,
+        "max_new_tokens": 2048,
+    }
+    greedy = a_command(without_vllm, ModelConfig(model="Qwen/Qwen2.5", temperature=0.0))
+    assert json.loads(greedy.extra["generation_config"])["do_sample"] is False
+
+
+@pytest.mark.parametrize(
+    "packages, server, words",
+    [
+        ({}, "auto", "expected vllm, or 'transformers.*found none of it.*model.python"),
+        ({"transformers": "5"}, "auto", "found transformers;"),
+        ({"transformers": "5"}, "vllm", "expected vllm in py"),
+        ({"vllm": "0.26"}, "transformers", r"'transformers\[serving\]' in py"),
+    ],
+    ids=str,
+)
+def test_without_a_server_one_is_told_what_to_install(packages, server, words):
+    with pytest.raises(ModelError, match=words):
+        a_command(packages, ModelConfig(model="Qwen/Qwen2.5", python="py", server=server))
+
+
+def test_an_adapter_for_transformers_is_laid_over_its_weights(tmp_path):
+    base, lora = tmp_path / "base", tmp_path / "lora"
+    base.mkdir()
+    lora.mkdir()
+    (base / "config.json").write_text("{}")
+    (lora / "adapter_config.json").write_text('{"r": 4, "base_model_name_or_path": "elsewhere"}')
+    (lora / "adapter_model.safetensors").write_bytes(b"weights")
+    packages = {name: version for name, version in ALL.items() if name != "vllm"}
+    adapter = Adapter(lora, 4, "hash")
+    with pytest.raises(ModelError, match="pip install peft"):
+        a_command(packages, lora=adapter)
+    packages["peft"] = "0.21"
+    with pytest.raises(ModelError, match=r"hf download Qwen/Qwen2\.5"):
+        a_command(packages, lora=adapter)
+    weights = Weights(str(base), base, None)
+    made = a_command(packages, lora=adapter, weights=weights, place=tmp_path)
+    model = Path(made.model)
+    assert {path.name for path in model.iterdir()} == {
+        "config.json",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
+    settings = json.loads((model / "adapter_config.json").read_text())
+    assert settings == {"r": 4, "base_model_name_or_path": str(base)}
+    assert (model / "adapter_model.safetensors").read_bytes() == b"weights"
+
+
+def test_an_interpreter_that_is_none_is_an_error_of_the_configuration(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with (
+        pytest.raises(ConfigError, match=r"model\.python: /nowhere/python"),
+        opened(ModelConfig(model=str(tmp_path), python="/nowhere/python")),
+    ):
+        pass

@@ -1,0 +1,63 @@
+"""What of a program a prompt shows."""
+
+from __future__ import annotations
+
+from cudal1_ci.propose.variants import reference_text, variant_text
+from cudal1_ci.schema import OverlayFile, TextProgram, TreeProgram
+
+FILE = '''"""Layers."""
+import torch
+
+EPS = 1e-6
+
+
+@torch.compile
+class Norm(torch.nn.Module):
+    def forward(self, x):
+        return x / x.norm()
+
+
+def other(x):
+    return x
+'''
+FASTER = FILE.replace("import torch\n", "import torch\nimport triton\n", 1).replace(
+    "x / x.norm()", "kernel(x)"
+)
+KERNEL = "\n\n@triton.jit\ndef kernel(x):\n    return x\n"
+
+
+def tree(root, *overlay: OverlayFile) -> TreeProgram:
+    (root / "pkg").mkdir(exist_ok=True)
+    (root / "pkg/layers.py").write_text(FILE)
+    return TreeProgram(
+        root=str(root), import_root=".", import_path="pkg.layers:Norm", digest="d", overlay=overlay
+    )
+
+
+def test_of_the_reference_the_statement_that_defines_the_target(tmp_path):
+    assert reference_text(tree(tmp_path)) == (
+        "@torch.compile\nclass Norm(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return x / x.norm()"
+    )
+
+
+def test_of_a_candidate_what_it_changes(tmp_path):
+    program = tree(tmp_path, OverlayFile(path="pkg/layers.py", text=FASTER + KERNEL))
+    assert variant_text(program) == (
+        "import triton\n\n@torch.compile\nclass Norm(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return kernel(x)\n\n"
+        "@triton.jit\ndef kernel(x):\n    return x"
+    )
+
+
+def test_files_that_are_new_or_no_python_are_shown_whole(tmp_path):
+    files = (
+        OverlayFile(path="pkg/op.cu", text="__global__ void k() {}"),
+        OverlayFile(path="pkg/new.py", text="A = 1\n"),
+    )
+    assert variant_text(tree(tmp_path, *files)) == "__global__ void k() {}\n\nA = 1"
+
+
+def test_a_text_is_its_own_variant():
+    program = TextProgram(source="class Model: ...", entry="Model")
+    assert variant_text(program) == reference_text(program) == "class Model: ..."
