@@ -90,18 +90,18 @@ def with_import(module: cst.Module, line: str, own: str) -> cst.Module:
     body = list(module.body)
     statement = cst.parse_statement(line, config=module.config_for_parsing)
     assert isinstance(statement, cst.SimpleStatementLine)
-    present = [(i, code_of(item).strip().split("\n")[-1]) for i, item in leading_imports(body)]
+    present = [(i, import_text(item)) for i, item in leading_imports(body)]
     rank = section(line, own)
     same = [(i, text) for i, text in present if section(text, own) == rank]
     later = next((i for i, text in same if sort_key(text) > sort_key(line)), None)
     if later is not None:
-        return inserted(module, later, statement)
+        return inserted(module, later, statement, own)
     if same:
-        return inserted(module, same[-1][0] + 1, statement)
+        return inserted(module, same[-1][0] + 1, statement, own)
     apart = statement.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
     above = [i for i, text in present if section(text, own) < rank]
     if above:
-        return inserted(module, above[-1] + 1, apart)
+        return inserted(module, above[-1] + 1, apart, own)
     if present:
         first = present[0][0]
         item = body[first]
@@ -115,13 +115,15 @@ def with_import(module: cst.Module, line: str, own: str) -> cst.Module:
     return below_docstring(module, statement)
 
 
-def inserted(module: cst.Module, at: int, statement: cst.SimpleStatementLine) -> cst.Module:
+def inserted(
+    module: cst.Module, at: int, statement: cst.SimpleStatementLine, own: str
+) -> cst.Module:
     """A module with one more line; the empty lines above what follows stay above both."""
     body = list(module.body)
     following = body[at] if at < len(body) else None
     is_import = isinstance(following, cst.SimpleStatementLine) and is_import_line(following)
     if is_import and not statement.leading_lines and isinstance(following, cst.SimpleStatementLine):
-        is_first = section(code_of(body[at - 1]), "") != section(code_of(statement), "")
+        is_first = section(import_text(body[at - 1]), own) != section(import_text(statement), own)
         blank = [line for line in following.leading_lines if line.comment is None]
         if is_first or at == 0:
             comments = [line for line in following.leading_lines if line.comment is not None]
@@ -157,6 +159,12 @@ def leading_imports(body: Sequence[cst.CSTNode]) -> list[tuple[int, cst.SimpleSt
     return found
 
 
+def import_text(item: cst.CSTNode) -> str:
+    """An import without the comments above it."""
+    bare = item.with_changes(leading_lines=[]) if hasattr(item, "leading_lines") else item
+    return code_of(bare).strip()
+
+
 def is_import_line(item: cst.SimpleStatementLine) -> bool:
     return isinstance(item.body[0], cst.Import | cst.ImportFrom) and not is_future(item)
 
@@ -167,7 +175,7 @@ def is_future(item: cst.CSTNode) -> bool:
 
 def section(line: str, own: str) -> int:
     """0 standard library, 1 other packages, 2 the project's own."""
-    words = line.strip().split("\n")[-1].split()
+    words = line.split()
     top = words[1].partition(".")[0] if len(words) > 1 else ""
     if not top or top == own:
         return 2
@@ -176,5 +184,5 @@ def section(line: str, own: str) -> int:
 
 def sort_key(line: str) -> tuple[bool, str]:
     """`import x` before `from x import y`, each by name."""
-    words = line.strip().split("\n")[-1].split()
+    words = line.split()
     return words[0] == "from", words[1].lower() if len(words) > 1 else ""

@@ -217,6 +217,21 @@ def test_an_import_for_type_checkers_binds_nothing_at_run_time():
     )
 
 
+def test_imports_of_several_lines_are_sorted_by_their_first():
+    text = (
+        "# Head.\nfrom os import (\n    path,\n)\n\n"
+        "# Theirs.\nfrom torch.nn import (\n    Linear,\n)\n\n"
+        "from pkg.ops import (\n    a,\n)\n\n\ndef f(x):\n    return x\n"
+    )
+    answer = "import re, torch\nfrom pkg import b\ndef f(x):\n    return b(re, torch)\n"
+    assert with_answer(text, "f", answer, own="pkg") == (
+        "# Head.\nimport re\nfrom os import (\n    path,\n)\n\nimport torch\n# Theirs.\n"
+        "from torch.nn import (\n    Linear,\n)\n\n"
+        "from pkg import b\nfrom pkg.ops import (\n    a,\n)\n"
+        "\n\ndef f(x):\n    return b(re, torch)\n"
+    )
+
+
 def test_the_future_stays_first_and_is_not_added():
     answer = "from __future__ import annotations\nimport math\ndef f(x):\n    return math.exp(x)\n"
     text = '"""Doc."""\n\nfrom __future__ import division\n\n\ndef f(x):\n    return x\n'
