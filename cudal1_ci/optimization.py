@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,6 +40,7 @@ from cudal1_ci.schema import (
     Problem,
     Record,
     TextProgram,
+    TreeProgram,
 )
 
 OPERATORS = "operators"
@@ -113,7 +114,12 @@ def shown(evaluation: Evaluation, origin: str | None) -> Variant:
     exemplar = Exemplar(
         candidate=evaluation.candidate, score=score.score(evaluation), origin=origin
     )
-    return Variant(exemplar=exemplar, text=variant_text(evaluation.candidate.program))
+    program = evaluation.candidate.program
+    is_cuda = isinstance(program, TreeProgram) and not any(
+        file.path.endswith(".py") for file in program.overlay
+    )
+    language: Literal["python", "cuda"] = "cuda" if is_cuda else "python"
+    return Variant(exemplar=exemplar, text=variant_text(program), language=language)
 
 
 def is_like(evaluation: Evaluation, device: Device) -> bool:

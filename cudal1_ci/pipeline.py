@@ -22,7 +22,7 @@ import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.archive import Archive
-from cudal1_ci.errors import CudaL1Error, WorkerError
+from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
 from cudal1_ci.optimization import Loop, Optimizer, begin, optimize
 from cudal1_ci.propose import Proposer
 from cudal1_ci.propose.contrastive import Optimization
@@ -271,8 +271,11 @@ def ask_the_model(target: Target, attempt: Attempt, optimizer: Optimizer) -> Non
         measure=measure,
         told=lambda use, num_open: bench.progress.model_asked(target, use, num_open),
     )
-    attempt.work = begin(loop, optimizer)
-    optimize(loop, optimizer, attempt.work)
+    try:
+        attempt.work = begin(loop, optimizer)
+        optimize(loop, optimizer, attempt.work)
+    except (PromptError, WorkerError) as error:  # what the rewrites came to stays
+        bench.progress.notice(f"{target.qualname}: the model is asked no more: {error}")
 
 
 def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> Evaluation:

@@ -9,6 +9,7 @@ import pytest
 
 from cudal1_ci import score
 from cudal1_ci.archive import Archive
+from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimization import Optimizer
 from cudal1_ci.pipeline import Bench, ReviewConfig, review
 from cudal1_ci.propose.contrast import ContrastConfig
@@ -223,6 +224,22 @@ def test_a_failing_model_costs_its_answers_and_not_the_run(tmp_path):
     ).entries
     assert entry.best == 0
     assert entry.model_use.refused == {"server": 4}, "two rounds without a gain are enough"
+
+
+@pytest.mark.parametrize("what", ["prompt", "judge"])
+def test_what_the_rewrites_came_to_stays_when_the_model_cannot_be_asked(tmp_path, what):
+    class Dying(Judge):
+        def evaluate(self, problem, candidate):
+            if candidate.generation is not None:
+                raise WorkerError("the judge was killed")
+            return super().evaluate(problem, candidate)
+
+    rewrite = SOURCE.format(" * 77").replace("class Model(", "class ModelNew(")
+    config = OptimizerConfig(num_rounds=1, prompt_tokens=20 if what == "prompt" else 6000)
+    judge = Dying(lambda number: 1.5)
+    (entry,) = run(tmp_path, counting(), judge, config, FakeProposer([rewrite], [])).entries
+    assert entry.skipped is None
+    assert entry.best == 0
 
 
 def test_a_run_that_was_killed_asks_nothing_again_and_ends_as_it_would_have(tmp_path):
