@@ -7,6 +7,7 @@ layout alone: neither teaches what the other does not. Knows syntax, nothing of 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from cudal1_ci.schema import content_hash
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
+@functools.lru_cache(maxsize=1024)
 def fingerprint(text: str) -> str:
     """Equal for texts of the same form. What is no Python is compared without comments and white
     space."""
