@@ -8,6 +8,7 @@ for something else is written anew in the answer, or the answer is refused.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -57,6 +58,7 @@ class Known:
     """Its statements, to know those that an answer repeats."""
 
 
+@functools.lru_cache(maxsize=4)
 def known_of(file: cst.Module) -> Known:
     body = ast.parse(file.code).body
     imports = list(imports_in(body))

@@ -17,6 +17,7 @@ import libcst as cst
 BUILTINS = frozenset(dir(builtins))
 
 
+@functools.lru_cache(maxsize=512)
 def code_of(node: cst.CSTNode) -> str:
     """The text of a node, with the comments that stand above it."""
     return cst.Module([]).code_for_node(node)
@@ -37,6 +38,7 @@ def global_names(table: symtable.SymbolTable) -> Iterator[str]:
         yield from global_names(child)
 
 
+@functools.lru_cache(maxsize=512)
 def binds(node: cst.CSTNode) -> frozenset[str]:
     """Names that a statement binds in the scope that it stands in."""
     return frozenset(bound_names(ast.parse(code_of(node)).body))
@@ -144,6 +146,7 @@ class Rename(cst.CSTTransformer):
         return updated_node.with_changes(value=self.new)
 
 
+@functools.lru_cache(maxsize=512)
 def dump(node: cst.CSTNode) -> str:
     """What code means, without docstrings and comments: equal for code that does the same in the
     same words."""
