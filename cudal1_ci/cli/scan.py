@@ -130,7 +130,8 @@ def kind_of(path: Path) -> str:
 def plan_of(path: Path, settings: Settings, flags: dict[str, Any], progress: Progress) -> Plan:
     """Discovery and workloads of a tree, or of what changed in it."""
     change = working_tree_change(path, flags["changed"]) if flags["changed"] else None
-    file = str(settings.file) if settings.file else "the configuration"
+    # As the report names it: it goes to others, whom the folders of this machine tell nothing.
+    file = settings.file.relative_to(path).as_posix() if settings.file else "the configuration"
     evidence = Evidence(
         declared=declarations(settings.workloads, file),
         traces=traces_for(path, settings, progress, again=flags["retrace"]),
