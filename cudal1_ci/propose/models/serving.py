@@ -78,7 +78,7 @@ class Server:
                 url=f"http://{HOST}:{port}/v1",
                 model=started.model,
                 identity=Identity(
-                    model=weights.given,
+                    model=shown_name(weights.given),
                     revision=revision(weights),
                     adapter=lora.hash if lora else None,
                     server=started.server,
@@ -159,6 +159,12 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def shown_name(given: str) -> str:
+    """Of weights, in a report that goes to others: an id of a hub, or the name of their folder."""
+    folder = Path(given).expanduser()
+    return folder.resolve().name if folder.is_dir() else given
 
 
 def free_port() -> int:

@@ -86,7 +86,7 @@ def test_weights_are_served_while_they_are_open(interpreter):
     with opened(interpreter.config("leaves a child"), offline=True) as model:
         assert [answer.text for answer in ask(model)] == ["first"]
         assert model.identity.server == "transformers 5.0"
-        assert model.identity.model == str(interpreter.weights)
+        assert model.identity.model == "weights", "the folders of this machine tell others nothing"
         assert len(model.identity.revision) == 16
         pids = interpreter.pids
         assert len(pids) == 2
