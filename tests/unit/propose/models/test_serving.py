@@ -18,6 +18,7 @@ from cudal1_ci.propose.models.commands import command
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.opening import opened
 from cudal1_ci.propose.models.serving import server_environment
+from cudal1_ci.propose.models.warden import GRACE_S
 from cudal1_ci.propose.models.weights import Adapter, Weights
 
 ROOT = Path(__file__).parents[4]
@@ -94,6 +95,13 @@ def test_weights_are_served_while_they_are_open(interpreter):
     assert all_end(pids, within_s=1)
 
 
+def test_what_a_server_started_has_time_to_give_back_what_it_holds(interpreter):
+    with opened(interpreter.config("has a child that tidies up"), offline=True) as model:
+        assert [answer.text for answer in ask(model)] == ["first"]
+    assert (interpreter.folder / "tidied").exists()
+    assert all_end(interpreter.pids, within_s=1)
+
+
 def test_a_server_that_dies_at_start_says_why(interpreter, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     with (
@@ -150,7 +158,7 @@ def test_a_server_does_not_outlive_a_tool_that_is_killed(interpreter):
         pids = interpreter.pids
         assert all(map(is_running, pids))
         host.send_signal(signal.SIGKILL)
-    assert all_end(pids)
+    assert all_end(pids, within_s=GRACE_S + 5)
 
 
 def test_a_server_does_not_outlive_its_warden(interpreter):
