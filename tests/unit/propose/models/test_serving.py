@@ -17,7 +17,7 @@ from cudal1_ci.propose.models import Message
 from cudal1_ci.propose.models.commands import command
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.opening import opened
-from cudal1_ci.propose.models.serving import server_environment
+from cudal1_ci.propose.models.serving import excerpt, server_environment
 from cudal1_ci.propose.models.warden import GRACE_S
 from cudal1_ci.propose.models.weights import Adapter, Weights
 
@@ -110,6 +110,20 @@ def test_a_server_that_dies_at_start_says_why(interpreter, monkeypatch):
     ):
         pass
     assert SECRET not in str(error.value)
+
+
+def test_the_cause_of_an_end_is_told_before_the_last_lines():
+    """As vLLM writes it: the cause in a worker, then a traceback of each process above."""
+    log = (
+        "(Worker pid=2) ERROR 11-21 20:07:04 [loader.py:953]     with safe_open(file) as f:\n"
+        "(Worker pid=2) ERROR 11-21 20:07:04 [loader.py:953] weights.WeightError: cut off\n"
+        + 20 * "  File x\n"
+        + "RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    first, *rest = excerpt(log).splitlines()
+    assert first == "  weights.WeightError: cut off"
+    assert len(rest) == 15
+    assert "".join(rest).count("RuntimeError") == 1
 
 
 def test_a_server_that_is_never_ready_is_given_up_and_ended(interpreter):
