@@ -131,7 +131,13 @@ class Server:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", str(WARDEN), *started.arguments],
-                env=server_environment(os.environ, gpu=self._config.gpu, may_download=may_download),
+                env={
+                    # vLLM leaves its sockets behind.
+                    "VLLM_RPC_BASE_PATH": str(self._log.parent),
+                    **server_environment(
+                        os.environ, gpu=self._config.gpu, may_download=may_download
+                    ),
+                },
                 cwd=self._log.parent,
                 stdin=subprocess.PIPE,
                 stdout=log,

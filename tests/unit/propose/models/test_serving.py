@@ -196,6 +196,13 @@ def test_a_server_knows_no_secret_of_the_host(interpreter, monkeypatch):
     assert environment["CUDA_VISIBLE_DEVICES"] == "1"
 
 
+def test_the_sockets_of_vllm_end_with_the_server(interpreter):
+    with opened(interpreter.config("good"), offline=True):
+        place = Path(interpreter.seen[1]["VLLM_RPC_BASE_PATH"])
+        assert place.is_dir()
+    assert not place.exists()
+
+
 def test_the_hub_is_reached_with_its_token_only_to_download():
     environ = {"HF_TOKEN": SECRET, "https_proxy": "p", "HOME": "/h", "GITHUB_TOKEN": SECRET}
     online = server_environment(environ, gpu=None, may_download=True)
