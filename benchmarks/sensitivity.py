@@ -96,7 +96,7 @@ class Launches(Session):
             said = verdict_of(reply)
         clock = clock_of(self.device(), self.config)
         for _ in range(count if said.status == "passed" else 0):
-            with exclusive(self.device().kind):
+            with exclusive(self._lock()):
                 reply = self._ask({"op": "launch", "workload": "w", "clock": clock}, 120)
             if "launch" not in reply:
                 said = verdict_of(reply.get("verdict") or reply["interrupted"])

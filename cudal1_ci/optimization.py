@@ -183,13 +183,8 @@ class Loop:
     device: Device
     measure: Callable[[str], list[dict[str, Any]] | str]
     """Where the time of the reference's call under a workload goes, or why that is not known."""
-
     told: Callable[[ModelUse, int], None]
     """What was asked so far, and how many answers are to come."""
-
-    def best(self) -> float:
-        """The highest score so far; 1 is the original."""
-        return max([1.0, *map(score.score, self.evaluations)])
 
     def is_near_bound(self) -> bool:
         """Whether the best is about as fast as the device can read the inputs."""
@@ -272,7 +267,7 @@ def form_of(problem: Problem) -> Form:
 def optimize(loop: Loop, optimizer: Optimizer, work: Optimization) -> None:
     """Rounds, until there is nothing more to gain. Interrupts pass through; what is under way is
     cancelled then."""
-    best, without_gain = loop.best(), 0
+    best, without_gain = score.highest(loop.evaluations), 0
     for number in range(optimizer.config.num_rounds):
         variants = variants_of(
             loop.problem, loop.evaluations, loop.archive, loop.device, optimizer.since
@@ -285,7 +280,8 @@ def optimize(loop: Loop, optimizer: Optimizer, work: Optimization) -> None:
                 work.judged(loop.evaluate(candidate))
         if loop.is_over() or loop.is_near_bound():
             return
-        without_gain = 0 if loop.best() > best else without_gain + 1
-        best = loop.best()
+        highest = score.highest(loop.evaluations)
+        without_gain = 0 if highest > best else without_gain + 1
+        best = highest
         if without_gain >= optimizer.config.patience:
             return

@@ -65,11 +65,11 @@ class Bench:
     archive: Archive
     progress: Progress
     config: ReviewConfig
-    optimizer: Optimizer | None = None
-    """A model that goes on where the proposers end; None where there is none."""
-    policy: str = ""
+    policy: str
     """Hash of the judge's settings: evaluations under other settings are not re-used."""
     may_reuse: bool = True
+    optimizer: Optimizer | None = None
+    """A model that goes on where the proposers end; None where there is none."""
     started_s: float = field(default_factory=time.monotonic)
     was_cut: bool = False
     """Whether the budget kept something from being tried."""
@@ -285,11 +285,10 @@ def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> Evaluati
     bench.progress.candidate_started(target, candidate)
     known = remembered(problem, candidate, bench)
     evaluation = known or bench.session.evaluate(problem, candidate)
-    if known is None and candidate.generation is not None:
-        best = max([1.0, *map(score.score, attempt.evaluations)])
-        if is_jump(evaluation, best):
-            evaluation = confirmed(bench.session, problem, evaluation)
     if known is None:
+        by_model = candidate.generation is not None
+        if by_model and is_jump(evaluation, score.highest(attempt.evaluations)):
+            evaluation = confirmed(bench.session, problem, evaluation)
         bench.archive.record(evaluation, bench.policy)
     else:
         attempt.reused.append(candidate.id)

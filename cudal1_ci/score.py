@@ -165,6 +165,11 @@ def score(evaluation: Evaluation) -> float:
     return math.exp(statistics.fmean(map(math.log, bounds))) if bounds else 0.0
 
 
+def highest(evaluations: Sequence[Evaluation]) -> float:
+    """The highest score; that of the original, 1, where none is higher."""
+    return max([1.0, *map(score, evaluations)])
+
+
 def best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> int | None:
     """Index of the proposal worth showing, None when there is none: passed, slower on no workload,
     a gain on one at least, and then the highest mean lower bound, weighted by the share of the

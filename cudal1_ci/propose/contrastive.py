@@ -3,7 +3,7 @@
 A round asks for new variants, each with other exemplars (contrast.py), and for repairs of what
 failed in the round before: a format that cannot be read, an error, wrong values, each shown as the
 judge said it. An answer becomes a candidate when it can be read (answer.py), put into the user's
-file (splice.py), and is neither the reference nor a variant that was seen before.
+file (splice/), and is neither the reference nor a variant that was seen before.
 
 With the weights as they are this is the evolutionary baseline of CUDA-L1's paper ("evolve"); with
 an adapter that contrastive training made (model_training/) it is CUDA-L1. Nothing that a model says
@@ -180,8 +180,9 @@ class Optimization:
 
     def repetition(self, program: Program) -> str | None:
         """`unchanged` from the reference, `duplicate` of another variant, None for what is new."""
-        form = fingerprint(variant_text(program))
-        if not variant_text(program).strip() or form == self.reference:
+        text = variant_text(program)
+        form = fingerprint(text)
+        if not text.strip() or form == self.reference:
             return "unchanged"
         if form in self.seen:
             return "duplicate"

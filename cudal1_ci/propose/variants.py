@@ -8,10 +8,12 @@ helpers and kernels that came along, imports. Knows files and syntax, nothing of
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+import re
 
-from cudal1_ci.propose.target_file import locate
-from cudal1_ci.schema import Program, TextProgram, TreeProgram
+import msgspec
+
+from cudal1_ci.propose.target_file import file_text, locate
+from cudal1_ci.schema import Program, TextProgram
 
 
 def reference_text(program: Program) -> str:
@@ -34,8 +36,9 @@ def variant_text(program: Program) -> str:
     """What a candidate changes, in the order of its files; its whole source for a text."""
     if isinstance(program, TextProgram):
         return program.source
+    original = msgspec.structs.replace(program, overlay=())
     parts = [
-        changes(original_of(program, file.path), file.text)
+        changes(file_text(original, file.path) or "", file.text)
         if file.path.endswith(".py")
         else file.text
         for file in program.overlay
@@ -55,18 +58,10 @@ def statements(text: str) -> list[tuple[ast.stmt, str]]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    lines = text.splitlines()
+    lines = re.split(r"\r\n|\r|\n", text)  # as Python counts them: a form feed ends no line
     found = []
     for node in tree.body:
         decorators = getattr(node, "decorator_list", [])
         first = min([node.lineno, *(one.lineno for one in decorators)])
         found.append((node, "\n".join(lines[first - 1 : node.end_lineno])))
     return found
-
-
-def original_of(program: TreeProgram, path: str) -> str:
-    """A file of the checkout; empty where there is none."""
-    try:
-        return (Path(program.root) / path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""

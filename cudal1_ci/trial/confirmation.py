@@ -2,8 +2,8 @@
 
 Above 3 times, or twice the best so far, a speedup is more often a trick or an accident than a
 discovery (CUDA-L1, arXiv 2507.14111, section 2.4.4: the rule and its numbers). The second trial is
-made of other processes, inputs and weights; both must find about the same: within a tenth, as the
-paper has it, or within what each of them is unsure of.
+made of other processes and timed on other inputs; both must find about the same: within a tenth, as
+the paper has it, or within what each of them is unsure of.
 """
 
 from __future__ import annotations

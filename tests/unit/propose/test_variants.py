@@ -58,6 +58,12 @@ def test_files_that_are_new_or_no_python_are_shown_whole(tmp_path):
     assert variant_text(tree(tmp_path, *files)) == "__global__ void k() {}\n\nA = 1"
 
 
+def test_lines_are_those_of_python(tmp_path):
+    text = FILE.replace("EPS = 1e-6", "EPS = 1e-6\n\f\nTEXT = 'a\u2028b'").replace("\n", "\r\n")
+    program = tree(tmp_path, OverlayFile(path="pkg/layers.py", text=text))
+    assert variant_text(program) == "TEXT = 'a\u2028b'"
+
+
 def test_a_text_is_its_own_variant():
     program = TextProgram(source="class Model: ...", entry="Model")
     assert variant_text(program) == reference_text(program) == "class Model: ..."
