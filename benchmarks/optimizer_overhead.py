@@ -27,13 +27,14 @@ from cudal1_ci.optimization import Optimizer
 from cudal1_ci.pipeline import Bench, ReviewConfig, review
 from cudal1_ci.propose.contrast import ContrastConfig
 from cudal1_ci.propose.contrastive import OptimizerConfig
-from cudal1_ci.propose.models import Answer, Identity, Message
+from cudal1_ci.propose.models import Answer, Message
 from cudal1_ci.report.progress import SilentProgress
 from cudal1_ci.schema import (
     Call,
     Candidate,
     Device,
     Evaluation,
+    Identity,
     Launch,
     Measurement,
     Problem,

@@ -220,8 +220,8 @@ class Problem(Record, frozen=True, kw_only=True):
         return content_hash([program_identity(self.reference), calls])
 
 
-class Generation(Record, frozen=True, kw_only=True):
-    """How a model's text came to be, as exactly as its server says."""
+class Identity(Record, frozen=True, kw_only=True):
+    """A model as it answers, as exactly as its server says."""
 
     model: str
     """As the server names it."""
@@ -234,6 +234,11 @@ class Generation(Record, frozen=True, kw_only=True):
     temperature: float
     top_p: float = 1.0
     max_tokens: int
+
+
+class Generation(Identity, frozen=True, kw_only=True):
+    """How a model's text came to be."""
+
     seed: int | None = None
     prompt_digest: str
     """`content_hash` of the messages."""

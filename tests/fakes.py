@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from cudal1_ci.propose.models import Answer, Identity, Message
+from cudal1_ci.propose.models import Answer, Message
 from cudal1_ci.schema import (
     Call,
     Candidate,
@@ -13,6 +13,7 @@ from cudal1_ci.schema import (
     Evaluation,
     Exemplar,
     Finding,
+    Identity,
     Launch,
     Measurement,
     Problem,

@@ -21,7 +21,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from cudal1_ci.errors import ConfigError
+from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.propose.fingerprint import fingerprint
 from cudal1_ci.propose.task import Variant
 from cudal1_ci.schema import Record
@@ -41,16 +41,8 @@ class ContrastConfig(Record, frozen=True, kw_only=True):
     """Of the softmax over standardized bucket means: small values draw the fastest alone."""
 
     def __post_init__(self) -> None:
-        if self.num_exemplars < 0:
-            raise ConfigError(
-                f"contrast.num-exemplars: expected 0 or more, got {self.num_exemplars}"
-            )
-        for name in ("bucket_width", "temperature"):
-            if not getattr(self, name) > 0:
-                key = name.replace("_", "-")
-                raise ConfigError(
-                    f"contrast.{key}: expected more than 0, got {getattr(self, name)}"
-                )
+        at_least(self, "contrast", 0, "num_exemplars")
+        positive(self, "contrast", "bucket_width", "temperature")
 
 
 def select(

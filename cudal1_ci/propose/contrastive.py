@@ -18,7 +18,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from cudal1_ci.errors import ConfigError
+import msgspec
+
+from cudal1_ci.bounds import at_least
 from cudal1_ci.propose.answer import Parsed, Unusable, parse
 from cudal1_ci.propose.asking import Asker, Question
 from cudal1_ci.propose.contrast import ContrastConfig, select
@@ -59,14 +61,8 @@ class OptimizerConfig(Record, frozen=True, kw_only=True):
     """Of the exemplars that are drawn and of the model's sampling."""
 
     def __post_init__(self) -> None:
-        for name in ("num_rounds", "num_samples", "patience", "prompt_tokens"):
-            if getattr(self, name) < 1:
-                key = name.replace("_", "-")
-                raise ConfigError(f"optimizer.{key}: expected 1 or more, got {getattr(self, name)}")
-        for name in ("num_repairs", "max_turns"):
-            if getattr(self, name) < 0:
-                key = name.replace("_", "-")
-                raise ConfigError(f"optimizer.{key}: expected 0 or more, got {getattr(self, name)}")
+        at_least(self, "optimizer", 1, "num_rounds", "num_samples", "patience", "prompt_tokens")
+        at_least(self, "optimizer", 0, "num_repairs", "max_turns")
 
 
 @dataclass
@@ -200,15 +196,8 @@ class Optimization:
             self.failed.append(Failed(question, answer, why))
 
     def generation(self, question: Question, answer: Answer) -> Generation:
-        identity = self.asker.model.identity
         return Generation(
-            model=identity.model,
-            revision=identity.revision,
-            adapter=identity.adapter,
-            server=identity.server,
-            temperature=identity.temperature,
-            top_p=identity.top_p,
-            max_tokens=identity.max_tokens,
+            **msgspec.structs.asdict(self.asker.model.identity),
             seed=question.seed,
             prompt_digest=content_hash(question.messages),
             prompt_tokens=answer.prompt_tokens,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from cudal1_ci.errors import ConfigError
+from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.schema import Record, content_hash
 
 PROTOCOL = 3
@@ -27,10 +27,7 @@ class BuildsConfig(Record, frozen=True, kw_only=True):
     """Programs built at once, ahead of the judge; None is one for each core, 0 is not at all."""
 
     def __post_init__(self) -> None:
-        for name in ("max_bytes", "num_processes"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ConfigError(f"builds.{name}: expected 0 or more, got {value}")
+        at_least(self, "builds", 0, "max_bytes", "num_processes")
 
     def place(self) -> Path:
         """The folder: XDG_CACHE_HOME, where it is set, else `~/.cache`."""
@@ -74,14 +71,9 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     """Of the device for a trial's tensors; None is four fifths of what is free."""
 
     def __post_init__(self) -> None:
-        for name in ("threads", "max_calls", "num_rounds"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"trial.{name}: expected 1 or more, got {getattr(self, name)}")
-        for name in ("load_s", "call_s", "batch_us", "launch_s", "measure_s", "half_width"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise ConfigError(f"trial.{name}: expected more than 0, got {getattr(self, name)}")
-        if self.memory_bytes is not None and self.memory_bytes < 1:
-            raise ConfigError(f"trial.memory-bytes: expected 1 or more, got {self.memory_bytes}")
+        at_least(self, "trial", 1, "threads", "max_calls", "num_rounds", "memory_bytes")
+        durations = ("load_s", "call_s", "batch_us", "launch_s", "measure_s")
+        positive(self, "trial", *durations, "half_width")
 
     @property
     def policy(self) -> str:

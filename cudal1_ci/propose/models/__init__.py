@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
-from cudal1_ci.schema import Record
+from cudal1_ci.schema import Identity, Record
 
 Failure = Literal[
     "rate_limit",  # 429 until the retries were spent
@@ -34,18 +34,6 @@ class Message(Record, frozen=True, kw_only=True):
 
     role: Literal["system", "user", "assistant"]
     content: str
-
-
-class Identity(Record, frozen=True, kw_only=True):
-    """What answers, for the record; see schema.Generation."""
-
-    model: str
-    revision: str | None = None
-    adapter: str | None = None
-    server: str = ""
-    temperature: float
-    top_p: float = 1.0
-    max_tokens: int
 
 
 class Answer(Record, frozen=True, kw_only=True):

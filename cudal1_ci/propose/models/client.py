@@ -35,12 +35,13 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from cudal1_ci.errors import ModelError
-from cudal1_ci.propose.models import Answer, Failure, Identity, Message
+from cudal1_ci.propose.models import Answer, Failure, Message
 from cudal1_ci.propose.models.budget import TokenBudget
 from cudal1_ci.propose.models.completion import Completion, shown
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.retries import MAX_ASKED_S, asked_wait_s, wait_s
 from cudal1_ci.propose.models.secrecy import Secrets, secret_values
+from cudal1_ci.schema import Identity
 
 T = TypeVar("T")
 

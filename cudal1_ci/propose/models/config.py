@@ -12,9 +12,11 @@ import re
 from typing import Literal
 from urllib.parse import urlsplit
 
+from cudal1_ci.bounds import at_least, key_of, positive
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Record
 
+ROOM = "model"
 ServerName = Literal["auto", "vllm", "transformers"]
 
 GPUS = re.compile(r"([\w-]+(,[\w-]+)*)?")
@@ -59,16 +61,9 @@ class ModelConfig(Record, frozen=True, kw_only=True):
     """Download nothing: weights are a folder or in the hub's cache."""
 
     def __post_init__(self) -> None:
-        for name in ("max_tokens", "num_concurrent", "tensor_parallel"):
-            if getattr(self, name) < 1:
-                raise wrong(name, f"expected 1 or more, got {getattr(self, name)}")
-        for name in ("request_s", "start_s"):
-            if not getattr(self, name) > 0:
-                raise wrong(
-                    name.removesuffix("_s"), f"expected more than 0s, got {getattr(self, name)}s"
-                )
-        if self.max_retries < 0:
-            raise wrong("max_retries", f"expected 0 or more, got {self.max_retries}")
+        at_least(self, ROOM, 1, "max_tokens", "num_concurrent", "tensor_parallel")
+        at_least(self, ROOM, 0, "max_retries")
+        positive(self, ROOM, "request_s", "start_s")
         if not 0 <= self.temperature <= 2:
             raise wrong("temperature", f"expected 0 to 2, got {self.temperature}")
         for name in ("top_p", "gpu_memory_share"):
@@ -113,4 +108,4 @@ class ModelConfig(Record, frozen=True, kw_only=True):
 
 def wrong(field: str, what: str) -> ConfigError:
     """The error of a value, with the key that it has in a file."""
-    return ConfigError(f"model.{field.replace('_', '-')}: {what}")
+    return ConfigError(f"{key_of(ROOM, field)}: {what}")

@@ -18,10 +18,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models import Identity, LanguageModel
+from cudal1_ci.propose.models import LanguageModel
 from cudal1_ci.propose.models.client import Client, Endpoint
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.serving import Server
+from cudal1_ci.schema import Identity
 
 CHAT = "/chat/completions"
 

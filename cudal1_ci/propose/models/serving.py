@@ -28,13 +28,13 @@ from typing import Self
 
 from cudal1_ci.errors import ModelError
 from cudal1_ci.executor.local import KEPT, KEPT_PREFIXES, SECRET_WORDS
-from cudal1_ci.propose.models import Identity
 from cudal1_ci.propose.models.client import Endpoint
 from cudal1_ci.propose.models.commands import HOST, Command, command, installed
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.secrecy import Secrets, secret_values
 from cudal1_ci.propose.models.warden import GRACE_S
 from cudal1_ci.propose.models.weights import adapter, found, revision
+from cudal1_ci.schema import Identity
 
 WARDEN = Path(__file__).with_name("warden.py")
 LOG_CHARS = 64 * 1024
