@@ -65,7 +65,7 @@ def test_a_clock_that_contradicts_the_judges_again_and_again_is_a_hack():
 def test_waiting_for_the_device_is_no_time_of_measuring(monkeypatch):
     @contextmanager
     def held_by_others(lock):
-        time.sleep(CONFIG.measure_s / 2)
+        time.sleep(CONFIG.measure_s * 2)
         yield
 
     monkeypatch.setattr(measuring, "exclusive", held_by_others)

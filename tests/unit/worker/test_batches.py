@@ -1,0 +1,66 @@
+"""What a timed call may hand over: what the same program's first call returned the form of."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cudal1_ci.worker.batches import Batches
+from cudal1_ci.worker.segment import Segment, slot_of
+
+
+class Other(torch.Tensor):
+    pass
+
+
+@pytest.fixture
+def batches():
+    """One call of one output, of two float32 on the CPU."""
+    segment = Segment.create(4096)
+    subject = SimpleNamespace(
+        train=False,
+        synchronize=lambda: None,
+        segments={"outputs": segment},
+        device=torch.device("cpu"),
+        inputs={},
+        module=None,
+    )
+    made = Batches(subject)
+    slot = {**slot_of(torch.ones(2)), "device": "cpu"}
+    made.lay_out([[slot]], step_bytes=64, num_regions=2, seeded=False)
+    made.arrange([0])
+    return made
+
+
+@pytest.mark.parametrize("region", [0, 1])
+def test_outputs_go_where_they_are_wanted(batches, region):
+    batches.timed = [torch.tensor([1.5, 2.5])]
+    batches.deliver(region)
+    (wanted,), (other,) = batches.regions[region][0], batches.regions[1 - region][0]
+    assert wanted.tolist() == [1.5, 2.5]
+    assert other.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("output", "error", "words"),
+    [
+        (torch.ones(3), ValueError, r"shape \[3\], expected \[2\]"),
+        (torch.ones(2, device="meta"), ValueError, "on meta, expected one on cpu"),
+        (torch.ones(2).as_subclass(Other), TypeError, "a Other"),
+        ((torch.ones(2), torch.ones(2)), ValueError, "zip"),
+    ],
+)
+def test_what_has_another_form_is_refused(batches, output, error, words):
+    batches.timed = [output]
+    with pytest.raises(error, match=words):
+        batches.deliver(0)
+    assert batches.regions[0][0][0].tolist() == [0.0, 0.0]
+
+
+def test_a_runner_waits_awake_for_what_is_timed_and_not_between(batches):
+    batches.stand_by(0.1)
+    assert batches.spin_s == 0.1
+    batches.settle()
+    assert batches.spin_s == 0.0
