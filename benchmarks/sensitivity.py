@@ -94,7 +94,7 @@ class Launches(Session):
             program = msgspec.to_builtins(candidate.program)
             reply = self._ask({"op": "examine", "program": program}, 300)
             said = verdict_of(reply)
-        clock = clock_of(self.device(), self.config)
+        clock = clock_of(self._seat(), self.config)
         for _ in range(count if said.status == "passed" else 0):
             with exclusive(self._lock()):
                 reply = self._ask({"op": "launch", "workload": "w", "clock": clock}, 120)

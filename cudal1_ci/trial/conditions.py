@@ -51,6 +51,8 @@ class Gpu:
         pynvml.nvmlInit()
         self.handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
         self.driver = str(pynvml.nvmlSystemGetDriverVersion())
+        self.index = int(pynvml.nvmlDeviceGetIndex(self.handle))
+        """Among the machine's."""
 
     def read(self, judge_pid: int) -> Conditions:
         """Now; `judge_pid` is the ancestor of the processes that belong to the trial."""

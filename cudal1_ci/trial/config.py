@@ -51,12 +51,12 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     call_s: float = 60.0
     """Seconds that the calls of one request may take together."""
     batch_us: float | None = None
-    """A timed batch lasts at least this long; None is 2500 on a CPU and 8000 on a GPU, where the
-    exchange of a batch costs some hundred and its calls are more even."""
-    max_calls: int = 200
-    """Calls in a batch at the most."""
-    num_rounds: int = 12
-    """Pairs of batches in a launch."""
+    """A timed batch lasts at least this long; None is 2500 on a CPU and 20000 on a GPU, where the
+    exchange of a batch costs some hundred, more or less, and its calls are more even."""
+    max_calls: int | None = None
+    """Calls in a batch at the most; None is 200 on a CPU and 400 on a GPU."""
+    num_rounds: int | None = None
+    """Pairs of batches in a launch; None is 12 on a CPU and 6 on a GPU."""
     launch_s: float = 2.0
     """Seconds after which a launch stops making rounds, once it has three."""
     measure_s: float = 60.0

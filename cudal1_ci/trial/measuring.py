@@ -29,7 +29,9 @@ MOST_INTERRUPTED = 3
 CONFIRMED = 3
 """Launches in which a candidate's clock contradicts the judge's, before it is accused: on a machine
 that is busy enough one may. Their times count, so nothing is gained by it."""
-BATCH_US = {"cpu": 2500.0, "cuda": 8000.0}
+BATCH_US = {"cpu": 2500.0, "cuda": 20_000.0}
+MAX_CALLS = {"cpu": 200, "cuda": 400}
+NUM_ROUNDS = {"cpu": 12, "cuda": 6}
 DISTURBED = "timing.disturbed"
 NOISY = 0.5
 """A control that strays further than this from 1 says that nothing can be measured here now. Below
@@ -60,7 +62,7 @@ def measure(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement 
 
 def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement | Verdict | None:
     """See `measure`; on a device that nobody else works on."""
-    request = {"op": "launch", "workload": workload.name, "clock": clock_of(seat.device, config)}
+    request = {"op": "launch", "workload": workload.name, "clock": clock_of(seat, config)}
     timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
     launches: list[Launch] = []
     control: list[Launch] = []
@@ -102,13 +104,15 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
     return noise(measurement) or measurement
 
 
-def clock_of(device: Device, config: TrialConfig) -> dict[str, Any]:
+def clock_of(seat: Seat, config: TrialConfig) -> dict[str, Any]:
     """How a launch is timed, as the judge takes it."""
+    kind = seat.device.kind
     return {
-        "batch_us": config.batch_us or BATCH_US[device.kind],
-        "max_calls": config.max_calls,
-        "num_rounds": config.num_rounds,
+        "batch_us": config.batch_us or BATCH_US[kind],
+        "max_calls": config.max_calls or MAX_CALLS[kind],
+        "num_rounds": config.num_rounds or NUM_ROUNDS[kind],
         "launch_s": config.launch_s,
+        "gpu_index": None if seat.gpu is None else seat.gpu.index,
     }
 
 

@@ -22,26 +22,43 @@ class Batches:
         self.timed: list[Any] = []
         """What the calls of the last batch returned."""
         self.order: list[int] = []
-        self.regions: list[list[list[torch.Tensor]]] = [[]]
-        self.devices: list[str] = []
+        self.regions: list[list[torch.Tensor]] = [[]]
+        """The places of all outputs of a batch, one call after the other."""
+        self.shapes: list[list[torch.Size]] = []
+        """Of each output of each call."""
+        self.devices: list[torch.device] = []
         """Where each output of a call lies when it is returned."""
         self.seeded = False
+        self.gathered: list[torch.Tensor] | None = None
+        """Those outputs as the plain tensors that they have to be."""
+        self.gathers_early = False
+        """While the device is still computing: it takes the host's time, and on a GPU none then."""
         self.spin_s = 0.0
         """How long the next request is looked for without a pause."""
 
     def lay_out(
-        self, slots: list[list[dict[str, Any]]], step_bytes: int, num_regions: int, seeded: bool
+        self,
+        slots: list[list[dict[str, Any]]],
+        step_bytes: int,
+        num_regions: int,
+        seeded: bool,
+        gathers_early: bool,
     ) -> dict[str, Any]:
         """Where the outputs of the calls of a batch may have to go."""
+        self.gathers_early = gathers_early
         segment = self.subject.segments["outputs"]
         self.regions = [
             [
-                [segment.tensor({**s, "offset": s["offset"] + r * step_bytes}) for s in places]
+                segment.tensor({**s, "offset": s["offset"] + r * step_bytes})
                 for places in slots
+                for s in places
             ]
             for r in range(num_regions)
         ]
-        self.devices = [slot["device"] for slot in slots[0]]
+        self.shapes = [[torch.Size(s["shape"]) for s in places] for places in slots]
+        own = self.subject.device
+        types = [slot["device"] for slot in slots[0]]
+        self.devices = [own if own.type == one else torch.device(one) for one in types]
         self.seeded = seeded
         return {}
 
@@ -56,9 +73,11 @@ class Batches:
         return {}
 
     def batch(self, seed: int) -> dict[str, Any]:
-        """Timed calls, one after the other. `claim_us` is what this process says of its own time,
-        which nobody believes without the judge's clock."""
-        outputs = []
+        """Timed calls, one after the other. `claim_us` is what this process says of its own time
+        and `issue_us` of that until the last call returned, which nobody believes without the
+        judge's clock."""
+        outputs: list[Any] = []
+        self.gathered = None
         gc.disable()
         try:
             with torch.set_grad_enabled(self.subject.train):
@@ -67,46 +86,53 @@ class Batches:
                     if self.seeded:
                         seed_all(seed + position)
                     outputs.append(self.subject.run(number))
+                self.timed = outputs
+                issue_us = (time.perf_counter() - start_s) * 1e6
+                if self.gathers_early:
+                    self.gathered = self.gather()
                 self.subject.synchronize()
                 claim_us = (time.perf_counter() - start_s) * 1e6
-            self.timed = outputs
         finally:
             gc.enable()
-        return {"claim_us": claim_us, "num_threads": torch.get_num_threads()}
+        num_threads = torch.get_num_threads()
+        return {"claim_us": claim_us, "issue_us": issue_us, "num_threads": num_threads}
 
     def deliver(self, region: int) -> dict[str, Any]:
         """Copy the outputs of the last batch (and in train mode the inputs' gradients) to where
         they are wanted."""
-        tensors: list[torch.Tensor] = []
-        targets: list[torch.Tensor] = []
-        wanted = self.regions[region]
-        for output, number, places in zip(self.timed, self.order, wanted, strict=True):
-            leaves = flatten(output)[0]
-            if self.subject.train:
-                leaves += gradients_of(self.subject.inputs[number])
-            for tensor, place, device in zip(leaves, places, self.devices, strict=True):
-                if tensor.shape != place.shape:
-                    raise ValueError(
-                        f"a timed call returned the shape {list(tensor.shape)}, "
-                        f"expected {list(place.shape)}"
-                    )
-                if tensor.device.type != device:
-                    raise ValueError(
-                        f"a timed call returned a tensor on {tensor.device.type}, "
-                        f"expected one on {device}"
-                    )
-                if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-                    raise TypeError(f"a timed call returned a {type(tensor).__name__}")
-                tensors.append(tensor.detach())
-                targets.append(place)
+        tensors = self.gather() if self.gathered is None else self.gathered
         # One launch for many small outputs, where a copy of each would cost as much as the call.
-        torch._foreach_copy_(targets, tensors)
+        with torch.no_grad():
+            torch._foreach_copy_(self.regions[region], tensors)
         self.subject.synchronize()
         return {}
 
+    def gather(self) -> list[torch.Tensor]:
+        """The outputs of the last batch in a row. As little as can be for each of them: how fast a
+        process is at this is its own, and would be taken for a difference of what is timed.
+
+        Raises:
+            TypeError, ValueError: Not what the first calls returned the form of.
+        """
+        tensors: list[torch.Tensor] = []
+        for output, number, shapes in zip(self.timed, self.order, self.shapes, strict=True):
+            leaves = [output] if type(output) is torch.Tensor else flatten(output)[0]
+            if self.subject.train:
+                leaves += gradients_of(self.subject.inputs[number])
+            for tensor, shape, device in zip(leaves, shapes, self.devices, strict=True):
+                if tensor.shape != shape or tensor.device != device:
+                    raise ValueError(
+                        f"a timed call returned the shape {list(tensor.shape)} on "
+                        f"{tensor.device}, expected {list(shape)} on {device}"
+                    )
+                if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+                    raise TypeError(f"a timed call returned a {type(tensor).__name__}")
+                tensors.append(tensor)
+        return tensors
+
     def exchange(self, seed: int) -> dict[str, Any]:  # noqa: ARG002 - as long as batch's message
         """Call nothing: with a delivery after it, what a batch costs beyond its calls."""
-        return {"claim_us": 0.0, "num_threads": torch.get_num_threads()}
+        return {"claim_us": 0.0, "issue_us": 0.0, "num_threads": torch.get_num_threads()}
 
     def aftermath(self) -> dict[str, Any]:
         """What the calls of the last batch left: gradients of parameters, and the state. The
@@ -128,6 +154,7 @@ class Batches:
         """Between batches, outside of any clock: forget outputs and gradients, collect garbage."""
         self.spin_s = 0.0
         self.timed = []
+        self.gathered = None
         for number in self.subject.inputs:
             for view in self.subject.inputs[number]:
                 view.grad = None
@@ -143,8 +170,7 @@ class Batches:
         memory which nobody wrote does not look like an answer."""
         blocks = [
             torch.full((max(1, place.nbytes // 4),), math.nan, device=self.subject.device)
-            for places in self.regions[0]
-            for place in places
+            for place in self.regions[0]
         ]
         del blocks
         self.subject.synchronize()

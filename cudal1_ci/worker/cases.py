@@ -117,7 +117,9 @@ class Case:
     """Trial sets that a runner gets at a time."""
     plan: Plan | None = None
     num_calls: int | None = None
-    """Calls in a timed batch, settled at the first launch as the plan is."""
+    """Calls in a timed batch, settled at the first launch as the plan is,"""
+    is_device_bound: bool = False
+    """and whether the device is still computing when the reference's last call has returned."""
 
     @property
     def leaves_traces(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 import struct
@@ -47,11 +48,11 @@ class Channel:
             raise ChannelClosed(str(error)) from error
 
     def receive(
-        self, timeout_s: float | None = None, spin_s: float = 0.0
+        self, timeout_s: float | None = None, spin_s: float = 0.0, doze_s: float = 0.0
     ) -> tuple[dict[str, Any], list[int]]:
-        """The next message and the descriptors that came with it. For `spin_s` seconds the process
-        looks for it without a pause: one that sleeps takes some ten microseconds to wake up, and
-        not always as many.
+        """The next message and the descriptors that came with it. For `spin_s` seconds, after
+        `doze_s` in which it is not expected, the process looks for it without a pause: one that
+        sleeps takes some ten microseconds to wake up, and not always as many.
 
         Raises:
             ChannelClosed: The peer ended, or sent what is not a message.
@@ -59,7 +60,8 @@ class Channel:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if spin_s:
-            self._spin(spin_s if timeout_s is None else min(spin_s, timeout_s))
+            most_s = math.inf if timeout_s is None else timeout_s
+            self._spin(min(doze_s, most_s), min(spin_s, most_s))
         header, fds = self._read(HEADER.size, deadline, with_fds=True)
         try:
             (length,) = HEADER.unpack(header)
@@ -82,14 +84,15 @@ class Channel:
         self.send(message)
         return self.receive(timeout_s)[0]
 
-    def _spin(self, spin_s: float) -> None:
+    def _spin(self, doze_s: float, spin_s: float) -> None:
         """Return when something has come, at the latest after some time."""
-        until_s = time.monotonic() + spin_s
-        self.end.settimeout(0.0)
+        until_s = time.monotonic() + doze_s + spin_s
+        self.end.settimeout(doze_s)
         while time.monotonic() < until_s:
             try:
                 self.end.recv(1, socket.MSG_PEEK)
-            except BlockingIOError:
+            except (BlockingIOError, TimeoutError):
+                self.end.settimeout(0.0)
                 continue
             except OSError:
                 pass  # the read that follows says so

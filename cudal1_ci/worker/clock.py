@@ -27,7 +27,7 @@ import torch
 from .cases import Case, Limits, Rejected, size_of
 from .failures import rejection_of_candidate, side_by_side
 from .inputs import Room
-from .lanes import Lane, Round, new_round, open_lane, ready, span_of, warm_up
+from .lanes import Lane, Round, new_round, open_lane, open_lanes, ready, span_of, warm_up
 from .memory_plan import Plan, least_bytes, plan
 from .processes import RunnerFailure, RunnerHandle, Template
 from .segment import size_bytes
@@ -41,6 +41,9 @@ launch, before the two contradict each other. It names cheats, it does not bound
 is the judge's time either way. In every round, because on a busy CPU a batch is preempted for
 milliseconds now and then; and with room for the cost, which the reference shows: copying outputs of
 any size."""
+GATHER_US = 4.0
+"""More than it takes a runner to look at one output: where the device works for longer than that
+after the last call returned, it is looked at meanwhile."""
 NUM_EXCHANGES = 9
 SHORTEST_SHARE = 0.5
 """Of the length wanted of a batch: a faster candidate gets more calls, as does its reference."""
@@ -60,6 +63,10 @@ class ClockConfig:
     num_rounds: int
     launch_s: float
     memory_bytes: int
+    cores: list[int] | None = None
+    """Where runners have their turns on a GPU. Cores differ in what else runs on the same piece of
+    silicon, by half and more on a virtual machine: on one of its own each runner would be another
+    machine for calls that the processor holds up."""
 
 
 def launch(
@@ -143,6 +150,8 @@ def open_and_time(
             runners = dict(zip(programs, opened, strict=True))
             found = timed(case, runners, answer_slots, limits, config, rng, generator)
             found["phases_s"] = {"open": open_s, **found["phases_s"]}
+            for runner in opened:
+                runner.kill()
             return found
         except RunnerFailure as failure:
             if failure.is_trusted:
@@ -193,15 +202,12 @@ def timed(
     for is_last in (False, True):
         base = [case.kept(case.source.draw(i, generator)) for i in range(num_calls)]
         room = Room(base * case.plan.num_places, case.source.grads)
-        opened = {
-            name: open_lane(case, name, runner, room, base, layouts[name], limits)
-            for name, runner in runners.items()
-        }
+        opened = open_lanes(case, runners, room, base, layouts, limits)
         lanes = list(opened.values())
         reference = opened["reference"]
         candidate = opened.get("candidate", reference)
         first = new_round(case, room, base, rng, generator)
-        shortest_us = warm_up(case, lanes, first, limits)
+        shortest_us = warm_up(case, lanes, first, limits, config.cores)
         check_outputs(reference, candidate, tolerances)
         cost_us = exchange_cost_us(case, reference, first, limits)
         more = more_calls(case, num_calls, shortest_us - cost_us, config)
@@ -215,7 +221,9 @@ def timed(
         for lane in lanes:
             ready(case, lane, one, limits)
         for lane in rng.sample(lanes, len(lanes)):
-            count(lane, *span_of(case, lane, one, "batch", limits))
+            span_us, said = span_of(case, lane, one, "batch", limits)
+            lane.spans_us.append(span_us)
+            lane.claims_us.append(float(said["claim_us"]))
         check_outputs(reference, candidate, tolerances)
         check_inputs(case, reference, candidate, one)
         if number == checked:
@@ -240,11 +248,6 @@ def more_calls(case: Case, num_calls: int, shortest_us: float, config: ClockConf
     factor = min(MOST_TIMES, wanted_us / max(shortest_us, 1.0))
     assert case.plan is not None
     return max(num_calls, min(case.plan.most_calls, int(num_calls * factor) + 1))
-
-
-def count(lane: Lane, span_us: float, claim_us: float) -> None:
-    lane.spans_us.append(span_us)
-    lane.claims_us.append(claim_us)
 
 
 def times(lanes: dict[str, Lane], cost_us: float, num_calls: int) -> dict[str, Any]:
@@ -288,12 +291,15 @@ def choose_num_calls(
         base = [case.kept(case.source.draw(i, generator)) for i in range(num_calls)]
         room = Room(base * case.plan.num_places, case.source.grads)
         lane = open_lane(case, "probe", runner, room, base, slots, limits)
-        claims_us = []
+        said = []
         for _ in range(4):
             probe = new_round(case, room, base, rng, generator)
             ready(case, lane, probe, limits)
-            claims_us.append(span_of(case, lane, probe, "batch", limits)[1])
-        call_us = max(min(claims_us[1:]) / num_calls, 0.5)
+            said.append(span_of(case, lane, probe, "batch", limits)[1])
+        claims_us = [float(one["claim_us"]) for one in said[1:]]
+        waits_us = [float(one["claim_us"]) - float(one["issue_us"]) for one in said[1:]]
+        case.is_device_bound = min(waits_us) > GATHER_US * num_calls * max(1, len(slots))
+        call_us = max(min(claims_us) / num_calls, 0.5)
         num_calls = max(1, min(int(config.batch_us / call_us) + 1, case.plan.most_calls))
         if num_calls == 1:
             break

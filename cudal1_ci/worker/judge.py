@@ -39,6 +39,8 @@ from .sandbox import missing
 
 SPARE_S = 30.0
 """Of learning a reference: beyond it no further workload of the problem is taken up."""
+OTHER_CORES = 3
+"""For each GPU beside those of a runner's threads: for the judge, the driver and autograd."""
 
 
 def main(
@@ -86,6 +88,7 @@ class Judge:
         self.num_threads = num_threads
         self.accelerator = accelerator
         self.template = template
+        self.cores = sorted(os.sched_getaffinity(0))
         self.is_open = False
         self.cases: dict[str, Case] = {}
         self.at_hand: dict[str, Case] = {}
@@ -209,10 +212,13 @@ class Judge:
         """Times of one launch, or the verdict that they led to, or that which there is when the
         launch is not made again: `interrupted`, because the reference failed. Beside the times a
         `suspicion`: the verdict when more launches confirm it."""
-        config = ClockConfig(memory_bytes=self.accelerator.memory_bytes(), **clock)
         case = self.at_hand.get(workload)
         if case is None:
             return {"left_out": True}
+        gpu_index = clock.pop("gpu_index", None)
+        config = ClockConfig(
+            memory_bytes=self.accelerator.memory_bytes(), cores=self.turns(gpu_index), **clock
+        )
         try:
             result = launch(
                 case,
@@ -231,6 +237,18 @@ class Judge:
         if contradiction is None:
             return {"launch": result}
         return {"launch": result, "suspicion": verdict_of(contradicted(**contradiction))}
+
+    def turns(self, gpu_index: int | None) -> list[int] | None:
+        """Cores for the runners of a launch on a GPU, other ones for each of a machine's, and none
+        of them for this process any more; None where there are too few."""
+        if gpu_index is None or len(self.cores) < (gpu_index + 1) * (
+            self.num_threads + OTHER_CORES
+        ):
+            return None
+        end = len(self.cores) - gpu_index * self.num_threads
+        found = self.cores[end - self.num_threads : end]
+        os.sched_setaffinity(0, set(self.cores) - set(found))
+        return found
 
     def without_memory(self, op: str, error: Exception) -> dict[str, Any]:
         """The answer when the judge itself found no memory on the device, which says nothing of

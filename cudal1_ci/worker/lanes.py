@@ -28,6 +28,10 @@ from .segment import ALIGNMENT_BYTES, place, stacked, view_of
 
 SETTLE_S = 30.0
 SHORT_S = 0.3
+DOZE_SHARE = 0.8
+DOZE_LESS_US = 500.0
+"""Of what its last batch took, before the judge looks for a runner's answer without a pause: who
+does not rest slows down what runs on the same core."""
 NUM_REGIONS = 8
 """For the outputs, a cache line apart. Who writes to one of them before it is drawn is right in one
 round of eight, which a first quartile does not show."""
@@ -49,6 +53,8 @@ class Lane:
     """Where the last batch's are."""
     spans_us: list[float] = field(default_factory=list)
     claims_us: list[float] = field(default_factory=list)
+    last_us: float = 0.0
+    """What its last batch took."""
 
     def all_calls(self, leaf: int) -> torch.Tensor:
         """One output of every call of the last batch, stacked: shape [num_calls, ...]."""
@@ -130,12 +136,29 @@ def open_lane(
         step_bytes=ALIGNMENT_BYTES,
         num_regions=NUM_REGIONS,
         seeded=case.uses_rng,
+        gathers_early=case.is_device_bound,
     )
     # A stopped runner changes nothing: what it left can be read where it is.
     snapshot = outputs.flat()
     if accelerator.kind != "cpu":
         snapshot = torch.empty(end, dtype=torch.uint8, device=accelerator.device)
     return Lane(name, runner, inputs, outputs, layout, snapshot)
+
+
+def open_lanes(
+    case: Case,
+    runners: dict[str, RunnerHandle],
+    room: Room,
+    base: Sequence[InputSet],
+    layouts: dict[str, list[dict[str, Any]]],
+    limits: Limits,
+) -> dict[str, Lane]:
+    """All of a launch, side by side."""
+
+    def open_one(name: str) -> Lane:
+        return open_lane(case, name, runners[name], room, base, layouts[name], limits)
+
+    return dict(zip(runners, side_by_side(open_one, runners), strict=True))
 
 
 def ready(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
@@ -148,23 +171,32 @@ def ready(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
         one.write(lane.inputs)
 
 
-def span_of(case: Case, lane: Lane, one: Round, op: str, limits: Limits) -> tuple[float, float]:
+def span_of(
+    case: Case, lane: Lane, one: Round, op: str, limits: Limits
+) -> tuple[float, dict[str, Any]]:
     """One batch (`batch`, or `exchange`, which calls nothing) under the judge's clock:
-    microseconds here, and those that the runner claims."""
+    microseconds here, and what the runner says of its own."""
     accelerator = case.accelerator
     lane.runner.spin_s = accelerator.spin_s
     if accelerator.spin_s:
         lane.runner.ask("stand_by", SETTLE_S, spin_s=accelerator.spin_s)
+    # A GPU takes a while to change from the runner, which was last, to this process.
+    accelerator.flush()
     accelerator.synchronize()
     start_s = time.perf_counter()
     if accelerator.kind != "cpu":
         one.write(lane.inputs)
         accelerator.flush()
         accelerator.synchronize()
+    if op == "batch":
+        lane.runner.doze_s = max(0.0, DOZE_SHARE * lane.last_us - DOZE_LESS_US) / 1e6
     reply = lane.runner.ask(op, limits.call_s, seed=one.seed)
+    lane.runner.doze_s = 0.0
     deliver(case, lane, one, limits)
     span_us = (time.perf_counter() - start_s) * 1e6
-    return span_us, float(reply["claim_us"])
+    if op == "batch":
+        lane.last_us = span_us
+    return span_us, reply
 
 
 def deliver(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
@@ -178,7 +210,13 @@ def deliver(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
     lane.region = one.region
 
 
-def warm_up(case: Case, lanes: Sequence[Lane], one: Round, limits: Limits) -> float:
+def warm_up(
+    case: Case,
+    lanes: Sequence[Lane],
+    one: Round,
+    limits: Limits,
+    cores: Sequence[int] | None,
+) -> float:
     """Rounds that do not count. In the first, which all lanes make at the same time, libraries are
     initialized (a second and more for a backward pass on a GPU); a second one where that was
     short, as the allocator needs two to have what it will need. Returns the shortest span of the
@@ -198,6 +236,8 @@ def warm_up(case: Case, lanes: Sequence[Lane], one: Round, limits: Limits) -> fl
         return elapsed_s * 1e6 / len(lanes)
     spans_us = []
     for lane in lanes:
+        if cores is not None:
+            lane.runner.pin(cores)
         ready(case, lane, one, limits)
         spans_us.append(span_of(case, lane, one, "batch", limits)[0])
     return min(spans_us)

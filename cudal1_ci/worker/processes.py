@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +189,12 @@ class Process:
             else:
                 signal.pidfd_send_signal(self.pidfd, number)
 
+    def pin(self, cores: Sequence[int]) -> None:
+        """All of its threads to these processor cores, and those that they start."""
+        with contextlib.suppress(OSError):  # ended, or not to be seen here
+            for thread in Path(f"/proc/{self.group}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), cores)
+
     def has_ended(self, timeout_s: float) -> bool:
         """Wait for its end for some time."""
         return bool(select.select([self.pidfd], [], [], timeout_s)[0])
@@ -218,7 +224,9 @@ class RunnerHandle:
         """What was shared before there was a process to share it with."""
         self.last_words = ""
         self.spin_s = 0.0
-        """How long its answer is looked for without a pause."""
+        """How long its answer is looked for without a pause,"""
+        self.doze_s = 0.0
+        """after this time, in which it is not expected."""
 
     def start(self, checkouts: list[str], timeout_s: float) -> Channel:
         """Fork it, unless that is done, and tell it of the memory that was shared before.
@@ -315,10 +323,15 @@ class RunnerHandle:
     ) -> dict[str, Any]:
         """Send and receive; descriptors that come back are not wanted, and would pile up."""
         channel.send(message, descriptors)
-        reply, unwanted = channel.receive(timeout_s, self.spin_s)
+        reply, unwanted = channel.receive(timeout_s, self.spin_s, self.doze_s)
         for fd in unwanted:
             os.close(fd)
         return reply
+
+    def pin(self, cores: Sequence[int]) -> None:
+        """Leave it these processor cores alone, with all threads that it has."""
+        if self.process is not None and not self.ended:
+            self.process.pin(cores)
 
     def pause(self) -> None:
         """Stop all of its threads and children; what a runner does not do it cannot do ahead of
@@ -363,6 +376,10 @@ class RunnerHandle:
         except OSError:
             return self.last_words
         return text.decode(errors="replace")
+
+    def kill(self) -> None:
+        """Begin its end, which `end` waits for: that of several takes the time of one."""
+        self.signal(signal.SIGKILL)
 
     def end(self) -> None:
         """Kill it and forget it; its log can still be asked for."""

@@ -98,9 +98,10 @@ def check_make(reply: dict[str, Any]) -> None:
 
 def check_claim(reply: dict[str, Any]) -> None:
     """What a runner says of its own time."""
-    claim_us = reply["claim_us"]
-    need(type(claim_us) in (int, float) and math.isfinite(claim_us), "claim_us")
-    need(0 <= claim_us < 1e12, "claim_us")
+    for name in ("claim_us", "issue_us"):
+        value = reply[name]
+        need(type(value) in (int, float) and math.isfinite(value), name)
+        need(0 <= value < 1e12, name)
 
 
 def check_aftermath(reply: dict[str, Any]) -> None:

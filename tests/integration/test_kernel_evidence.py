@@ -92,6 +92,7 @@ def test_a_profile_says_where_the_time_of_a_call_goes(files):
 def test_a_kernel_must_do_the_work(files, body, required, status, rule):
     evaluation = verify(*files(body), device="cuda", config=QUICK, require_kernel=required)
     rules = [f.rule for f in evaluation.verdict.findings if f.rule.startswith("kernel.")]
-    assert (evaluation.verdict.status, rules) == (status, [rule] if rule else [])
+    found = evaluation.verdict
+    assert (found.status, rules) == (status, [rule] if rule else []), found
     own = [kernel.name for kernel in evaluation.kernels if kernel.is_own]
     assert own == (["relu_kernel"] if body in ("works", "decoy") else [])

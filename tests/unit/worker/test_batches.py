@@ -15,8 +15,8 @@ class Other(torch.Tensor):
     pass
 
 
-@pytest.fixture
-def batches():
+@pytest.fixture(params=[False, True], ids=["late", "early"])
+def batches(request):
     """One call of one output, of two float32 on the CPU."""
     segment = Segment.create(4096)
     subject = SimpleNamespace(
@@ -29,7 +29,7 @@ def batches():
     )
     made = Batches(subject)
     slot = {**slot_of(torch.ones(2)), "device": "cpu"}
-    made.lay_out([[slot]], step_bytes=64, num_regions=2, seeded=False)
+    made.lay_out([[slot]], step_bytes=64, num_regions=2, seeded=False, gathers_early=request.param)
     made.arrange([0])
     return made
 
@@ -38,7 +38,7 @@ def batches():
 def test_outputs_go_where_they_are_wanted(batches, region):
     batches.timed = [torch.tensor([1.5, 2.5])]
     batches.deliver(region)
-    (wanted,), (other,) = batches.regions[region][0], batches.regions[1 - region][0]
+    (wanted,), (other,) = batches.regions[region], batches.regions[1 - region]
     assert wanted.tolist() == [1.5, 2.5]
     assert other.tolist() == [0.0, 0.0]
 
@@ -46,8 +46,8 @@ def test_outputs_go_where_they_are_wanted(batches, region):
 @pytest.mark.parametrize(
     ("output", "error", "words"),
     [
-        (torch.ones(3), ValueError, r"shape \[3\], expected \[2\]"),
-        (torch.ones(2, device="meta"), ValueError, "on meta, expected one on cpu"),
+        (torch.ones(3), ValueError, r"shape \[3\] on cpu, expected \[2\]"),
+        (torch.ones(2, device="meta"), ValueError, r"on meta, expected \[2\] on cpu"),
         (torch.ones(2).as_subclass(Other), TypeError, "a Other"),
         ((torch.ones(2), torch.ones(2)), ValueError, "zip"),
     ],
@@ -56,7 +56,14 @@ def test_what_has_another_form_is_refused(batches, output, error, words):
     batches.timed = [output]
     with pytest.raises(error, match=words):
         batches.deliver(0)
-    assert batches.regions[0][0][0].tolist() == [0.0, 0.0]
+    assert batches.regions[0][0].tolist() == [0.0, 0.0]
+
+
+def test_what_requires_a_gradient_is_copied_without_one(batches):
+    batches.timed = [torch.nn.Parameter(torch.tensor([1.5, 2.5])) * 2]
+    batches.deliver(0)
+    (wanted,) = batches.regions[0]
+    assert (wanted.tolist(), wanted.requires_grad) == ([3.0, 5.0], False)
 
 
 def test_a_runner_waits_awake_for_what_is_timed_and_not_between(batches):
