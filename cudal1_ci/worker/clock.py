@@ -44,6 +44,9 @@ any size."""
 GATHER_US = 4.0
 """More than it takes a runner to look at one output: where the device works for longer than that
 after the last call returned, it is looked at meanwhile."""
+STRIDED_COPY_US = 20.0
+"""Of an output that lies otherwise than the reference's, with gaps for example: it is copied alone,
+where many that have none are copied together."""
 NUM_EXCHANGES = 9
 SHORTEST_SHARE = 0.5
 """Of the length wanted of a batch: a faster candidate gets more calls, as does its reference."""
@@ -231,7 +234,12 @@ def timed(
         if number >= 2 and time.monotonic() - started_s > config.launch_s:
             break
     trusted = [lane for name, lane in opened.items() if name != "candidate"]
-    contradiction = reconcile(case, trusted, candidate, cost_us)
+    num_strided = sum(
+        ours["stride"] != theirs["stride"]
+        for ours, theirs in zip(candidate.slots[0], reference.slots[0], strict=True)
+    )
+    copying_us = STRIDED_COPY_US * num_strided * num_calls
+    contradiction = reconcile(case, trusted, candidate, cost_us, copying_us)
     phases_s = {"warm_up": started_s - opened_s, "rounds": time.monotonic() - started_s}
     return {
         **times(opened, cost_us, num_calls),
@@ -317,18 +325,19 @@ def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> floa
 
 
 def reconcile(
-    case: Case, trusted: Sequence[Lane], lane: Lane, cost_us: float
+    case: Case, trusted: Sequence[Lane], lane: Lane, cost_us: float, copying_us: float
 ) -> dict[str, float] | None:
     """The judge's time against what the runner says of its own, as far as the trusted reference
     shows that the two may lie apart in this launch: it copies outputs of the same size on the same
-    busy machine. Returns both times of a batch in microseconds where they contradict each other."""
+    busy machine, and the other one may take `copying_us` more for them. Returns both times of a
+    batch in microseconds where they contradict each other."""
     apart_us = [
         span - claim
         for one in trusted
         for span, claim in zip(one.spans_us, one.claims_us, strict=True)
     ]
     relative, absolute_us = RECONCILIATION[case.accelerator.kind]
-    allowed_us = RECONCILIATION_COST * max(cost_us, *apart_us)
+    allowed_us = RECONCILIATION_COST * max(cost_us, *apart_us) + copying_us
     over = [
         span - allowed_us - claim * (1 + relative)
         for span, claim in zip(lane.spans_us, lane.claims_us, strict=True)

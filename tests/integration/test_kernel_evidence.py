@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from cudal1_ci import verify
@@ -9,6 +10,8 @@ from cudal1_ci.errors import UnsupportedError
 from cudal1_ci.trial import Session
 from cudal1_ci.verification import candidate_of, text_problem
 from tests.conftest import QUICK
+
+PATIENT = msgspec.structs.replace(QUICK, measure_s=10)
 
 REFERENCE = """
 import torch
@@ -90,7 +93,7 @@ def test_a_profile_says_where_the_time_of_a_call_goes(files):
     ],
 )
 def test_a_kernel_must_do_the_work(files, body, required, status, rule):
-    evaluation = verify(*files(body), device="cuda", config=QUICK, require_kernel=required)
+    evaluation = verify(*files(body), device="cuda", config=PATIENT, require_kernel=required)
     rules = [f.rule for f in evaluation.verdict.findings if f.rule.startswith("kernel.")]
     found = evaluation.verdict
     assert (found.status, rules) == (status, [rule] if rule else []), found

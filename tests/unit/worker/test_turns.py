@@ -1,0 +1,82 @@
+"""Runners that take turns: where they run, and when their clocks contradict the judge's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cudal1_ci.worker import judge as judge_module
+from cudal1_ci.worker.clock import STRIDED_COPY_US, reconcile
+from cudal1_ci.worker.judge import Judge
+from cudal1_ci.worker.lanes import Lane
+from cudal1_ci.worker.processes import Process
+
+TWO_THREADS = """
+import threading, time
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_all_threads_of_a_runner_take_their_turns_on_the_same_core():
+    core = sorted(os.sched_getaffinity(0))[0]
+    with subprocess.Popen([sys.executable, "-c", TWO_THREADS], stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"ready\n"
+        process = Process(child.pid, os.pidfd_open(child.pid))
+        process.pin([core])
+        threads = [int(one.name) for one in Path(f"/proc/{child.pid}/task").iterdir()]
+        found = [os.sched_getaffinity(thread) for thread in threads]
+        child.kill()
+    process.pin([core])  # of one that has ended: nothing
+    process.close()
+    assert found == [{core}, {core}]
+
+
+@pytest.mark.parametrize(
+    ("num_cores", "num_threads", "gpu_index", "expected"),
+    [
+        (16, 1, 0, [15]),
+        (16, 1, 3, [12]),
+        (16, 2, 1, [12, 13]),
+        (4, 1, 0, [3]),
+        (3, 1, 0, None),
+        (7, 1, 1, None),
+        (16, 1, None, None),
+    ],
+)
+def test_runners_of_each_gpu_have_cores_of_their_own(
+    monkeypatch, num_cores, num_threads, gpu_index, expected
+):
+    kept = []
+    monkeypatch.setattr(judge_module.os, "sched_getaffinity", lambda _: set(range(num_cores)))
+    monkeypatch.setattr(judge_module.os, "sched_setaffinity", lambda _, cores: kept.append(cores))
+    judge = Judge(num_threads, SimpleNamespace(), SimpleNamespace())
+    for _ in range(2):  # also when this process may no longer use them
+        assert judge.turns(gpu_index) == expected
+    others = [set(range(num_cores)) - set(expected or [])] * 2
+    assert kept == (others if expected else [])
+
+
+def lane(span_us: float, claim_us: float) -> Lane:
+    made = Lane("", None, None, None, [], None)
+    made.spans_us, made.claims_us = [span_us] * 3, [claim_us] * 3
+    return made
+
+
+@pytest.mark.parametrize(
+    ("late_us", "num_strided", "accused"),
+    [(100, 0, False), (3000, 0, True), (3000, 200, False), (9000, 200, True)],
+)
+def test_copying_what_has_gaps_is_no_work_that_was_put_off(late_us, num_strided, accused):
+    case = SimpleNamespace(accelerator=SimpleNamespace(kind="cuda"))
+    trusted = [lane(10_300, 10_000)] * 2
+    found = reconcile(
+        case, trusted, lane(5_300 + late_us, 5_000), 300.0, STRIDED_COPY_US * num_strided
+    )
+    assert (found is not None) is accused
