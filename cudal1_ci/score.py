@@ -1,10 +1,10 @@
 """What a measurement is worth: speedup with its interval, order of candidates, the reward.
 
 Pure: raw paired times in, numbers out. Used three times: to order exemplars, to choose the best
-candidate, to reward a policy. The estimator: interleaved batches in random order, the log ratio of
-the first quartiles of each launch, and a t interval over launches. Samples of one process share its
-memory layout, so an interval over samples would be too narrow; a bootstrap over five launches also
-covers less than it says, which is why it is a t interval here.
+candidate, to reward a policy. The estimator: interleaved batches in random order, the median over
+the rounds of a launch of the log ratio within a round, and a t interval over launches. Samples of
+one process share its memory layout, so an interval over samples would be too narrow; a bootstrap
+over five launches also covers less than it says, which is why it is a t interval here.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def typical_us(times_us: Sequence[float]) -> float:
-    """The first quartile: on a CPU disturbances only add time, and in one of four rounds or more
-    nothing else ran. The same for both sides, so it favors neither."""
+    """Of a launch, where a time is shown: the first quartile, as disturbances only add time, and in
+    one of four rounds or more nothing else ran."""
     return (
         statistics.quantiles(times_us, n=4, method="inclusive")[0]
         if len(times_us) > 1
@@ -55,8 +55,11 @@ def typical_us(times_us: Sequence[float]) -> float:
 
 
 def log_ratio(launch: Launch) -> float:
-    """Log of how many times faster the candidate was than the reference in one launch."""
-    return math.log(typical_us(launch.reference_us) / typical_us(launch.candidate_us))
+    """Log of how many times faster the candidate was than the reference in one launch: the median
+    of its rounds, in each of which both ran within milliseconds. A processor that changes its speed
+    between rounds (a neighbor on the same core of a virtual machine: 1.7 times) changes both."""
+    pairs = zip(launch.reference_us, launch.candidate_us, strict=True)
+    return statistics.median(math.log(ours / theirs) for ours, theirs in pairs)
 
 
 @functools.lru_cache

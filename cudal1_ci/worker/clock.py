@@ -316,7 +316,7 @@ def choose_num_calls(
 
 def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:
     """What a batch costs beyond its calls, by the reference: a message, a copy of all outputs, and
-    on a GPU that of the inputs. The first quartile of a few, as of the times it is taken from."""
+    on a GPU that of the inputs. The first quartile of a few."""
     costs_us = []
     for _ in range(NUM_EXCHANGES):
         lane.runner.pause()
