@@ -45,6 +45,7 @@ def examine(case: Case, template: Template, program: dict[str, Any], limits: Lim
             compare_mutations(case, answer)
             max_abs, max_rel = compare_values(case, answer)
             findings = compare_settings(case, answer, is_patch=program["type"] == "tree")
+            findings += compare_first_draw(case, answer)
             compare_other_state(case, runner, limits)
             findings += specialization(case, runner, program, limits)
     except RunnerFailure as failure:
@@ -143,9 +144,27 @@ def compare_form(case: Case, calls: list[dict[str, Any]], first: int) -> None:
             if set(theirs) - set(ours):
                 message = f"output {leaf} shares memory with an input; the reference's does not"
                 raise Rejected("mutates_input", "output.aliases_input", message)
-        if got["used_rng"] and not want["used_rng"]:
-            message = f"it draws from or seeds the global generator {on}; the reference does not"
+        if got["seeded"] and not want["seeded"]:
+            message = f"it seeds the global generator {on}; the reference does not"
             raise Rejected("reward_hack", "state.rng", message)
+        if number > 0 and draws_alone(want, got):
+            message = f"it draws from the global generator {on}; the reference does not"
+            raise Rejected("incorrect_values", "state.rng", message)
+
+
+def draws_alone(want: dict[str, Any], got: dict[str, Any]) -> bool:
+    """Whether a call takes random numbers, which others then do not get, and the reference's does
+    not."""
+    return bool(got["used_rng"] and not want["used_rng"])
+
+
+def compare_first_draw(case: Case, answer: Answer) -> list[dict[str, Any]]:
+    """To warm up with random numbers, once, is no error; whoever merges it is told."""
+    assert case.expected is not None
+    if not draws_alone(case.expected.calls[0], answer.calls[0]):
+        return []
+    message = "its first call draws from the global generator: random numbers after it are others"
+    return [{"rule": "state.rng", "message": message}]
 
 
 def compare_mutations(case: Case, answer: Answer) -> None:

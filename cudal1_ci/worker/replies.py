@@ -73,6 +73,7 @@ def check_call(reply: dict[str, Any]) -> None:
             need(isinstance(values, list) and len(values) == num_leaves, name)
             need(all(isinstance(value, kind) for value in values), name)
         need(type(call["used_rng"]) is bool, "used_rng")
+        need(type(call["seeded"]) is bool, "seeded")
 
 
 def check_load(reply: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ class Trials:
         gc.disable()  # as in a timed batch: nothing tells the two apart
         for number, seed in zip(sets, seeds, strict=True):
             seed_all(seed)
-            before = self.subject.rng_state()
+            before, seed_before = self.subject.rng_state(), self.subject.seeds()
             self.subject.clear_gradients(number)
             with torch.set_grad_enabled(self.subject.train):
                 output = self.subject.run(number)
@@ -90,6 +90,7 @@ class Trials:
                     "types": [type(t).__name__ for t in leaves],
                     "aliases": [self.subject.aliases(t, number) for t in leaves],
                     "used_rng": not torch.equal(before, self.subject.rng_state()),
+                    "seeded": seed_before != self.subject.seeds(),
                 }
             )
             # The very tensors, so that one that changes after it was returned is seen.

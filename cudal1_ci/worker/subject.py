@@ -209,6 +209,13 @@ class Subject:
             state = torch.cat([state, torch.cuda.get_rng_state(self.device)])
         return state
 
+    def seeds(self) -> list[int]:
+        """Of those generators: to draw from one does not change its seed."""
+        found = [torch.initial_seed()]
+        if self.device.type == "cuda":
+            found.append(torch.cuda.initial_seed())
+        return found
+
     def synchronize(self) -> None:
         """Wait for the device, all streams of it."""
         if self.device.type == "cuda":

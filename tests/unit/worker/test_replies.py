@@ -18,6 +18,7 @@ CALL = {
     "types": ["Tensor"],
     "aliases": [[]],
     "used_rng": False,
+    "seeded": False,
     "slots": [PLACED],
     "num_leaves": 1,
 }
