@@ -32,6 +32,9 @@ that is busy enough one may. Their times count, so nothing is gained by it."""
 BATCH_US = {"cpu": 2500.0, "cuda": 10_000.0}
 MAX_CALLS = {"cpu": 200, "cuda": 400}
 NUM_ROUNDS = {"cpu": 12, "cuda": 6}
+MOST_AHEAD = {"cpu": 1, "cuda": score.LOOKS[-1]}
+"""Launches whose processes are started together. On a CPU that would take as long one by one."""
+DISMISS_S = 60.0
 DISTURBED = "timing.disturbed"
 NOISY = 0.5
 """A control that strays further than this from 1 says that nothing can be measured here now. Below
@@ -57,12 +60,14 @@ def measure(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement 
     None for a workload that the judge left out. The device is held for all of them: to wait anew
     for each would take several judges of one device much longer."""
     with exclusive(seat.lock):
-        return measured(seat, config, workload)
+        found = measured(seat, config, workload)
+        if MOST_AHEAD[seat.device.kind] > 1:
+            seat.ask({"op": "dismiss"}, DISMISS_S)
+        return found
 
 
 def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement | Verdict | None:
     """See `measure`; on a device that nobody else works on."""
-    request = {"op": "launch", "workload": workload.name, "clock": clock_of(seat, config)}
     timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
     launches: list[Launch] = []
     control: list[Launch] = []
@@ -75,6 +80,8 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
         if len(launches) >= FEWEST_LAUNCHES and spent_s > config.measure_s:
             break
         started_s = time.monotonic()
+        clock = clock_of(seat, config, len(launches))
+        request = {"op": "launch", "workload": workload.name, "clock": clock}
         reply, conditions, disturbed = launch(seat, request, timeout_s, after)
         spent_s += time.monotonic() - started_s
         if "left_out" in reply:
@@ -104,14 +111,21 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
     return noise(measurement) or measurement
 
 
-def clock_of(seat: Seat, config: TrialConfig) -> dict[str, Any]:
-    """How a launch is timed, as the judge takes it."""
+def num_ahead(kind: str, num_launches: int) -> int:
+    """Launches that are sure to come before it is decided whether more do."""
+    looks = [look for look in score.LOOKS if look > num_launches]
+    return min(MOST_AHEAD[kind], looks[0] - num_launches) if looks else 1
+
+
+def clock_of(seat: Seat, config: TrialConfig, num_launches: int = 0) -> dict[str, Any]:
+    """How a launch is timed that comes after so many, as the judge takes it."""
     kind = seat.device.kind
     return {
         "batch_us": config.batch_us or BATCH_US[kind],
         "max_calls": config.max_calls or MAX_CALLS[kind],
         "num_rounds": config.num_rounds or NUM_ROUNDS[kind],
         "launch_s": config.launch_s,
+        "num_ahead": num_ahead(kind, num_launches),
         "gpu_index": None if seat.gpu is None else seat.gpu.index,
     }
 

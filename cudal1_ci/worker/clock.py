@@ -18,14 +18,14 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .cases import Case, Limits, Rejected, size_of
-from .failures import rejection_of_candidate, side_by_side
+from .crews import Crews, most_crews
+from .failures import rejection_of_candidate
 from .inputs import Room
 from .lanes import Lane, Round, new_round, open_lane, open_lanes, ready, span_of, warm_up
 from .memory_plan import Plan, least_bytes, plan
@@ -66,6 +66,8 @@ class ClockConfig:
     num_rounds: int
     launch_s: float
     memory_bytes: int
+    num_ahead: int = 1
+    """Launches whose processes may be started together, this one among them."""
     cores: list[int] | None = None
     """Where runners have their turns on a GPU. Cores differ in what else runs on the same piece of
     silicon, by half and more on a virtual machine: on one of its own each runner would be another
@@ -74,7 +76,7 @@ class ClockConfig:
 
 def launch(
     case: Case,
-    template: Template,
+    crews: Crews,
     program: dict[str, Any],
     answer_slots: list[dict[str, Any]],
     limits: Limits,
@@ -92,20 +94,19 @@ def launch(
     if case.plan is None:
         case.plan = plan_of(case, config)
     if case.num_calls is None:
-        case.num_calls = alone(case, template, limits, config, rng, generator)
+        case.num_calls = alone(case, crews.template, limits, config, rng, generator)
 
-    def together(*names: str) -> dict[str, Any]:
-        programs = {
-            name: program if name == "candidate" else case.program
-            # Which of equal processes is opened first, and warmed up first, is seen in its times.
-            for name in rng.sample(names, len(names))
-        }
-        return open_and_time(case, template, programs, answer_slots, limits, config, rng, generator)
+    def together(number: int, *names: str) -> dict[str, Any]:
+        programs = {name: program if name == "candidate" else case.program for name in names}
+        return open_and_time(
+            case, crews, programs, number, answer_slots, limits, config, rng, generator
+        )
 
     if case.plan.num_lanes == 3:
-        return together("reference", "candidate", "control")
-    found = together("reference", "candidate")
-    control = together("reference", "control")
+        number = min(config.num_ahead, most_crews(case, 3, config.memory_bytes))
+        return together(number, "reference", "candidate", "control")
+    found = together(1, "reference", "candidate")
+    control = together(1, "reference", "control")
     return found | {
         "control_us": control["control_us"],
         "control_reference_us": control["reference_us"],
@@ -129,37 +130,32 @@ def plan_of(case: Case, config: ClockConfig) -> Plan:
 
 def open_and_time(
     case: Case,
-    template: Template,
+    crews: Crews,
     programs: dict[str, dict[str, Any]],
+    number: int,
     answer_slots: list[dict[str, Any]],
     limits: Limits,
     config: ClockConfig,
     rng: random.Random,
     generator: torch.Generator,
 ) -> dict[str, Any]:
-    """Times of fresh processes that take turns. Raises as `launch` does."""
-    with ExitStack() as stack:
-
-        def open_runner(name: str) -> RunnerHandle:
-            is_trusted = name != "candidate"
-            runner = case.runner(template, programs[name], limits, is_trusted=is_trusted)
-            return stack.enter_context(runner)
-
+    """Times of fresh processes that take turns; where none waits, `number` crews of them are
+    started. Raises as `launch` does."""
+    names = list(programs)
+    try:
+        crew = crews.take(case, programs, limits, number, rng)
         try:
-            started_s = time.monotonic()
-            # Side by side, because importing takes longer than measuring.
-            opened = side_by_side(open_runner, programs)
-            open_s = time.monotonic() - started_s
-            runners = dict(zip(programs, opened, strict=True))
+            # Which of equal processes is warmed up first is seen in its times.
+            runners = {name: crew.runners[name] for name in rng.sample(names, len(names))}
             found = timed(case, runners, answer_slots, limits, config, rng, generator)
-            found["phases_s"] = {"open": open_s, **found["phases_s"]}
-            for runner in opened:
-                runner.kill()
-            return found
-        except RunnerFailure as failure:
-            if failure.is_trusted:
-                raise
-            raise rejection_of_candidate(failure, programs["candidate"]) from failure
+        finally:
+            crew.end()
+        found["phases_s"] = {"open": crews.open_s, **found["phases_s"]}
+        return found
+    except RunnerFailure as failure:
+        if failure.is_trusted:
+            raise
+        raise rejection_of_candidate(failure, programs["candidate"]) from failure
 
 
 def alone(

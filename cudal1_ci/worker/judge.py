@@ -31,6 +31,7 @@ from .cases import Case, Limits, Rejected, verdict_of
 from .channel import Channel, ChannelClosed
 from .clock import ClockConfig, launch, timed_slots
 from .correctness import Examined, examine
+from .crews import Crews
 from .cuda_memory import DriverError
 from .failures import rejection_of_launch
 from .processes import RunnerFailure, Template
@@ -64,6 +65,7 @@ def main(
         "check": judge.check,
         "examine": judge.examine,
         "launch": judge.launch,
+        "dismiss": judge.dismiss,
         "profile": judge.profile,
     }
     try:
@@ -78,6 +80,7 @@ def main(
     except ChannelClosed:
         return
     finally:
+        judge.dismiss()
         judge.template.close()
 
 
@@ -88,6 +91,7 @@ class Judge:
         self.num_threads = num_threads
         self.accelerator = accelerator
         self.template = template
+        self.crews = Crews(template)
         self.cores = sorted(os.sched_getaffinity(0))
         self.is_open = False
         self.cases: dict[str, Case] = {}
@@ -124,6 +128,7 @@ class Judge:
     ) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against. `store` is
         where what programs build is kept, None where it is not."""
+        self.dismiss()
         self.weights = weights
         self.at_hand, self.drawn, self.problem = {}, {}, problem
         if not self.is_open:
@@ -157,6 +162,7 @@ class Judge:
 
     def examine(self, program: dict[str, Any]) -> dict[str, Any]:
         """Correctness of a candidate on every workload that was taken up."""
+        self.dismiss()
         self.candidate, self.slots, self.at_hand = program, {}, {}
         abs_error = rel_error = 0.0
         findings = list(self.findings)
@@ -222,7 +228,7 @@ class Judge:
         try:
             result = launch(
                 case,
-                self.template,
+                self.crews,
                 self.candidate,
                 self.slots[workload],
                 self.limits,
@@ -237,6 +243,11 @@ class Judge:
         if contradiction is None:
             return {"launch": result}
         return {"launch": result, "suspicion": verdict_of(contradicted(**contradiction))}
+
+    def dismiss(self) -> dict[str, Any]:
+        """End what was started for launches that are not to come."""
+        self.crews.dismiss()
+        return {}
 
     def turns(self, gpu_index: int | None) -> list[int] | None:
         """Cores for the runners of a launch on a GPU, other ones for each of a machine's, and none

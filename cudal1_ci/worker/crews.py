@@ -1,0 +1,106 @@
+"""The processes of launches: those of several are started together.
+
+To start one takes a GPU's driver a third of a second, as long as a launch measures, and to start
+fifteen side by side not much longer than three. Those whose launch is still to come are stopped, as
+all runners are that have no turn.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack
+from typing import Any
+
+from .cases import Case, Limits, size_of
+from .failures import side_by_side
+from .processes import RunnerHandle, Template
+
+STATES_SHARE = 16
+"""Of the device's memory: what the modules of all that wait may take together."""
+
+
+class Crew:
+    """The runners of a launch by their names: `reference`, `candidate`, `control`."""
+
+    def __init__(self) -> None:
+        self.runners: dict[str, RunnerHandle] = {}
+        self.stack = ExitStack()
+
+    def end(self) -> None:
+        """All at once, which takes the time of one."""
+        for runner in self.runners.values():
+            runner.kill()
+        self.stack.close()
+
+
+class Crews:
+    """Those of one candidate on one workload."""
+
+    def __init__(self, template: Template):
+        self.template = template
+        self.waiting: list[Crew] = []
+        self.of: tuple[Case, dict[str, dict[str, Any]]] | None = None
+        """What those that wait were started for."""
+        self.open_s = 0.0
+        """What it took to have the last one."""
+
+    def take(
+        self,
+        case: Case,
+        programs: dict[str, dict[str, Any]],
+        limits: Limits,
+        number: int,
+        rng: random.Random,
+    ) -> Crew:
+        """A crew for the programs by name: one that waits, or else one of `number` that are
+        started now. Whoever takes it ends it.
+
+        Raises:
+            RunnerFailure: A program could not be loaded. None waits then.
+        """
+        started_s = time.monotonic()
+        if self.of is None or self.of[0] is not case or self.of[1] != programs:
+            self.dismiss()
+        if not self.waiting:
+            self.of = (case, programs)
+            self.waiting = [Crew() for _ in range(number)]
+            try:
+                self._start(case, programs, limits, rng)
+            except BaseException:
+                self.dismiss()
+                raise
+        self.open_s = time.monotonic() - started_s
+        return self.waiting.pop()
+
+    def _start(
+        self,
+        case: Case,
+        programs: dict[str, dict[str, Any]],
+        limits: Limits,
+        rng: random.Random,
+    ) -> None:
+        def start(place: tuple[Crew, str]) -> None:
+            crew, name = place
+            opened = case.runner(
+                self.template, programs[name], limits, is_trusted=name != "candidate"
+            )
+            crew.runners[name] = crew.stack.enter_context(opened)
+            crew.runners[name].pause()
+
+        places = [(crew, name) for crew in self.waiting for name in programs]
+        # Which of equal processes is started first is seen in its times.
+        rng.shuffle(places)
+        side_by_side(start, places)
+
+    def dismiss(self) -> None:
+        """End those that wait."""
+        self.of = None
+        while self.waiting:
+            self.waiting.pop().end()
+
+
+def most_crews(case: Case, num_lanes: int, memory_bytes: int) -> int:
+    """Whose modules leave nearly all of the memory free."""
+    crew_bytes = num_lanes * size_of(case.state_slots)
+    return max(1, memory_bytes // STATES_SHARE // max(1, crew_bytes))
