@@ -212,27 +212,27 @@ class Weights:
         heat = torch.tensor([rows[place].temperature for place in sampled], device=device)
         shares = torch.tensor([rows[place].top_p for place in sampled], device=device)
 
-        def draw(_: Any, scores_BV: Any) -> Any:
+        def draw(_: Any, scores: Any) -> Any:
             if not sampled:
-                return scores_BV
-            scores_BV = scores_BV.float()
-            drawn_SV = scores_BV[sampled] / heat[:, None]
+                return scores
+            scores = scores.float()
+            drawn = scores[sampled] / heat[:, None]
             if any(rows[place].top_p < 1 for place in sampled):
-                drawn_SV = self.likeliest(drawn_SV, shares)
-            noise_SV = torch.empty_like(drawn_SV)
-            for noise_V, place in zip(noise_SV, sampled, strict=True):
-                noise_V.exponential_(generator=generators[place])
-            scores_BV[sampled] = drawn_SV - noise_SV.log()
-            return scores_BV
+                drawn = self.likeliest(drawn, shares)
+            noise = torch.empty_like(drawn)
+            for one, place in zip(noise, sampled, strict=True):
+                one.exponential_(generator=generators[place])
+            scores[sampled] = drawn - noise.log()
+            return scores
 
         return draw
 
-    def likeliest(self, scores_SV: Any, shares_S: Any) -> Any:
+    def likeliest(self, scores: Any, shares: Any) -> Any:
         """Without the tokens beyond each row's share of the probability."""
-        ordered, places = scores_SV.sort(dim=-1, descending=True)
+        ordered, places = scores.sort(dim=-1, descending=True)
         before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
-        ordered = ordered.masked_fill(before >= shares_S[:, None], float("-inf"))
-        return self.torch.empty_like(scores_SV).scatter_(-1, places, ordered)
+        ordered = ordered.masked_fill(before >= shares[:, None], float("-inf"))
+        return self.torch.empty_like(scores).scatter_(-1, places, ordered)
 
     def stopping(self, rows: Sequence[Row], length: int) -> Callable[..., Any]:
         """Which rows have all they may have, hold a word that ends them, or are not waited for."""
@@ -240,11 +240,11 @@ class Weights:
         most = torch.tensor([row.max_tokens for row in rows], device=self.device)
         worded = [(place, row) for place, row in enumerate(rows) if row.stop]
 
-        def stopped(ids_BT: Any, _: Any, **__: Any) -> Any:
-            num_new = ids_BT.shape[1] - length
+        def stopped(ids: Any, _: Any, **__: Any) -> Any:
+            num_new = ids.shape[1] - length
             done = most <= num_new
             for place, row in worded:
-                tail = ids_BT[place, max(length, ids_BT.shape[1] - STOP_TOKENS) :]
+                tail = ids[place, max(length, ids.shape[1] - STOP_TOKENS) :]
                 with self.lock:
                     done[place] |= until(self.tokenizer.decode(tail), row.stop)[1]
             for place, row in enumerate(rows):
