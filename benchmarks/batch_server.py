@@ -40,6 +40,9 @@ LONGEST_WAIT = 10
 """Times `--wait-ms`: however steadily requests come, the first does not wait longer."""
 STOP_TOKENS = 16
 """Looked at for the words that end an answer."""
+LEAST_NOISE = 2.0**-25
+"""Half of what single precision resolves beside 1: where a draw is rounded to zero, a token of no
+probability at all would win."""
 GONE_S = 0.5
 """Between two looks whether a client is still there."""
 
@@ -222,7 +225,7 @@ class Weights:
             noise = torch.empty_like(drawn)
             for one, place in zip(noise, sampled, strict=True):
                 one.exponential_(generator=generators[place])
-            scores[sampled] = drawn - noise.log()
+            scores[sampled] = drawn - noise.clamp_min(LEAST_NOISE).log()
             return scores
 
         return draw
