@@ -44,6 +44,8 @@ class Bench:
     """What all judges are told."""
 
     archive: Path
+    known: frozenset[str]
+    """Tasks of whose references there was a verdict when the judges began."""
     device: str
     mode: str
     over_s: float
@@ -98,7 +100,7 @@ def judge_one(
 ) -> None:
     """The reference, if nothing is known of it, and the candidates."""
     known = archive.noted(REFERENCE, work.task, dict[str, Any])
-    if known is None:
+    if known is None or (work.task not in bench.known and known["status"] != "passed"):
         known = reference_row(work, bench, archive, session)
         archive.note(REFERENCE, work.task, known)
         print(f"{work.task:6} reference {known['seconds']:6.1f} s  {said(known)}", file=sys.stderr)

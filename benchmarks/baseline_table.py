@@ -162,6 +162,9 @@ def head(document: Mapping[str, Any]) -> list[str]:
     if refused:
         said = ", ".join(f"{task} {row['status']}" for task, row in refused.items())
         lines += ["", f"Not asked, as the judge has no verdict on their references: {said}."]
+    begun = {one["setting"] for one in document["answers"]}
+    if later := [name for name in document["settings"] if name not in begun]:
+        lines += ["", f"NOT FINISHED: nothing was answered of {', '.join(later)}."]
     if missing or unjudged:
         lines += [
             "",

@@ -43,7 +43,7 @@ import baseline_tasks
 import msgspec
 import text_trials
 from baseline_judges import DEVICE, REFERENCE, TRIAL, Bench, judge_all, shares
-from baseline_table import table
+from baseline_table import UNSETTLED, table
 from discovery_speed import provenance
 
 from cudal1_ci.archive import Archive
@@ -319,7 +319,12 @@ def ask_all(run: Run, asked: Sequence[Asked], models: dict[str, LanguageModel]) 
 
 def judge(run: Run) -> None:
     """The references and the playbook's rewrites, then all programs that have no verdict."""
-    judged = run.archive.all_noted(TRIAL, dict[str, Any])
+    known, judged = run.references(), run.archive.all_noted(TRIAL, dict[str, Any])
+    if run.options.again:
+        known, judged = (
+            {key: row for key, row in rows.items() if row["status"] not in UNSETTLED}
+            for rows in (known, judged)
+        )
     candidates: dict[str, dict[str, Candidate]] = {
         task: {one.id: one for one in Playbook().propose(problem, [], MOST_REWRITES)}
         for task, problem in run.problems.items()
@@ -327,7 +332,6 @@ def judge(run: Run) -> None:
     for one, _, reading in run.readings():
         if reading.candidate is not None:
             candidates[one.task].setdefault(reading.candidate.id, reading.candidate)
-    known = run.references()
     works = [
         work
         for task, problem in run.problems.items()
@@ -339,6 +343,7 @@ def judge(run: Run) -> None:
     ]
     bench = Bench(
         archive=run.archive.path,
+        known=frozenset(known),
         device=run.options.device,
         mode=run.options.mode,
         over_s=time.time() + run.options.limit,
@@ -382,6 +387,7 @@ def result(run: Run) -> dict[str, Any]:
         "fewest_launches": num_launches,
         "config": msgspec.to_builtins(config),
         "tasks": list(run.problems),
+        "settings": options.settings.split(","),
         "num_questions": len(run.asked()),
         "references": run.references(),
         "programs": run.archive.all_noted(TRIAL, dict[str, Any]),
@@ -433,6 +439,7 @@ def main() -> None:
     parser.add_argument("--judges", type=int, default=1, help="processes side by side")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds for a stage")
     parser.add_argument("--trial-limit", type=float, default=90.0, help="seconds for one trial")
+    parser.add_argument("--again", action="store_true", help="judge what got no verdict once more")
     parser.add_argument("--append", action="store_true", help="go on with what is in the archive")
     parser.add_argument("--archive", type=Path, help="else beside the result")
     parser.add_argument("--output", type=Path, default=OUTPUT)

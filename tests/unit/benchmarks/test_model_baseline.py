@@ -308,6 +308,7 @@ def test_the_table_says_what_was_found_and_what_is_missing(tables):
         "model": {"model": "m", "top_p": 1.0, "max_tokens": 64},
         "about_the_model": "",
         "tasks": ["1/1", "2/2", "2/3"],
+        "settings": ["none", "random"],
         "num_questions": 5,
         "references": {
             "1/1": {"status": "passed"},
@@ -334,6 +335,7 @@ def test_the_table_says_what_was_found_and_what_is_missing(tables):
     assert "no_code 1" in text
     assert "2/3 invalid_reference" in text
     assert "NOT FINISHED: 1 questions without an answer, 1 programs without a verdict" in text
+    assert "NOT FINISHED: nothing was answered of random." in text
     assert "1 judged, 1 correct, 1 tasks faster" in text
 
 
