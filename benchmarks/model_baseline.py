@@ -99,6 +99,15 @@ class Reading:
     candidate: Candidate | None = None
 
 
+class Anywhere:
+    """A model whose answers are the same wherever it is served: a run may go on behind another
+    port."""
+
+    def __init__(self, model: LanguageModel):
+        self.identity = msgspec.structs.replace(model.identity, server="")
+        self.ask, self.cancel = model.ask, model.cancel
+
+
 @dataclass
 class Run:
     """The tasks, and the archive with all that is known of them."""
@@ -168,8 +177,8 @@ def generate(run: Run) -> None:
     if device is None or len(run.references()) < len(run.problems):
         raise SystemExit("nothing is known of some references: run --stage judge first")
     with contextlib.ExitStack() as stack:
-        models = {
-            sampling: stack.enter_context(opened(model_config(run.options, sampling)))
+        models: dict[str, LanguageModel] = {
+            sampling: Anywhere(stack.enter_context(opened(model_config(run.options, sampling))))
             for sampling in SAMPLINGS
         }
         same_model(run, models["sampled"].identity)
@@ -199,7 +208,7 @@ def same_model(run: Run, identity: Identity) -> None:
     known = run.archive.noted(MODEL, MODEL, Identity)
     if known is None:
         run.archive.note(MODEL, MODEL, identity)
-    elif msgspec.structs.replace(known, server=identity.server) != identity:
+    elif known != identity:
         raise SystemExit(f"{run.archive.path}: holds the answers of {known}, not of {identity}")
 
 

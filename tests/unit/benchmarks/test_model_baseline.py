@@ -411,6 +411,18 @@ def test_exemplars_are_asked_for_once_the_others_are_judged(baseline, begun):
         assert "Make `Model` faster" in prompt
 
 
+def test_a_run_goes_on_behind_another_port(baseline, begun):
+    begun.options.settings = "none"
+    with replay_server(["first"]) as server:
+        begun.options.url = server.url
+        baseline.generate(begun)
+    with replay_server(["second"]) as server:
+        begun.options.url = server.url
+        baseline.generate(begun)
+        assert not server.requests
+    assert [text.text for _, text, _ in begun.readings()] == ["first"] * 4
+
+
 def test_answers_of_another_model_are_not_mixed_in(baseline, begun):
     with replay_server(["prose"]) as server:
         begun.options.url = server.url
