@@ -212,6 +212,7 @@ class Weights:
         generators = {
             place: torch.Generator(device=device).manual_seed(rows[place].seed) for place in sampled
         }
+        drawn_rows = torch.tensor(sampled, dtype=torch.long, device=device)
         heat = torch.tensor([rows[place].temperature for place in sampled], device=device)
         shares = torch.tensor([rows[place].top_p for place in sampled], device=device)
 
@@ -219,13 +220,13 @@ class Weights:
             if not sampled:
                 return scores
             scores = scores.float()
-            drawn = scores[sampled] / heat[:, None]
+            drawn = scores[drawn_rows] / heat[:, None]
             if any(rows[place].top_p < 1 for place in sampled):
                 drawn = self.likeliest(drawn, shares)
             noise = torch.empty_like(drawn)
             for one, place in zip(noise, sampled, strict=True):
                 one.exponential_(generator=generators[place])
-            scores[sampled] = drawn - noise.clamp_min(LEAST_NOISE).log()
+            scores[drawn_rows] = drawn - noise.clamp_min(LEAST_NOISE).log()
             return scores
 
         return draw
