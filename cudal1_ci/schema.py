@@ -418,6 +418,16 @@ class ModelUse(Record, frozen=True, kw_only=True):
     """Of that, while the judge had nothing to do."""
 
 
+class OpinionUse(Record, frozen=True, kw_only=True):
+    """What another model was asked about the jumps of one target."""
+
+    model: str
+    num_asked: int = 0
+    num_suspected: int = 0
+    failed: dict[str, int] = {}
+    """Questions without an opinion, by what happened: `timeout`, `unreadable`, `prompt`."""
+
+
 # --- what is told ----------------------------------------------------------------------------
 
 
@@ -431,6 +441,7 @@ class Entry(Record, frozen=True, kw_only=True):
     workloads: tuple[Workload, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     model_use: ModelUse | None = None
+    opinion_use: OpinionUse | None = None
     reused: tuple[str, ...] = ()
     """Ids of the candidates whose evaluation came from the archive."""
     best: int | None = None

@@ -19,6 +19,7 @@ import msgspec
 
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.executor import ContainerConfig, ExecutorName
+from cudal1_ci.opinion.config import OpinionConfig
 from cudal1_ci.pipeline import ReviewConfig
 from cudal1_ci.propose.contrast import ContrastConfig
 from cudal1_ci.propose.contrastive import OptimizerConfig
@@ -71,6 +72,7 @@ class Settings(Record, frozen=True, kw_only=True):
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     contrast: ContrastConfig = ContrastConfig()
+    opinion: OpinionConfig = OpinionConfig()
     review: ReviewConfig = ReviewConfig()
 
     # What follows is not made of keys.

@@ -35,6 +35,7 @@ from cudal1_ci.report.shape import (
     MeasurementDocument,
     ModelUseDocument,
     NoticeDocument,
+    OpinionUseDocument,
     ReportDocument,
     TargetDocument,
     TotalsDocument,
@@ -191,6 +192,9 @@ def _entry(entry: Entry, patches: _Patches) -> EntryDocument:
             for evaluation in entry.evaluations
         ),
         model_use=None if entry.model_use is None else _copied(entry.model_use, ModelUseDocument),
+        opinion_use=(
+            None if entry.opinion_use is None else _copied(entry.opinion_use, OpinionUseDocument)
+        ),
         best=entry.best,
     )
 

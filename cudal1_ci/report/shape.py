@@ -127,6 +127,15 @@ class ModelUseDocument(Document, frozen=True, kw_only=True):
     waiting_s: NotNegative = 0.0
 
 
+class OpinionUseDocument(Document, frozen=True, kw_only=True):
+    """What another model was asked about the jumps of one target."""
+
+    model: Name
+    num_asked: Count = 0
+    num_suspected: Count = 0
+    failed: dict[Name, Count] = {}
+
+
 class CandidateDocument(Document, frozen=True, kw_only=True):
     """What was proposed. `patch` is null for a program that is no change of a checkout."""
 
@@ -215,6 +224,7 @@ class EntryDocument(Document, frozen=True, kw_only=True):
     workloads: tuple[WorkloadDocument, ...] = ()
     evaluations: tuple[EvaluationDocument, ...]
     model_use: ModelUseDocument | None = None
+    opinion_use: OpinionUseDocument | None = None
     best: Count | None = None
 
     def __post_init__(self) -> None:

@@ -16,13 +16,15 @@ from rich.table import Table
 from rich.text import Text
 
 from cudal1_ci.report.digest import (
+    SUSPECTED_WORDS,
     Digest,
     Proposal,
+    Suspected,
     digest,
     has_several_devices,
     summary,
 )
-from cudal1_ci.report.model_use import MODEL_WORDS, attempts_text, model_text
+from cudal1_ci.report.model_use import MODEL_WORDS, attempts_text, model_text, opinion_text
 from cudal1_ci.report.shape import (
     EntryDocument,
     ListingDocument,
@@ -76,12 +78,15 @@ def print_report(document: ReportDocument, console: Console, *, patches: bool = 
     _line(console, summary(document), "bold")
     if used := model_text(document):
         _line(console, used)
+    if asked := opinion_text(document):
+        _line(console, asked)
     if document.ended != "done":
         _line(console, ENDED_WORDS[document.ended], "yellow")
     _print_proposals(document, found, console)
     if patches:
         for proposal in found.proposals:
             _print_patch(proposal, console)
+    _print_suspected(found.suspected, console)
     _print_degenerate(found.degenerate, console)
     _print_unimproved(found.unimproved, console)
     _print_skipped(found, console)
@@ -218,6 +223,16 @@ def _print_patch(proposal: Proposal, console: Console) -> None:
         console.print(Syntax(patch, "diff", background_color="default", word_wrap=True))
     else:
         console.out(patch, end="", highlight=False)
+
+
+def _print_suspected(suspected: Sequence[Suspected], console: Console) -> None:
+    if not suspected:
+        return
+    _heading(console, f"{SUSPECTED_WORDS} ({len(suspected)})")
+    for each in suspected:
+        proposer = each.evaluation.candidate.proposer
+        _line(console, f"{target_text(each.entry.target)}, {proposer}:", indent=2)
+        _line(console, each.message, indent=5)
 
 
 def _print_degenerate(entries: Sequence[EntryDocument], console: Console) -> None:
