@@ -22,14 +22,16 @@ import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.archive import Archive
+from cudal1_ci.claims.measured import contradictions
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
 from cudal1_ci.opinion.review import Review, Reviewer
-from cudal1_ci.optimization import Loop, Optimizer, begin, optimize
+from cudal1_ci.optimization import Loop, Optimizer, begin, known_profile, optimize
 from cudal1_ci.propose import Proposer
 from cudal1_ci.propose.contrastive import Optimization
 from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import (
     Candidate,
+    Contradiction,
     Entry,
     Evaluation,
     Exemplar,
@@ -218,8 +220,20 @@ class Attempt:
             evaluations=tuple(self.evaluations),
             model_use=self.work.use() if self.work else None,
             opinion_use=self.review.use() if self.review else None,
+            contradictions=self.contradictions(),
             reused=tuple(self.reused),
             best=score.best(self.evaluations, self.problem.workloads),
+        )
+
+    def contradictions(self) -> tuple[Contradiction, ...]:
+        """What models claim of this problem, and was measured to be otherwise."""
+        by_models = [one for one in self.evaluations if one.candidate.generation is not None]
+        if not by_models:
+            return ()
+        bench = self.bench
+        rows = known_profile(self.problem, bench.archive, bench.session.device())
+        return tuple(
+            found for one in by_models for found in contradictions(one, self.problem, rows)
         )
 
 

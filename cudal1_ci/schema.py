@@ -428,6 +428,16 @@ class OpinionUse(Record, frozen=True, kw_only=True):
     """Questions without an opinion, by what happened: `timeout`, `unreadable`, `prompt`."""
 
 
+class Contradiction(Record, frozen=True, kw_only=True):
+    """A claim of a candidate's analysis that was measured to be otherwise."""
+
+    candidate_id: str
+    claim: str
+    """The sentence, in the words of who proposed it."""
+    measured: str
+    """What was measured instead, and on what."""
+
+
 # --- what is told ----------------------------------------------------------------------------
 
 
@@ -442,6 +452,7 @@ class Entry(Record, frozen=True, kw_only=True):
     evaluations: tuple[Evaluation, ...] = ()
     model_use: ModelUse | None = None
     opinion_use: OpinionUse | None = None
+    contradictions: tuple[Contradiction, ...] = ()
     reused: tuple[str, ...] = ()
     """Ids of the candidates whose evaluation came from the archive."""
     best: int | None = None

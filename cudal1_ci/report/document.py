@@ -22,6 +22,7 @@ from cudal1_ci.report.patch import patch
 from cudal1_ci.report.shape import (
     SCHEMA_VERSION,
     CandidateDocument,
+    ContradictionDocument,
     DeviceDocument,
     EntryDocument,
     EvaluationDocument,
@@ -186,7 +187,7 @@ def _entry(entry: Entry, patches: _Patches) -> EntryDocument:
         evaluations=tuple(
             EvaluationDocument(
                 **_judged(evaluation),
-                candidate=_candidate(evaluation.candidate, entry.target, patches),
+                candidate=_candidate(evaluation.candidate, entry, patches),
                 reused=evaluation.candidate.id in reused,
             )
             for evaluation in entry.evaluations
@@ -215,18 +216,23 @@ def _workloads(workloads: Sequence[Workload]) -> tuple[WorkloadDocument, ...]:
     )
 
 
-def _candidate(candidate: Candidate, target: Target, patches: _Patches) -> CandidateDocument:
+def _candidate(candidate: Candidate, entry: Entry, patches: _Patches) -> CandidateDocument:
     return CandidateDocument(
         id=candidate.id,
         proposer=candidate.proposer,
         analysis=candidate.analysis,
         design=candidate.design,
         techniques=candidate.techniques,
-        patch=patches.of(candidate, target),
+        patch=patches.of(candidate, entry.target),
         generation=(
             None
             if candidate.generation is None
             else _copied(candidate.generation, GenerationDocument)
+        ),
+        contradictions=tuple(
+            _copied(one, ContradictionDocument)
+            for one in entry.contradictions
+            if one.candidate_id == candidate.id
         ),
     )
 

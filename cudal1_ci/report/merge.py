@@ -124,8 +124,10 @@ def _joined_evaluations(
 
 def _passed_everywhere(passed: Sequence[EvaluationDocument]) -> EvaluationDocument:
     devices = _distinct(e.device for e in passed if e.device is not None)
+    claims = dict.fromkeys(one for e in passed for one in e.candidate.contradictions)
     return msgspec.structs.replace(
         passed[0],
+        candidate=msgspec.structs.replace(passed[0].candidate, contradictions=tuple(claims)),
         findings=tuple(dict.fromkeys(finding for e in passed for finding in e.findings)),
         max_abs_error=_largest(e.max_abs_error for e in passed),
         max_rel_error=_largest(e.max_rel_error for e in passed),

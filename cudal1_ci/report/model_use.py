@@ -9,6 +9,7 @@ from cudal1_ci.report.shape import EntryDocument, ModelUseDocument, ReportDocume
 from cudal1_ci.report.wording import count_text, duration_text, outcomes_text
 
 MODEL_WORDS = "In the model's words, which nobody measured:"
+CONTRADICTED_WORDS = "What was measured says otherwise:"
 REFUSED_WORDS = {
     "no_code": "without code",
     "no_entry": "without the target",

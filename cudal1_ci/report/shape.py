@@ -136,6 +136,13 @@ class OpinionUseDocument(Document, frozen=True, kw_only=True):
     failed: dict[Name, Count] = {}
 
 
+class ContradictionDocument(Document, frozen=True, kw_only=True):
+    """A sentence of the analysis, and what was measured instead."""
+
+    claim: Text
+    measured: Text
+
+
 class CandidateDocument(Document, frozen=True, kw_only=True):
     """What was proposed. `patch` is null for a program that is no change of a checkout."""
 
@@ -147,6 +154,8 @@ class CandidateDocument(Document, frozen=True, kw_only=True):
     patch: Text | None = None
     generation: GenerationDocument | None = None
     """Of what a model wrote: its words are not measured."""
+    contradictions: tuple[ContradictionDocument, ...] = ()
+    """Claims of the analysis that were measured to be otherwise."""
 
 
 class KernelDocument(Document, frozen=True, kw_only=True):

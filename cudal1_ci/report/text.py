@@ -24,7 +24,13 @@ from cudal1_ci.report.digest import (
     has_several_devices,
     summary,
 )
-from cudal1_ci.report.model_use import MODEL_WORDS, attempts_text, model_text, opinion_text
+from cudal1_ci.report.model_use import (
+    CONTRADICTED_WORDS,
+    MODEL_WORDS,
+    attempts_text,
+    model_text,
+    opinion_text,
+)
 from cudal1_ci.report.shape import (
     EntryDocument,
     ListingDocument,
@@ -216,6 +222,8 @@ def _print_patch(proposal: Proposal, console: Console) -> None:
         console.print(
             Padding(Text(proposal.evaluation.candidate.analysis), (0, 0, 0, 3), expand=False)
         )
+    for claim in proposal.evaluation.candidate.contradictions:
+        _line(console, f'{CONTRADICTED_WORDS} "{claim.claim}" - {claim.measured}', indent=3)
     patch = proposal.evaluation.candidate.patch
     if patch is None:
         _line(console, "no patch", indent=3)
