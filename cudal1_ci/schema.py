@@ -139,6 +139,14 @@ class Made(Record, frozen=True, kw_only=True, tag="made"):
     path: str | None = None
 
 
+class TracedSteps(Record, frozen=True, kw_only=True):
+    """Training steps that a trace saw whole, each from one step of an optimizer to its next."""
+
+    durations_us: tuple[float, ...]
+    device: str | None = None
+    """Name of the GPU on which all of them were made; None where that is not known."""
+
+
 Provenance = Literal["declared", "benchmark", "traced", "exported", "synthetic"]
 
 
@@ -161,6 +169,9 @@ class Workload(Record, frozen=True, kw_only=True):
     num_calls: int | None = None
     share: float | None = None
     """Share (0..1) of the traced time that was spent in calls like this one."""
+    calls_per_step: float | None = None
+    """Mean number of calls like this one in a step of `steps`; None where none was traced."""
+    steps: TracedSteps | None = None
 
 
 # --- what is judged --------------------------------------------------------------------------

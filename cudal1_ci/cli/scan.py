@@ -117,7 +117,7 @@ def scan(path: Path, **flags: Any) -> None:
             click.echo(line)
     else:
         report = run(plan, settings, proposers, progress, flags)
-        shown = document(report)
+        shown = document(report, settings.report)
         write_report(shown, flags)
         if flags["apply_them"]:
             apply_best(shown, path)

@@ -25,6 +25,7 @@ from cudal1_ci.propose.contrast import ContrastConfig
 from cudal1_ci.propose.contrastive import OptimizerConfig
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.playbook import PlaybookConfig
+from cudal1_ci.report.config import ReportConfig
 from cudal1_ci.schema import Record
 from cudal1_ci.trial import BuildsConfig, TrialConfig
 
@@ -74,6 +75,7 @@ class Settings(Record, frozen=True, kw_only=True):
     contrast: ContrastConfig = ContrastConfig()
     opinion: OpinionConfig = OpinionConfig()
     review: ReviewConfig = ReviewConfig()
+    report: ReportConfig = ReportConfig()
 
     # What follows is not made of keys.
     workloads: tuple[dict[str, Any], ...] = ()

@@ -18,6 +18,7 @@ import msgspec
 from cudal1_ci import score
 from cudal1_ci.arguments import call_text
 from cudal1_ci.errors import ReportError
+from cudal1_ci.report.config import ReportConfig
 from cudal1_ci.report.patch import patch
 from cudal1_ci.report.shape import (
     SCHEMA_VERSION,
@@ -43,6 +44,7 @@ from cudal1_ci.report.shape import (
     VerificationDocument,
     WorkloadDocument,
 )
+from cudal1_ci.report.step import step_of
 from cudal1_ci.schema import (
     Candidate,
     Device,
@@ -101,11 +103,12 @@ class Listing(Protocol):
     def notices(self) -> Sequence[Notice]: ...
 
 
-def document(report: Report) -> ReportDocument:
+def document(report: Report, config: ReportConfig | None = None) -> ReportDocument:
     """The published form of a report. A proposal whose patch cannot be made keeps its verdict and
     its numbers; why it has no patch is among the warnings."""
     patches = _Patches()
-    entries = tuple(_entry(entry, patches) for entry in report.entries)
+    steps_per_month = config.steps_per_month if config else None
+    entries = tuple(_entry(entry, patches, steps_per_month) for entry in report.entries)
     device = _device(report.device)
     notices = (*report.warnings, *patches.notices)
     return ReportDocument(
@@ -177,7 +180,7 @@ class _Patches:
             return None
 
 
-def _entry(entry: Entry, patches: _Patches) -> EntryDocument:
+def _entry(entry: Entry, patches: _Patches, steps_per_month: int | None) -> EntryDocument:
     reused = set(entry.reused)
     return EntryDocument(
         target=_copied(entry.target, TargetDocument),
@@ -196,6 +199,7 @@ def _entry(entry: Entry, patches: _Patches) -> EntryDocument:
         opinion_use=(
             None if entry.opinion_use is None else _copied(entry.opinion_use, OpinionUseDocument)
         ),
+        step=step_of(entry, steps_per_month),
         best=entry.best,
     )
 
@@ -211,6 +215,7 @@ def _workloads(workloads: Sequence[Workload]) -> tuple[WorkloadDocument, ...]:
             call=call_text(workload.call),
             num_calls=workload.num_calls,
             share=_finite(workload.share),
+            calls_per_step=_finite(workload.calls_per_step),
         )
         for workload in workloads
     )

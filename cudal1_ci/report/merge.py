@@ -21,6 +21,7 @@ from cudal1_ci.report.shape import (
     EvaluationDocument,
     MeasurementDocument,
     ReportDocument,
+    StepDocument,
     WorkloadDocument,
 )
 from cudal1_ci.schema import (
@@ -99,8 +100,15 @@ def _joined(entries: Sequence[EntryDocument]) -> EntryDocument:
         hint=None if judged else "; ".join(hints) or None,
         workloads=workloads,
         evaluations=evaluations,
+        step=_only(entry.step for entry in entries),
         best=_best(evaluations, workloads),
     )
+
+
+def _only(steps: Iterable[StepDocument | None]) -> StepDocument | None:
+    """What one report says of steps; nothing where several do, each of its own device."""
+    known = list(dict.fromkeys(step for step in steps if step is not None))
+    return known[0] if len(known) == 1 else None
 
 
 def _joined_evaluations(

@@ -222,6 +222,29 @@ class WorkloadDocument(Document, frozen=True, kw_only=True):
     call: Text
     num_calls: Count | None = None
     share: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    calls_per_step: NotNegative | None = None
+
+
+class StepDocument(Document, frozen=True, kw_only=True):
+    """What the target is in a training step; null is what is not known."""
+
+    device: Name
+    num_steps: Count
+    calls_per_step: NotNegative
+    share: NotNegative | None = None
+    share_low: NotNegative | None = None
+    share_high: NotNegative | None = None
+    steps_per_month: Count | None = None
+    gpu_hours_saved: float | None = None
+    gpu_hours_saved_low: float | None = None
+    gpu_hours_saved_high: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("share", "gpu_hours_saved"):
+            bounds = [getattr(self, f"{name}{end}") for end in ("_low", "", "_high")]
+            known = [bound for bound in bounds if bound is not None]
+            if known and (len(known) < 3 or known != sorted(known)):
+                raise ValueError(f"expected {name} between its bounds, or three nulls: {bounds}")
 
 
 class EntryDocument(Document, frozen=True, kw_only=True):
@@ -234,6 +257,7 @@ class EntryDocument(Document, frozen=True, kw_only=True):
     evaluations: tuple[EvaluationDocument, ...]
     model_use: ModelUseDocument | None = None
     opinion_use: OpinionUseDocument | None = None
+    step: StepDocument | None = None
     best: Count | None = None
 
     def __post_init__(self) -> None:

@@ -50,6 +50,7 @@ from cudal1_ci.report.wording import (
     kernels_text,
     percent_text,
     speedup_text,
+    step_text,
     target_text,
     technique_text,
     time_text,
@@ -160,6 +161,9 @@ def _print_proposals(document: ReportDocument, found: Digest, console: Console) 
             _print_proposal(proposal, console)
     else:
         console.print(_proposals_table(found.proposals, several))
+        for proposal in found.proposals:
+            if said := step_text(proposal.entry.step):
+                _line(console, f"{proposal.number}. in training: {said}")
     _line(
         console,
         "Speedup with its interval over fresh processes, bounds rounded outward; A/A is what the "
@@ -211,6 +215,8 @@ def _print_proposal(proposal: Proposal, console: Console) -> None:
     for measurement in proposal.evaluation.measurements:
         workload = _workload_text(proposal.workload(measurement), measurement)
         _line(console, _measured(measurement, device_text(measurement.device), workload), indent=3)
+    if said := step_text(proposal.entry.step):
+        _line(console, f"in training: {said}", indent=3)
 
 
 def _print_patch(proposal: Proposal, console: Console) -> None:
