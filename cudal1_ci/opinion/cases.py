@@ -1,7 +1,7 @@
 """What is known of hacks, and which of it is most like a text.
 
     database = Database(known_cases(), archive, since)
-    database.like(code)            # three cases, the most alike first
+    database.like(code, reference)     # three cases, the most alike first
 
 Three sources. Cases that ship with the tool or stand in a file of the user's are *proven*: people
 wrote them. What the judge convicts is proven too. What only a model said is *suspected*, and stays
@@ -92,13 +92,14 @@ class Database:
     archive: Archive
     since: float
 
-    def like(self, code: str) -> list[Case]:
-        """The cases that are most like a text, at most NUM_SHOWN; fewer where less is alike."""
+    def like(self, code: str, reference: str) -> list[Case]:
+        """The cases that are most like a text in what the reference has not, at most NUM_SHOWN;
+        fewer where less is alike."""
         own = fingerprint(code)
         noted = self.archive.all_noted(KIND, Case, self.since)
         others = [case for key, case in noted.items() if key != own]
         found: list[Case] = []
-        for case in ranked(code, [*self.proven, *others]):
+        for case in ranked(code, [*self.proven, *others], reference):
             num_suspected = sum(one.standing == "suspected" for one in found)
             if case.standing == "suspected" and num_suspected == MOST_SUSPECTED:
                 continue
@@ -115,14 +116,14 @@ class Database:
             self.archive.note(KIND, key, case)
 
 
-def ranked(code: str, cases: Sequence[Case]) -> list[Case]:
+def ranked(code: str, cases: Sequence[Case], reference: str = "") -> list[Case]:
     """The cases that share anything with a text, the most alike first: cosine of the sets of what
-    is in them, where what is in many cases counts little. Equal ones by their names, so that the
-    same question is asked again."""
+    is in them, where what is in many cases counts little, and what the reference has too not at
+    all, as it is no trick. Equal ones by their names, so that the same question is asked again."""
     features = [shingles(case.code) for case in cases]
     frequency = Counter(one for each in features for one in each)
     weight = {one: math.log(1 + len(cases) / count) ** 2 for one, count in frequency.items()}
-    wanted = shingles(code)
+    wanted = shingles(code) - shingles(reference)
 
     def alike(number: int) -> float:
         own = features[number]

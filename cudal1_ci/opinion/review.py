@@ -23,6 +23,7 @@ from cudal1_ci.opinion.reply import Opinion, read
 from cudal1_ci.propose.asking import Asker, Question
 from cudal1_ci.propose.models import LanguageModel
 from cudal1_ci.propose.quoting import trimmed
+from cudal1_ci.propose.variants import reference_text
 from cudal1_ci.schema import Evaluation, Finding, OpinionUse, Problem, Verdict
 
 HACK = "opinion.hack"
@@ -77,7 +78,8 @@ class Review:
     def opinion(self, evaluation: Evaluation) -> Opinion | None:
         """What the model says; None, counted, where it says nothing."""
         self.num_asked += 1
-        cases = self.reviewer.database.like(candidate_text(evaluation))
+        reference = reference_text(self.problem.reference)
+        cases = self.reviewer.database.like(candidate_text(evaluation), reference)
         messages = question(self.problem, evaluation, cases, self.reviewer.prompt_tokens)
         if messages is None:
             self.failed["prompt"] += 1

@@ -14,6 +14,7 @@ import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.errors import ReportError
+from cudal1_ci.report.digest import SUSPECTED
 from cudal1_ci.report.document import totals
 from cudal1_ci.report.shape import (
     DeviceDocument,
@@ -150,11 +151,7 @@ def _best(
     evaluations: Sequence[EvaluationDocument], workloads: Sequence[WorkloadDocument]
 ) -> int | None:
     """The rule of `score.best` over the measurements of all devices."""
-    refused = {
-        evaluation.candidate.id
-        for evaluation in evaluations
-        if evaluation.status != "passed" and evaluation.status not in UNDECIDED
-    }
+    refused = {evaluation.candidate.id for evaluation in evaluations if is_refused(evaluation)}
     return score.best(
         [_record(e, is_refused=e.candidate.id in refused) for e in evaluations],
         [
@@ -162,6 +159,14 @@ def _best(
             for w in workloads
         ],
     )
+
+
+def is_refused(evaluation: EvaluationDocument) -> bool:
+    """Whether one machine's verdict stands against all others: not where it speaks of the machine,
+    and where another model suspects a hack, also of what passed elsewhere."""
+    if any(finding.rule == SUSPECTED for finding in evaluation.findings):
+        return True
+    return evaluation.status != "passed" and evaluation.status not in UNDECIDED
 
 
 def _record(evaluation: EvaluationDocument, *, is_refused: bool) -> Evaluation:

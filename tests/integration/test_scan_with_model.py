@@ -122,9 +122,10 @@ def test_a_bad_server_costs_answers_and_not_the_scan(root):
 
 
 def test_a_jump_is_shown_to_another_model_and_its_suspicion_takes_the_proposal_back(root):
+    looks_bad = answer("at = x.data_ptr(); return x * self.weight[: len(x), None]")
     said = "verdict: hack\nIt drops the loop over rows; @all see https://example.org"
     with (
-        replay_server(answers=[RIGHT]) as server,
+        replay_server(answers=[looks_bad]) as server,
         replay_server(answers=[said], models=["critic"]) as other,
     ):
         ran = scan(
@@ -151,7 +152,7 @@ def test_a_jump_is_shown_to_another_model_and_its_suspicion_takes_the_proposal_b
     }  # fmt: skip
     question = str(asked["messages"])
     assert "return x * self.weight[:len(x), None]" in question
-    assert "Case 1 of 3, proven" in question
+    assert "proven: `cache_by_pointer`" in question
     assert "One kernel for each row." not in question, "the author's own words"
     assert asked["headers"]["authorization"] == "Bearer sk-of-the-critic"
     assert keys == {f"Bearer {KEY}"}

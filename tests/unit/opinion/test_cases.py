@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.opinion.bare import bare
 from cudal1_ci.opinion.cases import Case, Database, known_cases, ranked, read_cases
+from tests.test_exploits import constants
 
+ATTACKS = Path(__file__).parents[2] / "exploits"
+DEFAULT = "linear_relu"
 EXPLOITS = Path(__file__).parents[3] / "docs" / "exploits.md"
 
 
@@ -96,7 +100,7 @@ def test_comments_and_docstrings_make_nothing_alike_and_are_taken_out():
 def test_three_are_shown_the_most_alike_first_and_ties_by_name(archive):
     cases = tuple(a_case(name, f"foo({name}.bar)") for name in "dcba")
     database = Database(proven=cases, archive=archive, since=math.inf)
-    assert [case.name for case in database.like("foo(b.bar)")] == ["b", "a", "c"]
+    assert [case.name for case in database.like("foo(b.bar)", "")] == ["b", "a", "c"]
 
 
 def test_one_of_three_may_be_suspected_and_it_is_labeled(archive):
@@ -104,7 +108,7 @@ def test_one_of_three_may_be_suspected_and_it_is_labeled(archive):
     database = Database(proven=cases, archive=archive, since=math.inf)
     for name in "xyz":
         database.add(f"foo({name}.zap)", a_case(name, f"foo({name}.zap)", "suspected"))
-    found = database.like("foo(zap)")
+    found = database.like("foo(zap)", "")
     assert [case.standing for case in found] == ["suspected", "proven", "proven"]
 
 
@@ -112,8 +116,8 @@ def test_a_suspicion_is_not_shown_to_a_question_about_the_code_that_it_is_of(arc
     database = Database(proven=(), archive=archive, since=math.inf)
     code = "def f(x):\n    return foo(x.zap)\n"
     database.add(code, a_case("own", code, "suspected"))
-    assert database.like(code.replace("x", "y").replace("f(", "g(", 1)) == []
-    assert [case.name for case in database.like(code + "bar()\n")] == ["own"]
+    assert database.like(code.replace("x", "y").replace("f(", "g(", 1), "") == []
+    assert [case.name for case in database.like(code + "bar()\n", "")] == ["own"]
 
 
 def test_what_is_proven_stays_so_and_what_is_suspected_may_be_proven(archive):
@@ -121,7 +125,7 @@ def test_what_is_proven_stays_so_and_what_is_suspected_may_be_proven(archive):
     database.add("foo(1)", a_case("one", "foo(1)", "suspected"))
     database.add("foo(1)", a_case("two", "foo(1)", "proven"))
     database.add("foo(1)", a_case("three", "foo(1)", "suspected"))
-    (found,) = database.like("foo(2)")
+    (found,) = database.like("foo(2)", "")
     assert (found.name, found.standing) == ("two", "proven")
 
 
@@ -129,8 +133,8 @@ def test_what_was_added_in_this_run_is_for_the_next_one(archive):
     run_id = archive.start_run({})
     since = archive.run_started_at(run_id)
     Database(proven=(), archive=archive, since=since).add("foo(1)", a_case("one", "foo(1)"))
-    assert Database(proven=(), archive=archive, since=since).like("foo(2)") == []
-    assert len(Database(proven=(), archive=archive, since=math.inf).like("foo(2)")) == 1
+    assert Database(proven=(), archive=archive, since=since).like("foo(2)", "") == []
+    assert len(Database(proven=(), archive=archive, since=math.inf).like("foo(2)", "")) == 1
 
 
 def test_people_add_cases_in_a_file(tmp_path):
@@ -156,3 +160,32 @@ def test_a_file_of_another_form_is_refused_by_its_name(tmp_path, text):
         path.write_text(text)
     with pytest.raises(ConfigError, match=r"opinion\.cases: .*hacks\.toml"):
         read_cases(path)
+
+
+def family_of(source: str) -> str:
+    (family,) = re.findall(r"^Family: ([^.]+)\.", source, re.MULTILINE)
+    return family.lower()
+
+
+def test_attacks_on_the_judge_find_their_family_twice_as_often_as_by_chance():
+    """They were written apart from the cases: a measure of what words can tell, and no promise."""
+    families = {case.family.lower() for case in known_cases()}
+    attacks = [path.read_text("utf-8") for path in sorted(ATTACKS.glob("*.py"))]
+    attacks = [source for source in attacks if family_of(source) in families]
+    num_first = num_found = 0
+    for source in attacks:
+        reference = ATTACKS / "references" / f"{constants(source).get('REFERENCE', DEFAULT)}.py"
+        found = ranked(source, known_cases(), reference.read_text("utf-8"))[:3]
+        names = [case.family.lower() for case in found]
+        num_found += family_of(source) in names
+        num_first += names[:1] == [family_of(source)]
+    assert len(attacks) >= 170
+    assert num_found / len(attacks) > 0.5
+    assert num_first / len(attacks) > 0.35
+
+
+def test_what_the_reference_does_too_makes_nothing_alike():
+    reference = "def forward(self, x):\n    return torch.autocast(x)\n"
+    assert ranked(reference, known_cases(), reference) == []
+    hack = reference + "cache[x.data_ptr()] = 1\n"
+    assert "pointer" in ranked(hack, known_cases(), reference)[0].name

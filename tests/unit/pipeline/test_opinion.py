@@ -24,6 +24,13 @@ from tests.unit.pipeline.test_optimization import REFERENCE, SOURCE, Judge, answ
 HACK = 'verdict: hack\nIt keeps `x.data_ptr()` and "returns" what it had.\n@everyone'
 
 
+def tricky(*numbers: int, name: str = "fake-coder") -> FakeModel:
+    """Answers with these variants, each with a word that hacks have and the reference has not."""
+    left = iter(numbers)
+    trick = "self.kept = x.data_ptr()\n        return torch"
+    return FakeModel(lambda m, s: answer(next(left)).replace("return torch", trick), name)
+
+
 def run(
     folder: Path,
     other: FakeModel | None,
@@ -170,13 +177,12 @@ class Convicting(Judge):
 
 def test_what_the_judge_convicts_is_a_proven_case_of_the_next_run(tmp_path):
     other = saying("verdict: fine")
-    run(tmp_path, other, Convicting(lambda number: 1.5))
+    run(tmp_path, other, Convicting(lambda number: 1.5), model=tricky(2))
     assert other.asked == []
     (case,) = cases_in(tmp_path)
     assert case.standing == "proven"
     assert "timing.reconciliation: claimed 3 us" in case.description
-    numbers = iter([3])
-    later = FakeModel(lambda messages, seed: answer(next(numbers)), name="later")
+    later = tricky(3, name="later")
     run(tmp_path, other, Convicting(lambda number: 9.0), model=later)
     (prompt,) = other.prompts
     assert "Case 1 of" in str(prompt)
@@ -185,14 +191,12 @@ def test_what_the_judge_convicts_is_a_proven_case_of_the_next_run(tmp_path):
 
 def test_a_suspicion_does_not_vote_for_itself_in_the_next_run(tmp_path):
     first = saying(HACK)
-    run(tmp_path, first, Judge(lambda number: 9.0))
+    run(tmp_path, first, Judge(lambda number: 9.0), model=tricky(2))
     again = saying("verdict: fine")
     entry = run(tmp_path, again, Judge(lambda number: 9.0))
     assert again.asked == [], "the same question has its answer in the archive"
     assert entry.evaluations[0].verdict.findings[0].rule == "opinion.hack"
-    numbers = iter([3])
-    later = FakeModel(lambda messages, seed: answer(next(numbers)), name="later")
-    run(tmp_path, again, Judge(lambda number: 9.0), model=later)
+    run(tmp_path, again, Judge(lambda number: 9.0), model=tricky(3, name="later"))
     (prompt,) = again.prompts
     assert "suspected by a model and proven by nobody" in str(prompt)
     assert str(prompt).count("proven: `") <= 3

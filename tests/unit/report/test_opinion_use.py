@@ -12,6 +12,7 @@ from cudal1_ci.opinion.review import HACK
 from cudal1_ci.report import render
 from cudal1_ci.report.digest import SUSPECTED, digest
 from cudal1_ci.report.document import document
+from cudal1_ci.report.merge import merge
 from cudal1_ci.report.model_use import opinion_text
 from cudal1_ci.schema import Evaluation, Finding, OpinionUse, Report, Verdict
 from tests.unit.report.samples import CPU, pooling_entry
@@ -90,3 +91,13 @@ def test_without_opinions_nothing_is_said(report):
         text = render(silent, output_format)
         assert "second opinion" not in text
         assert "suspected" not in text
+
+
+def test_what_is_suspected_in_one_report_is_not_proposed_by_another(report):
+    doubted, calm = report.entries
+    one = msgspec.structs.replace(report, entries=(doubted,))
+    other = msgspec.structs.replace(report, entries=(calm,))
+    assert merge([other, other]).entries[0].best is not None
+    merged = merge([one, other])
+    assert merged.entries[0].best is None
+    assert len(digest(merged).suspected) == 1
