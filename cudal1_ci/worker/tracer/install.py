@@ -179,6 +179,8 @@ class Tracer:
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer has made a step: on a GPU it is over when the device is done."""
+        if self.torch.compiler.is_compiling():
+            return
         try:
             cuda = self.torch.cuda
             device = None
