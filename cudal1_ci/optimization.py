@@ -159,15 +159,23 @@ def profile_of(
     problem: Problem, archive: Archive, device: Device, measure: Callable[[str], Any]
 ) -> list[dict[str, Any]] | str:
     """Where the reference's time goes, measured once for a device and then remembered."""
-    name = problem.workloads[0].name
-    key = f"{problem.id}/{device.key}/{name}"
-    known = archive.noted(PROFILE, key, list[dict[str, Any]])
+    known = archive.noted(PROFILE, profile_key(problem, device), list[dict[str, Any]])
     if known is not None:
         return known
-    found: list[dict[str, Any]] | str = measure(name)
+    found: list[dict[str, Any]] | str = measure(problem.workloads[0].name)
     if not isinstance(found, str):
-        archive.note(PROFILE, key, found)
+        archive.note(PROFILE, profile_key(problem, device), found)
     return found
+
+
+def known_profile(problem: Problem, archive: Archive, device: Device) -> tuple[ProfileRow, ...]:
+    """The profile that was remembered; empty where none was."""
+    rows = archive.noted(PROFILE, profile_key(problem, device), tuple[ProfileRow, ...])
+    return rows or ()
+
+
+def profile_key(problem: Problem, device: Device) -> str:
+    return f"{problem.id}/{device.key}/{problem.workloads[0].name}"
 
 
 @dataclass

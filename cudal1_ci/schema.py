@@ -139,6 +139,14 @@ class Made(Record, frozen=True, kw_only=True, tag="made"):
     path: str | None = None
 
 
+class TracedSteps(Record, frozen=True, kw_only=True):
+    """Training steps that a trace saw whole, each from one step of an optimizer to its next."""
+
+    durations_us: tuple[float, ...]
+    device: str | None = None
+    """Name of the GPU on which all of them were made; None where that is not known."""
+
+
 Provenance = Literal["declared", "benchmark", "traced", "exported", "synthetic"]
 
 
@@ -161,6 +169,9 @@ class Workload(Record, frozen=True, kw_only=True):
     num_calls: int | None = None
     share: float | None = None
     """Share (0..1) of the traced time that was spent in calls like this one."""
+    calls_per_step: float | None = None
+    """Mean number of calls like this one in a step of `steps`; None where none was traced."""
+    steps: TracedSteps | None = None
 
 
 # --- what is judged --------------------------------------------------------------------------
@@ -420,6 +431,26 @@ class ModelUse(Record, frozen=True, kw_only=True):
     """Of that, while the judge had nothing to do."""
 
 
+class OpinionUse(Record, frozen=True, kw_only=True):
+    """What another model was asked about the jumps of one target."""
+
+    model: str
+    num_asked: int = 0
+    num_suspected: int = 0
+    failed: dict[str, int] = {}
+    """Questions without an opinion, by what happened: `timeout`, `unreadable`, `prompt`."""
+
+
+class Contradiction(Record, frozen=True, kw_only=True):
+    """A claim of a candidate's analysis that was measured to be otherwise."""
+
+    candidate_id: str
+    claim: str
+    """The sentence, in the words of who proposed it."""
+    measured: str
+    """What was measured instead, and on what."""
+
+
 # --- what is told ----------------------------------------------------------------------------
 
 
@@ -433,6 +464,8 @@ class Entry(Record, frozen=True, kw_only=True):
     workloads: tuple[Workload, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     model_use: ModelUse | None = None
+    opinion_use: OpinionUse | None = None
+    contradictions: tuple[Contradiction, ...] = ()
     reused: tuple[str, ...] = ()
     """Ids of the candidates whose evaluation came from the archive."""
     best: int | None = None
