@@ -55,10 +55,8 @@ def copied(program: dict[str, Any], folder: Path) -> dict[str, Any]:
     key = hashlib.sha256(repr((str(root), sorted(texts.items()))).encode()).hexdigest()[:16]
     copy = folder / f"checkout-{key}"
     copy.mkdir(parents=True, exist_ok=True)
-    num_files = 0
-    for path in entries_of(root):
+    for num_files, path in enumerate(entries_of(root), 1):
         relative = os.path.relpath(path, root)
-        num_files += 1
         if num_files > MAX_FILES:
             raise TooLarge(
                 f"{root} holds more than {MAX_FILES:,} files, too many to copy for a candidate "
@@ -96,15 +94,15 @@ def place(path: Path, copy: Path) -> None:
     """A file of the checkout in the copy: its bytes, or a link where it is large or no file."""
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
-        link(os.readlink(path), copy)
+        link(path.readlink(), copy)
     elif stat.S_ISREG(found.st_mode) and found.st_size <= MAX_COPIED_BYTES:
         write(copy, path.read_bytes(), (found.st_atime_ns, found.st_mtime_ns), found.st_mode)
     elif stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
-        link(str(path), copy)
+        link(path, copy)
 
 
-def link(target: str, copy: Path) -> None:
-    if copy.is_symlink() and os.readlink(copy) == target:
+def link(target: Path, copy: Path) -> None:
+    if copy.is_symlink() and copy.readlink() == target:
         return
     copy.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=copy.parent)) / "link"
