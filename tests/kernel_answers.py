@@ -18,6 +18,8 @@ from pathlib import Path
 EXAMPLE = Path(__file__).parent.parent / "examples" / "slowformer"
 CU = "csrc/scale_shift.cu"
 TRITON_FILE = "slowformer/kernels/swish_triton.py"
+REST = ("slowformer/layers/*", "slowformer/models/*")
+"""What of the example launches no kernel."""
 CONFIG = """\
 [tool.cudal1-ci.optimizer]
 num-rounds = 1
@@ -71,6 +73,8 @@ class Kernel:
     codes: Mapping[str, str]
     """`wrong`, `cheating`, `right`: the order in which they are asked for."""
     launcher: str
+    beside: tuple[str, ...]
+    """Globs of what a scan of this kernel alone leaves out."""
 
     def answers(self) -> list[str]:
         return [answer(self.language, code) for code in self.codes.values()]
@@ -122,6 +126,7 @@ CUDA = Kernel(
         "right": CUDA_KERNEL + CUDA_LAUNCH,
     },
     launcher="scale_shift",
+    beside=(*REST, TRITON_FILE),
 )
 
 TRITON_KERNEL = """\
@@ -158,5 +163,6 @@ TRITON = Kernel(
         "right": TRITON_KERNEL,
     },
     launcher="silu",
+    beside=(*REST, "csrc/*", "slowformer/kernels/scale_ext.py"),
 )
 KERNELS = (CUDA, TRITON)
