@@ -71,6 +71,18 @@ def reach_of(discovery: Discovery, kernels: Sequence[Target]) -> dict[Target, Re
     return found
 
 
+def functions_to_trace(discovery: Discovery) -> dict[str, list[str]]:
+    """Functions whose calls are workloads, by path: those that are targets, and those through which
+    a kernel is judged. (Modules are seen by their base class.)"""
+    kernels = [one for one in discovery.targets if one.is_kernel and one.launchers]
+    launchers = [one for reach in reach_of(discovery, kernels).values() for one in reach.launchers]
+    found: dict[str, list[str]] = {}
+    for target in dict.fromkeys((*discovery.targets, *launchers)):
+        if target.kind == "torch_function" and "." not in target.qualname:
+            found.setdefault(target.path, []).append(target.qualname)
+    return found
+
+
 def is_native(path: str) -> bool:
     """Whether a path, or `path:qualname`, is of a file that is no Python."""
     return not path.partition(":")[0].endswith(".py")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ci.discover import discover
-from cudal1_ci.discover.launchers import reach_of
+from cudal1_ci.discover.launchers import functions_to_trace, reach_of
 
 from .conftest import WriteTree
 
@@ -197,3 +197,12 @@ def test_a_triton_kernel_and_a_function_of_cpp_of_one_word_have_nothing_to_do_wi
         }
     )
     assert launchers(root, "scale") == []
+
+
+def test_what_launches_a_kernel_is_traced_like_what_computes(write_tree: WriteTree):
+    other = "import torch\n\ndef f(x):\n    return torch.relu(x)\n\ndef g(x):\n    return 1\n"
+    root = write_tree({"csrc/two.cu": TWO_CU, "pkg/two.py": TWO_PY, "pkg/other.py": other})
+    assert functions_to_trace(discover(root)) == {
+        "pkg/other.py": ["f"],
+        "pkg/two.py": ["scale", "shift"],
+    }
