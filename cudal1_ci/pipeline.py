@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -46,6 +46,8 @@ from cudal1_ci.trial.confirmation import confirmed, is_jump
 
 INTERRUPTED = "the run was interrupted"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
+NO_KERNEL_PROPOSED = "nothing to try: the playbook proposes nothing for a kernel"
+KERNEL_HINT = "give a model, which writes kernels: --model"
 
 
 class ReviewConfig(Record, frozen=True, kw_only=True):
@@ -163,7 +165,11 @@ def improve(planned: Planned, bench: Bench) -> Entry:
     try:
         first = attempt.next_candidates()
         is_worth = bool(first) or bench.optimizer is not None
-        reason = reference_failure(problem, bench) if is_worth else NOTHING_PROPOSED
+        if not is_worth and target.is_kernel:
+            planned = replace(planned, hint=KERNEL_HINT)
+            reason: str | None = NO_KERNEL_PROPOSED
+        else:
+            reason = reference_failure(problem, bench) if is_worth else NOTHING_PROPOSED
         if reason is None:
             judge(target, attempt, first)
             if bench.optimizer is not None:

@@ -68,6 +68,16 @@ class Target(Record, frozen=True, kw_only=True):
     selected_because: str | None = None
     """With `--changed`: `changed`, or `calls src/ops.py:rotate`, the changed thing that it uses."""
 
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it runs on a GPU, and only where something launches it."""
+        return self.kind in ("triton_kernel", "cuda_kernel")
+
+    @property
+    def last_name(self) -> str:
+        """Without the class or the namespace around it."""
+        return self.qualname.rpartition("::")[2].rpartition(".")[2]
+
 
 # --- how it is called ------------------------------------------------------------------------
 
@@ -226,9 +236,14 @@ class Problem(Record, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """Content hash of the reference and of what the workloads call it with."""
+        """Content hash of the reference and of what the workloads call it with; for a kernel also
+        of which one, as what launches it is the reference of other problems too, in which another
+        answer wins."""
         calls = [(w.init, w.call, w.mode, w.atol, w.rtol) for w in self.workloads]
-        return content_hash([program_identity(self.reference), calls])
+        parts = [program_identity(self.reference), calls]
+        if self.target is not None and self.target.is_kernel:
+            parts.append((self.target.path, self.target.qualname))
+        return content_hash(parts)
 
 
 class Identity(Record, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ def question(
     system = Message(role="system", content=template("prompt_opinion_system").render())
     for number in range(len(cases), -1, -1):
         content = template("prompt_opinion").render(
-            reference=reference_text(problem.reference),
+            reference=reference_text(problem),
             candidate=candidate_text(evaluation),
             language=language(evaluation),
             times=one_digit(times_faster(evaluation)),

@@ -78,7 +78,7 @@ class Review:
     def opinion(self, evaluation: Evaluation) -> Opinion | None:
         """What the model says; None, counted, where it says nothing."""
         self.num_asked += 1
-        reference = reference_text(self.problem.reference)
+        reference = reference_text(self.problem)
         cases = self.reviewer.database.like(candidate_text(evaluation), reference)
         messages = question(self.problem, evaluation, cases, self.reviewer.prompt_tokens)
         if messages is None:

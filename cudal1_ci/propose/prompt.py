@@ -13,7 +13,6 @@ no date: the same task is the same prompt, in the product as in training.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from math import ceil
 
@@ -26,7 +25,7 @@ from cudal1_ci.propose.models import Message
 from cudal1_ci.propose.quoting import Shown, named, trimmed, visible
 from cudal1_ci.propose.task import Task, Variant
 from cudal1_ci.propose.words import template
-from cudal1_ci.schema import Record, TextProgram, Verdict, Workload
+from cudal1_ci.schema import Record, Target, TextProgram, Verdict, Workload
 
 MAX_WORDS = 80
 """Of the analysis and of the design: a small model that thinks longer does not write better code,
@@ -181,18 +180,17 @@ def _request(task: Task, shown: _Shown) -> str:
     if isinstance(task.profile, str):
         missing = named(task.profile)
     has_rows = not isinstance(task.profile, str) and shown.profile_rows
-    program, target = task.problem.reference, task.problem.target
-    kernel = re.search(r"\w+$", target.qualname) if target and "kernel" in target.kind else None
+    program = task.problem.reference
     return template("prompt").render(
         name=task.name,
-        reference_name=program.entry if isinstance(program, TextProgram) else task.name,
+        reference_name=task.called_name,
         top_name=task.name.partition(".")[0],
-        kernel_name=kernel[0] if kernel else "kernel",
+        kernel_path=task.kernel.path if task.kernel else None,
+        launchers=launchers_beside(task.kernel) if task.kernel else "",
         form=task.form,
         is_text=isinstance(program, TextProgram),
         is_class=task.is_class,
         is_gpu=task.device.kind == "cuda",
-        cuda_path=task.cuda_path,
         context=shown.context,
         num_parts_left_out=len(task.context) - len(shown.context),
         workloads=workload_text(task, shown.workloads),
@@ -204,6 +202,13 @@ def _request(task: Task, shown: _Shown) -> str:
         max_words=MAX_WORDS,
         max_lines=task.answer_tokens // TOKENS_PER_LINE // 10 * 10,
     )
+
+
+def launchers_beside(kernel: Target) -> str:
+    """Definitions of a kernel's own file that launch it, and so may change with it."""
+    here = [one.partition(":")[2] for one in kernel.launchers if one.startswith(f"{kernel.path}:")]
+    names = dict.fromkeys(name.partition(".")[0] for name in here)
+    return ", ".join(name for name in names if name.isidentifier())
 
 
 def _findings(verdict: Verdict) -> str:
