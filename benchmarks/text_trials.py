@@ -127,20 +127,31 @@ def judged(
 ) -> dict[str, Any]:
     """The row of one trial; a judge that died or took too long is a row too."""
     problem = problem_of(reference)
+    row, _ = evaluated(session, problem, candidate_of(problem, candidate), limit_s)
+    return row
+
+
+def evaluated(
+    session: TimedSession, problem: Problem, candidate: Candidate, limit_s: float
+) -> tuple[dict[str, Any], Evaluation | None]:
+    """The row of one trial, and its evaluation where there is one."""
     started_s = time.monotonic()
     session.spent()
+    evaluation = None
     try:
         with limited(limit_s):
-            found = told(session.evaluate(problem, candidate_of(problem, candidate)))
+            evaluation = session.evaluate(problem, candidate)
+        found = told(evaluation)
     except TrialTimeout:
         found = failed("unfinished", f"not finished after {limit_s:.0f} s")
     except WorkerError as error:
         found = failed("harness_error", str(error)[:MOST_CHARS])
-    return {
+    row = {
         **found,
         "seconds": round(time.monotonic() - started_s, 2),
         "seconds_by_request": session.spent(),
     }
+    return row, evaluation
 
 
 def failed(status: str, message: str) -> dict[str, Any]:
