@@ -120,8 +120,8 @@ def measured(session: Launches, length: str, effect: float, count: int) -> dict[
     other = Candidate(problem_id=problem.id, program=program, proposer="known")
     started_s = time.monotonic()
     found = list(session.of(problem, other, count))
-    launches = [msgspec.to_builtins(a_launch(one, "candidate_us")) for one in found]
-    control = [msgspec.to_builtins(a_launch(one, "control_us")) for one in found]
+    launches = [msgspec.to_builtins(a_launch(one, "candidate_us", device)) for one in found]
+    control = [msgspec.to_builtins(a_launch(one, "control_us", device)) for one in found]
     phases_s = [one["phases_s"] for one in found]
     return {
         "length": length,

@@ -82,7 +82,7 @@ def name_of(problem: Problem) -> str:
 
 def remember(problem: Problem, archive: Archive) -> None:
     """Keep what a similar problem will look for."""
-    found = operators(reference_text(problem.reference))
+    found = operators(reference_text(problem))
     if found and archive.noted(OPERATORS, problem.id, Known) is None:
         archive.note(OPERATORS, problem.id, Known(name=name_of(problem), operators=found))
 
@@ -98,7 +98,14 @@ def variants_of(
     the same device first), and the best of similar problems, labeled as such."""
     reference = Candidate(problem_id=problem.id, program=problem.reference, proposer=REFERENCE)
     original = Exemplar(candidate=reference, score=1.0)
-    found = [Variant(exemplar=original, text=reference_text(problem.reference))]
+    is_native = problem.target is not None and not problem.target.path.endswith(".py")
+    found = [
+        Variant(
+            exemplar=original,
+            text=reference_text(problem),
+            language="cuda" if is_native else "python",
+        )
+    ]
     found += [shown(one, None) for one in evaluations if one.verdict.status == "passed"]
     earlier = archive.passed(problem.id, since)
     same = [one for one in earlier if is_like(one, device)]
@@ -134,7 +141,7 @@ def name_on(evaluation: Evaluation) -> str:
 
 def similar(problem: Problem, archive: Archive, since: float) -> list[Variant]:
     """The best variants of the problems whose operators are most like this one's."""
-    own = operators(reference_text(problem.reference))
+    own = operators(reference_text(problem))
     known = archive.all_noted(OPERATORS, Known, since)
     ranked = sorted(
         (
@@ -159,15 +166,23 @@ def profile_of(
     problem: Problem, archive: Archive, device: Device, measure: Callable[[str], Any]
 ) -> list[dict[str, Any]] | str:
     """Where the reference's time goes, measured once for a device and then remembered."""
-    name = problem.workloads[0].name
-    key = f"{problem.id}/{device.key}/{name}"
-    known = archive.noted(PROFILE, key, list[dict[str, Any]])
+    known = archive.noted(PROFILE, profile_key(problem, device), list[dict[str, Any]])
     if known is not None:
         return known
-    found: list[dict[str, Any]] | str = measure(name)
+    found: list[dict[str, Any]] | str = measure(problem.workloads[0].name)
     if not isinstance(found, str):
-        archive.note(PROFILE, key, found)
+        archive.note(PROFILE, profile_key(problem, device), found)
     return found
+
+
+def known_profile(problem: Problem, archive: Archive, device: Device) -> tuple[ProfileRow, ...]:
+    """The profile that was remembered; empty where none was."""
+    rows = archive.noted(PROFILE, profile_key(problem, device), tuple[ProfileRow, ...])
+    return rows or ()
+
+
+def profile_key(problem: Problem, device: Device) -> str:
+    return f"{problem.id}/{device.key}/{problem.workloads[0].name}"
 
 
 @dataclass
@@ -249,7 +264,7 @@ def answer_name(problem: Problem) -> str:
     if isinstance(problem.reference, TextProgram):
         return "ModelNew"
     if problem.target is not None:
-        return problem.target.qualname
+        return problem.target.last_name if problem.target.is_kernel else problem.target.qualname
     return problem.reference.import_path.partition(":")[2]
 
 
@@ -258,10 +273,9 @@ def form_of(problem: Problem) -> Form:
     target = problem.target
     if isinstance(problem.reference, TextProgram):
         return "module_text"
-    if target is not None and target.kind == "triton_kernel":
-        return "triton"
-    is_python = target is None or target.path.endswith(".py")
-    return "patch" if is_python else "cuda"
+    if target is not None and target.is_kernel:
+        return "triton" if target.kind == "triton_kernel" else "cuda"
+    return "patch"
 
 
 def optimize(loop: Loop, optimizer: Optimizer, work: Optimization) -> None:

@@ -15,20 +15,23 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.archive import Archive
+from cudal1_ci.claims.measured import contradictions
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
-from cudal1_ci.optimization import Loop, Optimizer, begin, optimize
+from cudal1_ci.opinion.review import Review, Reviewer
+from cudal1_ci.optimization import Loop, Optimizer, begin, known_profile, optimize
 from cudal1_ci.propose import Proposer
 from cudal1_ci.propose.contrastive import Optimization
 from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import (
     Candidate,
+    Contradiction,
     Entry,
     Evaluation,
     Exemplar,
@@ -43,6 +46,8 @@ from cudal1_ci.trial.confirmation import confirmed, is_jump
 
 INTERRUPTED = "the run was interrupted"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
+NO_KERNEL_PROPOSED = "nothing to try: the playbook proposes nothing for a kernel"
+KERNEL_HINT = "give a model, which writes kernels: --model"
 
 
 class ReviewConfig(Record, frozen=True, kw_only=True):
@@ -70,6 +75,8 @@ class Bench:
     may_reuse: bool = True
     optimizer: Optimizer | None = None
     """A model that goes on where the proposers end; None where there is none."""
+    reviewer: Reviewer | None = None
+    """Another one, that is asked about its jumps."""
     started_s: float = field(default_factory=time.monotonic)
     was_cut: bool = False
     """Whether the budget kept something from being tried."""
@@ -158,7 +165,11 @@ def improve(planned: Planned, bench: Bench) -> Entry:
     try:
         first = attempt.next_candidates()
         is_worth = bool(first) or bench.optimizer is not None
-        reason = reference_failure(problem, bench) if is_worth else NOTHING_PROPOSED
+        if not is_worth and target.is_kernel:
+            planned = replace(planned, hint=KERNEL_HINT)
+            reason: str | None = NO_KERNEL_PROPOSED
+        else:
+            reason = reference_failure(problem, bench) if is_worth else NOTHING_PROPOSED
         if reason is None:
             judge(target, attempt, first)
             if bench.optimizer is not None:
@@ -190,6 +201,9 @@ class Attempt:
         self.reused: list[str] = []
         self.work: Optimization | None = None
         """What a model was asked."""
+        self.review = (
+            Review(bench.reviewer, problem, bench.budget_is_spent) if bench.reviewer else None
+        )
         self.seen: set[str] = set()
 
     def next_candidates(self) -> list[Candidate]:
@@ -211,8 +225,21 @@ class Attempt:
             workloads=self.problem.workloads,
             evaluations=tuple(self.evaluations),
             model_use=self.work.use() if self.work else None,
+            opinion_use=self.review.use() if self.review else None,
+            contradictions=self.contradictions(),
             reused=tuple(self.reused),
             best=score.best(self.evaluations, self.problem.workloads),
+        )
+
+    def contradictions(self) -> tuple[Contradiction, ...]:
+        """What models claim of this problem, and was measured to be otherwise."""
+        by_models = [one for one in self.evaluations if one.candidate.generation is not None]
+        if not by_models:
+            return ()
+        bench = self.bench
+        rows = known_profile(self.problem, bench.archive, bench.session.device())
+        return tuple(
+            found for one in by_models for found in contradictions(one, self.problem, rows)
         )
 
 
@@ -280,20 +307,30 @@ def ask_the_model(target: Target, attempt: Attempt, optimizer: Optimizer) -> Non
 
 def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> Evaluation:
     """Add the archive's evaluation of this candidate on this device, or a new one, which is in the
-    archive and in the attempt before anybody is told of it. A jump is measured twice."""
+    archive and in the attempt before anybody is told of it. A jump is measured twice, and when it
+    was found again another model may be asked for its opinion."""
     problem, bench = attempt.problem, attempt.bench
     bench.progress.candidate_started(target, candidate)
     known = remembered(problem, candidate, bench)
     evaluation = known or bench.session.evaluate(problem, candidate)
     if known is None:
-        by_model = candidate.generation is not None
-        if by_model and is_jump(evaluation, score.highest(attempt.evaluations)):
-            evaluation = confirmed(bench.session, problem, evaluation)
+        if candidate.generation is not None:
+            evaluation = doubted(evaluation, attempt)
         bench.archive.record(evaluation, bench.policy)
     else:
         attempt.reused.append(candidate.id)
     attempt.evaluations.append(evaluation)
     bench.progress.candidate_judged(target, evaluation, known is not None)
+    return evaluation
+
+
+def doubted(evaluation: Evaluation, attempt: Attempt) -> Evaluation:
+    """What a model's candidate is worth after a second look, where it claims a jump."""
+    has_jumped = is_jump(evaluation, score.highest(attempt.evaluations))
+    if has_jumped:
+        evaluation = confirmed(attempt.bench.session, attempt.problem, evaluation)
+    if attempt.review is not None:
+        evaluation = attempt.review.of(evaluation, has_jumped=has_jumped)
     return evaluation
 
 

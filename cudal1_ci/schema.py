@@ -68,6 +68,16 @@ class Target(Record, frozen=True, kw_only=True):
     selected_because: str | None = None
     """With `--changed`: `changed`, or `calls src/ops.py:rotate`, the changed thing that it uses."""
 
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it runs on a GPU, and only where something launches it."""
+        return self.kind in ("triton_kernel", "cuda_kernel")
+
+    @property
+    def last_name(self) -> str:
+        """Without the class or the namespace around it."""
+        return self.qualname.rpartition("::")[2].rpartition(".")[2]
+
 
 # --- how it is called ------------------------------------------------------------------------
 
@@ -139,6 +149,14 @@ class Made(Record, frozen=True, kw_only=True, tag="made"):
     path: str | None = None
 
 
+class TracedSteps(Record, frozen=True, kw_only=True):
+    """Training steps that a trace saw whole, each from one step of an optimizer to its next."""
+
+    durations_us: tuple[float, ...]
+    device: str | None = None
+    """Name of the GPU on which all of them were made; None where that is not known."""
+
+
 Provenance = Literal["declared", "benchmark", "traced", "exported", "synthetic"]
 
 
@@ -161,6 +179,9 @@ class Workload(Record, frozen=True, kw_only=True):
     num_calls: int | None = None
     share: float | None = None
     """Share (0..1) of the traced time that was spent in calls like this one."""
+    calls_per_step: float | None = None
+    """Mean number of calls like this one in a step of `steps`; None where none was traced."""
+    steps: TracedSteps | None = None
 
 
 # --- what is judged --------------------------------------------------------------------------
@@ -215,9 +236,14 @@ class Problem(Record, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """Content hash of the reference and of what the workloads call it with."""
+        """Content hash of the reference and of what the workloads call it with; for a kernel also
+        of which one, as what launches it is the reference of other problems too, in which another
+        answer wins."""
         calls = [(w.init, w.call, w.mode, w.atol, w.rtol) for w in self.workloads]
-        return content_hash([program_identity(self.reference), calls])
+        parts = [program_identity(self.reference), calls]
+        if self.target is not None and self.target.is_kernel:
+            parts.append((self.target.path, self.target.qualname))
+        return content_hash(parts)
 
 
 class Identity(Record, frozen=True, kw_only=True):
@@ -344,6 +370,8 @@ class Launch(Record, frozen=True, kw_only=True):
     candidate_us: tuple[float, ...]
     num_calls: int
     """Calls in each batch."""
+    kind: Literal["cpu", "cuda"] = "cpu"
+    """Of the device, which decides what its noise is like."""
 
     def __post_init__(self) -> None:
         if len(self.reference_us) != len(self.candidate_us) or not self.reference_us:
@@ -418,6 +446,26 @@ class ModelUse(Record, frozen=True, kw_only=True):
     """Of that, while the judge had nothing to do."""
 
 
+class OpinionUse(Record, frozen=True, kw_only=True):
+    """What another model was asked about the jumps of one target."""
+
+    model: str
+    num_asked: int = 0
+    num_suspected: int = 0
+    failed: dict[str, int] = {}
+    """Questions without an opinion, by what happened: `timeout`, `unreadable`, `prompt`."""
+
+
+class Contradiction(Record, frozen=True, kw_only=True):
+    """A claim of a candidate's analysis that was measured to be otherwise."""
+
+    candidate_id: str
+    claim: str
+    """The sentence, in the words of who proposed it."""
+    measured: str
+    """What was measured instead, and on what."""
+
+
 # --- what is told ----------------------------------------------------------------------------
 
 
@@ -431,6 +479,8 @@ class Entry(Record, frozen=True, kw_only=True):
     workloads: tuple[Workload, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     model_use: ModelUse | None = None
+    opinion_use: OpinionUse | None = None
+    contradictions: tuple[Contradiction, ...] = ()
     reused: tuple[str, ...] = ()
     """Ids of the candidates whose evaluation came from the archive."""
     best: int | None = None

@@ -1,10 +1,10 @@
 """What a measurement is worth: speedup with its interval, order of candidates, the reward.
 
 Pure: raw paired times in, numbers out. Used three times: to order exemplars, to choose the best
-candidate, to reward a policy. The estimator: interleaved batches in random order, the median over
-the rounds of a launch of the log ratio within a round, and a t interval over launches. Samples of
-one process share its memory layout, so an interval over samples would be too narrow; a bootstrap
-over five launches also covers less than it says, which is why it is a t interval here.
+candidate, to reward a policy. The estimator: interleaved batches in random order, a log ratio for
+each launch, and a t interval over launches. Samples of one process share its memory layout, so an
+interval over samples would be too narrow; a bootstrap over five launches also covers less than it
+says, which is why it is a t interval here.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def typical_us(times_us: Sequence[float]) -> float:
-    """Of a launch, where a time is shown: the first quartile, as disturbances only add time, and in
-    one of four rounds or more nothing else ran."""
+    """The first quartile: disturbances only add time, and in one of four rounds or more nothing
+    else ran. The same for both sides, so it favors neither."""
     return (
         statistics.quantiles(times_us, n=4, method="inclusive")[0]
         if len(times_us) > 1
@@ -55,9 +55,15 @@ def typical_us(times_us: Sequence[float]) -> float:
 
 
 def log_ratio(launch: Launch) -> float:
-    """Log of how many times faster the candidate was than the reference in one launch: the median
-    of its rounds, in each of which both ran within milliseconds. A processor that changes its speed
-    between rounds (a neighbor on the same core of a virtual machine: 1.7 times) changes both."""
+    """Log of how many times faster the candidate was than the reference in one launch.
+
+    On a CPU a batch is interrupted alone, so each side has its typical time. Beside a GPU the core
+    that launches changes its speed for longer than a round (a neighbor on a virtual machine: 1.7
+    times), and both sides of a round with it: the median of the rounds' ratios, of which a launch
+    strays half as far there, and on a CPU where a fifth of the batches is interrupted four times
+    as far."""
+    if launch.kind == "cpu":
+        return math.log(typical_us(launch.reference_us) / typical_us(launch.candidate_us))
     pairs = zip(launch.reference_us, launch.candidate_us, strict=True)
     return statistics.median(math.log(ours / theirs) for ours, theirs in pairs)
 

@@ -13,15 +13,11 @@ from pathlib import Path
 from cudal1_ci.discover import Discovery, DiscoveryConfig, discover, reference_program
 from cudal1_ci.discover.changed import select_changed
 from cudal1_ci.discover.declared import unmatched
+from cudal1_ci.discover.kernel_problems import kernel_problem, obstacle
 from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
+from cudal1_ci.discover.launchers import Reach, reach_of
 from cudal1_ci.propose import Proposer
 from cudal1_ci.schema import Change, Notice, Problem, Target, Workload
-
-KERNELS = {
-    "triton_kernel": "nothing is proposed for a Triton kernel by itself yet",
-    "cuda_kernel": "nothing is proposed for a CUDA kernel by itself yet",
-}
-KERNEL_HINT = "the function or module that launches it is judged, on a GPU where it needs one"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +69,14 @@ def survey(
     if change is not None:
         selection = select_changed(discovery, change)
         targets, removed = selection.targets, selection.removed
+    kernels = [target for target in targets if target.is_kernel and target.launchers]
+    # To look for all that leads to a kernel takes time, and without a GPU nothing comes of it; but
+    # a function that is no target is found so, and somebody may have declared how it is called.
+    is_asked = on_gpu or unmatched(evidence.declared, discovery.targets)
+    reaches = reach_of(discovery, kernels) if is_asked else {}
+    launchers = [one for reach in reaches.values() for one in reach.launchers]
     notices = [*discovery.notices, *evidence.notices]
-    notices += unmatched(evidence.declared, discovery.targets)
+    notices += unmatched(evidence.declared, [*discovery.targets, *launchers])
     notices += [
         Notice(path=target.path, message=f"{target.qualname} was removed by the change")
         for target in removed
@@ -85,7 +87,9 @@ def survey(
         base_sha=change.base_sha if change else None,
         head_sha=head_sha,
         targets=tuple(
-            planned(root, target, discovery if with_problems else None, evidence, on_gpu)
+            planned_kernel(root, target, reaches.get(target), discovery, evidence, on_gpu)
+            if target.is_kernel
+            else planned(root, target, discovery if with_problems else None, evidence, on_gpu)
             for target in targets
         ),
         notices=tuple(notices),
@@ -98,13 +102,6 @@ def planned(
     """One target with its problem (without `discovery` only its workloads), or the reason that it
     poses none."""
     found = workloads_of(root, target, evidence)
-    if target.kind in KERNELS:
-        return Planned(
-            target=target,
-            reason=KERNELS[target.kind],
-            hint=KERNEL_HINT,
-            workloads=() if isinstance(found, NoWorkload) else found,
-        )
     if isinstance(found, NoWorkload):
         return Planned(target=target, reason=found.reason, hint=found.hint)
     needs_gpu = [workload for workload in found if uses_cuda(workload) and not on_gpu]
@@ -126,6 +123,24 @@ def planned(
     )
 
 
+def planned_kernel(
+    root: Path,
+    target: Target,
+    reach: Reach | None,
+    discovery: Discovery,
+    evidence: Evidence,
+    on_gpu: bool,
+) -> Planned:
+    """A kernel with the problem of what launches it."""
+    found: Problem | NoWorkload | None = obstacle(target, reach, on_gpu)
+    if found is None and reach is not None:
+        found = kernel_problem(root, target, reach, discovery, evidence)
+    if isinstance(found, NoWorkload):
+        return Planned(target=target, reason=found.reason, hint=found.hint)
+    assert found is not None, "on a GPU all that leads to a kernel is looked for"
+    return Planned(target=target, problem=found, workloads=found.workloads)
+
+
 def uses_cuda(workload: Workload) -> bool:
     """Whether a call has tensors of a CUDA device."""
     return "'cuda" in repr(workload.call)
@@ -141,6 +156,7 @@ def preview(plan: Plan, proposers: Sequence[Proposer], n: int) -> list[str]:
             continue
         calls = ", ".join(f"{w.name} ({w.provenance})" for w in one.problem.workloads)
         candidates = [c for p in proposers for c in p.propose(one.problem, (), n)]
-        tried = ", ".join(c.proposer for c in candidates) or "no rewrite matches"
+        nothing = "a model, where one is given" if one.target.is_kernel else "no rewrite matches"
+        tried = ", ".join(c.proposer for c in candidates) or nothing
         lines.append(f"judge {name} on {calls}: {tried}")
     return lines

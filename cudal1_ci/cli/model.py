@@ -1,16 +1,21 @@
-"""The model that a scan asks: where it is, whether it may write meanwhile, and who gets the key."""
+"""The models that a scan asks: where they are, whether one may write meanwhile, who gets a key."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from cudal1_ci.archive import Archive
 from cudal1_ci.cli.device import measures_on_gpu
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.opinion.cases import Database, known_cases, read_cases
+from cudal1_ci.opinion.review import Reviewer
 from cudal1_ci.optimization import Optimizer
 from cudal1_ci.propose.models import LanguageModel
+from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.opening import opened
 from cudal1_ci.report.progress import Progress
 from cudal1_ci.survey import Plan
@@ -29,25 +34,55 @@ def model_for(
         progress.notice("no model: rewrites of the playbook alone (--model)")
         yield None
         return
-    refuse_a_key_for_a_url_in_a_file(settings)
+    refuse_a_key_for_a_url_in_a_file(settings, "model", settings.model)
     progress.notice(f"model: {settings.model.model}")
     with opened(settings.model) as model:
         yield model
 
 
-def refuse_a_key_for_a_url_in_a_file(settings: Settings) -> None:
+@contextmanager
+def opinion_of(settings: Settings, progress: Progress) -> Iterator[LanguageModel | None]:
+    """The model that is asked about jumps, served while this lasts; None where none is wanted."""
+    config = settings.opinion.client(settings.model)
+    if config.model is None:
+        yield None
+        return
+    refuse_a_key_for_a_url_in_a_file(settings, "opinion", config)
+    if config.model == settings.model.model and config.name == settings.model.name:
+        progress.notice("opinion.model is the model that writes: it is asked about its own work")
+    progress.notice(f"second opinion: {config.model}")
+    with opened(config) as model:
+        yield model
+
+
+def reviewer_of(
+    model: LanguageModel | None, settings: Settings, root: Path, archive: Archive, since: float
+) -> Reviewer | None:
+    """How it is asked, in a run that began then, of the checkout at `root`."""
+    if model is None:
+        return None
+    proven = known_cases()
+    if settings.opinion.cases is not None:
+        proven += read_cases(root / settings.opinion.cases)
+    database = Database(proven=proven, archive=archive, since=since)
+    return Reviewer(model=model, database=database, prompt_tokens=settings.opinion.prompt_tokens)
+
+
+def refuse_a_key_for_a_url_in_a_file(settings: Settings, room: str, config: ModelConfig) -> None:
     """Whoever writes the file of a repository could have the key sent anywhere.
 
     Raises:
         ConfigError: The URL is from a file, and there is a key.
     """
-    (origin,) = (origin for key, _, origin in settings.origins() if key == "model.model")
+    name = f"{room}.model"
+    (origin,) = (origin for key, _, origin in settings.origins() if key == name)
     is_from_file = origin != "command line" and not origin.startswith("CUDAL1_CI_")
-    key = settings.model.api_key_env
-    if settings.model.is_url and is_from_file and os.environ.get(key):
+    key = config.api_key_env
+    if config.is_url and is_from_file and os.environ.get(key):
+        flag = "--model or " if room == "model" else ""
         raise ConfigError(
-            f"`model.model` in {origin} is a URL, and {key} holds a key: give the URL by --model "
-            f"or CUDAL1_CI_MODEL_MODEL, or unset {key}"
+            f"`{name}` in {origin} is a URL, and {key} holds a key: give the URL by {flag}"
+            f"CUDAL1_CI_{room.upper()}_MODEL, or unset {key}"
         )
 
 

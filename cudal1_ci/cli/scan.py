@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from cudal1_ci.cli.group import (
     EXIT_INTERRUPTED,
     EXIT_NO,
 )
-from cudal1_ci.cli.model import model_for, optimizer_of
+from cudal1_ci.cli.model import model_for, opinion_of, optimizer_of, reviewer_of
 from cudal1_ci.cli.outputs import apply_best, output_options, write_listing, write_report
 from cudal1_ci.cli.trace import traces_for
 from cudal1_ci.config import Settings, load_settings
@@ -116,7 +117,7 @@ def scan(path: Path, **flags: Any) -> None:
             click.echo(line)
     else:
         report = run(plan, settings, proposers, progress, flags)
-        shown = document(report)
+        shown = document(report, settings.report)
         write_report(shown, flags)
         if flags["apply_them"]:
             apply_best(shown, path)
@@ -165,11 +166,14 @@ def run(
         builds=settings.builds,
         executor=executor_of(settings, plan.root.resolve()),
     )
-    with (
-        Archive.open(state / "archive.sqlite") as archive,
-        session,
-        model_for(plan, settings, progress, is_wanted=not flags["no_model"]) as model,
-    ):
+    with contextlib.ExitStack() as stack:
+        archive = stack.enter_context(Archive.open(state / "archive.sqlite"))
+        stack.enter_context(session)
+        model = stack.enter_context(
+            model_for(plan, settings, progress, is_wanted=not flags["no_model"])
+        )
+        # Without a model that writes there is no jump to ask about.
+        other = stack.enter_context(opinion_of(settings, progress)) if model else None
         unfinished = archive.unfinished_run(arguments)
         if flags["resume"] and unfinished is None:
             raise ConfigError(
@@ -177,6 +181,7 @@ def run(
                 "(finished evaluations are re-used anyway)"
             )
         run_id = unfinished.id if unfinished else archive.start_run(arguments)
+        since = archive.run_started_at(run_id)
         bench = Bench(
             session=session,
             proposers=proposers,
@@ -185,7 +190,8 @@ def run(
             config=settings.review,
             policy=settings.trial.policy,
             may_reuse=not flags["fresh"],
-            optimizer=optimizer_of(model, settings, since=archive.run_started_at(run_id)),
+            optimizer=optimizer_of(model, settings, since=since),
+            reviewer=reviewer_of(other, settings, plan.root, archive, since=since),
         )
         with progress:
             report = review(plan, bench)

@@ -12,6 +12,7 @@ import click
 from cudal1_ci.archive import make_folder
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.discover import discover
+from cudal1_ci.discover.launchers import functions_to_trace
 from cudal1_ci.discover.traces import Traces, read_traces
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.executor.tracing import run_trace
@@ -76,10 +77,7 @@ def record(
     path: Path, settings: Settings, command: list[str], timeout_s: float, progress: Progress
 ) -> Traces:
     """Run a command with the tracer, and read what it left."""
-    functions: dict[str, list[str]] = {}
-    for target in discover(path, settings.discover).targets:
-        if target.kind == "torch_function" and "." not in target.qualname:
-            functions.setdefault(target.path, []).append(target.qualname)
+    functions = functions_to_trace(discover(path, settings.discover))
     make_folder(path / settings.state_dir)
     folder = path / settings.state_dir / "traces"
     progress.notice(f"tracing `{shlex.join(command)}` in {path}")

@@ -19,11 +19,13 @@ import msgspec
 
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.executor import ContainerConfig, ExecutorName
+from cudal1_ci.opinion.config import OpinionConfig
 from cudal1_ci.pipeline import ReviewConfig
 from cudal1_ci.propose.contrast import ContrastConfig
 from cudal1_ci.propose.contrastive import OptimizerConfig
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.playbook import PlaybookConfig
+from cudal1_ci.report.config import ReportConfig
 from cudal1_ci.schema import Record
 from cudal1_ci.trial import BuildsConfig, TrialConfig
 
@@ -71,7 +73,9 @@ class Settings(Record, frozen=True, kw_only=True):
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     contrast: ContrastConfig = ContrastConfig()
+    opinion: OpinionConfig = OpinionConfig()
     review: ReviewConfig = ReviewConfig()
+    report: ReportConfig = ReportConfig()
 
     # What follows is not made of keys.
     workloads: tuple[dict[str, Any], ...] = ()

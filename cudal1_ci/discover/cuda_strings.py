@@ -20,6 +20,7 @@ from cudal1_ci.discover.syntax import MODULE_LEVEL, definitions, dotted_name, wa
 _BUILDERS = re.compile(
     r"(?:.*\.)?(?:load|load_inline|CUDAExtension|CppExtension|CUDA_EXTENSION)|(?:.*\.)?_?get_ext\w*"
 )
+_AT_USE = frozenset({"load", "load_inline"})
 _MARKS = (b"cpp_extension", b"CUDAExtension", b"load_inline")
 _SOURCE_STRING = re.compile(r".*\.(?:cu|cuh|cpp|cc|cxx)")
 
@@ -153,17 +154,34 @@ def extensions_in(owners: list[Owner]) -> Iterator[ExtensionFact]:
     """Calls that build C++ and CUDA files, by who holds them."""
     for owner in owners:
         for node in walk(owner.statement):
-            if not isinstance(node, ast.Call) or not _BUILDERS.fullmatch(
-                dotted_name(node.func) or ""
-            ):
+            builder = dotted_name(node.func) if isinstance(node, ast.Call) else None
+            if builder is None or not _BUILDERS.fullmatch(builder):
                 continue
-            # The list of sources is often a variable made a few lines above, in the same function.
-            strings = {
-                inner.value
-                for inner in walk(owner.statement)
-                if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
-            }
-            sources = tuple(sorted(text for text in strings if _SOURCE_STRING.fullmatch(text)))
+            texts = {text for one in with_constants(owner, owners) for text in strings_in(one)}
+            sources = tuple(sorted(text for text in texts if _SOURCE_STRING.fullmatch(text)))
             if sources:
-                yield ExtensionFact(owner.qualname, sources)
+                is_installed = builder.rpartition(".")[2] not in _AT_USE
+                yield ExtensionFact(owner.qualname, sources, is_installed)
                 break
+
+
+def with_constants(owner: Owner, owners: list[Owner]) -> list[Owner]:
+    """An owner with the names of its module that it mentions, through other names too: the list of
+    sources is often made a few lines above, in the same function or beside it."""
+    found = [owner]
+    for one in found:
+        names = mentioned_names(one.statement)
+        found += [
+            other
+            for other in owners
+            if not other.is_function and other.qualname in names and other not in found
+        ]
+    return found
+
+
+def strings_in(owner: Owner) -> set[str]:
+    return {
+        node.value
+        for node in walk(owner.statement)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }

@@ -76,11 +76,16 @@ def last_name(qualname: str) -> str:
     return qualname.rpartition("::")[2]
 
 
-def builders_by_file_name(facts: Mapping[str, FileFacts]) -> dict[str, set[tuple[str, str]]]:
-    """For each source file's own name, the paths that Python builds and who builds them."""
+def builders_by_file_name(
+    facts: Mapping[str, FileFacts], *, at_use: bool = False
+) -> dict[str, set[tuple[str, str]]]:
+    """For each source file's own name, the paths that Python builds and who builds them; `at_use`
+    leaves out what is built when the package is installed."""
     builders: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for path, file in facts.items():
         for extension in file.extensions:
+            if at_use and extension.is_installed:
+                continue
             for source in extension.sources:
                 name = PurePosixPath(source).name
                 builders[name].add((source, f"{path}:{extension.qualname}"))

@@ -109,6 +109,8 @@ class ExtensionFact(Fact, frozen=True, array_like=True, gc=False):
     """The function or variable that holds it; `<module>` when there is none."""
     sources: tuple[str, ...]
     """The strings of the call that end like a source file."""
+    is_installed: bool = False
+    """Built when the package is installed (`CUDAExtension`), and not when it is used."""
 
 
 class FileFacts(Fact, frozen=True, array_like=True, gc=False):

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from cudal1_ci.discover.cuda_source import KEYWORDS
-from cudal1_ci.discover.cuda_targets import builders_by_file_name, built_by
+from cudal1_ci.discover.cuda_targets import builders_by_file_name, built_by, last_name
 from cudal1_ci.discover.discovery import Discovery
 from cudal1_ci.discover.facts import FileFacts
 from cudal1_ci.discover.imports import defined_in
@@ -101,26 +102,52 @@ class References:
             frontier = set(found)
         return origins
 
+    def edges_to(self, roots: Iterable[Key], num_rounds: int) -> dict[Key, set[Key]]:
+        """Units that use one of the roots, directly or through so many others, each with what it
+        uses directly of the roots and of such units. Of C++ and of modules only what has a name:
+        whatever else mentions a word of a line calls nothing."""
+        known = set(roots)
+        found: dict[Key, set[Key]] = {}
+        frontier = set(known)
+        for _ in range(num_rounds):
+            for user, used in self._users(frontier):
+                if not user[1].startswith(MODULE_LEVEL):
+                    found.setdefault(user, set()).add(used)
+            frontier = found.keys() - known
+            known |= frontier
+        return found
+
     def _users(self, frontier: set[Key]) -> Iterator[tuple[Key, Key]]:
-        """Units that use one of the frontier directly, with the one used."""
-        by_name = {name: key for key in sorted(frontier) for name in names_of(key)}
-        words = [re.escape(name).encode() for name in by_name]
-        pattern = re.compile(rb"\b(?:" + b"|".join(words) + rb")\b") if words else None
+        """Units that use one of the frontier directly, with each one that they use, in order."""
+        by_name: dict[str, list[Key]] = defaultdict(list)
+        for key in sorted(frontier):
+            for name in names_of(key):
+                by_name[name].append(key)
+        # C++ calls neither Python nor what Python sees of it, though it has the same words.
+        native = {
+            name: found
+            for name, keys in by_name.items()
+            if (found := [key for key in keys if is_cuda(key[0])])
+        }
+        in_python, in_native = words_among(by_name), words_among(native)
         of_module = {path for path, qualname in frontier if qualname == MODULE_LEVEL}
         for path in sorted(self._facts):
             if path in of_module:
                 for qualname in self.units(path):
                     yield (path, qualname), (path, MODULE_LEVEL)
+            pattern = in_python if path.endswith(".py") else in_native
             if pattern is None or pattern.search(self.text(path)) is None:
                 continue
             for unit in self.units(path).values():
                 if path.endswith(".py"):
-                    used = min(self._used_by(path, unit) & frontier, default=None)
+                    used = self._used_by(path, unit) & frontier
                 else:
-                    used = min((by_name[n] for n in unit.mentions & by_name.keys()), default=None)
-                if used is not None:
-                    yield (path, unit.qualname), used
-        yield from self._bridges(frontier, by_name)
+                    # A definition says its own name, and does not use another file's by that.
+                    names = unit.mentions & native.keys() - {last_name(unit.qualname)}
+                    used = {key for name in names for key in meant(native[name], path)}
+                for key in sorted(used):
+                    yield (path, unit.qualname), key
+        yield from self._bridges(frontier, native)
 
     def _used_by(self, path: str, unit: Unit) -> set[Key]:
         """All units that the names of a Python unit lead to or through."""
@@ -142,12 +169,13 @@ class References:
             self._uses[key] = known
         return known
 
-    def _bridges(self, frontier: set[Key], by_name: dict[str, Key]) -> Iterator[tuple[Key, Key]]:
+    def _bridges(
+        self, frontier: set[Key], by_name: Mapping[str, list[Key]]
+    ) -> Iterator[tuple[Key, Key]]:
         """From C++ to Python: registered operators, and the Python units that build a file."""
-        for file in self._facts.values():
+        for path, file in self._facts.items():
             for binding in file.cuda_bindings:
-                used = by_name.get(binding.function)
-                if used is not None and not used[0].endswith(".py"):
+                for used in meant(by_name.get(binding.function, []), path):
                     yield (OPERATORS, binding.name), used
         sources = {path: (path, name) for path, name in sorted(frontier) if is_cuda(path)}
         builders = builders_by_file_name(self._facts) if sources else {}
@@ -155,6 +183,17 @@ class References:
             for where in sorted(built_by(path, builders)):
                 builder_path, _, qualname = where.rpartition(":")
                 yield (builder_path, qualname.partition(".")[0]), used
+
+
+def words_among(names: Iterable[str]) -> re.Pattern[bytes] | None:
+    """What finds one of these words in a text; None where there are none."""
+    words = [re.escape(name).encode() for name in names]
+    return re.compile(rb"\b(?:" + b"|".join(words) + rb")\b") if words else None
+
+
+def meant(keys: Sequence[Key], path: str) -> Sequence[Key]:
+    """Of several units of one name those that a C++ file means: its own, where it has one."""
+    return [key for key in keys if key[0] == path] or keys
 
 
 def is_cuda(path: str) -> bool:
@@ -169,4 +208,4 @@ def names_of(key: Key) -> list[str]:
     if qualname.startswith(MODULE_LEVEL):
         keywords = {word.decode() for word in KEYWORDS}
         return [word for word in _WORD.findall(qualname.partition(":")[2]) if word not in keywords]
-    return [qualname.rpartition("::")[2]]
+    return [last_name(qualname)]

@@ -2,12 +2,13 @@
 
 Reads the files that `worker/tracer` wrote, of all processes of a run; joins equal calls and ranks
 them by the time that was spent in them. Damaged lines (a process was killed while it wrote) are
-noticed and left out.
+noticed and left out. Steps of optimizers are joined too: of all processes, each with its own calls.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 
 from cudal1_ci.discover.declared import shapes_name
-from cudal1_ci.schema import Call, Notice, Target, Workload, content_hash
+from cudal1_ci.schema import Call, Notice, Target, TracedSteps, Workload, content_hash
 
 MAX_FILE_BYTES = 64 * 2**20
 
@@ -33,7 +34,16 @@ class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
     call: Call | None = None
     reason: str | None = None
     num_calls: int
+    num_in_steps: int = 0
+    """Of the calls, those between two steps of an optimizer."""
     total_s: float
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The line of a process whose optimizers made steps."""
+
+    durations_s: list[float]
+    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,7 @@ class Traces:
     calls: Mapping[str, tuple[TracedCall, ...]] = field(default_factory=dict)
     """By `path:qualname`; equal calls joined, those that took the most time first."""
     total_s: float = 0.0
+    steps: TracedSteps | None = None
     notices: tuple[Notice, ...] = ()
 
     def workloads(self, target: Target) -> tuple[Workload, ...]:
@@ -55,7 +66,7 @@ class Traces:
                 shapes = shapes_name(call.call) or "call"
                 seen[shapes] += 1
                 name = shapes if seen[shapes] == 1 else f"{shapes} #{seen[shapes]}"
-                workloads.append(workload_of(call, name, self.total_s))
+                workloads.append(workload_of(call, name, self.total_s, self.steps))
         return tuple(workloads)
 
     def reason(self, target: Target) -> str | None:
@@ -65,9 +76,12 @@ class Traces:
         return reasons.most_common(1)[0][0] if reasons else None
 
 
-def workload_of(call: TracedCall, name: str, total_s: float) -> Workload:
+def workload_of(
+    call: TracedCall, name: str, total_s: float, steps: TracedSteps | None = None
+) -> Workload:
     """A traced call as a workload."""
     assert call.call is not None
+    is_in_steps = steps is not None and call.num_in_steps > 0
     return Workload(
         name=name,
         provenance="benchmark" if call.provenance == "benchmark" else "traced",
@@ -77,6 +91,10 @@ def workload_of(call: TracedCall, name: str, total_s: float) -> Workload:
         mode="train" if call.mode == "train" else "infer",
         num_calls=call.num_calls,
         share=call.total_s / total_s if total_s > 0 else None,
+        calls_per_step=(
+            call.num_in_steps / len(steps.durations_us) if steps and is_in_steps else None
+        ),
+        steps=steps if is_in_steps else None,
     )
 
 
@@ -84,6 +102,7 @@ def read_traces(folder: Path) -> Traces:
     """The traces of a folder; empty where there is none."""
     notices: list[Notice] = []
     lines: list[TracedCall] = []
+    times: list[StepTimes] = []
     for path in sorted(folder.glob("trace-*.jsonl")):
         try:
             if path.stat().st_size > MAX_FILE_BYTES:
@@ -93,17 +112,39 @@ def read_traces(folder: Path) -> Traces:
         except (OSError, UnicodeDecodeError) as error:
             notices.append(Notice(path=str(path), message=f"cannot be read: {error}"))
             continue
-        lines += read_lines(text, path, notices)
+        for line in read_lines(text, path, notices):
+            if isinstance(line, StepTimes):
+                times.append(line)
+            else:
+                lines.append(line)
     joined = join(lines)
-    return Traces(joined, sum(call.total_s for call in lines), tuple(notices))
+    total_s = sum(call.total_s for call in lines)
+    return Traces(joined, total_s, joined_steps(times), tuple(notices))
 
 
-def read_lines(text: str, path: Path, notices: list[Notice]) -> Iterable[TracedCall]:
+def joined_steps(times: Iterable[StepTimes]) -> TracedSteps | None:
+    """The steps of all processes; None where no optimizer made two."""
+    durations_us: list[float] = []
+    devices = set()
+    for one in times:
+        durations_us += (1e6 * one_s for one_s in one.durations_s if 0 < one_s < math.inf)
+        devices.add(one.device)
+    if not durations_us:
+        return None
+    device = devices.pop() if len(devices) == 1 else None
+    return TracedSteps(durations_us=tuple(durations_us), device=device)
+
+
+def read_lines(text: str, path: Path, notices: list[Notice]) -> Iterable[TracedCall | StepTimes]:
     """The whole lines of a file."""
     damaged = 0
     for line in text.splitlines():
         try:
-            yield msgspec.convert(json.loads(line), TracedCall)
+            found = json.loads(line)
+            if isinstance(found, dict) and "steps" in found:
+                yield msgspec.convert(found["steps"], StepTimes)
+            else:
+                yield msgspec.convert(found, TracedCall)
         except (ValueError, msgspec.ValidationError):
             damaged += 1
     if damaged:
@@ -122,6 +163,7 @@ def join(lines: Iterable[TracedCall]) -> dict[str, tuple[TracedCall, ...]]:
         by_key[key] = msgspec.structs.replace(
             known,
             num_calls=known.num_calls + line.num_calls,
+            num_in_steps=known.num_in_steps + line.num_in_steps,
             total_s=known.total_s + line.total_s,
             provenance="benchmark"
             if "benchmark" in (known.provenance, line.provenance)

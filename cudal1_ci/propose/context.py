@@ -3,7 +3,8 @@
 Text alone is read, nothing is imported. A text program is its source. For a tree program it is the
 top-level definition that holds the target, as it was written, and what that uses: imports,
 constants, base classes and helpers of its file, and small definitions that other files of the
-checkout lend it. For a kernel it is also the kernel, with its CUDA file where it has one. Names are
+checkout lend it. For a kernel it is also the kernel, with its CUDA file where it has one, and what
+launches it, with its grid and block sizes. Names are
 followed as they are spelled: what is reached through `getattr`, a registry or `import *` is not.
 
     for part in context_of(problem):
@@ -22,7 +23,7 @@ from cudal1_ci.errors import PromptError
 from cudal1_ci.propose.modules import Unit, module_path, text_of, units_of
 from cudal1_ci.propose.quoting import named
 from cudal1_ci.propose.target_file import locate, parsed
-from cudal1_ci.schema import Problem, Record, TextProgram, TreeProgram
+from cudal1_ci.schema import Problem, Record, Target, TextProgram, TreeProgram
 
 ESSENTIAL = 0
 BASE = 1
@@ -37,6 +38,8 @@ MAX_FILE_CHARS = 24_000
 MAX_LENT_CHARS = 3_000
 """Of one definition from another file: longer than that it is a module of its own."""
 MAX_LENT = 8
+MAX_LAUNCHERS = 3
+"""Of a kernel: they show how it is called, and one does nearly that."""
 MAX_HOPS = 4
 """Files through which a re-export is followed."""
 
@@ -83,7 +86,8 @@ def context_of(problem: Problem) -> tuple[Part, ...]:
     used = _used(units, core)
     parts += _own_file(used, path)
     shown = [*core, *(one.unit for one in used)]
-    parts += _other_files(program, path, shown)
+    known = {part.text for part in parts}
+    parts += [part for part in _other_files(program, path, shown) if part.text not in known]
     return tuple(sorted(parts, key=lambda part: part.priority))
 
 
@@ -122,9 +126,10 @@ class _Kernel:
 
 
 def _kernel(problem: Problem, program: TreeProgram, path: str, units: Sequence[Unit]) -> _Kernel:
-    """The kernel that the problem is about, unless it is the reference itself."""
+    """The kernel that the problem is about, unless it is the reference itself, and what launches
+    it, unless that is."""
     target = problem.target
-    if target is None or target.kind not in ("triton_kernel", "cuda_kernel"):
+    if target is None or not target.is_kernel:
         return _Kernel([], [])
     title = f"The kernel, {named(target.qualname)} of {named(target.path)}"
     text = text_of(program, target.path)
@@ -132,18 +137,54 @@ def _kernel(problem: Problem, program: TreeProgram, path: str, units: Sequence[U
         raise PromptError(f"{target.path}: expected the text of a kernel, found none in UTF-8")
     if not target.path.endswith(".py"):
         part = Part(title=title, text=text, priority=ESSENTIAL, language="cuda")
-        return _Kernel([], [part])
+        return _Kernel([], [part, *_native_launchers(program, target)])
     there = units if target.path == path else _units(text, target.path)
     head = target.qualname.partition(".")[0]
     found = [unit for unit in there if head in unit.names]
     # A kernel inside of a string has no name in Python: the line finds the constant that holds it.
     line = text.splitlines()[target.first_line - 1 : target.first_line]
     found = found or [unit for unit in there if line and line[0].strip() in unit.text][:1]
-    if head == program.import_path.partition(":")[2].partition(".")[0] or not found:
+    called = program.import_path.partition(":")[2].partition(".")[0]
+    if (head == called and target.path == path) or not found:
         return _Kernel([], [])
     shown = "\n\n\n".join(unit.text for unit in found)
-    part = Part(title=title, text=shown, priority=ESSENTIAL)
-    return _Kernel(found if target.path == path else [], [part])
+    known = _Kernel(
+        found if target.path == path else [], [Part(title=title, text=shown, priority=ESSENTIAL)]
+    )
+    for where, name, unit in _launchers(program, target, path, units):
+        if unit in found or (where == path and name == called):
+            continue
+        title = f"What launches it, {named(name)} of {named(where)}"
+        known.parts.append(Part(title=title, text=unit.text, priority=ESSENTIAL))
+        known.units += [unit] if where == path else []
+    return known
+
+
+def _launchers(
+    program: TreeProgram, target: Target, path: str, units: Sequence[Unit]
+) -> Iterator[tuple[str, str, Unit]]:
+    """Path, name and unit of what launches a kernel of a Python file directly; those of its own
+    file first, which may change with it."""
+    places = [one.partition(":") for one in target.launchers]
+    places.sort(key=lambda one: one[0] != target.path)
+    for where, _, qualname in places[:MAX_LAUNCHERS]:
+        text = text_of(program, where)
+        module = parsed(text) if text is not None else None
+        there = units if where == path else units_of(module) if module is not None else ()
+        name = qualname.partition(".")[0]
+        for unit in there:
+            if name in unit.names and unit.kind == "definition":
+                yield where, name, unit
+
+
+def _native_launchers(program: TreeProgram, target: Target) -> Iterator[Part]:
+    """Other files of C++ and CUDA that launch a kernel of a header, or bind what does."""
+    paths = dict.fromkeys(one.partition(":")[0] for one in target.launchers)
+    for path in list(paths)[:MAX_LAUNCHERS]:
+        text = None if path == target.path or path.endswith(".py") else text_of(program, path)
+        if text is not None:
+            title = f"The file that launches it, {named(path)}"
+            yield Part(title=title, text=text, priority=BASE, language="cuda")
 
 
 @dataclass

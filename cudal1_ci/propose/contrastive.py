@@ -101,7 +101,7 @@ class Optimization:
     _origins: dict[str, tuple[Question, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.reference = fingerprint(reference_text(self.problem.reference))
+        self.reference = fingerprint(reference_text(self.problem))
 
     def round(self, number: int, variants: Sequence[Variant]) -> Generator[Candidate]:
         """Candidates as their answers come. `variants` is all that is known to be right."""

@@ -7,11 +7,11 @@ from typing import Literal
 
 from cudal1_ci.propose.context import ESSENTIAL, Part
 from cudal1_ci.propose.roofline import DeviceFacts, facts_of
-from cudal1_ci.schema import Device, Exemplar, Problem, Record, TextProgram
+from cudal1_ci.schema import Device, Exemplar, Problem, Record, Target, TextProgram
 
 Form = Literal["module_text", "patch", "triton", "cuda"]
 """What the answer's code is: a whole Python file; the definitions of the target's file that change;
-either of these with Triton kernels that do the work; a whole CUDA file."""
+either of these with Triton kernels that do the work; the CUDA that changes, of a file or string."""
 
 
 class ProfileRow(Record, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class Task(Record, frozen=True, kw_only=True):
 
     problem: Problem
     name: str
-    """The answer's class or function: `ModelNew`, or the target's own name in its file."""
+    """The answer's class, function or kernel: `ModelNew`, or the target's own name in its file."""
     form: Form
     context: tuple[Part, ...]
     """From `context_of`."""
@@ -68,14 +68,23 @@ class Task(Record, frozen=True, kw_only=True):
         if self.form != "triton" and is_text != (self.form == "module_text"):
             what = "a text program" if is_text else "a tree program"
             raise ValueError(f"{self.name}: {self.form} is no form of an answer for {what}")
-        if self.form == "cuda" and self.cuda_path is None:
-            raise ValueError(f"{self.name}: expected a target in a CUDA file for an answer in CUDA")
+        target = self.problem.target
+        if self.form == "cuda" and (target is None or target.kind != "cuda_kernel"):
+            raise ValueError(f"{self.name}: expected a CUDA kernel for an answer in CUDA")
 
     @property
-    def cuda_path(self) -> str | None:
-        """The target's file where it is not Python."""
+    def kernel(self) -> Target | None:
+        """The target where it is a kernel."""
         target = self.problem.target
-        return target.path if target is not None and not target.path.endswith(".py") else None
+        return target if target is not None and target.is_kernel else None
+
+    @property
+    def called_name(self) -> str:
+        """Of the reference: what is called, compared and timed."""
+        program = self.problem.reference
+        if isinstance(program, TextProgram):
+            return program.entry
+        return program.import_path.partition(":")[2] if self.kernel is not None else self.name
 
     @property
     def facts(self) -> DeviceFacts | None:

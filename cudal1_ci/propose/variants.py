@@ -13,14 +13,17 @@ import re
 import msgspec
 
 from cudal1_ci.propose.target_file import file_text, locate
-from cudal1_ci.schema import Program, TextProgram
+from cudal1_ci.schema import Problem, Program, Target, TextProgram, TreeProgram
 
 
-def reference_text(program: Program) -> str:
+def reference_text(problem: Problem) -> str:
     """The statement that defines the target (an outer class for what is nested); the whole source
     of a text, and of a file that is no Python. Empty where the checkout has no such file."""
+    program, target = problem.reference, problem.target
     if isinstance(program, TextProgram):
         return program.source
+    if target is not None and target.is_kernel:
+        return kernel_text(program, target)
     located = locate(program)
     if located is None:
         return ""
@@ -28,6 +31,16 @@ def reference_text(program: Program) -> str:
     name = qualname.partition(".")[0]
     for node, segment in statements(text):
         if getattr(node, "name", None) == name:
+            return segment
+    return text
+
+
+def kernel_text(program: TreeProgram, kernel: Target) -> str:
+    """The statement that holds a kernel; the whole file where it is no Python."""
+    text = file_text(program, kernel.path) or ""
+    for node, segment in statements(text):
+        first = (node.end_lineno or node.lineno) - segment.count("\n")
+        if first <= kernel.first_line <= (node.end_lineno or node.lineno):
             return segment
     return text
 

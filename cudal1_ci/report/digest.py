@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cudal1_ci.report.shape import (
@@ -20,6 +20,10 @@ from cudal1_ci.report.shape import (
     WorkloadDocument,
 )
 from cudal1_ci.report.wording import count_text, devices_text, duration_text, one_line
+
+SUSPECTED = "opinion.hack"
+"""The rule of what a second opinion found (opinion/review.py)."""
+SUSPECTED_WORDS = "Fast, but suspected by another model, so not proposed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +41,15 @@ class Proposal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Suspected:
+    """A candidate that another model suspects, with its words."""
+
+    entry: EntryDocument
+    evaluation: EvaluationDocument
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class SkippedGroup:
     """Targets skipped for one reason. `details` holds, for each, what its own reason adds."""
 
@@ -51,6 +64,8 @@ class Digest:
     """The parts of a report, each sorted. An entry is in one part."""
 
     proposals: tuple[Proposal, ...]
+    suspected: tuple[Suspected, ...]
+    """Beside the parts: candidates of any entry that a model took back."""
     degenerate: tuple[EntryDocument, ...]
     unimproved: tuple[EntryDocument, ...]
     skipped: tuple[SkippedGroup, ...]
@@ -74,10 +89,20 @@ def digest(document: ReportDocument) -> Digest:
             Proposal(number=number, entry=entry, evaluation=evaluation)
             for number, (entry, evaluation) in enumerate(proposed, 1)
         ),
+        suspected=tuple(suspicions(document)),
         degenerate=tuple(degenerate),
         unimproved=tuple(unimproved),
         skipped=grouped(skipped),
     )
+
+
+def suspicions(document: ReportDocument) -> Iterator[Suspected]:
+    """The candidates that are not proposed because a model suspects them."""
+    for entry in document.entries:
+        for evaluation in entry.evaluations:
+            for finding in evaluation.findings:
+                if finding.rule == SUSPECTED and evaluation.status == "inconclusive":
+                    yield Suspected(entry=entry, evaluation=evaluation, message=finding.message)
 
 
 def worth(evaluation: EvaluationDocument) -> float:

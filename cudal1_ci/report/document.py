@@ -18,10 +18,12 @@ import msgspec
 from cudal1_ci import score
 from cudal1_ci.arguments import call_text
 from cudal1_ci.errors import ReportError
+from cudal1_ci.report.config import ReportConfig
 from cudal1_ci.report.patch import patch
 from cudal1_ci.report.shape import (
     SCHEMA_VERSION,
     CandidateDocument,
+    ContradictionDocument,
     DeviceDocument,
     EntryDocument,
     EvaluationDocument,
@@ -35,12 +37,14 @@ from cudal1_ci.report.shape import (
     MeasurementDocument,
     ModelUseDocument,
     NoticeDocument,
+    OpinionUseDocument,
     ReportDocument,
     TargetDocument,
     TotalsDocument,
     VerificationDocument,
     WorkloadDocument,
 )
+from cudal1_ci.report.step import step_of
 from cudal1_ci.schema import (
     Candidate,
     Device,
@@ -99,11 +103,12 @@ class Listing(Protocol):
     def notices(self) -> Sequence[Notice]: ...
 
 
-def document(report: Report) -> ReportDocument:
+def document(report: Report, config: ReportConfig | None = None) -> ReportDocument:
     """The published form of a report. A proposal whose patch cannot be made keeps its verdict and
     its numbers; why it has no patch is among the warnings."""
     patches = _Patches()
-    entries = tuple(_entry(entry, patches) for entry in report.entries)
+    steps_per_month = config.steps_per_month if config else None
+    entries = tuple(_entry(entry, patches, steps_per_month) for entry in report.entries)
     device = _device(report.device)
     notices = (*report.warnings, *patches.notices)
     return ReportDocument(
@@ -175,7 +180,7 @@ class _Patches:
             return None
 
 
-def _entry(entry: Entry, patches: _Patches) -> EntryDocument:
+def _entry(entry: Entry, patches: _Patches, steps_per_month: int | None) -> EntryDocument:
     reused = set(entry.reused)
     return EntryDocument(
         target=_copied(entry.target, TargetDocument),
@@ -185,12 +190,16 @@ def _entry(entry: Entry, patches: _Patches) -> EntryDocument:
         evaluations=tuple(
             EvaluationDocument(
                 **_judged(evaluation),
-                candidate=_candidate(evaluation.candidate, entry.target, patches),
+                candidate=_candidate(evaluation.candidate, entry, patches),
                 reused=evaluation.candidate.id in reused,
             )
             for evaluation in entry.evaluations
         ),
         model_use=None if entry.model_use is None else _copied(entry.model_use, ModelUseDocument),
+        opinion_use=(
+            None if entry.opinion_use is None else _copied(entry.opinion_use, OpinionUseDocument)
+        ),
+        step=step_of(entry, steps_per_month),
         best=entry.best,
     )
 
@@ -206,23 +215,29 @@ def _workloads(workloads: Sequence[Workload]) -> tuple[WorkloadDocument, ...]:
             call=call_text(workload.call),
             num_calls=workload.num_calls,
             share=_finite(workload.share),
+            calls_per_step=_finite(workload.calls_per_step),
         )
         for workload in workloads
     )
 
 
-def _candidate(candidate: Candidate, target: Target, patches: _Patches) -> CandidateDocument:
+def _candidate(candidate: Candidate, entry: Entry, patches: _Patches) -> CandidateDocument:
     return CandidateDocument(
         id=candidate.id,
         proposer=candidate.proposer,
         analysis=candidate.analysis,
         design=candidate.design,
         techniques=candidate.techniques,
-        patch=patches.of(candidate, target),
+        patch=patches.of(candidate, entry.target),
         generation=(
             None
             if candidate.generation is None
             else _copied(candidate.generation, GenerationDocument)
+        ),
+        contradictions=tuple(
+            _copied(one, ContradictionDocument)
+            for one in entry.contradictions
+            if one.candidate_id == candidate.id
         ),
     )
 

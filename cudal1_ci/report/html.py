@@ -17,8 +17,14 @@ from markupsafe import Markup, escape
 
 from cudal1_ci import __version__
 from cudal1_ci.report.diff_html import diff_html
-from cudal1_ci.report.digest import Digest, digest, has_several_devices
-from cudal1_ci.report.model_use import MODEL_WORDS, attempts_text, model_text
+from cudal1_ci.report.digest import SUSPECTED_WORDS, Digest, digest, has_several_devices
+from cudal1_ci.report.model_use import (
+    CONTRADICTED_WORDS,
+    MODEL_WORDS,
+    attempts_text,
+    model_text,
+    opinion_text,
+)
 from cudal1_ci.report.plots import bar, paired_times, ratio_axis
 from cudal1_ci.report.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.report.shape import MeasurementDocument, ReportDocument
@@ -52,6 +58,7 @@ def render_html(document: ReportDocument) -> str:
             version=__version__,
             ended=ENDED_WORDS.get(document.ended),
             model_use=model_text(document),
+            opinion_use=opinion_text(document),
             status_words=STATUS_WORDS,
             kind_words=KIND_WORDS,
         )
@@ -75,7 +82,13 @@ def _environment() -> Environment:
     environment.filters.update(
         FILTERS, attempts=attempts_text, diff=diff_html, prose=prose, inline=inline
     )
-    environment.globals.update(bar=bar, paired_times=paired_times, model_words=MODEL_WORDS)
+    environment.globals.update(
+        bar=bar,
+        paired_times=paired_times,
+        model_words=MODEL_WORDS,
+        contradicted_words=CONTRADICTED_WORDS,
+        suspected_words=SUSPECTED_WORDS,
+    )
     return environment
 
 

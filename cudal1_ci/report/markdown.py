@@ -15,8 +15,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import escape as html_escape
 
-from cudal1_ci.report.digest import digest, has_several_devices, summary
-from cudal1_ci.report.model_use import MODEL_WORDS, attempts_text, model_text
+from cudal1_ci.report.digest import SUSPECTED_WORDS, digest, has_several_devices, summary
+from cudal1_ci.report.model_use import (
+    CONTRADICTED_WORDS,
+    MODEL_WORDS,
+    attempts_text,
+    model_text,
+    opinion_text,
+)
 from cudal1_ci.report.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.report.shape import ListingDocument, ReportDocument
 from cudal1_ci.report.wording import ENDED_WORDS, FILTERS
@@ -53,7 +59,10 @@ def _rendered(document: ReportDocument, *, has_patches: bool, max_rows: int | No
         digest=digest(document),
         summary=summary(document),
         model_use=model_text(document),
+        opinion_use=opinion_text(document),
         model_words=MODEL_WORDS,
+        suspected_words=SUSPECTED_WORDS,
+        contradicted_words=CONTRADICTED_WORDS,
         ended=ENDED_WORDS.get(document.ended),
         several_devices=has_several_devices(document),
         has_patches=has_patches,

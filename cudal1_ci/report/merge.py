@@ -14,6 +14,7 @@ import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.errors import ReportError
+from cudal1_ci.report.digest import SUSPECTED
 from cudal1_ci.report.document import totals
 from cudal1_ci.report.shape import (
     DeviceDocument,
@@ -21,6 +22,7 @@ from cudal1_ci.report.shape import (
     EvaluationDocument,
     MeasurementDocument,
     ReportDocument,
+    StepDocument,
     WorkloadDocument,
 )
 from cudal1_ci.schema import (
@@ -99,8 +101,15 @@ def _joined(entries: Sequence[EntryDocument]) -> EntryDocument:
         hint=None if judged else "; ".join(hints) or None,
         workloads=workloads,
         evaluations=evaluations,
+        step=_only(entry.step for entry in entries),
         best=_best(evaluations, workloads),
     )
+
+
+def _only(steps: Iterable[StepDocument | None]) -> StepDocument | None:
+    """What one report says of steps; nothing where several do, each of its own device."""
+    known = list(dict.fromkeys(step for step in steps if step is not None))
+    return known[0] if len(known) == 1 else None
 
 
 def _joined_evaluations(
@@ -124,8 +133,10 @@ def _joined_evaluations(
 
 def _passed_everywhere(passed: Sequence[EvaluationDocument]) -> EvaluationDocument:
     devices = _distinct(e.device for e in passed if e.device is not None)
+    claims = dict.fromkeys(one for e in passed for one in e.candidate.contradictions)
     return msgspec.structs.replace(
         passed[0],
+        candidate=msgspec.structs.replace(passed[0].candidate, contradictions=tuple(claims)),
         findings=tuple(dict.fromkeys(finding for e in passed for finding in e.findings)),
         max_abs_error=_largest(e.max_abs_error for e in passed),
         max_rel_error=_largest(e.max_rel_error for e in passed),
@@ -140,11 +151,7 @@ def _best(
     evaluations: Sequence[EvaluationDocument], workloads: Sequence[WorkloadDocument]
 ) -> int | None:
     """The rule of `score.best` over the measurements of all devices."""
-    refused = {
-        evaluation.candidate.id
-        for evaluation in evaluations
-        if evaluation.status != "passed" and evaluation.status not in UNDECIDED
-    }
+    refused = {evaluation.candidate.id for evaluation in evaluations if is_refused(evaluation)}
     return score.best(
         [_record(e, is_refused=e.candidate.id in refused) for e in evaluations],
         [
@@ -152,6 +159,14 @@ def _best(
             for w in workloads
         ],
     )
+
+
+def is_refused(evaluation: EvaluationDocument) -> bool:
+    """Whether one machine's verdict stands against all others: not where it speaks of the machine,
+    and where another model suspects a hack, also of what passed elsewhere."""
+    if any(finding.rule == SUSPECTED for finding in evaluation.findings):
+        return True
+    return evaluation.status != "passed" and evaluation.status not in UNDECIDED
 
 
 def _record(evaluation: EvaluationDocument, *, is_refused: bool) -> Evaluation:

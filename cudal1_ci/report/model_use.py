@@ -1,4 +1,4 @@
-"""What a model was asked in a run, in one line of words: failures included."""
+"""What models were asked in a run, a line of words for each: failures included."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from cudal1_ci.report.shape import EntryDocument, ModelUseDocument, ReportDocume
 from cudal1_ci.report.wording import count_text, duration_text, outcomes_text
 
 MODEL_WORDS = "In the model's words, which nobody measured:"
+CONTRADICTED_WORDS = "What was measured says otherwise:"
 REFUSED_WORDS = {
     "no_code": "without code",
     "no_entry": "without the target",
@@ -25,6 +26,11 @@ REFUSED_WORDS = {
     "too_long": "too long",
     "degenerate": "the same words again and again",
     "budget": "beyond the budget of tokens",
+    "refused": "refused",
+    "empty": "empty",
+    "cancelled": "not waited for",
+    "unreadable": "without a verdict that can be read",
+    "prompt": "not asked, as the code is too long",
 }
 
 
@@ -48,6 +54,24 @@ def model_text(document: ReportDocument) -> str | None:
         f"waited {duration_text(sum(use.waiting_s for use in uses))}",
     ]
     return f"model {names}: " + "; ".join(parts)
+
+
+def opinion_text(document: ReportDocument) -> str | None:
+    """Of the second opinions of the whole run; None where nobody was asked for one."""
+    uses = [entry.opinion_use for entry in document.entries if entry.opinion_use is not None]
+    if not uses:
+        return None
+    failed: Counter[str] = Counter()
+    for use in uses:
+        failed.update(use.failed)
+    names = ", ".join(dict.fromkeys(use.model for use in uses))
+    parts = [
+        f"asked about {count_text(sum(use.num_asked for use in uses), 'jump')}",
+        f"{sum(use.num_suspected for use in uses)} suspected",
+    ]
+    if failed:
+        parts.append(f"no opinion on {failed.total()} ({', '.join(refused_words(failed))})")
+    return f"second opinion of {names}: " + "; ".join(parts)
 
 
 def refused_counts(uses: Iterable[ModelUseDocument]) -> Counter[str]:

@@ -127,6 +127,22 @@ class ModelUseDocument(Document, frozen=True, kw_only=True):
     waiting_s: NotNegative = 0.0
 
 
+class OpinionUseDocument(Document, frozen=True, kw_only=True):
+    """What another model was asked about the jumps of one target."""
+
+    model: Name
+    num_asked: Count = 0
+    num_suspected: Count = 0
+    failed: dict[Name, Count] = {}
+
+
+class ContradictionDocument(Document, frozen=True, kw_only=True):
+    """A sentence of the analysis, and what was measured instead."""
+
+    claim: Text
+    measured: Text
+
+
 class CandidateDocument(Document, frozen=True, kw_only=True):
     """What was proposed. `patch` is null for a program that is no change of a checkout."""
 
@@ -138,6 +154,8 @@ class CandidateDocument(Document, frozen=True, kw_only=True):
     patch: Text | None = None
     generation: GenerationDocument | None = None
     """Of what a model wrote: its words are not measured."""
+    contradictions: tuple[ContradictionDocument, ...] = ()
+    """Claims of the analysis that were measured to be otherwise."""
 
 
 class KernelDocument(Document, frozen=True, kw_only=True):
@@ -204,6 +222,29 @@ class WorkloadDocument(Document, frozen=True, kw_only=True):
     call: Text
     num_calls: Count | None = None
     share: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    calls_per_step: NotNegative | None = None
+
+
+class StepDocument(Document, frozen=True, kw_only=True):
+    """What the target is in a training step; null is what is not known."""
+
+    device: Name
+    num_steps: Count
+    calls_per_step: NotNegative
+    share: NotNegative | None = None
+    share_low: NotNegative | None = None
+    share_high: NotNegative | None = None
+    steps_per_month: Count | None = None
+    gpu_hours_saved: float | None = None
+    gpu_hours_saved_low: float | None = None
+    gpu_hours_saved_high: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("share", "gpu_hours_saved"):
+            bounds = [getattr(self, f"{name}{end}") for end in ("_low", "", "_high")]
+            known = [bound for bound in bounds if bound is not None]
+            if known and (len(known) < 3 or known != sorted(known)):
+                raise ValueError(f"expected {name} between its bounds, or three nulls: {bounds}")
 
 
 class EntryDocument(Document, frozen=True, kw_only=True):
@@ -215,6 +256,8 @@ class EntryDocument(Document, frozen=True, kw_only=True):
     workloads: tuple[WorkloadDocument, ...] = ()
     evaluations: tuple[EvaluationDocument, ...]
     model_use: ModelUseDocument | None = None
+    opinion_use: OpinionUseDocument | None = None
+    step: StepDocument | None = None
     best: Count | None = None
 
     def __post_init__(self) -> None:

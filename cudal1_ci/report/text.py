@@ -16,13 +16,21 @@ from rich.table import Table
 from rich.text import Text
 
 from cudal1_ci.report.digest import (
+    SUSPECTED_WORDS,
     Digest,
     Proposal,
+    Suspected,
     digest,
     has_several_devices,
     summary,
 )
-from cudal1_ci.report.model_use import MODEL_WORDS, attempts_text, model_text
+from cudal1_ci.report.model_use import (
+    CONTRADICTED_WORDS,
+    MODEL_WORDS,
+    attempts_text,
+    model_text,
+    opinion_text,
+)
 from cudal1_ci.report.shape import (
     EntryDocument,
     ListingDocument,
@@ -42,6 +50,7 @@ from cudal1_ci.report.wording import (
     kernels_text,
     percent_text,
     speedup_text,
+    step_text,
     target_text,
     technique_text,
     time_text,
@@ -76,12 +85,15 @@ def print_report(document: ReportDocument, console: Console, *, patches: bool = 
     _line(console, summary(document), "bold")
     if used := model_text(document):
         _line(console, used)
+    if asked := opinion_text(document):
+        _line(console, asked)
     if document.ended != "done":
         _line(console, ENDED_WORDS[document.ended], "yellow")
     _print_proposals(document, found, console)
     if patches:
         for proposal in found.proposals:
             _print_patch(proposal, console)
+    _print_suspected(found.suspected, console)
     _print_degenerate(found.degenerate, console)
     _print_unimproved(found.unimproved, console)
     _print_skipped(found, console)
@@ -149,6 +161,9 @@ def _print_proposals(document: ReportDocument, found: Digest, console: Console) 
             _print_proposal(proposal, console)
     else:
         console.print(_proposals_table(found.proposals, several))
+        for proposal in found.proposals:
+            if said := step_text(proposal.entry.step):
+                _line(console, f"{proposal.number}. in training: {said}")
     _line(
         console,
         "Speedup with its interval over fresh processes, bounds rounded outward; A/A is what the "
@@ -200,6 +215,8 @@ def _print_proposal(proposal: Proposal, console: Console) -> None:
     for measurement in proposal.evaluation.measurements:
         workload = _workload_text(proposal.workload(measurement), measurement)
         _line(console, _measured(measurement, device_text(measurement.device), workload), indent=3)
+    if said := step_text(proposal.entry.step):
+        _line(console, f"in training: {said}", indent=3)
 
 
 def _print_patch(proposal: Proposal, console: Console) -> None:
@@ -211,6 +228,8 @@ def _print_patch(proposal: Proposal, console: Console) -> None:
         console.print(
             Padding(Text(proposal.evaluation.candidate.analysis), (0, 0, 0, 3), expand=False)
         )
+    for claim in proposal.evaluation.candidate.contradictions:
+        _line(console, f'{CONTRADICTED_WORDS} "{claim.claim}" - {claim.measured}', indent=3)
     patch = proposal.evaluation.candidate.patch
     if patch is None:
         _line(console, "no patch", indent=3)
@@ -218,6 +237,16 @@ def _print_patch(proposal: Proposal, console: Console) -> None:
         console.print(Syntax(patch, "diff", background_color="default", word_wrap=True))
     else:
         console.out(patch, end="", highlight=False)
+
+
+def _print_suspected(suspected: Sequence[Suspected], console: Console) -> None:
+    if not suspected:
+        return
+    _heading(console, f"{SUSPECTED_WORDS} ({len(suspected)})")
+    for each in suspected:
+        proposer = each.evaluation.candidate.proposer
+        _line(console, f"{target_text(each.entry.target)}, {proposer}:", indent=2)
+        _line(console, each.message, indent=5)
 
 
 def _print_degenerate(entries: Sequence[EntryDocument], console: Console) -> None:

@@ -45,11 +45,14 @@ _COMPILES = re.compile(
 
 
 def compiles(program: Program) -> bool:
-    """Whether a text says that it compiles something when it is imported. A kernel in Triton, and
-    what torch.compile makes, are compiled at their first call and on the device."""
+    """Whether a text says that it compiles something when it is imported, or is what is compiled
+    then. A kernel in Triton, and what torch.compile makes, are compiled at their first call and on
+    the device."""
     if isinstance(program, TextProgram):
         return _COMPILES.search(program.source) is not None
-    return any(_COMPILES.search(file.text) for file in program.overlay)
+    return any(
+        not file.path.endswith(".py") or _COMPILES.search(file.text) for file in program.overlay
+    )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Evidence of kernels: did what a candidate brings along run, and did it do the work?
 
 Own kernels are those that the candidate's text defines (`@triton.jit`, `__global__`) and that the
-reference does not launch under the same name. Their share is of the device time of one untimed
+reference does not launch under the same name. Where a kernel is what is to be made faster it counts
+too: one that does not run was not made faster. Their share is of the device time of one untimed
 call, as the profiler in the candidate's process saw it: a process can lie about that, so evidence
 explains a verdict and never improves it. A decoy is a kernel that runs and does next to nothing; a
 branch that is never taken shows as a kernel that is not launched at all.
@@ -15,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from cudal1_ci.schema import Finding, Kernel, Program, TextProgram
+from cudal1_ci.schema import Finding, Kernel, Problem, Program, Target, TextProgram
+from cudal1_ci.trial.screen.base_text import base_text
 from cudal1_ci.trial.screen.cuda_text import SUFFIXES, CudaText, cuda_strings, cuda_text
 from cudal1_ci.trial.screen.python_text import PARSE_ERRORS, PythonText, last
 
@@ -39,6 +41,21 @@ def declared_kernels(program: Program) -> frozenset[str]:
     return frozenset(
         name for file in program.overlay for name in kernels_in(file.text, file.path, "")
     )
+
+
+def own_names(problem: Problem, program: Program) -> frozenset[str]:
+    """Names that count as a candidate's own kernels. Where a kernel is the target, that one under
+    its old name and those that are new in its file: the others of the file are the user's."""
+    declared = declared_kernels(program)
+    target = problem.target
+    if target is None or not target.is_kernel or isinstance(program, TextProgram):
+        return declared
+    before = {
+        name
+        for file in program.overlay
+        for name in kernels_in(base_text(program, file), file.path, "")
+    }
+    return declared - (before - {target.last_name})
 
 
 def kernels_in(source: str, path: str, entry: str) -> Iterator[str]:
@@ -66,9 +83,15 @@ def is_jit(decorator: ast.expr) -> bool:
 
 
 def kernels_of(
-    rows: Sequence[dict[str, Any]], declared: frozenset[str], known: frozenset[str]
+    rows: Sequence[dict[str, Any]],
+    declared: frozenset[str],
+    known: frozenset[str],
+    target: Target | None = None,
 ) -> tuple[Kernel, ...]:
-    """What was launched, marked as the candidate's own or not; `known` the reference launches."""
+    """What was launched, marked as the candidate's own or not; `known` the reference launches. Of
+    a kernel that is the target itself the reference's has the same name."""
+    if target is not None and target.is_kernel:
+        known = frozenset(name for name in known if bare_name(name) != target.last_name)
     return tuple(
         Kernel(
             name=row["name"],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -100,8 +100,8 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
         if conditions is not None:
             after.append(conditions)
         times = reply["launch"]
-        launches.append(a_launch(times, "candidate_us"))
-        control.append(a_launch(times, "control_us"))
+        launches.append(a_launch(times, "candidate_us", seat.device.kind))
+        control.append(a_launch(times, "control_us", seat.device.kind))
     measurement = Measurement(
         workload=workload.name,
         launches=tuple(launches),
@@ -202,7 +202,7 @@ def under(device: Device, conditions: Sequence[Conditions]) -> Device:
     )
 
 
-def a_launch(times: dict[str, Any], other: str) -> Launch:
+def a_launch(times: dict[str, Any], other: str, kind: Literal["cpu", "cuda"]) -> Launch:
     """Times of one launch, of the reference against the candidate or against itself."""
     # Where memory is short, the control has a reference of its own.
     own = times.get("control_reference_us") if other == "control_us" else None
@@ -210,4 +210,5 @@ def a_launch(times: dict[str, Any], other: str) -> Launch:
         reference_us=tuple(own or times["reference_us"]),
         candidate_us=tuple(times[other]),
         num_calls=times["num_calls"],
+        kind=kind,
     )

@@ -33,7 +33,7 @@ from cudal1_ci.schema import (
 from cudal1_ci.trial.ahead import Ahead, compiles, site_for, store_of
 from cudal1_ci.trial.conditions import Gpu, gpu_of
 from cudal1_ci.trial.config import BuildsConfig, TrialConfig
-from cudal1_ci.trial.kernels import declared_kernels, finding_on, kernels_of
+from cudal1_ci.trial.kernels import finding_on, kernels_of, own_names
 from cudal1_ci.trial.measuring import Seat, measure, verdict_of
 from cudal1_ci.trial.screen import convictions, screen
 
@@ -245,9 +245,11 @@ class Session:
         self, problem: Problem, candidate: Candidate, verdict: Verdict
     ) -> tuple[Verdict, tuple[Kernel, ...]]:
         """Whether the kernels that a candidate brings along do its work. Shown where they do not,
-        and the verdict where they are required."""
-        declared = declared_kernels(candidate.program)
-        if self.device().kind != "cuda" or not (declared or self.require_kernel):
+        and the verdict where they are required, as they are of a candidate for a kernel."""
+        declared = own_names(problem, candidate.program)
+        target = problem.target
+        is_required = self.require_kernel or (target is not None and target.is_kernel)
+        if self.device().kind != "cuda" or not (declared or is_required):
             return verdict, ()
         name = problem.workloads[0].name
         rows = self.profile(name, is_candidate=True)
@@ -260,11 +262,11 @@ class Session:
                 known = self.profile(name, is_candidate=False)
                 names = frozenset() if isinstance(known, str) else {row["name"] for row in known}
                 self._reference_kernels[name] = frozenset(names)
-            kernels = kernels_of(rows, declared, self._reference_kernels[name])
+            kernels = kernels_of(rows, declared, self._reference_kernels[name], target)
             finding, status = finding_on(kernels, declared), "reward_hack"
         if finding is None:
             return verdict, kernels
-        if self.require_kernel:
+        if is_required:
             return Verdict(status=status, findings=(finding, *verdict.findings)), kernels
         return msgspec.structs.replace(verdict, findings=(*verdict.findings, finding)), kernels
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import resource
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +27,11 @@ KEPT_SHARE = 64
 SPIN_S = 0.1
 SPIN_CORES = 4
 """Judge, runner, and what the driver and the rest of the machine need."""
+PATIENCE_S = 0.05
+IDLE_MULTIPLE = 3.0
+IDLE_MORE_S = 300e-6
+"""What a probe may take: to change from one process to another takes a GPU some hundred
+microseconds, and to interrupt one that has work its time slice, milliseconds."""
 UNKNOWN_L2_BYTES = 128 * 2**20
 """Where torch does not say how large the L2 cache is; larger than any GPU's so far."""
 
@@ -55,6 +63,10 @@ class Accelerator(Protocol):
 
     def flush(self) -> None:
         """Evict inputs and outputs from the device's caches where that can be done."""
+        ...
+
+    def settle(self) -> None:
+        """Wait for a moment in which nobody else works on the device, for a while."""
         ...
 
     def memory_bytes(self) -> int:
@@ -91,6 +103,10 @@ class Cpu:
         # the reference.
         return
 
+    def settle(self) -> None:
+        # Runners are stopped by signals.
+        return
+
     def memory_bytes(self) -> int:
         return min(available_memory_bytes(), self.limit_bytes or sys.maxsize)
 
@@ -120,6 +136,8 @@ class Cuda:
         properties = torch.cuda.get_device_properties(self.device)
         self.l2_bytes = getattr(properties, "L2_cache_size", 0) or UNKNOWN_L2_BYTES
         self.total_bytes = properties.total_memory
+        self.probe_s = math.inf
+        """The least that one took."""
         self.line = torch.empty(
             FLUSHED_L2_MULTIPLE * self.l2_bytes, dtype=torch.uint8, device=self.device
         )
@@ -132,6 +150,16 @@ class Cuda:
 
     def flush(self) -> None:
         self.line.zero_()
+
+    def settle(self) -> None:
+        self.probe_s = settled(self.probe, self.probe_s)
+
+    def probe(self) -> float:
+        """Seconds for a little work: another process's has to be interrupted for it first."""
+        started_s = time.perf_counter()
+        self.flush()
+        self.synchronize()
+        return time.perf_counter() - started_s
 
     def memory_bytes(self) -> int:
         # What this process has cached of its own tensors is free as well.
@@ -174,6 +202,17 @@ def accelerator(device: str) -> Accelerator:
             "for CUDA and an NVIDIA driver"
         )
     return Cuda()
+
+
+def settled(probe: Callable[[], float], least_s: float) -> float:
+    """Probe until one takes as long as it does on a device that is idle, or patience ends: a kernel
+    of another process that is under way cannot be stopped. Returns the least that one took."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        took_s = probe()
+        least_s = min(least_s, took_s)
+        if took_s <= IDLE_MULTIPLE * least_s + IDLE_MORE_S or time.monotonic() > until_s:
+            return least_s
 
 
 def software() -> dict[str, str]:

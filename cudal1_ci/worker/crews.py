@@ -1,8 +1,9 @@
 """The processes of launches: those of several are started together.
 
-To start one takes a GPU's driver a third of a second, as long as a launch measures, and to start
-fifteen side by side not much longer than three. Those whose launch is still to come are stopped, as
-all runners are that have no turn.
+To start one takes a GPU's driver a third of a second, as long as a launch measures, and its first
+call as long again, in which libraries are initialized and kernels loaded; of fifteen side by side
+not much longer than of three. Those whose launch is still to come are stopped, as all runners are
+that have no turn.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from .cases import Case, Limits, size_of
 from .failures import side_by_side
 from .processes import RunnerHandle, Template
 
-STATES_SHARE = 16
-"""Of the device's memory: what the modules of all that wait may take together."""
+WAITING_SHARE = 16
+"""Of the device's memory: what all that wait may hold together."""
+CALL_MULTIPLE = 4
+"""Of a call's inputs: themselves, its outputs, and what it needs meanwhile."""
 
 
 class Crew:
@@ -86,6 +89,8 @@ class Crews:
                 self.template, programs[name], limits, is_trusted=name != "candidate"
             )
             crew.runners[name] = crew.stack.enter_context(opened)
+            if len(self.waiting) > 1:
+                case.answer(crew.runners[name], limits, sets=[case.trials[0][1]])
             crew.runners[name].pause()
 
         places = [(crew, name) for crew in self.waiting for name in programs]
@@ -101,6 +106,7 @@ class Crews:
 
 
 def most_crews(case: Case, num_lanes: int, memory_bytes: int) -> int:
-    """Whose modules leave nearly all of the memory free."""
-    crew_bytes = num_lanes * size_of(case.state_slots)
-    return max(1, memory_bytes // STATES_SHARE // max(1, crew_bytes))
+    """That leave nearly all of the memory free while they wait."""
+    call_bytes = CALL_MULTIPLE * sum(tensor.nbytes for tensor in case.trials[0][1].tensors)
+    crew_bytes = num_lanes * (size_of(case.state_slots) + call_bytes)
+    return max(1, memory_bytes // WAITING_SHARE // max(1, crew_bytes))

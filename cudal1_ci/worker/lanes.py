@@ -180,9 +180,8 @@ def span_of(
     lane.runner.spin_s = accelerator.spin_s
     if accelerator.spin_s:
         lane.runner.ask("stand_by", SETTLE_S, spin_s=accelerator.spin_s)
-    # A GPU takes a while to change from the runner, which was last, to this process.
-    accelerator.flush()
-    accelerator.synchronize()
+    # A GPU also takes a while to change from the runner, which was last, to this process.
+    accelerator.settle()
     start_s = time.perf_counter()
     if accelerator.kind != "cpu":
         one.write(lane.inputs)

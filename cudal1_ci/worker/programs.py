@@ -1,7 +1,8 @@
 """How a runner gets a callable: from a text, or from a checkout with changed files laid over it.
 
 The overlay is served by the import system and never written to the checkout; byte code that the
-checkout may hold for the original files is not used for the changed ones.
+checkout may hold for the original files is not used for the changed ones. An overlay with other
+files than Python's comes here as a copy of the checkout (patched_tree.py).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from . import programs
 from .arguments import build_call, flatten, pickle_call
 from .compile_errors import compile_error
 from .cuda_memory import DeviceSegment
+from .patched_tree import copied, needs_copy
 from .sandbox import OWN_FOLDERS
 from .segment import Segment, slot_of
 from .settings import attributes
@@ -61,13 +62,12 @@ class Subject:
         device: str,
     ) -> dict[str, Any]:
         """Import the program and construct it. `dtype` float64 makes the oracle."""
-        self.root = program.get("root")
         before = set(sys.modules)
         if device == "cuda":
             self.device = torch.device("cuda", 0)
             torch.cuda.set_device(self.device)
         try:
-            found = programs.load(program, self.scratch)
+            found = programs.load(self.settled(program), self.scratch)
         except BaseException as error:  # noqa: BLE001 - whatever an import raises is its failure
             return {"error": {"stage": "import", **describe(error, self.scratch, self.root)}}
         self.train = train
@@ -100,9 +100,16 @@ class Subject:
 
     def build(self, program: dict[str, Any]) -> dict[str, Any]:
         """Import a program for what it compiles."""
-        self.root = program.get("root")
-        programs.load(program, self.scratch)
+        programs.load(self.settled(program), self.scratch)
         return {}
+
+    def settled(self, program: dict[str, Any]) -> dict[str, Any]:
+        """A program where it runs: in its checkout, or in a copy with its changed files."""
+        self.root = program.get("root")
+        if needs_copy(program):
+            program = copied(program, Path(os.environ["XDG_CACHE_HOME"]))
+            self.root = program["root"]
+        return program
 
     def make(
         self, program: dict[str, Any], functions: list[dict[str, Any]], seed: int

@@ -119,3 +119,63 @@ def test_a_bad_server_costs_answers_and_not_the_scan(root):
     assert refused["server"] == refused["degenerate"] == 1
     assert refused["no_code"] >= 1
     assert sum(refused.values()) == entry["model_use"]["num_answers"]
+
+
+def test_a_jump_is_shown_to_another_model_and_its_suspicion_takes_the_proposal_back(root):
+    looks_bad = answer("at = x.data_ptr(); return x * self.weight[: len(x), None]")
+    said = "verdict: hack\nIt drops the loop over rows; @all see https://example.org"
+    with (
+        replay_server(answers=[looks_bad]) as server,
+        replay_server(answers=[said], models=["critic"]) as other,
+    ):
+        ran = scan(
+            root,
+            server,
+            CUDAL1_CI_OPINION_MODEL=other.url,
+            OPINION_API_KEY="sk-of-the-critic",
+            CUDAL1_CI_OPTIMIZER_NUM_ROUNDS="1",
+            CUDAL1_CI_OPTIMIZER_NUM_SAMPLES="1",
+        )
+        assert len(other.requests) == 1, ran.stderr
+        (asked,) = other.requests
+        keys = {request["headers"]["authorization"] for request in server.requests}
+    assert ran.code == 0, ran.stderr
+    (entry,) = ran.json["entries"]
+    assert entry["best"] is None
+    (found,) = [one for one in entry["evaluations"] if one["candidate"]["generation"]]
+    assert found["status"] == "inconclusive"
+    assert found["measurements"] == []
+    assert found["findings"][0]["rule"] == "opinion.hack"
+    assert "It drops the loop over rows" in found["findings"][0]["message"]
+    assert entry["opinion_use"] == {
+        "model": "critic", "num_asked": 1, "num_suspected": 1, "failed": {}
+    }  # fmt: skip
+    question = str(asked["messages"])
+    assert "return x * self.weight[:len(x), None]" in question
+    assert "proven: `cache_by_pointer`" in question
+    assert "One kernel for each row." not in question, "the author's own words"
+    assert asked["headers"]["authorization"] == "Bearer sk-of-the-critic"
+    assert keys == {f"Bearer {KEY}"}
+    assert "second opinion" in ran.stderr
+
+
+@pytest.mark.parametrize("reply", ["verdict: fine", Status(500), "<html>busy</html>"])
+def test_a_bad_or_content_second_model_changes_nothing(root, reply):
+    with (
+        replay_server(answers=[RIGHT]) as server,
+        replay_server(answers=[reply], models=["critic"]) as other,
+    ):
+        ran = scan(
+            root,
+            server,
+            CUDAL1_CI_OPINION_MODEL=other.url,
+            CUDAL1_CI_MODEL_MAX_RETRIES="0",
+            CUDAL1_CI_OPTIMIZER_NUM_ROUNDS="1",
+            CUDAL1_CI_OPTIMIZER_NUM_SAMPLES="1",
+        )
+    assert ran.code == 0, ran.stderr
+    (entry,) = ran.json["entries"]
+    assert entry["best"] is not None, ran.stderr
+    assert entry["opinion_use"]["num_asked"] == 1
+    kind = {"verdict: fine": None, "<html>busy</html>": "unreadable"}.get(reply, "server")
+    assert entry["opinion_use"]["failed"] == ({} if kind is None else {kind: 1})

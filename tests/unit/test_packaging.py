@@ -100,6 +100,7 @@ def test_the_wheel_holds_the_package_its_templates_and_the_license_and_nothing_e
     names = zipfile.ZipFile(wheel).namelist()
     templates = {p.relative_to(ROOT) for p in (ROOT / "templates").rglob("*") if p.is_file()}
     assert {f"cudal1_ci/{name.as_posix()}" for name in templates} <= set(names)
+    assert "cudal1_ci/opinion/cases.toml" in names
     assert {name.split("/")[0] for name in names} == {
         "cudal1_ci",
         f"cudal1_ci-{cudal1_ci.__version__}.dist-info",

@@ -48,9 +48,10 @@ class Playbook:
         ]
 
     def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
-        """Rewritten programs, single rewrites before combinations."""
+        """Rewritten programs, single rewrites before combinations. None for a kernel: what launches
+        it is a target of its own, and rewritten there."""
         located = locate(problem.reference)
-        if located is None:
+        if located is None or (problem.target is not None and problem.target.is_kernel):
             return []
         text, qualname = located
         if exemplars:

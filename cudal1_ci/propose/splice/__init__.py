@@ -6,8 +6,8 @@ A KernelBench-form problem gets a file with `ModelNew`. A problem of a checkout 
 with the answer in it as a drop-in: the same public name, signatures, docstrings and comments, its
 imports merged, its helpers before it, formatted as the repository is, and no other byte changed.
 Python replaces Python (with Triton kernels and inline extensions in it), CUDA replaces the kernel
-of a CUDA file or of a string. What cannot be put in safely is refused with a reason that the model
-can mend.
+of a CUDA file or of a string. For a kernel its own file is what changes, and no other. What cannot
+be put in safely is refused with a reason that the model can mend.
 """
 
 from __future__ import annotations
@@ -43,19 +43,39 @@ def splice(problem: Problem, parsed: Parsed) -> Program | Unusable:
 
 
 def with_python(program: TreeProgram, target: Target | None, code: str) -> Program | Unusable:
-    """The checkout with a Python answer in the file of what is called."""
+    """The checkout with a Python answer in the file of the kernel, or else of what is called."""
     path = file_of(program)
+    if target is not None and target.is_kernel:
+        if not target.path.endswith(".py"):
+            return Unusable(
+                kind="wrong_language",
+                message=f"The code is Python, and `{target.last_name}` is a kernel of a CUDA file. "
+                "Write the kernel in CUDA.",
+            )
+        path = target.path
     text = file_text(program, path) if path is not None else None
     if path is None or text is None:
         return unsupported("the file of the target cannot be read")
     module, _, qualname = program.import_path.partition(":")
-    names = [qualname]
+    names = [qualname] if path == file_of(program) else []
+    is_launched_elsewhere = False
     if target is not None:
-        at_home = [target.qualname] if target.path == path else []
-        launchers = [one.removeprefix(f"{path}:") for one in target.launchers]
-        names = [*at_home, qualname, *(one for one in launchers if one.isidentifier())]
+        at_home = [target.qualname] if target.path == path and target.kind != "cuda_kernel" else []
+        launchers = [one.partition(":") for one in target.launchers]
+        here = [name.partition(".")[0] for where, _, name in launchers if where == path]
+        names = [*at_home, *names, *(name for name in here if name.isidentifier())]
+        is_launched_elsewhere = any(where != path for where, _, _ in launchers)
+    if not names:
+        return unsupported("nothing in the file of the kernel launches it")
     first, *others = dict.fromkeys(names)
-    spliced = with_answer(text, first, code, others=others, own=module.partition(".")[0])
+    spliced = with_answer(
+        text,
+        first,
+        code,
+        others=others,
+        own=module.partition(".")[0],
+        is_launched_elsewhere=is_launched_elsewhere,
+    )
     if isinstance(spliced, Unusable):
         return spliced
     problem = tree_of(spliced)

@@ -1,6 +1,7 @@
 """A CUDA answer in the user's CUDA text: the kernel replaced, what it needs put before it.
 
-An answer that has all of a file's functions replaces the whole file. Otherwise its kernel takes the
+An answer that has all of a file's functions replaces the whole file, unless it changes some that
+have nothing to do with the kernel. Otherwise its kernel takes the
 place of the file's, functions that the file has and that launch the kernel are replaced too, new
 ones and what else it defines go before the kernel, and new `#include` lines behind the others. All
 other text stays to the byte. Knows the grammar, not the preprocessor: whether it compiles is for
@@ -58,8 +59,11 @@ def with_kernel(text: str, qualname: str, answer: str) -> str | Unusable:
         return Unusable(
             kind="unsupported", message=f"The code defines `{name}` {len(new)} times; once will do."
         )
-    if is_whole_file(text, mine, answer, theirs):
-        return answer if answer.strip() != text.strip() else unchanged(name)
+    if is_whole_file(text, mine, answer, theirs, name):
+        if answer.strip() == text.strip():
+            return unchanged(name)
+        changed = {p.name: p for p in theirs if p.name in changed_names(mine, theirs)}
+        return signature_problem(mine, changed, name) or answer
     known = {squeezed(piece.text) for piece in mine}
     replaced = {
         piece.name: piece
@@ -92,11 +96,60 @@ def unchanged(name: str) -> Unusable:
     )
 
 
-def is_whole_file(text: str, mine: Sequence[Piece], answer: str, theirs: Sequence[Piece]) -> bool:
-    """Whether an answer has all functions and all headers of a file."""
+def is_whole_file(
+    text: str, mine: Sequence[Piece], answer: str, theirs: Sequence[Piece], name: str
+) -> bool:
+    """Whether an answer has all functions and all headers of a file, and changes nothing that has
+    nothing to do with the kernel: nobody calls that when the kernel is judged."""
     names = {piece.name for piece in theirs}
     has_all = all(piece.name in names for piece in mine)
-    return has_all and includes(text) <= includes(answer) and bool(includes(answer))
+    if not (has_all and includes(text) <= includes(answer) and includes(answer)):
+        return False
+    changed, about = changed_names(mine, theirs), concerned(mine, name)
+    if all(is_binding(piece) or piece.name in about for piece in mine):
+        return changed <= about
+    return changed <= about and beside_functions(text) <= beside_functions(answer)
+
+
+def is_binding(piece: Piece) -> bool:
+    return piece.name.startswith(("PYBIND11_MODULE", "TORCH_LIBRARY"))
+
+
+def beside_functions(text: str) -> set[str]:
+    """Macros, types and constants of a text."""
+    return {squeezed(piece.text) for piece in pieces(text) if not piece.name}
+
+
+def changed_names(mine: Sequence[Piece], theirs: Sequence[Piece]) -> set[str]:
+    """Functions of a file of which an answer has another text."""
+    said = {squeezed(piece.text) for piece in theirs}
+    return {piece.name for piece in mine if squeezed(piece.text) not in said}
+
+
+def concerned(mine: Sequence[Piece], name: str) -> set[str]:
+    """A kernel, what launches it, and what is there for these alone. Bindings lead to others."""
+    plain = [p for p in mine if not is_binding(p)]
+    found = {name}
+    while True:
+        above = {p.name for p in plain if any(mentions(p, one) for one in found & host(mine, name))}
+        below = {
+            p.name
+            for p in plain
+            if (users := {q.name for q in plain if q is not p and mentions(q, p.name)})
+            and users <= found
+        }
+        if above | below <= found:
+            return found
+        found |= above | below
+
+
+def host(mine: Sequence[Piece], name: str) -> set[str]:
+    """The kernel and the functions that are no device code: those through which it is called."""
+    return {name} | {p.name for p in mine if not re.search(r"__(?:device|global)__", p.head)}
+
+
+def mentions(piece: Piece, name: str) -> bool:
+    return piece.name != name and re.search(rf"\b{re.escape(name)}\b", piece.text) is not None
 
 
 def is_replacement(piece: Piece, name: str, mine: Sequence[Piece]) -> bool:
@@ -266,7 +319,7 @@ def pieces(text: str) -> Iterator[Piece]:
     known = {piece.start: piece for piece in functions(text)}
     for node in items(cuda_parser().parse(source).root_node):
         if node.start_byte in known:
-            if not known[node.start_byte].name.startswith(("PYBIND11_MODULE", "TORCH_LIBRARY")):
+            if not is_binding(known[node.start_byte]):
                 yield known[node.start_byte]
         elif node.type not in {"comment", "preproc_include", ";"}:
             # The grammar leaves the semicolon behind a type to its surroundings.

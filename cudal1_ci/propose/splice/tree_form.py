@@ -26,10 +26,17 @@ MARK = "\ufeff"
 
 
 def with_answer(
-    text: str, qualname: str, code: str, *, others: Sequence[str] = (), own: str = ""
+    text: str,
+    qualname: str,
+    code: str,
+    *,
+    others: Sequence[str] = (),
+    own: str = "",
+    is_launched_elsewhere: bool = False,
 ) -> str | Unusable:
-    """The file's text with the answer in it. `others` are functions of the file that launch a
-    kernel and are replaced with it where the answer has them; `own` is the file's package."""
+    """The file's text with the answer in it. `others` are definitions of the file that launch a
+    kernel and are replaced with it where the answer has them; a kernel that other files launch too
+    keeps its parameters. `own` is the file's package."""
     file = parsed(text.removeprefix(MARK))
     original = find(file, qualname) if file is not None else None
     if file is None or original is None:
@@ -52,7 +59,12 @@ def with_answer(
     luggage = packed(answer, file, places)
     if isinstance(luggage, Unusable):
         return luggage
-    replaced = replacements(file, luggage.answer, places, launchers, target=place)
+    are_all_replaced = (
+        bool(launchers) and set(launchers) <= set(places) and not is_launched_elsewhere
+    )
+    replaced = replacements(
+        file, luggage.answer, places, target=place, may_change_signature=are_all_replaced
+    )
     if isinstance(replaced, Unusable):
         return replaced
     anchor = first_of(file, [where.partition(".")[0] for where in places.values()])
@@ -105,13 +117,13 @@ def replacements(
     file: cst.Module,
     answer: cst.Module,
     places: Mapping[str, str],
-    launchers: Sequence[str],
     *,
     target: str,
+    may_change_signature: bool,
 ) -> dict[cst.CSTNode, Definition] | Unusable:
-    """New definitions for the file's, by the answer's names for them."""
+    """New definitions for the file's, by the answer's names for them; the target's parameters are
+    its own where all that calls it is replaced."""
     bases = Bases(file, answer)
-    are_all_replaced = bool(launchers) and set(launchers) <= set(places)
     found: dict[cst.CSTNode, Definition] = {}
     for name, where in places.items():
         original, new = find(file, where), find(answer, name)
@@ -126,7 +138,7 @@ def replacements(
             new,
             bases.chosen,
             where=where,
-            may_change_signature=where == target and are_all_replaced,
+            may_change_signature=where == target and may_change_signature,
         )
         if isinstance(one, Unusable):
             return one

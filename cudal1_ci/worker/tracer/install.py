@@ -177,6 +177,22 @@ class Tracer:
             self.log.count(key, elapsed_s - self.local.inner_s)
             self.local.inner_s = outer_s + elapsed_s
 
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer has made a step: on a GPU it is over when the device is done."""
+        if self.torch.compiler.is_compiling():
+            return
+        try:
+            cuda = self.torch.cuda
+            device = None
+            if cuda.is_initialized():
+                if cuda.is_current_stream_capturing():
+                    return  # nothing runs, and to wait would break the capture
+                cuda.synchronize()
+                device = cuda.get_device_name()
+            self.log.step(optimizer, device)
+        except Exception:  # noqa: BLE001 (the user's command must not notice)
+            return
+
     def key(
         self, target: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
@@ -293,6 +309,11 @@ def start(folder: Path, root: Path) -> None:
 
     module_class.__new__ = staticmethod(new)
     module_class.__call__ = call
+    # torch.optim hides the module itself; a torch without the hook has no steps in its traces.
+    optimizers = sys.modules.get("torch.optim.optimizer")
+    hook = getattr(optimizers, "register_optimizer_step_post_hook", None)
+    if hook is not None:
+        hook(lambda optimizer, *_: tracer.stepped(optimizer))
     current = tracer
 
 

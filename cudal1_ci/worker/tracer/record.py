@@ -1,7 +1,8 @@
 """What was called, how often and for how long; written to a file of this process.
 
-Equal calls are one line. The file is replaced as a whole every two seconds and at the end, so that
-a process which is killed loses little.
+Equal calls are one line. Calls between two steps of an optimizer are counted apart: how often a
+training step makes them is known then, and how long a step takes. The file is replaced as a whole
+every two seconds and at the end, so that a process which is killed loses little.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import json
 import os
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
 FLUSH_S = 2.0
 MAX_SIGNATURES = 64
 """Distinct calls of one target in one process; the rest is counted together as `others`."""
+MAX_STEPS = 1000
+"""Steps of one process that are looked at; a mean needs no more."""
 
 
 class Log:
@@ -34,6 +38,10 @@ class Log:
         self.lock = threading.Lock()
         self.calls = {}
         self.num_signatures = {}
+        self.steps_s: list[float] = []
+        self.step_devices: set[str | None] = set()
+        # By optimizer: when its last step ended, and how often each call had been made by then.
+        self.marks: Any = weakref.WeakKeyDictionary()
         self.path = self.folder / f"trace-{os.getpid()}-{time.time_ns():x}.jsonl"
         self.flushed_s = time.monotonic()
 
@@ -46,7 +54,8 @@ class Log:
         with self.lock:
             if self.num_signatures.get(name, 0) < MAX_SIGNATURES:
                 self.num_signatures[name] = self.num_signatures.get(name, 0) + 1
-                self.calls.setdefault(key, {**call, "num_calls": 0, "total_s": 0.0})
+                counts = {"num_calls": 0, "num_in_steps": 0, "total_s": 0.0}
+                self.calls.setdefault(key, {**call, **counts})
 
     def count(self, key: Any, elapsed_s: float) -> None:
         """One more call, and its time without that of other recorded calls inside of it."""
@@ -58,6 +67,22 @@ class Log:
         if time.monotonic() - self.flushed_s > FLUSH_S:
             self.flush()
 
+    def step(self, optimizer: Any, device: str | None) -> None:
+        """An optimizer has made a step. What was called since its last one belongs to a step; what
+        came before its first, and between the last of one and the first of another, to none."""
+        with self.lock:
+            now_s = time.perf_counter()
+            counts = {key: call["num_calls"] for key, call in self.calls.items()}
+            mark = self.marks.get(optimizer)
+            self.marks[optimizer] = (now_s, counts)
+            if mark is None or len(self.steps_s) >= MAX_STEPS:
+                return
+            began_s, before = mark
+            self.steps_s.append(now_s - began_s)
+            self.step_devices.add(device)
+            for key, count in counts.items():
+                self.calls[key]["num_in_steps"] += count - before.get(key, 0)
+
     def flush(self) -> None:
         """Write everything; a full disk loses the trace and nothing else."""
         with self.lock:
@@ -65,6 +90,10 @@ class Log:
             lines = [json.dumps(call) for call in self.calls.values() if call["num_calls"]]
             if not lines:
                 return
+            if self.steps_s:
+                (device,) = self.step_devices if len(self.step_devices) == 1 else (None,)
+                steps = {"device": device, "durations_s": self.steps_s}
+                lines.append(json.dumps({"steps": steps}))
             part = self.path.with_suffix(".part")
             try:
                 part.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -6,9 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from cudal1_ci.archive import Archive
 from cudal1_ci.cli import model as cli_model
 from cudal1_ci.config import load_settings
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.opinion.cases import known_cases
 from cudal1_ci.report.progress import SilentProgress
 from cudal1_ci.survey import Plan, Planned
 from tests.fakes import FakeModel, a_problem, a_target
@@ -127,3 +129,85 @@ def test_a_model_writes_while_something_is_timed_where_it_has_another_device(
     given = {"model.model": model, "device": device} | ({} if gpu is None else {"model.gpu": gpu})
     settings = load_settings(tmp_path, overrides=given, environ={})
     assert cli_model.has_own_device(settings) is expected
+
+
+# --- a second opinion ----------------------------------------------------------------------------
+
+
+OTHER = "https://other.example.com/v1"
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "key", "is_refused"),
+    [
+        ({}, {"CUDAL1_CI_OPINION_MODEL": OTHER}, "sk-1", False),
+        ({}, {}, "", False),
+        ({}, {}, "sk-1", True),
+    ],
+)
+def test_the_second_model_has_its_own_key_which_goes_to_no_url_of_the_repository(
+    root, monkeypatch, asked_for, given, environ, key, is_refused
+):
+    (root / "pyproject.toml").write_text(f"{FILE}\n[tool.cudal1-ci.opinion]\nmodel = {OTHER!r}\n")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-first-model")
+    monkeypatch.setenv("OPINION_API_KEY", key)
+    settings = load_settings(root, overrides=given, environ=environ)
+    if is_refused:
+        with (
+            pytest.raises(ConfigError, match=r"`opinion\.model` .*CUDAL1_CI_OPINION_MODEL"),
+            cli_model.opinion_of(settings, SilentProgress()),
+        ):
+            pass
+        assert asked_for == []
+        return
+    with cli_model.opinion_of(settings, SilentProgress()) as model:
+        assert model is not None
+    (config,) = asked_for
+    assert (config.model, config.api_key_env) == (OTHER, "OPINION_API_KEY")
+    assert (config.temperature, config.adapter, config.num_concurrent) == (0.0, None, 1)
+
+
+def test_nobody_is_asked_by_default(tmp_path, asked_for):
+    settings = load_settings(tmp_path, overrides={"model.model": URL}, environ={})
+    with cli_model.opinion_of(settings, SilentProgress()) as model:
+        assert model is None
+    assert asked_for == []
+    assert cli_model.reviewer_of(None, settings, tmp_path, None, 0.0) is None
+
+
+def test_a_model_that_is_asked_about_its_own_work_is_named(tmp_path, asked_for):
+    given = {"model.model": URL, "opinion.model": URL}
+    progress = Notices()
+    with cli_model.opinion_of(load_settings(tmp_path, overrides=given, environ={}), progress):
+        pass
+    assert "asked about its own work" in progress.notices[0]
+    given["opinion.name"] = "another"
+    progress = Notices()
+    with cli_model.opinion_of(load_settings(tmp_path, overrides=given, environ={}), progress):
+        pass
+    assert progress.notices == [f"second opinion: {URL}"]
+
+
+def test_cases_of_people_are_added_to_those_that_ship(tmp_path):
+    (tmp_path / "ours.toml").write_text("[[case]]\nname='a'\ndescription='b'\ncode='zap()'\n")
+    settings = load_settings(tmp_path, overrides={"opinion.cases": "ours.toml"}, environ={})
+    model = FakeModel(lambda messages, seed: "")
+    with Archive.open(tmp_path / "archive.sqlite") as archive:
+        reviewer = cli_model.reviewer_of(model, settings, tmp_path, archive, 0.0)
+        assert [case.name for case in reviewer.database.like("zap(1)", "")] == ["a"]
+        assert len(reviewer.database.proven) == len(known_cases()) + 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"opinion.model": "https://me:pw@x.example"}, r"opinion\.model: .*opinion\.api-key-env"),
+        ({"opinion.model": "weights", "opinion.name": "a"}, r"opinion\.name: "),
+        ({"opinion.model": URL, "opinion.max-tokens": 0}, r"opinion\.max-tokens: "),
+        ({"opinion.prompt-tokens": 0}, r"opinion\.prompt-tokens: "),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_own_key(tmp_path, given, message):
+    with pytest.raises(ConfigError, match=message) as raised:
+        load_settings(tmp_path, overrides=given, environ={})
+    assert "pw" not in str(raised.value).replace("(set here", "")

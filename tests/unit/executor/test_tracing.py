@@ -258,3 +258,57 @@ def test_damaged_lines_are_noticed_and_left_out(tmp_path):
     (call,) = found.calls["a.py:f"]
     assert call.num_calls == 4
     assert call.call.args == (Items(),)
+
+
+# --- training steps ------------------------------------------------------------------------------
+
+
+TRAINING = """
+    import torch
+    from torch import nn
+    from pkg.layers import Config, Inner
+
+    torch.set_num_threads(1)
+    inner = Inner(Config(dim=8))
+    x = torch.randn(4, 8)
+
+    def step(optimizer, num_calls):
+        for _ in range(num_calls):
+            inner(x).sum().backward()
+        optimizer.step()
+
+    first = torch.optim.SGD(inner.parameters(), lr=0.1)
+    for _ in range(5):
+        inner(x)  # before any step
+    step(first, 7)  # a step that did not begin with one
+    for _ in range(3):
+        step(first, 2)
+        inner.eval()(x), inner.train()
+    for _ in range(11):
+        inner(x)  # after the last one
+    second = torch.optim.Adam(inner.parameters())
+    step(second, 13)
+    step(second, 2)
+    torch.optim.SGD(inner.parameters(), lr=0.1).step()
+"""
+
+
+def test_calls_and_times_of_steps_are_those_between_two_steps_of_one_optimizer(package):
+    (package / "train.py").write_text(textwrap.dedent(TRAINING))
+    folder = package / "steps"
+    assert run_trace([sys.executable, "train.py"], package, folder, {}, 120) == 0
+    found = workloads(read_traces(folder), "Inner")
+    (trained,) = [w for w in found if w.mode == "train"]
+    (evaluated,) = [w for w in found if w.mode == "infer"]
+    assert trained.num_calls == 5 + 7 + 6 + 11 + 13 + 2
+    assert len(trained.steps.durations_us) == 4, "three of the first optimizer, one of the second"
+    assert all(0 < duration < 20e6 for duration in trained.steps.durations_us)
+    assert trained.calls_per_step == 2
+    assert evaluated.calls_per_step == 2 / 4, "those after the last step are in none"
+    assert trained.steps.device is None, "no GPU was used"
+
+
+def test_without_an_optimizer_nothing_is_known_of_steps(traces):
+    for found in workloads(traces, "Outer"):
+        assert found.steps is None
+        assert found.calls_per_step is None

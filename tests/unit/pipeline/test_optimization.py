@@ -325,3 +325,32 @@ def test_a_spent_budget_ends_the_questions(tmp_path):
     )
     assert 1 <= len(model.asked) <= 4
     assert report.entries[0].evaluations
+
+
+def test_claims_that_were_measured_otherwise_are_in_the_entry(tmp_path):
+    class Profiled(Judge):
+        def profile(self, workload, *, is_candidate):
+            return [
+                {"name": "aten::_softmax", "num_calls": 1, "time_us": 2.0},
+                {"name": "aten::mm", "num_calls": 1, "time_us": 98.0},
+            ]
+
+    claim = "Softmax dominates the runtime."
+    said = iter([answer(2).replace("Variant 2.", claim), answer(3)])
+    config = OptimizerConfig(num_rounds=1, num_samples=2)
+    judge = Profiled(lambda number: 1.5)
+    (entry,) = run(tmp_path, FakeModel(lambda m, s: next(said)), judge, config).entries
+    (found,) = entry.contradictions
+    assert found.candidate_id == entry.evaluations[0].candidate.id
+    assert found.claim == claim
+    assert found.measured.startswith("softmax has at most 2% of the profiled time")
+
+
+def test_without_a_model_no_claims_are_looked_at(tmp_path):
+    rewrite = SOURCE.format(" * 77").replace("class Model(", "class ModelNew(")
+    model = FakeModel(lambda m, s: Answer(failure="server", message="502"))
+    config = OptimizerConfig(num_rounds=1, num_samples=1)
+    judge = Judge(lambda number: 1.5)
+    (entry,) = run(tmp_path, model, judge, config, FakeProposer([rewrite], [])).entries
+    assert entry.best == 0
+    assert entry.contradictions == ()

@@ -264,16 +264,11 @@ def test_a_cuda_answer_replaces_the_kernel_of_the_cuda_file():
     assert text == before.replace("extension.h>\n", f"extension.h>\n{header}\n") + kernel + after
 
 
-def test_a_python_answer_to_a_cuda_kernel_replaces_what_launches_it():
-    code = (
-        "from torch.utils.cpp_extension import load_inline\n\n@functools.cache\ndef extension():\n"
-        "    return load_inline(name='s', cpp_sources='', cuda_sources='')\n\n"
-        "def scale_shift(x, scale, shift):\n    return extension().run(x, scale, shift)\n"
-    )
-    path, text = overlay_of(CUDA, python(code))
-    assert path == SCALE_EXT
-    assert "return extension_fast().run(x, scale, shift)" in text
-    assert 'return cpp_extension.load(name="scale_shift"' in text, "the file's own stays"
+def test_a_python_answer_to_a_kernel_of_a_cuda_file_is_refused():
+    code = "def scale_shift(x, scale, shift):\n    return x * scale + shift\n"
+    found = refusal(CUDA, python(code))
+    assert found.kind == "wrong_language"
+    assert "in CUDA" in found.message
 
 
 def test_cuda_for_a_python_target_is_refused_with_a_way_out():
@@ -300,6 +295,70 @@ def test_a_triton_answer_replaces_the_kernel_and_its_launcher():
     assert '    """SiLU of a CUDA tensor."""\n    silu_kernel[(1,)](x, x, 1, 1, BLOCK=1)' in text
     alone = python(code[: code.index("def silu(x)")])
     assert refusal(problem, alone).kind == "signature", "the launcher would call it wrongly"
+
+
+KERNELS = """\
+import triton
+
+
+@triton.jit
+def k(x, n):
+    pass
+
+
+def near(x):
+    k[(1,)](x, 1)
+    return x
+"""
+OPS = """\
+from kernels import k
+
+
+def far(x):
+    k[(1,)](x, 1)
+    return x
+"""
+
+
+def kernel_problem(folder, called: str, *launchers: str) -> Problem:
+    (folder / "kernels.py").write_text(KERNELS, encoding="utf-8")
+    (folder / "ops.py").write_text(OPS, encoding="utf-8")
+    target = Target(
+        path="kernels.py",
+        qualname="k",
+        kind="triton_kernel",
+        first_line=4,
+        last_line=6,
+        launchers=launchers,
+    )
+    program = TreeProgram(root=str(folder), import_root=".", import_path=called, digest="d")
+    return Problem(reference=program, workloads=(), target=target)
+
+
+FASTER = "import triton\n\n@triton.jit\ndef k(x, n):\n    x = n\n"
+NEAR = "\ndef near(x):\n    k[(2,)](x, 1)\n    return x\n"
+
+
+def test_what_changes_is_the_kernels_own_file_though_another_one_is_called(tmp_path):
+    problem = kernel_problem(tmp_path, "ops:far", "ops.py:far")
+    spliced = splice(problem, python(FASTER))
+    (file,) = spliced.overlay
+    assert (file.path, file.text) == ("kernels.py", KERNELS.replace("pass", "x = n"))
+    assert spliced.import_path == "ops:far"
+
+
+def test_what_launches_the_kernel_may_change_with_it_in_its_file(tmp_path):
+    problem = kernel_problem(tmp_path, "ops:far", "kernels.py:near", "ops.py:far")
+    (file,) = splice(problem, python(FASTER + NEAR)).overlay
+    assert file.text == KERNELS.replace("pass", "x = n").replace("(1,)", "(2,)")
+
+
+def test_a_kernel_that_another_file_launches_too_keeps_its_parameters(tmp_path):
+    other = (FASTER + NEAR).replace("k(x, n)", "k(x, n, m)").replace("(x, 1)", "(x, 1, 2)")
+    both = kernel_problem(tmp_path, "kernels:near", "kernels.py:near", "ops.py:far")
+    assert refusal(both, python(other)).kind == "signature"
+    alone = kernel_problem(tmp_path, "kernels:near", "kernels.py:near")
+    assert isinstance(splice(alone, python(other)), TreeProgram)
 
 
 def test_a_kernel_in_a_string_is_replaced_in_its_string(tmp_path):

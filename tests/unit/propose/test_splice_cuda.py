@@ -104,6 +104,44 @@ def test_a_whole_file_replaces_the_file():
     assert spliced(answer) == answer
 
 
+OTHERS = FILE.replace(
+    "torch::Tensor run",
+    "__global__ void other(float* x) { x[0] = TILE; }\n\n"
+    "torch::Tensor start(torch::Tensor x) { other<<<1, 1>>>(x.data_ptr<float>()); return x; }\n\n"
+    "torch::Tensor run",
+)
+
+
+FASTER = OTHERS.replace("i < n", "i < n && n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("x[0] = TILE", "x[0] = 2 * TILE"),  # another kernel
+        ("other<<<1, 1>>>", "other<<<2, 2>>>"),  # what launches that
+    ],
+)
+def test_of_a_whole_file_what_has_nothing_to_do_with_the_kernel_stays(old, new):
+    assert spliced(FASTER, OTHERS) == FASTER
+    assert spliced(FASTER.replace(old, new), OTHERS).replace(" ", "") == FASTER.replace(" ", "")
+
+
+def test_of_a_whole_file_what_other_kernels_read_stays():
+    found = with_kernel(OTHERS, "ops::scale", FASTER.replace("#define TILE 32", "#define TILE 64"))
+    assert isinstance(found, Unusable)
+    assert found.kind == "name_clash"
+
+
+def test_a_whole_file_keeps_the_parameters_of_what_is_bound():
+    answer = FILE.replace("i < n", "i < n && n").replace(
+        "run(const torch::Tensor& x)", "run(const torch::Tensor& x, int y)"
+    )
+    found = with_kernel(FILE, "ops::scale", answer)
+    assert isinstance(found, Unusable)
+    assert found.kind == "signature"
+
+
 def test_line_ends_are_the_files():
     text = spliced(KERNEL, FILE.replace("\n", "\r\n"))
     assert text == expected().replace("\n", "\r\n")

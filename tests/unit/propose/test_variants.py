@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudal1_ci.propose.variants import reference_text, variant_text
-from cudal1_ci.schema import OverlayFile, TextProgram, TreeProgram
+from cudal1_ci.schema import OverlayFile, Problem, Target, TextProgram, TreeProgram
 
 FILE = '''"""Layers."""
 import torch
@@ -34,8 +34,35 @@ def tree(root, *overlay: OverlayFile) -> TreeProgram:
     )
 
 
+def problem(program, target: Target | None = None) -> Problem:
+    return Problem(reference=program, workloads=(), target=target)
+
+
+def kernel(path: str, name: str, kind, line: int) -> Target:
+    return Target(path=path, qualname=name, kind=kind, first_line=line, last_line=line + 1)
+
+
+def test_of_a_kernel_the_statement_that_holds_it_or_its_cuda_file(tmp_path):
+    program = tree(tmp_path)
+    (tmp_path / "k.cu").write_text("__global__ void k() {}\n")
+    text = "import triton\n\nif triton:\n    @triton.jit\n    def k(x):\n        pass\n\nX = 1\n"
+    (tmp_path / "k.py").write_text(text)
+    (tmp_path / "s.py").write_text(
+        f"SOURCE = {chr(39) * 3}\n__global__ void k() {{}}\n{chr(39) * 3}\n"
+    )
+    assert reference_text(problem(program, kernel("k.cu", "k", "cuda_kernel", 1))) == (
+        "__global__ void k() {}\n"
+    )
+    assert reference_text(problem(program, kernel("k.py", "k", "triton_kernel", 4))) == (
+        "if triton:\n    @triton.jit\n    def k(x):\n        pass"
+    )
+    assert reference_text(problem(program, kernel("s.py", "k", "cuda_kernel", 2))).startswith(
+        "SOURCE = "
+    )
+
+
 def test_of_the_reference_the_statement_that_defines_the_target(tmp_path):
-    assert reference_text(tree(tmp_path)) == (
+    assert reference_text(problem(tree(tmp_path))) == (
         "@torch.compile\nclass Norm(torch.nn.Module):\n    def forward(self, x):\n"
         "        return x / x.norm()"
     )
@@ -66,4 +93,4 @@ def test_lines_are_those_of_python(tmp_path):
 
 def test_a_text_is_its_own_variant():
     program = TextProgram(source="class Model: ...", entry="Model")
-    assert variant_text(program) == reference_text(program) == "class Model: ..."
+    assert variant_text(program) == reference_text(problem(program)) == "class Model: ..."

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import html
+import io
+
 import msgspec
 import pytest
+from rich.console import Console
 
 from cudal1_ci.report import render
 from cudal1_ci.report.document import document
-from cudal1_ci.report.model_use import MODEL_WORDS, model_text
-from cudal1_ci.schema import Generation, ModelUse, Report
+from cudal1_ci.report.merge import merge
+from cudal1_ci.report.model_use import CONTRADICTED_WORDS, MODEL_WORDS, model_text
+from cudal1_ci.report.text import print_report
+from cudal1_ci.schema import Contradiction, Generation, ModelUse, Report
 from tests.unit.report.samples import pooling_entry
 
 GENERATION = Generation(
@@ -40,7 +46,16 @@ def report(tmp_path):
         generation=GENERATION,
     )
     evaluations = (msgspec.structs.replace(first, candidate=candidate), *others)
-    proposed = msgspec.structs.replace(entry, evaluations=evaluations, model_use=USE, best=0)
+    proposed = msgspec.structs.replace(
+        entry,
+        evaluations=evaluations,
+        model_use=USE,
+        best=0,
+        contradictions=(
+            Contradiction(candidate_id=candidate.id, claim=HOSTILE, measured="2 % on an H200"),
+            Contradiction(candidate_id="another", claim="of another", measured="not shown"),
+        ),
+    )
     failed = msgspec.structs.replace(
         entry,
         evaluations=(),
@@ -89,3 +104,25 @@ def test_where_no_model_was_asked_none_is_spoken_of(tmp_path):
     assert model_text(plain) is None
     for output_format in ("text", "md", "html"):
         assert "model" not in render(plain, output_format).lower().replace("model.py", "")
+
+
+def test_what_was_measured_stands_beside_the_claim_that_it_contradicts(report):
+    (claim,) = report.entries[0].evaluations[0].candidate.contradictions
+    assert claim.measured == "2 % on an H200"
+    for output_format in ("md", "html"):
+        text = render(report, output_format)
+        assert "<img src" not in text.replace("\\<", "")
+        text = html.unescape(text)
+        said = text.index(CONTRADICTED_WORDS)
+        assert text.index(MODEL_WORDS) < said < text.index("2 % on an H200")
+        assert "not shown" not in text
+    buffer = io.StringIO()
+    print_report(report, Console(file=buffer, width=300), patches=True)
+    said = buffer.getvalue()
+    assert f'{CONTRADICTED_WORDS} "{HOSTILE}" - 2 % on an H200' in said
+
+
+def test_claims_are_kept_when_reports_are_merged(report):
+    merged = merge([report, report])
+    (claim,) = merged.entries[0].evaluations[0].candidate.contradictions
+    assert claim.measured == "2 % on an H200"

@@ -46,6 +46,17 @@ def test_preempted_rounds_do_not_move_the_estimate():
     assert score.log_ratio(preempted) == pytest.approx(score.log_ratio(quiet))
 
 
+def test_a_core_that_changes_its_speed_changes_both_sides_beside_a_gpu():
+    speeds = (1.0, 1.7, 1.0, 1.7, 1.7, 1.0)
+    launch = Launch(
+        reference_us=tuple(16.0 * one for one in speeds),
+        candidate_us=tuple(8.0 * one for one in (*speeds[:3], 1.0, *speeds[4:])),
+        num_calls=400,
+        kind="cuda",
+    )
+    assert score.log_ratio(launch) == pytest.approx(math.log(2))
+
+
 def test_one_launch_has_no_interval():
     one = Launch(reference_us=(1.0,), candidate_us=(1.0,), num_calls=1)
     assert score.interval([one]) is None

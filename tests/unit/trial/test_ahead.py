@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from cudal1_ci.errors import WorkerError
@@ -106,6 +107,8 @@ def test_a_text_that_compiles_something_is_told_from_others():
     file = OverlayFile(path="m.py", text="load_inline(name='x')")
     tree = TreeProgram(root="/r", import_root=".", import_path="m:M", digest="d", overlay=(file,))
     assert compiles(tree)
+    native = OverlayFile(path="csrc/k.cu", text="__global__ void k() {}")
+    assert compiles(msgspec.structs.replace(tree, overlay=(native,)))
 
 
 def test_on_a_cpu_builds_hold_the_lock_and_on_a_gpu_they_have_cores_of_their_own(monkeypatch):

@@ -34,6 +34,7 @@ class FakeCase:
     """Counts what it started; the one of a number fails."""
 
     state_slots = ()
+    trials = (("drawn 0", SimpleNamespace(tensors=[])),)
 
     def __init__(self, failing: int | None = None):
         self.started: list[Runner] = []
@@ -49,6 +50,10 @@ class FakeCase:
             yield made
         finally:
             made.said.append("end")
+
+    def answer(self, runner, limits, sets):
+        assert sets == [self.trials[0][1]]
+        runner.said.append("call")
 
 
 def take(crews, case, programs=ONE, number=3):
@@ -66,9 +71,9 @@ def test_those_of_several_launches_are_started_together_and_stopped_until_their_
         reference, candidate = crew.runners["reference"], crew.runners["candidate"]
         assert (reference.program, reference.is_trusted) == ({"source": "r"}, True)
         assert (candidate.program, candidate.is_trusted) == ({"source": "c"}, False)
-        assert reference.said == candidate.said == ["pause"]
+        assert reference.said == candidate.said == ["call", "pause"]
         crew.end()
-        assert reference.said == candidate.said == ["pause", "kill", "end"]
+        assert reference.said == candidate.said == ["call", "pause", "kill", "end"]
     take(crews, case)
     assert len(case.started) == 12
 
@@ -80,7 +85,7 @@ def test_another_candidate_or_workload_gets_none_of_them(other):
     asked = FakeCase() if other == "case" else case
     crew = take(crews, asked, OTHER if other == "program" else ONE)
     waited = [one for one in case.started[:6] if one not in first.runners.values()]
-    assert [one.said for one in waited] == [["pause", "kill", "end"]] * 4
+    assert [one.said for one in waited] == [["call", "pause", "kill", "end"]] * 4
     assert set(crew.runners.values()) <= set(asked.started[-6:])
     crews.dismiss()
     assert [one.said[-1] for one in crew.runners.values()] == ["pause", "pause"]
@@ -95,12 +100,25 @@ def test_when_one_cannot_be_started_none_is_left():
     assert ended == ["end"] * 5
 
 
-def test_large_modules_are_started_for_few_launches():
-    slot = {"dtype": "float32", "shape": [2**20], "stride": [1], "offset": 0}
-    case = SimpleNamespace(state_slots=[slot])  # 4 MiB
-    assert most_crews(case, 3, 16 * 61 * 2**20) == 5
-    assert most_crews(case, 3, 2**20) == 1
-    assert most_crews(SimpleNamespace(state_slots=[]), 3, 2**30) > 12
+def test_one_that_is_started_alone_makes_its_first_call_in_its_launch():
+    crews, case = Crews(None), FakeCase()
+    crew = take(crews, case, number=1)
+    assert [one.said for one in crew.runners.values()] == [["pause"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("state_mib", "input_mib", "memory_mib", "expected"),
+    [(4, 0, 16 * 61, 5), (4, 0, 1, 1), (0, 1, 16 * 61, 5), (0, 0, 1024, 1024)],
+)
+def test_large_modules_and_inputs_are_started_for_few_launches(
+    state_mib, input_mib, memory_mib, expected
+):
+    slot = {"dtype": "float32", "shape": [state_mib * 2**18], "stride": [1], "offset": 0}
+    case = SimpleNamespace(
+        state_slots=[slot] if state_mib else [],
+        trials=[("drawn 0", SimpleNamespace(tensors=[SimpleNamespace(nbytes=input_mib * 2**20)]))],
+    )
+    assert min(1024, most_crews(case, 3, memory_mib * 2**20)) == expected
 
 
 @pytest.mark.parametrize(

@@ -168,12 +168,52 @@ torch::Tensor scale(torch::Tensor x, double factor) {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scale", &scale); }
 """
 
+GATE = """\
+import torch
+
+from .silu import silu
+
+
+class Gate(torch.nn.Module):
+    def forward(self, x):
+        return silu(x) * x
+"""
+
+SHIFT = '''\
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+__global__ void shift_kernel(float* x, float by, long n) {
+  long i = blockIdx.x * (long)blockDim.x + threadIdx.x;
+  if (i < n) x[i] += by;
+}
+
+torch::Tensor shift(torch::Tensor x, double by) {
+  auto y = x.clone();
+  shift_kernel<<<(x.numel() + 31) / 32, 32>>>(y.data_ptr<float>(), by, x.numel());
+  return y;
+}
+"""
+EXTENSION = load_inline(
+    name="shift",
+    cpp_sources="torch::Tensor shift(torch::Tensor x, double by);",
+    cuda_sources=SOURCE,
+    functions=["shift"],
+)
+
+
+def shift(x):
+    return EXTENSION.shift(x, 0.5)
+'''
+
 FILES = {
     "src/pkg/__init__.py": "",
     "src/pkg/blocks.py": BLOCKS,
     "src/pkg/ops.py": OPS,
     "src/pkg/shapes.py": SHAPES,
     "src/pkg/silu.py": SILU,
+    "src/pkg/gate.py": GATE,
+    "src/pkg/shift.py": SHIFT,
     "src/pkg/scale.py": SCALE,
     "csrc/scale.cu": SCALE_CU,
 }
@@ -212,8 +252,15 @@ def workload(name: str, *shape: int, **fields: Any) -> Workload:
     return Workload(name=name, provenance="declared", call=call, **fields)
 
 
-def target(path: str, qualname: str, kind: Any, line: int = 1) -> Target:
-    return Target(path=path, qualname=qualname, kind=kind, first_line=line, last_line=line)
+def target(path: str, qualname: str, kind: Any, line: int = 1, *launchers: str) -> Target:
+    return Target(
+        path=path,
+        qualname=qualname,
+        kind=kind,
+        first_line=line,
+        last_line=line,
+        launchers=launchers,
+    )
 
 
 def variant(problem: Problem, score: float, text: str, **fields: Any) -> Variant:
@@ -276,9 +323,29 @@ def triton_task(root: Path, **fields: Any) -> Task:
     problem = Problem(
         reference=tree(root, "pkg.silu:silu"),
         workloads=(workload("rows", 4096, 4096),),
-        target=target("src/pkg/silu.py", "silu_kernel", "triton_kernel", 6),
+        target=target("src/pkg/silu.py", "silu_kernel", "triton_kernel", 6, "src/pkg/silu.py:silu"),
     )
-    return task(problem, "silu", "triton", **fields)
+    return task(problem, "silu_kernel", "triton", **fields)
+
+
+def far_triton_task(root: Path, **fields: Any) -> Task:
+    problem = Problem(
+        reference=tree(root, "pkg.gate:Gate"),
+        workloads=(workload("Gate: rows", 4096, 4096, init=Call()),),
+        target=triton_task(root).problem.target,
+    )
+    return task(problem, "silu_kernel", "triton", **fields)
+
+
+def string_task(root: Path, **fields: Any) -> Task:
+    problem = Problem(
+        reference=tree(root, "pkg.shift:shift"),
+        workloads=(workload("shift: rows", 4096, 4096),),
+        target=target(
+            "src/pkg/shift.py", "shift_kernel", "cuda_kernel", 4, "src/pkg/shift.py:shift"
+        ),
+    )
+    return task(problem, "shift_kernel", "cuda", **fields)
 
 
 def cuda_task(root: Path, **fields: Any) -> Task:
@@ -287,4 +354,4 @@ def cuda_task(root: Path, **fields: Any) -> Task:
         workloads=(workload("rows", 4096, 4096),),
         target=target("csrc/scale.cu", "scale_kernel", "cuda_kernel", 3),
     )
-    return task(problem, "scale", "cuda", **fields)
+    return task(problem, "scale_kernel", "cuda", **fields)

@@ -197,6 +197,40 @@ def test_no_link_leads_out_of_the_checkout(root, tmp_path):
         parts_of(root, "pkg.mod:Model", target("../secret.py", "key", "triton_kernel"))
 
 
+def test_what_launches_a_kernel_is_shown_where_something_farther_is_called(root):
+    kernels = "import triton\n\n@triton.jit\ndef k(x):\n    pass\n\ndef near(x):\n    k[(7,)](x)\n"
+    source = (
+        "from .kernels import k, near\n\ndef beside(x):\n    k[(9,)](x)\n\n"
+        "def Model(x):\n    return near(x)\n"
+    )
+    write_checkout(root, {"src/pkg/kernels.py": kernels, "src/pkg/mod.py": source})
+    places = ("src/pkg/mod.py:beside", "src/pkg/kernels.py:near", "src/pkg/gone.py:x")
+    parts = parts_of(
+        root, "pkg.mod:Model", target("src/pkg/kernels.py", "k", "triton_kernel", 3, *places)
+    )
+    assert [part.title for part in parts if part.priority == ESSENTIAL][:4] == [
+        "The reference, `Model` of `src/pkg/mod.py`",
+        "The kernel, `k` of `src/pkg/kernels.py`",
+        "What launches it, `near` of `src/pkg/kernels.py`",
+        "What launches it, `beside` of `src/pkg/mod.py`",
+    ]
+    text = "\n".join(part.text for part in parts)
+    assert text.count("k[(7,)](x)") == text.count("k[(9,)](x)") == 1, "each is shown once"
+
+
+def test_of_a_kernel_in_a_header_the_file_that_launches_it_is_shown(root):
+    files = {
+        "csrc/k.cuh": "__global__ void k() {}\n",
+        "csrc/run.cu": "void run() { k<<<1, 2>>>(); }",
+    }
+    write_checkout(root, files)
+    about = target("csrc/k.cuh", "k", "cuda_kernel", 1, "csrc/run.cu:run", "src/pkg/scale.py:E")
+    parts = {part.title: part for part in parts_of(root, "pkg.scale:scale", about)}
+    launching = parts["The file that launches it, `csrc/run.cu`"]
+    assert (launching.text, launching.language) == (files["csrc/run.cu"], "cuda")
+    assert launching.priority == BASE
+
+
 def test_a_kernel_in_a_string_is_found_by_its_line(root):
     source = (
         'from build import load\n\nSOURCE = r"""\n__global__ void add(float* x) {}\n"""\n\n'

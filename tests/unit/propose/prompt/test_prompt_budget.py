@@ -150,7 +150,7 @@ def test_an_answer_without_code_is_told_so(root):
     ("change", "message"),
     [
         ({"form": "module_text"}, "module_text is no form of an answer for a tree program"),
-        ({"form": "cuda"}, "expected a target in a CUDA file"),
+        ({"form": "cuda"}, "expected a CUDA kernel for an answer in CUDA"),
         ({"name": "Block\n## Code"}, "expected the name of a class or function"),
         ({"context": ()}, "expected a context that shows the reference"),
         ({"profile": ()}, "expected a profile, or why there is none"),
@@ -192,4 +192,6 @@ def test_a_variant_in_cuda_is_fenced_as_cuda(root):
 
 def test_functions_and_classes_have_their_own_skeletons(root):
     assert "\nclass Block(...):\n    def __init__" in request(render(block_task(root), ROOMY))
-    assert "\ndef silu(...):" in request(render(triton_task(root), ROOMY))
+    kernel = request(render(triton_task(root), ROOMY))
+    assert "@triton.jit\ndef silu_kernel(...):" in kernel
+    assert "def silu(...)" not in kernel

@@ -11,7 +11,15 @@ from pathlib import Path
 from cudal1_ci.propose.models import Message
 from cudal1_ci.propose.prompt import estimated_tokens, render, render_repair
 from cudal1_ci.schema import Finding, Verdict
-from tests.unit.propose.prompt.samples import CPU, block_task, cuda_task, text_task, triton_task
+from tests.unit.propose.prompt.samples import (
+    CPU,
+    block_task,
+    cuda_task,
+    far_triton_task,
+    string_task,
+    text_task,
+    triton_task,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 ROOMY = 100_000
@@ -39,6 +47,14 @@ def test_a_triton_kernel(root):
 
 def test_a_cuda_kernel(root):
     check_golden("cuda", render(cuda_task(root), ROOMY))
+
+
+def test_a_triton_kernel_that_a_class_of_another_file_reaches(root):
+    check_golden("triton_far", render(far_triton_task(root), ROOMY))
+
+
+def test_a_cuda_kernel_in_a_string(root):
+    check_golden("cuda_string", render(string_task(root), ROOMY))
 
 
 def test_the_turn_after_wrong_values(root):

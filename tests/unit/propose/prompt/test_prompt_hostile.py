@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from cudal1_ci.propose.models import Message
-from cudal1_ci.propose.prompt import DATA_LINE, render, render_repair
+from cudal1_ci.propose.prompt import render, render_repair
 from cudal1_ci.propose.quoting import fenced, line, named, trimmed, visible
 from cudal1_ci.propose.task import ProfileRow
+from cudal1_ci.propose.words import DATA_LINE
 from cudal1_ci.schema import Finding, TextProgram, Verdict
 from tests.unit.propose.prompt.samples import (
     FILES,

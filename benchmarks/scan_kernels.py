@@ -1,0 +1,138 @@
+"""A scan of the example's kernels on a GPU, from the question to the patch.
+
+A copy of the example launches its kernels in blocks of a warp; a server answers what a model might:
+a wrong kernel, one that is written and not launched, a faster one. Reported are the verdicts, the
+speedup of the patch with its interval, how long the scan took, and whether git takes the patch.
+
+    python -m benchmarks.scan_kernels --time-limit 15m --output build/scan-kernels.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.discovery_speed import provenance
+from tests.kernel_answers import KERNELS, Kernel, untuned
+from tests.replay_server import replay_server
+
+LIMITS = {
+    "CUDAL1_CI_TRIAL_CALL": "300s",  # nvcc builds the reference and each answer at a first call
+    "CUDAL1_CI_MODEL_NUM_CONCURRENT": "1",  # the answers come in their order
+    "OPENAI_API_KEY": "nobody asks for it",
+}
+UNITS = {"s": 1, "m": 60, "h": 3600}
+GRACE_S = 120
+"""From a spent budget to the report: what is being built is waited for."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--rows", type=int, default=8192, help="of 4096 floats, in a call")
+    parser.add_argument("--time-limit", type=seconds, default=900, help="90s, 15m: of all scans")
+    parser.add_argument("--output", type=Path)
+    given = parser.parse_args()
+    ends_s = time.monotonic() + given.time_limit
+    results = []
+    for number, kernel in enumerate(KERNELS):
+        share_s = max(1.0, (ends_s - time.monotonic()) / (len(KERNELS) - number))
+        results.append(scanned(kernel, given.device, given.rows, share_s))
+        print(row(results[-1]), flush=True)
+    if given.output is not None:
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        command = " ".join(["python -m benchmarks.scan_kernels", *sys.argv[1:]])
+        found = {**provenance(), "command": command, "rows": given.rows, "kernels": results}
+        given.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def seconds(text: str) -> float:
+    return float(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else float(text)
+
+
+def scanned(kernel: Kernel, device: str, rows: int, limit_s: float) -> dict[str, Any]:
+    """What a scan of one kernel came to."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = untuned(Path(folder) / "project", rows)
+        excluded = [word for glob in kernel.beside for word in ("--exclude", glob)]
+        command = [sys.executable, "-m", "cudal1_ci", "scan", str(root), "--device", device]
+        command += [*excluded, "--json", "-", "--budget", f"{limit_s:.0f}s"]
+        started_s = time.monotonic()
+        with replay_server(answers=kernel.answers()) as server:
+            try:
+                done = subprocess.run(
+                    [*command, "--model", server.url],
+                    env={**os.environ, **LIMITS},
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=limit_s + GRACE_S,
+                )
+            except subprocess.TimeoutExpired:
+                return {"kernel": kernel.qualname, "failure": f"no report in {limit_s:.0f} s"}
+        elapsed_s = time.monotonic() - started_s
+        try:
+            report = json.loads(done.stdout)
+        except ValueError:
+            return {"kernel": kernel.qualname, "failure": done.stderr[-2000:]}
+        return result_of(kernel, report, root, elapsed_s)
+
+
+def result_of(kernel: Kernel, report: Any, root: Path, elapsed_s: float) -> dict[str, Any]:
+    """Of a report: verdicts by what the answers are, and the best one."""
+    (entry,) = (e for e in report["entries"] if e["target"]["qualname"] == kernel.qualname)
+    found: dict[str, Any] = {
+        "kernel": kernel.qualname,
+        "skipped": entry["skipped"],
+        "device": report["device"],
+        "elapsed_s": round(elapsed_s, 1),
+        # Cut short by the time limit, the last ones are missing.
+        "verdicts": {
+            kind: one["status"]
+            for kind, one in zip(kernel.codes, entry["evaluations"], strict=False)
+        },
+        "evaluations": entry["evaluations"],
+        "best": None,
+    }
+    if entry["best"] is not None:
+        best = entry["evaluations"][entry["best"]]
+        (measured,) = best["measurements"]
+        check = ["git", "apply", "--check", "-"]
+        patch = best["candidate"]["patch"].encode()
+        applies = subprocess.run(check, input=patch, cwd=root, check=False, capture_output=True)
+        found["best"] = {
+            "kind": list(kernel.codes)[entry["best"]],
+            "applies": applies.returncode == 0,
+            **{key: measured[key] for key in ("speedup", "speedup_low", "speedup_high")},
+            **{key: measured[key] for key in ("reference_us", "candidate_us")},
+        }
+    return found
+
+
+def row(result: dict[str, Any]) -> str:
+    """A line for people."""
+    name = f"{result['kernel']:20}"
+    reason = result.get("failure") or result.get("skipped")
+    if reason is not None:
+        return f"{name} {reason}"
+    verdicts = ", ".join(f"{kind}: {status}" for kind, status in result["verdicts"].items())
+    best = result["best"]
+    if best is None:
+        return f"{name} no faster version; {verdicts}; {result['elapsed_s']:.0f} s"
+    return (
+        f"{name} {best['speedup']:.2f}x [{best['speedup_low']:.2f}, {best['speedup_high']:.2f}], "
+        f"{best['reference_us']:.0f} -> {best['candidate_us']:.0f} us, the {best['kind']} one"
+        f"{'' if best['applies'] else ', whose patch does not apply'}; {verdicts}; "
+        f"{result['elapsed_s']:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The problem that a kernel poses: that of what launches it, which can be called and compared.
+
+A launcher is chosen whose calls are known: from a declaration or a trace before a guess, then the
+nearest, then by path and line. The names of the workloads say which. What keeps a kernel from
+being a problem is said with what would mend it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from cudal1_ci.discover.discovery import Discovery
+from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
+from cudal1_ci.discover.launchers import Reach, is_native
+from cudal1_ci.discover.programs import reference_program
+from cudal1_ci.schema import Problem, Target, TreeProgram, Workload, content_hash
+
+NUM_NAMED = 3
+NO_LAUNCHER = NoWorkload(
+    "no launcher: no function or module of the tree was found that launches it",
+    "launch it from a function at module level; an extension is found where "
+    "torch.utils.cpp_extension.load names its file",
+)
+NEEDS_GPU = NoWorkload(
+    "it needs a GPU; this run measures on the CPU",
+    "measure on a GPU: --device cuda",
+)
+IS_LOCAL = NoWorkload(
+    "it is made inside of a function, where it cannot be replaced",
+    "move it to module level",
+)
+IS_INSTALLED = NoWorkload(
+    "its file is built when the package is installed, and the judge installs nothing: a changed "
+    "kernel would not be what runs",
+    "build it at its first use, by torch.utils.cpp_extension.load(name=..., sources=[...])",
+)
+
+
+def obstacle(target: Target, reach: Reach | None, on_gpu: bool) -> NoWorkload | None:
+    """What keeps a kernel from being judged, whatever is known of calls; `reach` None where nobody
+    has looked farther than what launches it directly."""
+    if "<locals>" in target.qualname and target.kind == "triton_kernel":
+        return IS_LOCAL
+    if reach is not None and reach.is_installed:
+        return IS_INSTALLED
+    if not (target.launchers if reach is None else reach.launchers):
+        return NO_LAUNCHER
+    return None if on_gpu else NEEDS_GPU
+
+
+def kernel_problem(
+    root: Path, target: Target, reach: Reach, discovery: Discovery, evidence: Evidence
+) -> Problem | NoWorkload:
+    """The problem of the best launcher whose calls are known, about this kernel."""
+    known = [
+        (launcher, found)
+        for launcher in reach.launchers
+        if not isinstance(found := workloads_of(root, launcher, evidence), NoWorkload)
+    ]
+    if not known:
+        return without_workload(reach)
+    # The launchers are in order: of several that are as good the first one stays.
+    launcher, workloads = min(known, key=lambda one: is_guess(one[1]))
+    program = reference_program(root, launcher, discovery)
+    return Problem(
+        reference=with_native_files(program, discovery),
+        workloads=tuple(
+            msgspec.structs.replace(one, name=f"{launcher.qualname}: {one.name}")
+            for one in workloads
+        ),
+        target=target,
+    )
+
+
+def is_guess(workloads: tuple[Workload, ...]) -> bool:
+    return all(one.provenance == "synthetic" for one in workloads)
+
+
+def without_workload(reach: Reach) -> NoWorkload:
+    names = [f"`{one.path}:{one.qualname}`" for one in reach.launchers[:NUM_NAMED]]
+    several = "one of those" if len(names) > 1 else "that"
+    return NoWorkload(
+        f"no workload: nothing says how what launches it is called, {', '.join(names)}",
+        f"declare a workload for {several} (docs/workloads.md), or run the code that uses it under "
+        "`cudal1-ci trace -- COMMAND`",
+    )
+
+
+def with_native_files(program: TreeProgram, discovery: Discovery) -> TreeProgram:
+    """A program whose identity has the tree's C++ and CUDA in it: imports do not lead there, and
+    what was measured with another text of a kernel is not to be believed."""
+    files = sorted((p, facts.digest) for p, facts in discovery.facts.items() if is_native(p))
+    digest = content_hash([program.digest, files]) if files else program.digest
+    return msgspec.structs.replace(program, digest=digest)

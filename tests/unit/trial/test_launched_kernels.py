@@ -1,0 +1,95 @@
+"""A candidate for a kernel must launch that kernel: a session before a judge that says what ran."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import pytest
+
+from cudal1_ci.schema import Candidate, OverlayFile, Problem, Target, TreeProgram
+from cudal1_ci.trial import Session, TrialConfig, session
+from tests.fakes import a_workload
+
+KERNELS = """
+import triton
+
+@triton.jit
+def silu_kernel(x): ...
+
+@triton.jit
+def other_kernel(x): ...
+"""
+SILU, OTHER, NEW = "silu_kernel", "other_kernel", "fresh_kernel"
+WITH_NEW = f"{KERNELS}\n@triton.jit\ndef {NEW}(x): ...\n"
+TORCH = "void at::native::vectorized_elementwise_kernel<4>(int)"
+
+
+class Judge:
+    """Passes every candidate, and profiles as it is told."""
+
+    software: ClassVar[dict[str, str]] = {}
+    has_disk = False
+    pid = 1
+
+    def __init__(self, ran: dict[str, float] | str):
+        self.ran = ran
+
+    @contextmanager
+    def start(self, role: str, *, num_threads: int, device: str):
+        yield self
+
+    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        if request["op"] == "describe":
+            return {"kind": "cuda", "name": "fake"}
+        if request["op"] == "profile":
+            ran = self.ran if request["is_candidate"] else {SILU: 9.0, OTHER: 1.0}
+            if isinstance(ran, str):
+                return {"failure": ran}
+            rows = [{"name": n, "num_calls": 1, "time_us": t} for n, t in ran.items()]
+            return {"rows": rows}
+        return {"status": "passed"}
+
+
+@pytest.fixture
+def evaluate(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "measure", lambda *_: None)
+    (tmp_path / "k.py").write_text(KERNELS)
+    reference = TreeProgram(root=str(tmp_path), import_root=".", import_path="k:f", digest="d")
+
+    def evaluated(ran: dict[str, float] | str, kind: Any = "triton_kernel", text: str = KERNELS):
+        target = Target(path="k.py", qualname=SILU, kind=kind, first_line=4, last_line=5)
+        problem = Problem(reference=reference, workloads=(a_workload(),), target=target)
+        file = OverlayFile(path="k.py", text=f"{text}\n# new\n", base_digest="old")
+        program = TreeProgram(
+            root=str(tmp_path), import_root=".", import_path="k:f", digest="d", overlay=(file,)
+        )
+        candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
+        with Session(TrialConfig(), executor=Judge(ran)) as opened:
+            found = opened.evaluate(problem, candidate)
+        rules = [one.rule for one in found.verdict.findings]
+        return found.verdict.status, rules, [k.name for k in found.kernels if k.is_own]
+
+    return evaluated
+
+
+@pytest.mark.parametrize(
+    ("ran", "text", "expected"),
+    [
+        ({SILU: 5.0}, KERNELS, ("passed", [], [SILU])),
+        ({NEW: 5.0}, WITH_NEW, ("passed", [], [NEW])),  # what launches it was changed with it
+        ({TORCH: 5.0}, KERNELS, ("reward_hack", ["kernel.unlaunched"], [])),
+        ({OTHER: 5.0}, KERNELS, ("reward_hack", ["kernel.unlaunched"], [])),
+        ({SILU: 0.05, TORCH: 5.0}, KERNELS, ("reward_hack", ["kernel.decoy"], [SILU])),
+        ({TORCH: 5.0}, "x = 1", ("reward_hack", ["kernel.missing"], [])),
+        ("no profiler here", KERNELS, ("inconclusive", ["kernel.unseen"], [])),
+    ],
+)
+def test_a_candidate_for_a_kernel_must_launch_it(evaluate, ran, text, expected):
+    assert evaluate(ran, text=text) == expected
+
+
+def test_for_what_is_no_kernel_a_kernel_that_does_not_run_is_only_named(evaluate):
+    status, rules, _ = evaluate({TORCH: 5.0}, kind="torch_function")
+    assert (status, rules) == ("passed", ["kernel.unlaunched"])
+    assert evaluate({SILU: 5.0}, kind="torch_function")[2] == [], "the reference launches it too"
