@@ -161,7 +161,7 @@ def read(problem: Problem, answer: Answer) -> Reading:
     if isinstance(program, Unusable):
         return Reading(program.kind, True)
     text = variant_text(program)
-    if fingerprint(text) == fingerprint(reference_text(problem.reference)):
+    if fingerprint(text) == fingerprint(reference_text(problem)):
         return Reading("unchanged", True)
     candidate = Candidate(problem_id=problem.id, program=program, proposer="model")
     return Reading("program", True, candidate)
