@@ -72,7 +72,9 @@ def test_a_scan_proposes_a_patch_that_applies_and_a_second_one_reuses_it(checkou
     assert (root / "pkg/slow.py").read_text() == text
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "signal_number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_number):
     modules = {f"pkg/slow{i}.py": SLOW for i in range(4)}
     config = "".join(CONFIG.replace("slow.py", f"slow{i}.py") for i in range(4))

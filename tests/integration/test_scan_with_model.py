@@ -159,7 +159,15 @@ def test_a_jump_is_shown_to_another_model_and_its_suspicion_takes_the_proposal_b
     assert "second opinion" in ran.stderr
 
 
-@pytest.mark.parametrize("reply", ["verdict: fine", Status(500), "<html>busy</html>"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<html>busy</html>",
+        # These are in tests/unit/pipeline/test_opinion.py too, without a scan around them.
+        pytest.param("verdict: fine", marks=pytest.mark.slow),
+        pytest.param(Status(500), marks=pytest.mark.slow),
+    ],
+)
 def test_a_bad_or_content_second_model_changes_nothing(root, reply):
     with (
         replay_server(answers=[RIGHT]) as server,

@@ -191,6 +191,7 @@ def get_inputs():
 CANDIDATE = REFERENCE.replace("Model", "ModelNew").replace("0.02", "0.005")
 
 
+@pytest.mark.slow
 def test_the_two_clocks_time_a_pair_and_outlive_one_that_fails(benchmark_module):
     with benchmark_module("event_clock").Clocks("cpu") as clocks:
         failed = clocks.measured(REFERENCE, "raise RuntimeError('no')")
