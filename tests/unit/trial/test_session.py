@@ -30,7 +30,7 @@ from cudal1_ci.schema import (
 )
 from cudal1_ci.trial import Session, TrialConfig
 
-QUICK = TrialConfig(call_s=4, load_s=30, num_rounds=5, measure_s=1.5)
+QUICK = TrialConfig(call_s=4, load_s=30, num_rounds=5, measure_s=1.0)
 HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
 
 
