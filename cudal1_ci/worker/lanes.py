@@ -34,7 +34,7 @@ DOZE_LESS_US = 500.0
 does not rest slows down what runs on the same core."""
 NUM_REGIONS = 8
 """For the outputs, a cache line apart. Who writes to one of them before it is drawn is right in one
-round of eight, which a median does not show."""
+round of eight, which neither a first quartile nor a median shows."""
 
 
 @dataclass
