@@ -11,7 +11,7 @@ import pytest
 from cudal1_ci.trial import Session, TrialConfig
 from cudal1_ci.trial.measuring import BATCH_US
 
-QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=5, measure_s=1.0)
+QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=5, measure_s=1.5)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
