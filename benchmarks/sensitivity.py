@@ -120,8 +120,8 @@ def measured(session: Launches, length: str, effect: float, count: int) -> dict[
     other = Candidate(problem_id=problem.id, program=program, proposer="known")
     started_s = time.monotonic()
     found = list(session.of(problem, other, count))
-    launches = [msgspec.to_builtins(a_launch(one, "candidate_us", device)) for one in found]
-    control = [msgspec.to_builtins(a_launch(one, "control_us", device)) for one in found]
+    launches = [msgspec.to_builtins(a_launch(one, "candidate_us")) for one in found]
+    control = [msgspec.to_builtins(a_launch(one, "control_us")) for one in found]
     phases_s = [one["phases_s"] for one in found]
     return {
         "length": length,
@@ -142,28 +142,29 @@ def rounded(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one | {key: [round(t, 3) for t in one[key]] for key in times} for one in launches]
 
 
-def trials(launches: Sequence[Launch], number: int, seed: int = 0) -> Iterator[score.Interval]:
+def trials(launches: Sequence[Launch], kind: score.Kind) -> Iterator[score.Interval]:
     """Intervals of trials that are drawn from launches, stopped as the product stops."""
-    rng, half_width = random.Random(seed), TrialConfig().half_width
-    for _ in range(number):
+    rng, half_width = random.Random(0), TrialConfig().half_width
+    for _ in range(NUM_TRIALS):
         order = rng.sample(launches, min(score.LOOKS[-1], len(launches)))
-        settled = (n for n in range(1, len(order)) if is_settled(order[:n], half_width))
+        settled = (n for n in range(1, len(order)) if is_settled(order[:n], half_width, kind))
         used = next(settled, len(order))
-        found = score.interval(order[:used])
+        found = score.interval(order[:used], kind)
         assert found is not None
         yield found
 
 
-def rates(cell: dict[str, Any], margin: float) -> tuple[float, float]:
+def rates(cell: dict[str, Any], margin: float, kind: score.Kind) -> tuple[float, float]:
     """Shares of trials in which a slowdown and a gain is claimed."""
     launches = msgspec.convert(cell["launches"], list[Launch])
-    found = list(trials(launches, NUM_TRIALS))
+    found = list(trials(launches, kind))
     slower = sum(one.high < 1 - margin for one in found)
     return slower / len(found), sum(one.low > 1 + margin for one in found) / len(found)
 
 
 def table(document: dict[str, Any]) -> str:
     """Markdown: a row a cell, and a column a margin."""
+    kind = document["device"]["kind"]
     heads = [f"slower by > {margin:.0%}" for margin in MARGINS]
     lines = [
         f"| call | true effect | launches | measured | spread of a launch | {' | '.join(heads)} |",
@@ -171,8 +172,8 @@ def table(document: dict[str, Any]) -> str:
     ]
     for cell in document["cells"]:
         launches = msgspec.convert(cell["launches"], list[Launch])
-        ratios = [score.log_ratio(launch) for launch in launches]
-        claims = [rates(cell, margin) for margin in MARGINS]
+        ratios = [score.log_ratio(launch, kind) for launch in launches]
+        claims = [rates(cell, margin, kind) for margin in MARGINS]
         shown = [
             f"{slower:.1%}" + (f" (faster {faster:.1%})" if faster else "")
             for slower, faster in claims

@@ -370,8 +370,6 @@ class Launch(Record, frozen=True, kw_only=True):
     candidate_us: tuple[float, ...]
     num_calls: int
     """Calls in each batch."""
-    kind: Literal["cpu", "cuda"] = "cpu"
-    """Of the device, which decides what its noise is like."""
 
     def __post_init__(self) -> None:
         if len(self.reference_us) != len(self.candidate_us) or not self.reference_us:

@@ -14,6 +14,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -36,6 +37,10 @@ MAX_VARIANCE = 0.005
 """Of CUDA-L1's rules: between the means of the buckets."""
 
 
+Kind = Literal["cpu", "cuda"]
+"""Of a device: what its noise is like."""
+
+
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
     """A ratio (above 1 is faster) with its lower and upper bound."""
 
@@ -54,15 +59,14 @@ def typical_us(times_us: Sequence[float]) -> float:
     )
 
 
-def log_ratio(launch: Launch) -> float:
+def log_ratio(launch: Launch, kind: Kind) -> float:
     """Log of how many times faster the candidate was than the reference in one launch.
 
     On a CPU a batch is interrupted alone, so each side has its typical time. Beside a GPU the core
-    that launches changes its speed for longer than a round (a neighbor on a virtual machine: 1.7
-    times), and both sides of a round with it: the median of the rounds' ratios, of which a launch
-    strays half as far there, and on a CPU where a fifth of the batches is interrupted four times
-    as far."""
-    if launch.kind == "cpu":
+    that launches changes its speed for longer than a round, and both sides of a round with it: the
+    median of the rounds' ratios (benchmarks/results/sensitivity-h200.json: calls that the processor
+    holds up take 16.6 us in one round of a launch, and 26.1 in another)."""
+    if kind == "cpu":
         return math.log(typical_us(launch.reference_us) / typical_us(launch.candidate_us))
     pairs = zip(launch.reference_us, launch.candidate_us, strict=True)
     return statistics.median(math.log(ours / theirs) for ours, theirs in pairs)
@@ -76,10 +80,10 @@ def t_quantile(degrees_of_freedom: int) -> float:
     return float(stdtrit(degrees_of_freedom, 1 - LEVEL / len(LOOKS) / 2))
 
 
-def interval(launches: Sequence[Launch]) -> Interval | None:
+def interval(launches: Sequence[Launch], kind: Kind) -> Interval | None:
     """Mean over launches with its t interval; None for fewer than two launches, of which no
     spread can be told."""
-    ratios = [log_ratio(launch) for launch in launches]
+    ratios = [log_ratio(launch, kind) for launch in launches]
     if len(ratios) < 2:
         return None
     mean = statistics.fmean(ratios)
@@ -94,12 +98,12 @@ def interval(launches: Sequence[Launch]) -> Interval | None:
 
 def speedup(measurement: Measurement) -> Interval | None:
     """How many times faster the candidate is than the baseline."""
-    return interval(measurement.launches)
+    return interval(measurement.launches, measurement.device.kind)
 
 
 def control(measurement: Measurement) -> Interval | None:
     """The reference against itself in the same session: should hold 1, its width is the noise."""
-    return interval(measurement.control)
+    return interval(measurement.control, measurement.device.kind)
 
 
 def control_spread(measurement: Measurement) -> float | None:
@@ -109,14 +113,15 @@ def control_spread(measurement: Measurement) -> float | None:
 
 
 def reference_us(measurement: Measurement) -> float:
-    """Microseconds of one call of the baseline: the geometric mean over launches, so that the two
-    times divide to the speedup that stands beside them."""
+    """Microseconds of one call of the baseline: the geometric mean over launches."""
     return geometric_mean([typical_us(launch.reference_us) for launch in measurement.launches])
 
 
 def candidate_us(measurement: Measurement) -> float:
-    """Microseconds of one call of the candidate: the geometric mean over launches."""
-    return geometric_mean([typical_us(launch.candidate_us) for launch in measurement.launches])
+    """Microseconds of one call of the candidate: the baseline's over the speedup, so that the two
+    times divide to what stands beside them. (On a CPU that is the geometric mean over launches.)"""
+    ratios = [log_ratio(launch, measurement.device.kind) for launch in measurement.launches]
+    return reference_us(measurement) / math.exp(statistics.fmean(ratios))
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -33,7 +33,7 @@ BATCH_US = {"cpu": 2500.0, "cuda": 10_000.0}
 MAX_CALLS = {"cpu": 200, "cuda": 400}
 NUM_ROUNDS = {"cpu": 12, "cuda": 6}
 MOST_AHEAD = {"cpu": 1, "cuda": score.LOOKS[-1]}
-"""Launches whose processes are started together. On a CPU that would take as long one by one."""
+"""Launches whose processes are started together. On a CPU they would wait for the same cores."""
 DISMISS_S = 60.0
 DISTURBED = "timing.disturbed"
 NOISY = 0.5
@@ -75,7 +75,7 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
     disturbances: list[Verdict] = []
     suspicions: list[Verdict] = []
     spent_s = 0.0
-    while not is_settled(launches, config.half_width):
+    while not is_settled(launches, config.half_width, seat.device.kind):
         # Two launches have a spread, but one that says nothing: their t quantile is 38.
         if len(launches) >= FEWEST_LAUNCHES and spent_s > config.measure_s:
             break
@@ -100,8 +100,8 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
         if conditions is not None:
             after.append(conditions)
         times = reply["launch"]
-        launches.append(a_launch(times, "candidate_us", seat.device.kind))
-        control.append(a_launch(times, "control_us", seat.device.kind))
+        launches.append(a_launch(times, "candidate_us"))
+        control.append(a_launch(times, "control_us"))
     measurement = Measurement(
         workload=workload.name,
         launches=tuple(launches),
@@ -202,7 +202,7 @@ def under(device: Device, conditions: Sequence[Conditions]) -> Device:
     )
 
 
-def a_launch(times: dict[str, Any], other: str, kind: Literal["cpu", "cuda"]) -> Launch:
+def a_launch(times: dict[str, Any], other: str) -> Launch:
     """Times of one launch, of the reference against the candidate or against itself."""
     # Where memory is short, the control has a reference of its own.
     own = times.get("control_reference_us") if other == "control_us" else None
@@ -210,5 +210,4 @@ def a_launch(times: dict[str, Any], other: str, kind: Literal["cpu", "cuda"]) ->
         reference_us=tuple(own or times["reference_us"]),
         candidate_us=tuple(times[other]),
         num_calls=times["num_calls"],
-        kind=kind,
     )

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from cudal1_ci.schema import Launch
-from cudal1_ci.score import LOOKS, RELATIVE_FLOOR, interval
+from cudal1_ci.score import LOOKS, RELATIVE_FLOOR, Kind, interval
 
 HOPELESS_LAUNCHES = 3
 """Launches after which a candidate that is slower in all of them need not be measured further."""
@@ -21,9 +21,9 @@ EFFECT_SHARE = 0.125
 """An interval whose half width is an eighth of the log speedup says enough: 8x +- 30 %."""
 
 
-def is_settled(launches: Sequence[Launch], half_width: float) -> bool:
+def is_settled(launches: Sequence[Launch], half_width: float, kind: Kind) -> bool:
     """Whether more launches would change what is said."""
-    found = interval(launches)
+    found = interval(launches, kind)
     if found is None:
         return False
     is_slower = found.estimate < HOPELESS_SPEEDUP and found.high < 1

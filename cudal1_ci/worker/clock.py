@@ -70,8 +70,8 @@ class ClockConfig:
     """Launches whose processes may be started together, this one among them."""
     cores: list[int] | None = None
     """Where runners have their turns on a GPU. Cores differ in what else runs on the same piece of
-    silicon, by half and more on a virtual machine: on one of its own each runner would be another
-    machine for calls that the processor holds up."""
+    silicon: on one of its own each runner would be another machine for calls that the processor
+    holds up."""
 
 
 def launch(

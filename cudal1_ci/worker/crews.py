@@ -1,9 +1,9 @@
 """The processes of launches: those of several are started together.
 
-To start one takes a GPU's driver a third of a second, as long as a launch measures, and its first
-call as long again, in which libraries are initialized and kernels loaded; of fifteen side by side
-not much longer than of three. Those whose launch is still to come are stopped, as all runners are
-that have no turn.
+To start those of one takes a GPU's driver a third of a second, as long as a launch measures
+(benchmarks/results/sensitivity-h200.json), and in their first call libraries are initialized and
+kernels loaded: of several launches all of that goes on side by side. Those whose launch is still to
+come are stopped, as all runners are that have no turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Crew:
         self.stack = ExitStack()
 
     def end(self) -> None:
-        """All at once, which takes the time of one."""
+        """All of them, side by side."""
         for runner in self.runners.values():
             runner.kill()
         self.stack.close()

@@ -378,7 +378,7 @@ class RunnerHandle:
         return text.decode(errors="replace")
 
     def kill(self) -> None:
-        """Begin its end, which `end` waits for: that of several takes the time of one."""
+        """Begin its end, which `end` waits for, so that several end side by side."""
         self.signal(signal.SIGKILL)
 
     def end(self) -> None:

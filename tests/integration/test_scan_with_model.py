@@ -163,7 +163,8 @@ def test_a_jump_is_shown_to_another_model_and_its_suspicion_takes_the_proposal_b
     "reply",
     [
         "<html>busy</html>",
-        # These are in tests/unit/pipeline/test_opinion.py too, without a scan around them.
+        # Without a scan around them: tests/unit/pipeline/test_opinion.py, and for a server that
+        # refuses tests/unit/propose/models/test_client.py.
         pytest.param("verdict: fine", marks=pytest.mark.slow),
         pytest.param(Status(500), marks=pytest.mark.slow),
     ],

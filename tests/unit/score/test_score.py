@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import msgspec
 import pytest
 
 from cudal1_ci import score
@@ -43,7 +44,7 @@ def test_preempted_rounds_do_not_move_the_estimate():
     preempted = Launch(
         reference_us=(100.0,) * 8, candidate_us=(50.0,) * 5 + (400.0,) * 3, num_calls=1
     )
-    assert score.log_ratio(preempted) == pytest.approx(score.log_ratio(quiet))
+    assert score.log_ratio(preempted, "cpu") == pytest.approx(score.log_ratio(quiet, "cpu"))
 
 
 def test_a_core_that_changes_its_speed_changes_both_sides_beside_a_gpu():
@@ -52,14 +53,17 @@ def test_a_core_that_changes_its_speed_changes_both_sides_beside_a_gpu():
         reference_us=tuple(16.0 * one for one in speeds),
         candidate_us=tuple(8.0 * one for one in (*speeds[:3], 1.0, *speeds[4:])),
         num_calls=400,
-        kind="cuda",
     )
-    assert score.log_ratio(launch) == pytest.approx(math.log(2))
+    assert score.log_ratio(launch, "cuda") == pytest.approx(math.log(2))
+    gpu = msgspec.structs.replace(CPU, kind="cuda")
+    measurement = Measurement(workload="w", launches=(launch,) * 5, device=gpu)
+    divided = score.reference_us(measurement) / score.candidate_us(measurement)
+    assert divided == pytest.approx(score.speedup(measurement).estimate)
 
 
 def test_one_launch_has_no_interval():
     one = Launch(reference_us=(1.0,), candidate_us=(1.0,), num_calls=1)
-    assert score.interval([one]) is None
+    assert score.interval([one], "cpu") is None
 
 
 @pytest.mark.parametrize("num_launches", score.LOOKS)
@@ -67,7 +71,7 @@ def test_the_interval_of_equal_programs_holds_1_as_often_as_it_says(num_launches
     rng = random.Random(7)
     misses = 0
     for _ in range(400):
-        found = score.interval(launches(rng, num_launches, 1.0, 0.02))
+        found = score.interval(launches(rng, num_launches, 1.0, 0.02), "cpu")
         misses += not found.low <= 1 <= found.high
     # Each look may spend a third of 5 %: 1.7 % of 400 are 7; 16 is three deviations above.
     assert misses <= 16
@@ -75,7 +79,7 @@ def test_the_interval_of_equal_programs_holds_1_as_often_as_it_says(num_launches
 
 def test_a_true_gain_of_a_tenth_is_found():
     rng = random.Random(8)
-    found = [score.interval(launches(rng, 12, 1.1, 0.01)).low > 1.02 for _ in range(100)]
+    found = [score.interval(launches(rng, 12, 1.1, 0.01), "cpu").low > 1.02 for _ in range(100)]
     assert sum(found) > 95
 
 
