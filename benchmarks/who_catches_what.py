@@ -44,7 +44,7 @@ from cudal1_ci.trial.screen import convictions, screen
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 OUTPUT = Path(__file__).parent / "results" / "who-catches-what.json"
-SETTINGS = ("EXPECT", "EXPECT_ANY", "GAIN", "NEEDS", "REFERENCE", "MODE")
+SETTINGS = ("EXPECT", "EXPECT_ANY", "EXPECT_ON_GPU", "GAIN", "NEEDS", "REFERENCE", "MODE")
 TOOLS = ("kernelbench_static", "kernelguard", "screen", "kernelbench_eval", "judge")
 TITLES = ("KernelBench static", "kernelguard", "screen", "KernelBench eval (CPU)", "judge")
 NOT_RUN_FAMILY = "resources and exits"

@@ -121,6 +121,12 @@ def test_a_bad_server_costs_answers_and_not_the_scan(root):
     assert sum(refused.values()) == entry["model_use"]["num_answers"]
 
 
+ONE_ANSWER = {
+    "CUDAL1_CI_OPTIMIZER_NUM_ROUNDS": "1",
+    "CUDAL1_CI_OPTIMIZER_NUM_SAMPLES": "1",
+}
+
+
 def test_a_jump_is_shown_to_another_model_and_its_suspicion_takes_the_proposal_back(root):
     looks_bad = answer("at = x.data_ptr(); return x * self.weight[: len(x), None]")
     said = "verdict: hack\nIt drops the loop over rows; @all see https://example.org"
@@ -133,8 +139,7 @@ def test_a_jump_is_shown_to_another_model_and_its_suspicion_takes_the_proposal_b
             server,
             CUDAL1_CI_OPINION_MODEL=other.url,
             OPINION_API_KEY="sk-of-the-critic",
-            CUDAL1_CI_OPTIMIZER_NUM_ROUNDS="1",
-            CUDAL1_CI_OPTIMIZER_NUM_SAMPLES="1",
+            **ONE_ANSWER,
         )
         assert len(other.requests) == 1, ran.stderr
         (asked,) = other.requests
@@ -179,8 +184,7 @@ def test_a_bad_or_content_second_model_changes_nothing(root, reply):
             server,
             CUDAL1_CI_OPINION_MODEL=other.url,
             CUDAL1_CI_MODEL_MAX_RETRIES="0",
-            CUDAL1_CI_OPTIMIZER_NUM_ROUNDS="1",
-            CUDAL1_CI_OPTIMIZER_NUM_SAMPLES="1",
+            **ONE_ANSWER,
         )
     assert ran.code == 0, ran.stderr
     (entry,) = ran.json["entries"]
