@@ -9,7 +9,7 @@ from typing import Literal
 from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.schema import Record, content_hash
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Of the judge and the static rules. Raised when a verdict or a time may come out differently, so
 that evaluations from before are not re-used."""
 
@@ -51,7 +51,7 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     call_s: float = 60.0
     """Seconds that the calls of one request may take together."""
     batch_us: float | None = None
-    """A timed batch lasts at least this long; None is 2500 on a CPU and 10000 on a GPU, where the
+    """A timed batch lasts at least this long; None is 2500 on a CPU and 5000 on a GPU, where the
     exchange of a batch costs some hundred, more or less, and its calls are more even."""
     max_calls: int | None = None
     """Calls in a batch at the most; None is 200 on a CPU and 400 on a GPU."""

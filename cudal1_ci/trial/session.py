@@ -26,6 +26,7 @@ from cudal1_ci.schema import (
     Kernel,
     Measurement,
     Problem,
+    Program,
     Status,
     Verdict,
     Workload,
@@ -199,9 +200,11 @@ class Session:
 
     def _examine(self, problem: Problem, candidate: Candidate) -> Verdict:
         """Whether it is the same function."""
-        program = msgspec.to_builtins(candidate.program)
+        request = {"op": "examine", "program": msgspec.to_builtins(candidate.program)}
+        if self._needs_evidence(problem, candidate.program):
+            request["profiled"] = problem.workloads[0].name
         timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)
-        return verdict_of(self._ask_beside({"op": "examine", "program": program}, timeout_s))
+        return verdict_of(self._ask_beside(request, timeout_s))
 
     def _measure(
         self, workloads: tuple[Workload, ...], verdict: Verdict
@@ -241,16 +244,25 @@ class Session:
         rows: list[dict[str, Any]] = reply.get("rows", [])
         return reply.get("failure") or rows
 
+    def _is_kernel_required(self, problem: Problem) -> bool:
+        target = problem.target
+        return self.require_kernel or (target is not None and target.is_kernel)
+
+    def _needs_evidence(self, problem: Problem, program: Program) -> bool:
+        """Whether it is looked at which kernels a candidate launches."""
+        if self.device().kind != "cuda":
+            return False
+        return self._is_kernel_required(problem) or bool(own_names(problem, program))
+
     def _evidence(
         self, problem: Problem, candidate: Candidate, verdict: Verdict
     ) -> tuple[Verdict, tuple[Kernel, ...]]:
         """Whether the kernels that a candidate brings along do its work. Shown where they do not,
         and the verdict where they are required, as they are of a candidate for a kernel."""
-        declared = own_names(problem, candidate.program)
-        target = problem.target
-        is_required = self.require_kernel or (target is not None and target.is_kernel)
-        if self.device().kind != "cuda" or not (declared or is_required):
+        if not self._needs_evidence(problem, candidate.program):
             return verdict, ()
+        declared = own_names(problem, candidate.program)
+        is_required = self._is_kernel_required(problem)
         name = problem.workloads[0].name
         rows = self.profile(name, is_candidate=True)
         if isinstance(rows, str):
@@ -262,7 +274,7 @@ class Session:
                 known = self.profile(name, is_candidate=False)
                 names = frozenset() if isinstance(known, str) else {row["name"] for row in known}
                 self._reference_kernels[name] = frozenset(names)
-            kernels = kernels_of(rows, declared, self._reference_kernels[name], target)
+            kernels = kernels_of(rows, declared, self._reference_kernels[name], problem.target)
             finding, status = finding_on(kernels, declared), "reward_hack"
         if finding is None:
             return verdict, kernels

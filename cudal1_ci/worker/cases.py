@@ -252,9 +252,13 @@ class Case:
             RunnerFailure: It could not be looked at.
         """
         with self.runner(template, program, limits) as runner:
-            self.prepare(runner, limits, [self.trials[0][1]])
-            rows: list[dict[str, Any]] = runner.ask("profile", limits.load_s, sets=[0])["rows"]
-            return rows
+            return self.profiled(runner, limits)
+
+    def profiled(self, runner: RunnerHandle, limits: Limits) -> list[dict[str, Any]]:
+        """The same by a runner that is there. Raises as `profile` does."""
+        self.prepare(runner, limits, [self.trials[0][1]])
+        rows: list[dict[str, Any]] = runner.ask("profile", limits.load_s, sets=[0])["rows"]
+        return rows
 
     def state_after(self, runner: RunnerHandle, limits: Limits) -> list[torch.Tensor]:
         """What the runner's state_dict holds now."""

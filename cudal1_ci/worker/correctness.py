@@ -29,10 +29,20 @@ class Examined:
     max_abs_error: float
     max_rel_error: float
     findings: list[dict[str, Any]]
+    rows: list[dict[str, Any]] | None = None
+    """What ran in one call, where that was looked at."""
 
 
-def examine(case: Case, template: Template, program: dict[str, Any], limits: Limits) -> Examined:
-    """What is known of a candidate that is right.
+def examine(
+    case: Case,
+    template: Template,
+    program: dict[str, Any],
+    limits: Limits,
+    *,
+    profiles: bool = False,
+) -> Examined:
+    """What is known of a candidate that is right; `profiles` looks at its kernels too, in the
+    process that is there already.
 
     Raises:
         Rejected: It is not, and how.
@@ -48,9 +58,18 @@ def examine(case: Case, template: Template, program: dict[str, Any], limits: Lim
             findings += compare_first_draw(case, answer)
             compare_other_state(case, runner, limits)
             findings += specialization(case, runner, program, limits)
+            rows = rows_of(case, runner, limits) if profiles else None
     except RunnerFailure as failure:
         raise rejection_of_candidate(failure, program) from failure
-    return Examined(answer.calls[0], max_abs, max_rel, findings)
+    return Examined(answer.calls[0], max_abs, max_rel, findings, rows)
+
+
+def rows_of(case: Case, runner: RunnerHandle, limits: Limits) -> list[dict[str, Any]] | None:
+    """What ran in one call; None where it could not be looked at, which is no fault of values."""
+    try:
+        return case.profiled(runner, limits)
+    except RunnerFailure:
+        return None
 
 
 def compare_other_state(case: Case, runner: RunnerHandle, limits: Limits) -> None:

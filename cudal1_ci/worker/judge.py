@@ -4,7 +4,8 @@ It never loads user code. Requests come from the host, one at a time:
 
     describe             -> the device
     check    {problem}   -> verdict on the reference alone
-    examine  {program}   -> verdict on a candidate of the problem that was last checked
+    examine  {program}   -> verdict on a candidate of the problem that was last checked; its kernels
+                            under the workload `profiled` are looked at meanwhile
     launch   {workload}  -> paired times of the candidate that was last examined
     profile  {workload, is_candidate} -> where the time of a call goes, untimed
 
@@ -80,7 +81,7 @@ def main(
     except ChannelClosed:
         return
     finally:
-        judge.dismiss()
+        judge.crews.close()
         judge.template.close()
 
 
@@ -104,6 +105,10 @@ class Judge:
         self.findings: list[dict[str, Any]] = []
         self.candidate: dict[str, Any] = {}
         self.slots: dict[str, list[dict[str, Any]]] = {}
+        self.num_calls: dict[str, int] = {}
+        """In a timed batch of the candidate at hand, by workload, from its first launch on."""
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        """What ran in a call of it, by workload, where that is known."""
         # Not from the seed that is configured: who can guess the inputs of timed calls can have
         # computed them before.
         self.rng = random.SystemRandom()
@@ -128,7 +133,7 @@ class Judge:
     ) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against. `store` is
         where what programs build is kept, None where it is not."""
-        self.dismiss()
+        self.crews.close()
         self.weights = weights
         self.at_hand, self.drawn, self.problem = {}, {}, problem
         if not self.is_open:
@@ -160,17 +165,20 @@ class Judge:
         self.findings = findings
         return {"status": "passed", "findings": findings}
 
-    def examine(self, program: dict[str, Any]) -> dict[str, Any]:
+    def examine(self, program: dict[str, Any], profiled: str | None = None) -> dict[str, Any]:
         """Correctness of a candidate on every workload that was taken up."""
         self.dismiss()
         self.candidate, self.slots, self.at_hand = program, {}, {}
+        self.num_calls, self.rows = {}, {}
         abs_error = rel_error = 0.0
         findings = list(self.findings)
         try:
             for case in self.cases.values():
-                case, found = self.examine_one(case, program)
+                case, found = self.examine_one(case, program, profiles=case.name == profiled)
                 self.at_hand[case.name] = case
                 self.slots[case.name] = timed_slots(case, found.call)
+                if found.rows is not None:
+                    self.rows[case.name] = found.rows
                 abs_error = max(abs_error, found.max_abs_error)
                 rel_error = max(rel_error, found.max_rel_error)
                 findings += found.findings
@@ -183,12 +191,14 @@ class Judge:
             "max_rel_error": rel_error,
         }
 
-    def examine_one(self, case: Case, program: dict[str, Any]) -> tuple[Case, Examined]:
+    def examine_one(
+        self, case: Case, program: dict[str, Any], *, profiles: bool
+    ) -> tuple[Case, Examined]:
         """What is known of a candidate that is right, and the case under which it is. With
         `weights` "seed" one whose state_dict differs is compared with the reference under the
         weights that both draw, as KernelBench does. Raises Rejected."""
         try:
-            return case, examine(case, self.template, program, self.limits)
+            return case, examine(case, self.template, program, self.limits, profiles=profiles)
         except Rejected as rejected:
             if self.weights != "seed" or case.train or rejected.finding["rule"] != "state.keys":
                 raise
@@ -205,7 +215,8 @@ class Judge:
                 draws_weights=True,
             )
         try:
-            found = examine(self.drawn[case.name], self.template, program, self.limits)
+            drawn = self.drawn[case.name]
+            found = examine(drawn, self.template, program, self.limits, profiles=profiles)
         except Rejected as rejected:
             if rejected.status in ("incorrect_values", "precision"):
                 raise differs from rejected  # it may draw other weights
@@ -234,11 +245,13 @@ class Judge:
                 self.limits,
                 config,
                 self.rng,
+                self.num_calls.get(workload),
             )
         except Rejected as rejected:
             return {"verdict": verdict_of(rejected)}
         except RunnerFailure as failure:
             return {"interrupted": verdict_of(rejection_of_launch(failure))}
+        self.num_calls[workload] = result["num_calls"]
         contradiction = result.pop("contradiction")
         if contradiction is None:
             return {"launch": result}
@@ -280,6 +293,8 @@ class Judge:
         case = (self.at_hand if is_candidate else self.cases).get(workload)
         if case is None:
             return {"left_out": True}
+        if is_candidate and workload in self.rows:
+            return {"rows": self.rows[workload]}
         program = self.candidate if is_candidate else case.program
         try:
             return {"rows": case.profile(self.template, program, self.limits)}

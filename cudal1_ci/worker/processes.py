@@ -311,6 +311,21 @@ class RunnerHandle:
         if "error" in reply:
             raise self.failure("raised", f"it could not take memory: {str(reply['error'])[:500]}")
 
+    def release(self, timeout_s: float) -> None:
+        """Give back all memory that it shares, and what it made of it. Only of a runner that is
+        trusted to let go: what another still reads must not be freed.
+
+        Raises:
+            RunnerFailure: As `ask` does.
+        """
+        self.ask("release", timeout_s)
+        self.close_segments()
+
+    def close_segments(self) -> None:
+        for segment in (*self.segments.values(), *self.outgrown):
+            segment.close()
+        self.segments, self.outgrown = {}, []
+
     def failure(
         self, kind: str, message: str, error: dict[str, Any] | None = None
     ) -> RunnerFailure:
@@ -392,9 +407,7 @@ class RunnerHandle:
                 self.process.close()
             if self.channel is not None:
                 self.channel.close()
-            for segment in (*self.segments.values(), *self.outgrown):
-                segment.close()
-            self.segments, self.outgrown = {}, []
+            self.close_segments()
             self.last_words = self.log()
             self.log_path.unlink(missing_ok=True)
             shutil.rmtree(self.scratch, ignore_errors=True)

@@ -1,0 +1,124 @@
+"""What it takes to start processes on a GPU, several side by side, and to look at kernels in one.
+
+Each is forked from a process that has imported torch, makes a context and computes a little; then
+all are ended. The profiler is started in a process of its own, once as torch.profiler does it and
+once as torch.autograd.profiler does.
+
+    python benchmarks/process_start.py --output benchmarks/results/process-start-h200.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from discovery_speed import provenance
+from torch.autograd.profiler import profile as plain_profile
+from torch.profiler import ProfilerActivity, profile
+
+OUTPUT = Path(__file__).parent / "results" / "process-start.json"
+NUMBERS = (1, 1, 2, 3, 6, 9, 15)
+"""The first one is the first process of all that this GPU sees."""
+LIMIT_S = 60.0
+
+
+def forked(count: int, work: Callable[[], dict[str, float]]) -> dict[str, Any]:
+    """Seconds until all have answered, and until all are gone, with what they say."""
+    started_s = time.monotonic()
+    children = []
+    for _ in range(count):
+        ours, theirs = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.write(theirs, json.dumps(work()).encode())
+            time.sleep(LIMIT_S)
+            os._exit(0)
+        os.close(theirs)
+        children.append((pid, ours))
+    said = []
+    for _, ours in children:
+        if not select.select([ours], [], [], LIMIT_S)[0]:
+            raise SystemExit(f"a process did not answer in {LIMIT_S:.0f} s")
+        said.append(json.loads(os.read(ours, 4096)))
+        os.close(ours)
+    answered_s = time.monotonic()
+    for pid, _ in children:
+        os.kill(pid, 9)
+    for pid, _ in children:
+        os.waitpid(pid, 0)
+    ended_s = time.monotonic()
+    return {
+        "num_processes": count,
+        "start_s": round(answered_s - started_s, 3),
+        "end_s": round(ended_s - answered_s, 3),
+        "first_said": said[0],
+    }
+
+
+def steps() -> dict[str, float]:
+    """Seconds of each step of a process's first work on the GPU."""
+    laps = {}
+
+    def lap(name: str, work: Callable[[], object]) -> None:
+        started_s = time.monotonic()
+        work()
+        torch.cuda.synchronize()
+        laps[name] = round(time.monotonic() - started_s, 3)
+
+    lap("context", lambda: torch.zeros(1, device="cuda"))
+    x = torch.ones(512, 512, device="cuda")
+    lap("elementwise", lambda: (x + 1).relu())
+    lap("matmul", lambda: x @ x)
+    lap("softmax", lambda: torch.softmax(x, 1).sum())
+    return laps
+
+
+def profiled(start: Callable[[], Any]) -> Callable[[], dict[str, float]]:
+    """Seconds of the first look at a kernel."""
+
+    def work() -> dict[str, float]:
+        x = torch.ones(512, 512, device="cuda")
+        (x @ x).relu()
+        torch.cuda.synchronize()
+        started_s = time.monotonic()
+        with start() as found:
+            (x @ x).relu()
+            torch.cuda.synchronize()
+        events = found.events() if hasattr(found, "events") else found.function_events
+        return {"profile": round(time.monotonic() - started_s, 3), "num_events": len(events)}
+
+    return work
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args()
+    if not torch.cuda._is_compiled():
+        raise SystemExit("this build of torch has no CUDA")
+    rows = [forked(count, steps) for count in NUMBERS]
+    profilers = {
+        "torch.profiler": forked(1, profiled(lambda: profile(activities=[ProfilerActivity.CUDA]))),
+        "torch.autograd.profiler": forked(
+            1,
+            profiled(lambda: plain_profile(use_cpu=False, use_device="cuda", use_kineto=True)),
+        ),
+    }
+    found = {**provenance(), "device": torch.cuda.get_device_name(), "rows": rows}
+    found["profilers"] = profilers
+    options.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    for row in rows:
+        print(f"{row['num_processes']:3} processes: {row['start_s']:.2f} s, end {row['end_s']:.2f}")
+    for name, row in profilers.items():
+        print(f"{name}: {row['first_said']}")
+
+
+if __name__ == "__main__":
+    main()
