@@ -7,6 +7,7 @@ score.py's, when there are enough of them statistics.py's.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ that is busy enough one may. Their times count, so nothing is gained by it."""
 BATCH_US = {"cpu": 2500.0, "cuda": 5000.0}
 MAX_CALLS = {"cpu": 200, "cuda": 400}
 NUM_ROUNDS = {"cpu": 12, "cuda": 6}
+FEWEST_ROUNDS = 3
+"""Of a launch, where the launches before it differ by a fourth or more: their own spread is what
+such an interval is made of, and more rounds would not narrow it."""
+PLAIN_EFFECT = math.log(1.25)
 MOST_AHEAD = {"cpu": 1, "cuda": score.LOOKS[-1]}
 """Launches whose processes are started together. On a CPU they would wait for the same cores."""
 DISMISS_S = 60.0
@@ -80,7 +85,7 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
         if len(launches) >= FEWEST_LAUNCHES and spent_s > config.measure_s:
             break
         started_s = time.monotonic()
-        clock = clock_of(seat, config, len(launches))
+        clock = clock_of(seat, config, launches)
         request = {"op": "launch", "workload": workload.name, "clock": clock}
         reply, conditions, disturbed = launch(seat, request, timeout_s, after)
         spent_s += time.monotonic() - started_s
@@ -117,15 +122,24 @@ def num_ahead(kind: str, num_launches: int) -> int:
     return min(MOST_AHEAD[kind], looks[0] - num_launches) if looks else 1
 
 
-def clock_of(seat: Seat, config: TrialConfig, num_launches: int = 0) -> dict[str, Any]:
-    """How a launch is timed that comes after so many, as the judge takes it."""
+def num_rounds(config: TrialConfig, launches: Sequence[Launch], kind: score.Kind) -> int:
+    """Of the launch after these, which alone decide: not what it will say itself."""
+    usual = config.num_rounds or NUM_ROUNDS[kind]
+    if kind == "cpu" or not launches:
+        return usual
+    effects = [abs(score.log_ratio(launch, kind)) for launch in launches]
+    return min(usual, FEWEST_ROUNDS) if min(effects) > PLAIN_EFFECT else usual
+
+
+def clock_of(seat: Seat, config: TrialConfig, launches: Sequence[Launch] = ()) -> dict[str, Any]:
+    """How the launch after these is timed, as the judge takes it."""
     kind = seat.device.kind
     return {
         "batch_us": config.batch_us or BATCH_US[kind],
         "max_calls": config.max_calls or MAX_CALLS[kind],
-        "num_rounds": config.num_rounds or NUM_ROUNDS[kind],
+        "num_rounds": num_rounds(config, launches, kind),
         "launch_s": config.launch_s,
-        "num_ahead": num_ahead(kind, num_launches),
+        "num_ahead": num_ahead(kind, len(launches)),
         "gpu_index": None if seat.gpu is None else seat.gpu.index,
     }
 

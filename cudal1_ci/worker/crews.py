@@ -13,6 +13,7 @@ Who has no turn is stopped. A reference that calls leave their traces in is not 
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -90,6 +91,8 @@ class Crews:
         """By the name of their case."""
         self.open_s = 0.0
         """What it took to have the last one."""
+        self.leaving: threading.Thread | None = None
+        """It waits for regulars that are ending."""
 
     def take(
         self,
@@ -104,6 +107,7 @@ class Crews:
         Raises:
             RunnerFailure: A program could not be loaded. None waits then.
         """
+        self.settle()
         started_s = time.monotonic()
         fresh = {
             name: program
@@ -146,6 +150,7 @@ class Crews:
     @contextmanager
     def regular(self, case: Case, terms: Terms) -> Iterator[RunnerHandle]:
         """A runner of the reference that is alone."""
+        self.settle()
         member = started(case, self.template, case.program, terms.limits, is_regular=True)
         try:
             yield member.runner
@@ -225,11 +230,28 @@ class Crews:
             one.idle += one.spent
             one.spent = []
 
-    def close(self) -> None:
-        """End all."""
+    def leave(self) -> None:
+        """End all. What takes a GPU's driver its time goes on until `settle`, as nothing is timed
+        before."""
+        self.settle()
         self.dismiss()
-        end_all([member for one in self.regulars.values() for member in one.idle])
+        members = [member for one in self.regulars.values() for member in one.idle]
         self.regulars = {}
+        for member in members:
+            member.runner.kill()
+        self.leaving = threading.Thread(target=end_when_gone, args=(members,))
+        self.leaving.start()
+
+    def settle(self) -> None:
+        """Wait until those that `leave` ended are gone."""
+        if self.leaving is not None:
+            self.leaving.join()
+            self.leaving = None
+
+    def close(self) -> None:
+        """End all, and wait for it."""
+        self.leave()
+        self.settle()
 
 
 def started(
@@ -268,6 +290,13 @@ def end_all(members: Sequence[Member]) -> None:
     for member in members:
         member.runner.kill()
     for member in members:
+        member.end()
+
+
+def end_when_gone(members: Sequence[Member]) -> None:
+    """Of processes that were killed; others may be started meanwhile."""
+    for member in members:
+        member.runner.wait_for_end()
         member.end()
 
 

@@ -133,7 +133,7 @@ class Judge:
     ) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against. `store` is
         where what programs build is kept, None where it is not."""
-        self.crews.close()
+        self.crews.leave()
         self.weights = weights
         self.at_hand, self.drawn, self.problem = {}, {}, problem
         if not self.is_open:

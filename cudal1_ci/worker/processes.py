@@ -392,6 +392,11 @@ class RunnerHandle:
             return self.last_words
         return text.decode(errors="replace")
 
+    def wait_for_end(self) -> None:
+        """After `kill`, without a word to the template, which has others to serve."""
+        if self.process is not None and not self.ended:
+            self.process.has_ended(REAP_S)
+
     def kill(self) -> None:
         """Begin its end, which `end` waits for, so that several end side by side."""
         self.signal(signal.SIGKILL)

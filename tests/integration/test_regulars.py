@@ -134,4 +134,5 @@ def test_no_process_outlives_the_problem(judge):
     waiting = [m.runner for one in judge.crews.regulars.values() for m in one.idle + one.spent]
     assert len(waiting) == 4
     learn(judge)
+    judge.crews.settle()
     assert all(runner.ended for runner in waiting)

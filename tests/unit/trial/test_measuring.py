@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from cudal1_ci.schema import Finding, Verdict
-from cudal1_ci.trial import measuring
+from cudal1_ci.schema import Finding, Launch, Verdict
+from cudal1_ci.trial import TrialConfig, measuring
 from cudal1_ci.trial.measuring import Seat, is_hopeless, measure
 from tests.conftest import QUICK
 from tests.fakes import CPU, a_workload
@@ -91,3 +91,25 @@ def test_a_control_that_strays_says_that_nothing_can_be_measured():
     ]
     verdict = measured(*noisy)
     assert (verdict.status, verdict.findings[0].rule) == ("inconclusive", "timing.noisy")
+
+
+def a_launch_of(ratio: float) -> Launch:
+    return Launch(reference_us=(100.0 * ratio,) * 6, candidate_us=(100.0,) * 6, num_calls=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ratios", "expected"),
+    [
+        ("cuda", [], 6),
+        ("cuda", [3.0], 3),
+        ("cuda", [3.0, 2.0], 3),
+        ("cuda", [0.5], 3),
+        ("cuda", [3.0, 1.2], 6),
+        ("cuda", [1.01], 6),
+        ("cpu", [3.0], 12),
+    ],
+)
+def test_a_plain_effect_takes_fewer_rounds_in_the_launches_after_it(kind, ratios, expected):
+    launches = [a_launch_of(ratio) for ratio in ratios]
+    assert measuring.num_rounds(TrialConfig(), launches, kind) == expected
+    assert measuring.num_rounds(TrialConfig(num_rounds=2), launches, kind) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -30,6 +31,9 @@ class Runner:
 
     def kill(self):
         self.said.append("kill")
+
+    def wait_for_end(self):
+        self.said.append("wait")
 
     def release(self, timeout_s):
         self.said.append("release")
@@ -214,6 +218,21 @@ def test_at_the_end_none_is_left():
     crews, case = Crews(None), FakeCase()
     launched(crews, case)
     crews.close()
+    assert case.living() == []
+    assert sum("wait" in one.said for one in case.started) == 3
+
+
+def test_nothing_is_started_for_a_launch_before_the_last_problems_are_gone():
+    crews, case, new = Crews(None), FakeCase(), FakeCase()
+    launched(crews, case)
+    slow = threading.Event()
+    for one in case.living():
+        one.wait_for_end = lambda: slow.wait(30)
+    crews.leave()
+    assert {one.said[-1] for one in case.living()} == {"kill"}
+    threading.Timer(0.1, slow.set).start()
+    take(crews, new, under=KEEPING)
+    assert slow.is_set()
     assert case.living() == []
 
 
