@@ -51,7 +51,7 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     call_s: float = 60.0
     """Seconds that the calls of one request may take together."""
     batch_us: float | None = None
-    """A timed batch lasts at least this long; None is 2500 on a CPU and 5000 on a GPU, where the
+    """A timed batch lasts at least this long; None is 2500 on a CPU and 10000 on a GPU, where the
     exchange of a batch costs some hundred, more or less, and its calls are more even."""
     max_calls: int | None = None
     """Calls in a batch at the most; None is 200 on a CPU and 400 on a GPU."""

@@ -30,7 +30,7 @@ MOST_INTERRUPTED = 3
 CONFIRMED = 3
 """Launches in which a candidate's clock contradicts the judge's, before it is accused: on a machine
 that is busy enough one may. Their times count, so nothing is gained by it."""
-BATCH_US = {"cpu": 2500.0, "cuda": 5000.0}
+BATCH_US = {"cpu": 2500.0, "cuda": 10_000.0}
 MAX_CALLS = {"cpu": 200, "cuda": 400}
 NUM_ROUNDS = {"cpu": 12, "cuda": 6}
 FEWEST_ROUNDS = 3

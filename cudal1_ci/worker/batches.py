@@ -165,13 +165,6 @@ class Batches:
             self.poison()
         return {}
 
-    def release(self) -> dict[str, Any]:
-        """Forget what was called and where its outputs went, and let go of shared memory."""
-        self.spin_s = 0.0
-        self.timed, self.gathered, self.regions = [], None, [[]]
-        self.subject.release()
-        return {}
-
     def poison(self) -> None:
         """Leave NaN in the blocks that the allocator will hand out for the next outputs, so that
         memory which nobody wrote does not look like an answer."""

@@ -1,12 +1,12 @@
 """The clock that counts: paired batches in fresh processes, timed from outside, outputs checked.
 
-A launch has three runners: the reference, the candidate, and the reference again (the A/A control),
-which nobody tells apart (whence they come: crews.py). In every round each of them, in random order,
-makes `num_calls` calls on the same new inputs and copies all outputs out; the judge's own clock
-runs from `go` until the outputs are where the runner cannot change them. What is counted is that
-span less the cost of the exchange, which is measured on the trusted reference by copying the same
-outputs once more. So work that a candidate puts off until it is asked for its outputs is inside of
-its own time. The runner's claim of its time is only compared.
+A launch forks three runners: the reference, the candidate, and the reference again (the A/A
+control), which nobody tells apart. In every round each of them, in random order, makes `num_calls`
+calls on the same new inputs and copies all outputs out; the judge's own clock runs from `go` until
+the outputs are where the runner cannot change them. What is counted is that span less the cost of
+the exchange, which is measured on the trusted reference by copying the same outputs once more. So
+work that a candidate puts off until it is asked for its outputs is inside of its own time. The
+runner's claim of its time is only compared.
 
 What a round is, and why nothing can be done ahead of it: lanes.py.
 Not covered: a candidate that finds all inputs of a batch in its memory may compute them together.
@@ -24,12 +24,12 @@ from typing import Any
 import torch
 
 from .cases import Case, Limits, Rejected, size_of
-from .crews import CANDIDATE, Crews, Terms, most_crews
+from .crews import Crews, most_crews
 from .failures import rejection_of_candidate
 from .inputs import Room
 from .lanes import Lane, Round, new_round, open_lane, open_lanes, ready, span_of, warm_up
 from .memory_plan import Plan, least_bytes, plan
-from .processes import RunnerFailure, RunnerHandle
+from .processes import RunnerFailure, RunnerHandle, Template
 from .segment import size_bytes
 from .timed_checks import check_aftermath, check_inputs, check_outputs, timed_tolerances
 
@@ -84,9 +84,9 @@ def launch(
     rng: random.Random,
     num_calls: int | None = None,
 ) -> dict[str, Any]:
-    """Paired times of three processes, as the record Launch, and the control's; where memory is
-    short of two, and two more for the control. `num_calls` is what its batches held in an earlier
-    launch: a fast candidate's hold more than its reference needs.
+    """Paired times from three fresh processes, as the record Launch, and the control's; where
+    memory is short from two, and two more for the control. `num_calls` is what a batch of an
+    earlier launch held: that of a fast candidate holds more than its reference needs.
 
     Raises:
         Rejected: A timed output is wrong, the candidate failed.
@@ -95,18 +95,18 @@ def launch(
     generator = torch.Generator(case.accelerator.device).manual_seed(rng.randrange(2**62))
     if case.plan is None:
         case.plan = plan_of(case, config)
-    terms = terms_of(case, limits, config)
     if case.num_calls is None:
-        case.num_calls = alone(case, crews, terms, config, rng, generator)
+        case.num_calls = alone(case, crews.template, limits, config, rng, generator)
 
-    def together(*names: str) -> dict[str, Any]:
-        programs = {name: program if name == CANDIDATE else case.program for name in names}
+    def together(number: int, *names: str) -> dict[str, Any]:
+        programs = {name: program if name == "candidate" else case.program for name in names}
         return open_and_time(
             case,
             crews,
             programs,
+            number,
             answer_slots,
-            terms,
+            limits,
             config,
             rng,
             generator,
@@ -114,9 +114,10 @@ def launch(
         )
 
     if case.plan.num_lanes == 3:
-        return together("reference", CANDIDATE, "control")
-    found = together("reference", CANDIDATE)
-    control = together("reference", "control")
+        number = min(config.num_ahead, most_crews(case, 3, config.memory_bytes))
+        return together(number, "reference", "candidate", "control")
+    found = together(1, "reference", "candidate")
+    control = together(1, "reference", "control")
     return found | {
         "control_us": control["control_us"],
         "control_reference_us": control["reference_us"],
@@ -138,54 +139,41 @@ def plan_of(case: Case, config: ClockConfig) -> Plan:
     return found
 
 
-def terms_of(case: Case, limits: Limits, config: ClockConfig) -> Terms:
-    """Under which processes are started: one launch at a time on a CPU, where they would wait for
-    the same cores, and where memory is short."""
-    assert case.plan is not None
-    if case.accelerator.kind == "cpu" or case.plan.num_lanes < 3:
-        return Terms(limits)
-    most = most_crews(case, case.plan.num_lanes, config.memory_bytes)
-    keeps = most > 1 and not case.leaves_traces
-    return Terms(limits, min(config.num_ahead, most), most, keeps)
-
-
 def open_and_time(
     case: Case,
     crews: Crews,
     programs: dict[str, dict[str, Any]],
+    number: int,
     answer_slots: list[dict[str, Any]],
-    terms: Terms,
+    limits: Limits,
     config: ClockConfig,
     rng: random.Random,
     generator: torch.Generator,
     num_calls: int,
 ) -> dict[str, Any]:
-    """Times of processes that take turns. Raises as `launch` does."""
+    """Times of fresh processes that take turns; where none waits, `number` crews of them are
+    started. Raises as `launch` does."""
     names = list(programs)
     try:
-        crew = crews.take(case, programs, terms, rng)
-        is_sound = False
+        crew = crews.take(case, programs, limits, number, rng)
         try:
             # Which of equal processes is warmed up first is seen in its times.
             runners = {name: crew.runners[name] for name in rng.sample(names, len(names))}
-            found = timed(
-                case, runners, answer_slots, terms.limits, config, rng, generator, num_calls
-            )
-            is_sound = True
+            found = timed(case, runners, answer_slots, limits, config, rng, generator, num_calls)
         finally:
-            crews.finish(crew, terms, is_sound=is_sound)
+            crew.end()
         found["phases_s"] = {"open": crews.open_s, **found["phases_s"]}
         return found
     except RunnerFailure as failure:
         if failure.is_trusted:
             raise
-        raise rejection_of_candidate(failure, programs[CANDIDATE]) from failure
+        raise rejection_of_candidate(failure, programs["candidate"]) from failure
 
 
 def alone(
     case: Case,
-    crews: Crews,
-    terms: Terms,
+    template: Template,
+    limits: Limits,
     config: ClockConfig,
     rng: random.Random,
     generator: torch.Generator,
@@ -193,13 +181,13 @@ def alone(
     """Calls in a batch, from a reference that nobody disturbs. Where it does not take inputs that
     are changed element by element (a matrix that must stay symmetric), they are scaled."""
     try:
-        with crews.regular(case, terms) as runner:
-            return choose_num_calls(case, runner, terms.limits, config, rng, generator)
+        with case.runner(template, case.program, limits, is_trusted=True) as runner:
+            return choose_num_calls(case, runner, limits, config, rng, generator)
     except RunnerFailure as failure:
         if failure.kind != "raised" or case.source.is_rigid:
             raise
     case.source.is_rigid = True
-    return alone(case, crews, terms, config, rng, generator)
+    return alone(case, template, limits, config, rng, generator)
 
 
 def timed(

@@ -90,11 +90,6 @@ class Driver:
         self.call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), record, LAZY_PEER_ACCESS)
         return pointer.value
 
-    def let_go(self, pointer: int) -> None:
-        """Undo `open`."""
-        self.enter()
-        self.call("cuIpcCloseMemHandle", ctypes.c_uint64(pointer))
-
 
 @functools.cache
 def driver(index: int) -> Driver:
@@ -159,12 +154,10 @@ class DeviceSegment:
         return flat.as_strided(shape, stride)
 
     def close(self) -> None:
-        """Free it, only when the importers have ended or closed theirs; or close this one."""
-        if self.pointer:
-            here = driver(self.index)
-            (here.free if self.owned else here.let_go)(self.pointer)
+        """Free it; only when the importers have ended."""
+        if self.owned and self.pointer:
+            driver(self.index).free(self.pointer)
         self.pointer = 0
-        self.whole = None
 
 
 class Window:

@@ -81,7 +81,7 @@ def main(
     except ChannelClosed:
         return
     finally:
-        judge.crews.close()
+        judge.dismiss()
         judge.template.close()
 
 
@@ -133,7 +133,7 @@ class Judge:
     ) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against. `store` is
         where what programs build is kept, None where it is not."""
-        self.crews.leave()
+        self.dismiss()
         self.weights = weights
         self.at_hand, self.drawn, self.problem = {}, {}, problem
         if not self.is_open:

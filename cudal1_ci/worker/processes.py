@@ -311,21 +311,6 @@ class RunnerHandle:
         if "error" in reply:
             raise self.failure("raised", f"it could not take memory: {str(reply['error'])[:500]}")
 
-    def release(self, timeout_s: float) -> None:
-        """Give back all memory that it shares, and what it made of it. Only of a runner that is
-        trusted to let go: what another still reads must not be freed.
-
-        Raises:
-            RunnerFailure: As `ask` does.
-        """
-        self.ask("release", timeout_s)
-        self.close_segments()
-
-    def close_segments(self) -> None:
-        for segment in (*self.segments.values(), *self.outgrown):
-            segment.close()
-        self.segments, self.outgrown = {}, []
-
     def failure(
         self, kind: str, message: str, error: dict[str, Any] | None = None
     ) -> RunnerFailure:
@@ -392,11 +377,6 @@ class RunnerHandle:
             return self.last_words
         return text.decode(errors="replace")
 
-    def wait_for_end(self) -> None:
-        """After `kill`, without a word to the template, which has others to serve."""
-        if self.process is not None and not self.ended:
-            self.process.has_ended(REAP_S)
-
     def kill(self) -> None:
         """Begin its end, which `end` waits for, so that several end side by side."""
         self.signal(signal.SIGKILL)
@@ -412,7 +392,9 @@ class RunnerHandle:
                 self.process.close()
             if self.channel is not None:
                 self.channel.close()
-            self.close_segments()
+            for segment in (*self.segments.values(), *self.outgrown):
+                segment.close()
+            self.segments, self.outgrown = {}, []
             self.last_words = self.log()
             self.log_path.unlink(missing_ok=True)
             shutil.rmtree(self.scratch, ignore_errors=True)

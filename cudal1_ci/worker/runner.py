@@ -46,7 +46,6 @@ def main(channel: Channel, scratch: Path) -> None:
         "deliver": batches.deliver,
         "aftermath": batches.aftermath,
         "settle": batches.settle,
-        "release": batches.release,
         "profile": trials.profile,
     }
     while True:

@@ -39,8 +39,6 @@ class Subject:
         self.attributes = attributes()
         """Of torch and of others, as they are before the program is imported."""
         self.segments: dict[str, Segment | DeviceSegment] = {}
-        self.opened: list[Segment | DeviceSegment] = []
-        """Those that a larger one of the same name came after, too."""
         self.program: Any = None
         self.module: torch.nn.Module | None = None
         self.train = False
@@ -136,22 +134,9 @@ class Subject:
         if fd is not None:
             self.segments[segment] = Segment(fd, num_bytes)
         elif handle is not None:
-            self.segments[segment] = DeviceSegment.open(bytes.fromhex(handle), num_bytes, 0)
-        self.opened.append(self.segments[segment])
+            opened = DeviceSegment.open(bytes.fromhex(handle), num_bytes, 0)
+            self.segments[segment] = opened
         return {}
-
-    def release(self) -> None:
-        """Let go of all segments, and of the memory that calls needed."""
-        self.calls.clear()
-        self.inputs.clear()
-        self.kept = []
-        gc.collect()
-        self.synchronize()
-        for opened in self.opened:
-            opened.close()
-        self.segments, self.opened = {}, []
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
 
     def state_tensors(self) -> dict[str, torch.Tensor]:
         """Tensors of the state_dict by key; other extra state does not travel."""

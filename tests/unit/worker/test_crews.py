@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from cudal1_ci.trial import measuring
-from cudal1_ci.worker.cases import Limits
-from cudal1_ci.worker.crews import CONTEXT_BYTES, Crews, Terms, most_crews
+from cudal1_ci.worker.crews import Crews, most_crews
 from cudal1_ci.worker.failures import RunnerFailure
 from tests.fakes import CPU
 
@@ -24,21 +22,12 @@ class Runner:
         self.program = program
         self.is_trusted = is_trusted
         self.said = []
-        self.lets_go = True
 
     def pause(self):
         self.said.append("pause")
 
     def kill(self):
         self.said.append("kill")
-
-    def wait_for_end(self):
-        self.said.append("wait")
-
-    def release(self, timeout_s):
-        self.said.append("release")
-        if not self.lets_go:
-            raise RunnerFailure("died", "gone", is_trusted=True)
 
 
 class FakeCase:
@@ -47,9 +36,7 @@ class FakeCase:
     state_slots = ()
     trials = (("drawn 0", SimpleNamespace(tensors=[])),)
 
-    def __init__(self, failing: int | None = None, name: str = "w"):
-        self.name = name
-        self.program = ONE["reference"]
+    def __init__(self, failing: int | None = None):
         self.started: list[Runner] = []
         self.failing = failing
 
@@ -68,26 +55,9 @@ class FakeCase:
         assert sets == [self.trials[0][1]]
         runner.said.append("call")
 
-    def living(self):
-        return [one for one in self.started if one.said[-1] != "end"]
 
-
-def terms(number=3, most=12, *, keeps=False):
-    return Terms(Limits(1, 1), number, most, keeps)
-
-
-KEEPING = terms(keeps=True)
-
-
-def take(crews, case, programs=ONE, under=None):
-    return crews.take(case, programs, under or terms(), random.Random(0))
-
-
-def launched(crews, case, programs=ONE, under=KEEPING):
-    """The runners of a launch that went well."""
-    crew = take(crews, case, programs, under)
-    crews.finish(crew, under, is_sound=True)
-    return crew.runners
+def take(crews, case, programs=ONE, number=3):
+    return crews.take(case, programs, None, number, random.Random(0))
 
 
 def test_those_of_several_launches_are_started_together_and_stopped_until_their_turn():
@@ -102,7 +72,7 @@ def test_those_of_several_launches_are_started_together_and_stopped_until_their_
         assert (reference.program, reference.is_trusted) == ({"source": "r"}, True)
         assert (candidate.program, candidate.is_trusted) == ({"source": "c"}, False)
         assert reference.said == candidate.said == ["call", "pause"]
-        crews.finish(crew, terms(), is_sound=True)
+        crew.end()
         assert reference.said == candidate.said == ["call", "pause", "kill", "end"]
     take(crews, case)
     assert len(case.started) == 12
@@ -132,108 +102,8 @@ def test_when_one_cannot_be_started_none_is_left():
 
 def test_one_that_is_started_alone_makes_its_first_call_in_its_launch():
     crews, case = Crews(None), FakeCase()
-    crew = take(crews, case, under=terms(number=1))
+    crew = take(crews, case, number=1)
     assert [one.said for one in crew.runners.values()] == [["pause"]] * 2
-
-
-def test_a_candidate_meets_no_regular_twice_and_the_next_one_starts_none():
-    crews, case = Crews(None), FakeCase()
-    met = [launched(crews, case) for _ in range(3)]
-    assert len(case.started) == 6
-    references = {id(one["reference"]) for one in met}
-    assert len(references) == 3
-    assert [one.said[-1] for one in case.living()] == ["pause"] * 3
-    assert {one.program["source"] for one in case.living()} == {"r"}
-
-    crews.dismiss()
-    again = [launched(crews, case, OTHER) for _ in range(3)]
-    assert len(case.started) == 9
-    assert {id(one["reference"]) for one in again} == references
-    assert {one.program["source"] for one in case.started[6:]} == {"d"}
-
-
-def test_further_launches_of_a_candidate_get_regulars_that_it_has_not_met():
-    crews, case = Crews(None), FakeCase()
-    met = [launched(crews, case) for _ in range(6)]
-    assert len({id(one["reference"]) for one in met}) == 6
-    assert len(case.living()) == 6
-
-
-def test_after_a_launch_that_went_wrong_all_of_it_ends():
-    crews, case = Crews(None), FakeCase()
-    crew = take(crews, case, under=KEEPING)
-    crews.finish(crew, KEEPING, is_sound=False)
-    assert [one.said[-1] for one in crew.runners.values()] == ["end", "end"]
-    crews.dismiss()
-    again = [launched(crews, case, OTHER) for _ in range(3)]
-    assert not {id(one) for one in crew.runners.values()} & {id(r["reference"]) for r in again}
-
-
-def test_a_regular_that_does_not_let_go_of_its_memory_is_not_used_again():
-    crews, case = Crews(None), FakeCase()
-    crew = take(crews, case, under=KEEPING)
-    stuck = crew.runners["reference"]
-    stuck.lets_go = False
-    crews.finish(crew, KEEPING, is_sound=True)
-    assert stuck.said[-1] == "end"
-    crews.dismiss()
-    assert stuck not in [launched(crews, case, OTHER)["reference"] for _ in range(3)]
-
-
-def test_regulars_of_a_case_that_was_learned_anew_end():
-    crews, case, new = Crews(None), FakeCase(), FakeCase()
-    launched(crews, case)
-    launched(crews, new)
-    assert case.living() == []
-
-
-def test_there_are_no_more_regulars_than_the_memory_holds():
-    crews, one, other = Crews(None), FakeCase(name="a"), FakeCase(name="b")
-    tight = terms(number=2, most=2, keeps=True)
-    for _ in range(2):
-        launched(crews, one, under=tight)
-    assert len(one.living()) == 2
-    for _ in range(2):
-        launched(crews, other, under=tight)
-    assert len(one.living()) + len(other.living()) == 4
-    for _ in range(4):
-        launched(crews, other, under=tight)
-    assert one.living() == []
-    assert len(other.living()) <= 4
-
-
-def test_a_regular_that_was_alone_waits_for_the_launches():
-    crews, case = Crews(None), FakeCase()
-    with crews.regular(case, KEEPING) as runner:
-        pass
-    assert runner.said == ["pause", "release", "pause"]
-    assert runner in [launched(crews, case)["reference"] for _ in range(3)]
-    assert len(case.started) == 6
-    with crews.regular(case, terms()) as runner:
-        pass
-    assert runner.said == ["pause", "end"]
-
-
-def test_at_the_end_none_is_left():
-    crews, case = Crews(None), FakeCase()
-    launched(crews, case)
-    crews.close()
-    assert case.living() == []
-    assert sum("wait" in one.said for one in case.started) == 3
-
-
-def test_nothing_is_started_for_a_launch_before_the_last_problems_are_gone():
-    crews, case, new = Crews(None), FakeCase(), FakeCase()
-    launched(crews, case)
-    slow = threading.Event()
-    for one in case.living():
-        one.wait_for_end = lambda: slow.wait(30)
-    crews.leave()
-    assert {one.said[-1] for one in case.living()} == {"kill"}
-    threading.Timer(0.1, slow.set).start()
-    take(crews, new, under=KEEPING)
-    assert slow.is_set()
-    assert case.living() == []
 
 
 @pytest.mark.parametrize(
@@ -248,7 +118,6 @@ def test_large_modules_and_inputs_are_started_for_few_launches(
         state_slots=[slot] if state_mib else [],
         trials=[("drawn 0", SimpleNamespace(tensors=[SimpleNamespace(nbytes=input_mib * 2**20)]))],
     )
-    assert CONTEXT_BYTES == 512 * 2**20
     assert most_crews(case, 3, memory_mib * 2**20) == expected
 
 
