@@ -1,0 +1,79 @@
+"""What ran in a call of a candidate is looked at in the process that examined it: a real judge."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cudal1_ci.executor.local import BOOTSTRAP, WORKER_FOLDER
+from cudal1_ci.schema import Made, Problem, TextProgram, Workload
+from cudal1_ci.worker.accelerators import accelerator
+from cudal1_ci.worker.judge import Judge
+from cudal1_ci.worker.processes import Template
+from cudal1_ci.worker.start import start_template
+
+REFERENCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) + 1
+
+def get_inputs():
+    return [torch.randn(16, 64)]
+
+def get_init_inputs():
+    return []
+"""
+WRONG_WHEN_PROFILED = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        if torch.autograd._profiler_enabled():
+            raise RuntimeError("nobody shall look")
+        return torch.tanh(x) + 1
+"""
+
+
+@pytest.fixture(scope="module")
+def judge():
+    process, channel = start_template(["-P", "-c", BOOTSTRAP, str(WORKER_FOLDER)], 1, "cpu")
+    judge = Judge(1, accelerator("cpu"), Template(process, channel, None))
+    workload = Workload(
+        name="w",
+        provenance="declared",
+        init=Made(function="get_init_inputs"),
+        call=Made(function="get_inputs"),
+    )
+    program = TextProgram(source=REFERENCE, entry="Model")
+    problem = msgspec.to_builtins(Problem(reference=program, workloads=(workload,)))
+    limits = {"load_s": 60, "call_s": 30}
+    assert judge.check(problem, limits, 0, None, "checkpoint", None)["status"] == "passed"
+    yield judge
+    judge.dismiss()
+    judge.template.close()
+
+
+def examined(judge, source: str, profiled: str | None) -> None:
+    program = msgspec.to_builtins(TextProgram(source=source, entry="Model"))
+    assert judge.examine(program, profiled)["status"] == "passed"
+
+
+def test_no_further_process_is_started_for_it(judge, monkeypatch):
+    examined(judge, REFERENCE, "w")
+    monkeypatch.setattr(judge.template, "fork", None)
+    assert "aten::tanh" in {row["name"] for row in judge.profile("w", is_candidate=True)["rows"]}
+
+
+def test_of_another_candidate_it_is_looked_at_anew(judge):
+    examined(judge, REFERENCE, "w")
+    examined(judge, REFERENCE.replace("torch.tanh(x)", "1 - 2 / (1 + (2 * x).exp())"), None)
+    assert "aten::tanh" not in {
+        row["name"] for row in judge.profile("w", is_candidate=True)["rows"]
+    }
+
+
+def test_who_cannot_be_looked_at_is_right_all_the_same_and_the_reason_is_told(judge):
+    examined(judge, WRONG_WHEN_PROFILED, "w")
+    assert "nobody shall look" in judge.profile("w", is_candidate=True)["failure"]
