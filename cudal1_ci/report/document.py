@@ -18,11 +18,13 @@ import msgspec
 from cudal1_ci import score
 from cudal1_ci.arguments import call_text
 from cudal1_ci.errors import ReportError
+from cudal1_ci.report.compared import comparison_document
 from cudal1_ci.report.config import ReportConfig
 from cudal1_ci.report.patch import patch
 from cudal1_ci.report.shape import (
     SCHEMA_VERSION,
     CandidateDocument,
+    ComparisonDocument,
     ContradictionDocument,
     DeviceDocument,
     EntryDocument,
@@ -47,6 +49,7 @@ from cudal1_ci.report.shape import (
 from cudal1_ci.report.step import step_of
 from cudal1_ci.schema import (
     Candidate,
+    Comparison,
     Device,
     Entry,
     Evaluation,
@@ -58,6 +61,7 @@ from cudal1_ci.schema import (
     Target,
     Workload,
 )
+from cudal1_ci.slowdown import decisive
 
 __all__ = [
     "ListingDocument",
@@ -201,7 +205,13 @@ def _entry(entry: Entry, patches: _Patches, steps_per_month: int | None) -> Entr
         ),
         step=step_of(entry, steps_per_month),
         best=entry.best,
+        comparison=None if entry.comparison is None else _comparison(entry.comparison),
     )
+
+
+def _comparison(comparison: Comparison) -> ComparisonDocument:
+    measured = map(decisive, comparison.rows)
+    return comparison_document(comparison, [_device(m.device) if m else None for m in measured])
 
 
 def _workloads(workloads: Sequence[Workload]) -> tuple[WorkloadDocument, ...]:

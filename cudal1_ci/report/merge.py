@@ -14,6 +14,7 @@ import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.errors import ReportError
+from cudal1_ci.report.compared import joined
 from cudal1_ci.report.digest import SUSPECTED
 from cudal1_ci.report.document import totals
 from cudal1_ci.report.shape import (
@@ -103,6 +104,7 @@ def _joined(entries: Sequence[EntryDocument]) -> EntryDocument:
         evaluations=evaluations,
         step=_only(entry.step for entry in entries),
         best=_best(evaluations, workloads),
+        comparison=joined([e.comparison for e in entries if e.comparison is not None]),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from cudal1_ci.schema import Provenance, Status, TargetKind
+from cudal1_ci.schema import ComparisonVerdict, Provenance, Status, TargetKind
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -247,6 +247,55 @@ class StepDocument(Document, frozen=True, kw_only=True):
                 raise ValueError(f"expected {name} between its bounds, or three nulls: {bounds}")
 
 
+class AcknowledgementDocument(Document, frozen=True, kw_only=True):
+    """A slowdown that somebody has agreed to."""
+
+    target: Name
+    max_slowdown: Positive
+    reason: Text
+    owner: Name
+    expires: Name
+
+
+class ComparedDocument(Document, frozen=True, kw_only=True):
+    """One workload on both trees, on one device; nulls where nothing was measured. Numbers are of
+    the last measurement, in new processes; a slowdown above 1 is slower."""
+
+    workload: Name
+    verdict: ComparisonVerdict
+    device: DeviceDocument | None = None
+    slowdown: Positive | None = None
+    slowdown_low: Positive | None = None
+    slowdown_high: Positive | None = None
+    base_us: Positive | None = None
+    head_us: Positive | None = None
+    control_spread: NotNegative | None = None
+    num_measurements: Count = 0
+    """1, or more where an alarm had to be found again."""
+    reason: Text | None = None
+
+    def __post_init__(self) -> None:
+        bounds = (self.slowdown_low, self.slowdown, self.slowdown_high)
+        known = [bound for bound in bounds if bound is not None]
+        if known and (len(known) < 3 or known != sorted(known)):
+            raise ValueError(
+                f"expected slowdown_low <= slowdown <= slowdown_high, or three nulls, got {bounds}"
+            )
+
+
+class ComparisonDocument(Document, frozen=True, kw_only=True):
+    """A target before and after a change. The numbers are those of the worst workload."""
+
+    verdict: ComparisonVerdict
+    slowdown: Positive | None = None
+    slowdown_low: Positive | None = None
+    slowdown_high: Positive | None = None
+    rows: tuple[ComparedDocument, ...] = ()
+    reason: Text | None = None
+    output_change: Text | None = None
+    acknowledged: AcknowledgementDocument | None = None
+
+
 class EntryDocument(Document, frozen=True, kw_only=True):
     """A target with all that was tried on it, or the reason that nothing was."""
 
@@ -259,6 +308,7 @@ class EntryDocument(Document, frozen=True, kw_only=True):
     opinion_use: OpinionUseDocument | None = None
     step: StepDocument | None = None
     best: Count | None = None
+    comparison: ComparisonDocument | None = None
 
     def __post_init__(self) -> None:
         if self.best is None:

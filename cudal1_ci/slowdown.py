@@ -1,0 +1,115 @@
+"""Did it get slower? What paired times of two trees are worth.
+
+Pure. The base is the reference of a measurement and the head its candidate, so a slowdown is the
+inverse of a speedup: 1.1 takes a tenth longer. A workload is a regression when three things hold of
+every measurement of it: the interval lies above 1 (statistics), the estimate exceeds the relative
+threshold, and the absolute one. An alarm is measured again in new processes, more often the more is
+compared: chance raises one comparison of forty on one side, so that twice in a row is one of 1,600,
+and `num_looks` keeps the chance of any false alarm in a whole run below five in a hundred.
+
+The worst workload decides, never a mean: no gain elsewhere makes up for a loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from cudal1_ci import score
+from cudal1_ci.schema import ComparedWorkload, ComparisonVerdict, Measurement, Record
+
+FAMILY_LEVEL = 0.05
+"""Chance of any false alarm among all that is compared in one run."""
+FEWEST_LOOKS = 2
+"""An alarm is none before it was found again."""
+SEVERITY: tuple[ComparisonVerdict, ...] = (
+    "regression",
+    "inconclusive",
+    "improvement",
+    "same",
+    "new",
+    "removed",
+    "skipped",
+)
+"""The worst first."""
+RELATIVE = {"cpu": 0.05, "cuda": 0.02}
+"""What a shared processor and a GPU can tell apart (docs/results.md)."""
+
+Alarm = Literal["regression", "improvement"]
+
+
+class Thresholds(Record, frozen=True, kw_only=True):
+    """Below either of them a difference is none."""
+
+    relative: float | None = None
+    """0.05 is five percent; None is 0.05 on a CPU and 0.02 on a GPU."""
+    absolute_us: float = 0.5
+
+    def relative_on(self, kind: str) -> float:
+        return RELATIVE[kind] if self.relative is None else self.relative
+
+
+def slowdown(measurement: Measurement) -> score.Interval | None:
+    """How many times as long the head takes as the base; None where too little was measured."""
+    speedup = score.speedup(measurement)
+    if speedup is None:
+        return None
+    return score.Interval(estimate=1 / speedup.estimate, low=1 / speedup.high, high=1 / speedup.low)
+
+
+def alarm(measurement: Measurement, thresholds: Thresholds) -> Alarm | None:
+    """What a measurement by itself speaks for."""
+    found = slowdown(measurement)
+    if found is None:
+        return None
+    relative = thresholds.relative_on(measurement.device.kind)
+    base_us = score.reference_us(measurement)
+    if abs(found.estimate - 1) * base_us <= thresholds.absolute_us:
+        return None
+    if found.low > 1 and found.estimate >= 1 + relative:
+        return "regression"
+    if found.high < 1 and found.estimate <= 1 / (1 + relative):
+        return "improvement"
+    return None
+
+
+def num_looks(num_comparisons: int) -> int:
+    """Measurements that must agree before an alarm is one, of so many comparisons in a run."""
+    chance = score.LEVEL / 2
+    needed = math.log(FAMILY_LEVEL / max(1, num_comparisons)) / math.log(chance)
+    return max(FEWEST_LOOKS, math.ceil(needed))
+
+
+def verdict_of(
+    measurements: Sequence[Measurement], thresholds: Thresholds, looks: int
+) -> tuple[ComparisonVerdict, str | None]:
+    """The verdict on a workload that was measured once, or again and again until `looks` or until
+    the alarm was not found again (at least once in all); and why it is inconclusive."""
+    alarms = [alarm(one, thresholds) for one in measurements]
+    first = alarms[0]
+    if first is not None and len(alarms) >= looks and len(set(alarms)) == 1:
+        return first, None
+    last = measurements[-1]
+    found = slowdown(last)
+    if found is None:
+        return "inconclusive", "too little was measured"
+    relative = thresholds.relative_on(last.device.kind)
+    spread_us = max(found.high - 1, 1 - found.low) * score.reference_us(last)
+    if found.high < 1 + relative and found.low > 1 / (1 + relative):
+        return "same", None
+    if spread_us <= thresholds.absolute_us:
+        return "same", None
+    if len(measurements) > 1:
+        return "inconclusive", "a difference was seen once and not again in new processes"
+    return "inconclusive", f"a difference of {relative:.0%} can be neither seen nor excluded"
+
+
+def worst(verdicts: Iterable[ComparisonVerdict]) -> ComparisonVerdict:
+    """The one that decides; `skipped` where there is none."""
+    return min(verdicts, key=SEVERITY.index, default="skipped")
+
+
+def decisive(row: ComparedWorkload) -> Measurement | None:
+    """The measurement that is shown: the last one, since the first was chosen for what it says."""
+    return row.measurements[-1] if row.measurements else None
