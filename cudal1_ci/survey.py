@@ -41,7 +41,11 @@ class Plan:
     base_sha: str | None = None
     head_sha: str | None = None
     targets: tuple[Planned, ...]
+    removed: tuple[Target, ...] = ()
+    """By the change, where they were."""
     notices: tuple[Notice, ...] = ()
+    discovery: Discovery | None = None
+    """What was read to make it."""
 
 
 def survey(
@@ -92,7 +96,9 @@ def survey(
             else planned(root, target, discovery if with_problems else None, evidence, on_gpu)
             for target in targets
         ),
+        removed=tuple(removed),
         notices=tuple(notices),
+        discovery=discovery,
     )
 
 

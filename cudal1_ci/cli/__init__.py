@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from cudal1_ci import __version__
+from cudal1_ci.cli.compare import compare_verb
 from cudal1_ci.cli.doctor import doctor
 from cudal1_ci.cli.group import Verbs
 from cudal1_ci.cli.init import init
@@ -22,6 +23,7 @@ Examples:
   cudal1-ci scan --changed origin/main      only what changed since the merge base
   cudal1-ci trace -- pytest -q              record how the tests call your modules
   cudal1-ci verify reference.py faster.py   judge one rewrite
+  cudal1-ci compare origin/main             did this branch get slower?
 
 Shell completion: eval "$(_CUDAL1_CI_COMPLETE=bash_source cudal1-ci)"  (or zsh_source, fish_source)
 """
@@ -33,5 +35,5 @@ def main() -> None:
     """Find slow PyTorch code, propose faster code, and prove that it computes the same."""
 
 
-for verb in (scan, verify, trace, report, init, doctor):
+for verb in (scan, verify, compare_verb, trace, report, init, doctor):
     main.add_command(verb)

@@ -20,11 +20,14 @@ from typing import Any
 from cudal1_ci.config.keys import Key, Setting, Settings, all_keys, all_rooms
 from cudal1_ci.config.values import Given, converted, shown
 from cudal1_ci.config.written import (
+    ACK,
+    TABLES,
+    WORKLOAD,
     from_environment,
     from_file,
     from_flags,
     read_file,
-    workload_tables,
+    tables_of,
 )
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Record
@@ -68,8 +71,10 @@ def load_settings(
         )
         for name, key in keys.items()
     )
-    workloads = workload_tables(table, file)
-    return Settings(**fields, workloads=workloads, file=file, sources=sources)
+    tables = {name: tables_of(name, table, file) for name in TABLES}
+    return Settings(
+        **fields, workloads=tables[WORKLOAD], acks=tables[ACK], file=file, sources=sources
+    )
 
 
 def built(record: type[Record], values: Mapping[Key, Any], given: Mapping[str, Given]) -> Record:

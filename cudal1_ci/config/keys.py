@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from cudal1_ci.comparison.config import CompareConfig
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.executor import ContainerConfig, ExecutorName
 from cudal1_ci.opinion.config import OpinionConfig
@@ -56,7 +57,7 @@ class Settings(Record, frozen=True, kw_only=True):
     python: str | None = None
     """Interpreter of the project that is judged; None is the one that runs the tool."""
     device: DeviceName = "auto"
-    fail_on: Literal["never", "proposal", "inconclusive"] = "never"
+    fail_on: Literal["never", "proposal", "regression", "inconclusive"] = "never"
     """What makes the exit code say no."""
     require_sandbox: bool = False
     """Refuse to run programs where a layer of the sandbox is not granted."""
@@ -75,11 +76,14 @@ class Settings(Record, frozen=True, kw_only=True):
     contrast: ContrastConfig = ContrastConfig()
     opinion: OpinionConfig = OpinionConfig()
     review: ReviewConfig = ReviewConfig()
+    compare: CompareConfig = CompareConfig()
     report: ReportConfig = ReportConfig()
 
     # What follows is not made of keys.
     workloads: tuple[dict[str, Any], ...] = ()
     """The `[[workload]]` tables as they stand in the file; discover reads them."""
+    acks: tuple[dict[str, Any], ...] = ()
+    """The `[[ack]]` tables; comparison reads them."""
     file: Path | None = None
     """The file that configures this tree; None when there is none."""
     sources: tuple[Setting, ...] = ()
@@ -90,7 +94,7 @@ class Settings(Record, frozen=True, kw_only=True):
             yield setting.key, setting.value, setting.origin
 
 
-NOT_KEYS = frozenset({"workloads", "file", "sources"})
+NOT_KEYS = frozenset({"workloads", "acks", "file", "sources"})
 PROMOTED = {
     "review.budget": "budget",
     "container.image": "container-image",

@@ -20,7 +20,9 @@ from cudal1_ci.errors import ConfigError
 
 PYPROJECT = Path("pyproject.toml")
 OWN_FILE = Path(".github/cudal1-ci.toml")
-WORKLOAD = "workload"
+WORKLOAD, ACK = "workload", "ack"
+TABLES = (WORKLOAD, ACK)
+"""Arrays of tables, which other rooms read."""
 
 
 def read_file(root: Path) -> tuple[Path | None, dict[str, Any]]:
@@ -66,11 +68,11 @@ def from_file(
             if not isinstance(value, dict):
                 raise ConfigError(f"{file}: `{name}` must be a table, got {described(value)}")
             flat.update({f"{name}.{inner}": v for inner, v in value.items()})
-        elif name != WORKLOAD:
+        elif name not in TABLES:
             flat[name] = value
     for name in flat:
         if name not in keys:
-            raise unknown_key(str(file), name, [*keys, *rooms, WORKLOAD])
+            raise unknown_key(str(file), name, [*keys, *rooms, *TABLES])
     origin = str(file.relative_to(root))
     return {
         name: Given(value=value, origin=origin, folder=root.absolute())
@@ -105,13 +107,13 @@ def from_flags(overrides: Mapping[str, Any], keys: Mapping[str, Key]) -> dict[st
     }
 
 
-def workload_tables(table: Mapping[str, Any], file: Path | None) -> tuple[dict[str, Any], ...]:
-    """The `[[workload]]` tables; what is in them is discover's to read."""
-    tables = table.get(WORKLOAD, [])
+def tables_of(name: str, table: Mapping[str, Any], file: Path | None) -> tuple[dict[str, Any], ...]:
+    """The `[[workload]]` or `[[ack]]` tables; what is in them is another room's to read."""
+    tables = table.get(name, [])
     if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
         raise ConfigError(
-            f"{file}: `{WORKLOAD}` must be an array of tables, got {described(tables)}; "
-            "write its header with two brackets: [[tool.cudal1-ci.workload]]"
+            f"{file}: `{name}` must be an array of tables, got {described(tables)}; "
+            f"write its header with two brackets: [[tool.cudal1-ci.{name}]]"
         )
     return tuple(tables)
 

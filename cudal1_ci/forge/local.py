@@ -2,7 +2,8 @@
 
 Knows git's command line and nothing of targets. Reads only: no lock, no fetch, no prompt, no hook
 and no user's pager or diff tool. The change is from the merge base of BASE and HEAD to the working
-tree as it lies there, so work that is not committed yet, or not even added, is part of it.
+tree as it lies there, so work that is not committed yet, or not even added, is part of it; or from
+one commit to another.
 
     change = working_tree_change(Path("."), "origin/main")
 """
@@ -45,18 +46,57 @@ def working_tree_change(root: Path, base: str) -> Change:
     """
     top = repository_top(root)
     merge_base = common_ancestor(top, base)
-    files = [
-        file
-        for difference in differences(top, root, merge_base)
-        if (file := file_change(top, root, merge_base, difference)) is not None
-    ]
+    files = changed_files(top, root, merge_base, None)
     is_clean = not run_git(top, "status", "--porcelain=v1", "--untracked-files=normal").strip()
     return Change(
         repository=repository_name(root),
         base_sha=merge_base,
         head_sha=head_sha(root) if is_clean else None,
-        files=tuple(sorted(files, key=lambda file: file.path)),
+        files=files,
     )
+
+
+def committed_change(root: Path, base: str, head: str) -> Change:
+    """What the commit `head` changed below `root` since it left `base`; the working tree does not
+    matter.
+
+    Raises: DiscoveryError as `working_tree_change` does.
+    """
+    top = repository_top(root)
+    head_commit = commit_of(top, head)
+    merge_base = common_ancestor(top, base, head_commit)
+    return Change(
+        repository=repository_name(root),
+        base_sha=merge_base,
+        head_sha=head_commit,
+        files=changed_files(top, root, merge_base, head_commit),
+    )
+
+
+def changed_files(top: Path, root: Path, base: str, head: str | None) -> tuple[FileChange, ...]:
+    """Source files that differ between two commits, or a commit and the working tree."""
+    found = (
+        file_change(top, root, base, head, difference)
+        for difference in differences(top, root, base, head)
+    )
+    files = [file for file in found if file is not None]
+    return tuple(sorted(files, key=lambda file: file.path))
+
+
+def commit_of(top: Path, name: str) -> str:
+    """The commit that a branch, a tag or a hash means.
+
+    Raises: DiscoveryError when there is none.
+    """
+    if name.startswith("-"):
+        raise DiscoveryError(f"{name}: expected a branch, tag or commit")
+    try:
+        return run_git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+    except DiscoveryError as error:
+        raise DiscoveryError(
+            f"{name}: no such branch, tag or commit here; fetch it "
+            f"(git fetch origin {name.removeprefix('origin/')}) or name another"
+        ) from error
 
 
 def head_sha(root: Path) -> str | None:
@@ -93,31 +133,24 @@ def repository_top(root: Path) -> Path:
         ) from error
 
 
-def common_ancestor(top: Path, base: str) -> str:
-    """The commit at which HEAD left `base`."""
-    if base.startswith("-"):
-        raise DiscoveryError(f"--changed {base}: expected a branch, tag or commit")
-    try:
-        sha = run_git(top, "rev-parse", "--verify", "--quiet", f"{base}^{{commit}}").strip()
-    except DiscoveryError as error:
-        raise DiscoveryError(
-            f"--changed {base}: no such branch, tag or commit here; fetch it "
-            f"(git fetch origin {base.removeprefix('origin/')}) or name another"
-        ) from error
+def common_ancestor(top: Path, base: str, head: str = "HEAD") -> str:
+    """The commit at which `head` left `base`."""
+    sha = commit_of(top, base)
     if head_sha(top) is None:
         raise DiscoveryError(f"{top}: has no commit yet, so there is nothing to compare with")
     try:
-        return run_git(top, "merge-base", sha, "HEAD").strip()
+        return run_git(top, "merge-base", sha, head).strip()
     except DiscoveryError as error:
         if run_git(top, "rev-parse", "--is-shallow-repository").strip() == "true":
             mend = "the clone is shallow: git fetch --unshallow (in Actions: fetch-depth: 0)"
         else:
             mend = "the two histories have no commit in common"
-        raise DiscoveryError(f"--changed {base}: no merge base with HEAD; {mend}") from error
+        raise DiscoveryError(f"{base}: no merge base with {head[:12]}; {mend}") from error
 
 
-def differences(top: Path, root: Path, merge_base: str) -> Iterator[Difference]:
-    """Source files below `root` that differ, and those that git does not know yet."""
+def differences(top: Path, root: Path, base: str, head: str | None) -> Iterator[Difference]:
+    """Source files below `root` that differ; in a working tree also those that git does not know
+    yet."""
     below = root.resolve().relative_to(top.resolve()).as_posix()
     listed = run_git(
         top,
@@ -128,7 +161,8 @@ def differences(top: Path, root: Path, merge_base: str) -> Iterator[Difference]:
         "--no-ext-diff",
         "--no-textconv",
         "--ignore-submodules",
-        merge_base,
+        base,
+        *([] if head is None else [head]),
         "--",
         below,
     )
@@ -147,13 +181,15 @@ def differences(top: Path, root: Path, merge_base: str) -> Iterator[Difference]:
                 yield Difference("D", path, None)
             case _:
                 yield Difference("M", path, path)
+    if head is not None:
+        return
     untracked = run_git(top, "ls-files", "--others", "--exclude-standard", "-z", "--", below)
     for path in filter(None, untracked.split("\0")):
         yield Difference("A", None, path)
 
 
 def file_change(
-    top: Path, root: Path, merge_base: str, difference: Difference
+    top: Path, root: Path, base: str, head: str | None, difference: Difference
 ) -> FileChange | None:
     """Both texts of a file; None for what is not source, or has no text on either side."""
     path = difference.after or difference.before or ""
@@ -161,8 +197,11 @@ def file_change(
         return None
     before = None
     if difference.before is not None and difference.status != "C":
-        before = committed_text(top, merge_base, difference.before)
-    after = None if difference.after is None else current_text(top / difference.after)
+        before = committed_text(top, base, difference.before)
+    after = None
+    if difference.after is not None:
+        there = top / difference.after
+        after = current_text(there) if head is None else committed_text(top, head, difference.after)
     if before is None and after is None:
         return None
     below = root.resolve().relative_to(top.resolve())

@@ -32,7 +32,8 @@ from cudal1_ci.report.wording import (
     interval_text,
     one_line,
 )
-from cudal1_ci.schema import Candidate, Evaluation, ModelUse, Report, Target
+from cudal1_ci.schema import Candidate, Evaluation, Measurement, ModelUse, Report, Target
+from cudal1_ci.slowdown import slowdown
 
 NUM_GAINS_SHOWN = 5
 """Gains listed below the bar: a handful fits on any terminal, the report has all."""
@@ -54,6 +55,7 @@ class Progress(Protocol):
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None: ...
     def candidate_started(self, target: Target, candidate: Candidate) -> None: ...
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None: ...
+    def compared(self, target: Target, measurement: Measurement) -> None: ...
     def notice(self, text: str) -> None: ...
     def finish(self, report: Report) -> None: ...
 
@@ -94,6 +96,9 @@ class SilentProgress:
         """Nothing."""
 
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None:
+        """Nothing."""
+
+    def compared(self, target: Target, measurement: Measurement) -> None:
         """Nothing."""
 
     def notice(self, text: str) -> None:
@@ -152,6 +157,10 @@ class PlainProgress:
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None:
         del target  # the line above names it
         self._say(f"  {evaluation.candidate.proposer}: {outcome_text(evaluation, reused)}")
+
+    def compared(self, target: Target, measurement: Measurement) -> None:
+        del target  # the line above names it
+        self._say(f"  {compared_text(measurement)}")
 
     def notice(self, text: str) -> None:
         self._say(f"::warning::{_command_data(text)}" if self._has_groups else one_line(text))
@@ -243,6 +252,10 @@ class RichProgress:
             text = f"{target.qualname} by {evaluation.candidate.proposer}: {_speedups(evaluation)}"
             self._gains[key] = (worth, text)
 
+    def compared(self, target: Target, measurement: Measurement) -> None:
+        self._doing = f"{_name(target)}: {compared_text(measurement)}"
+        self._live.refresh()
+
     def notice(self, text: str) -> None:
         self._console.print(Text(one_line(text), style="yellow"))
 
@@ -286,6 +299,17 @@ def outcome_text(evaluation: Evaluation, reused: bool) -> str:
     elif verdict.findings:
         text += f": {one_line(verdict.findings[0].message)}"
     return f"{text} (known from an earlier run)" if reused else text
+
+
+def compared_text(measurement: Measurement) -> str:
+    """`small: 1.08x as long as the base [1.05, 1.11] on AMD EPYC, 1 thread`."""
+    found = slowdown(measurement)
+    said = (
+        f"{found.estimate:.3g}x as long as the base [{found.low:.3g}, {found.high:.3g}]"
+        if found
+        else NOT_MEASURED
+    )
+    return f"{measurement.workload}: {said} on {device_text(measurement.device)}"
 
 
 def closing_text(report: Report) -> str:

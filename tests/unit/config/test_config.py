@@ -210,7 +210,10 @@ def test_a_pyproject_of_other_tools_beside_our_own_file_is_no_conflict(tmp_path)
             "discover.include = [1]",
             r"`discover\.include` must be a list, each item text, got \[1\]",
         ),
-        ('fail-on = "all"', r"must be one of `inconclusive`, `never`, `proposal`, got the text"),
+        (
+            'fail-on = "all"',
+            r"must be one of `inconclusive`, `never`, `proposal`, `regression`, got the text",
+        ),
         ('device = "gpu"', r"`device` must be `auto`, `cpu`, `cuda` or `cuda:N`, got the text"),
         ("trace.x = 1", r"`trace` must be text, got a table with the keys 'x'"),
         ("budget = 600", r'`budget` must be a duration with its unit, such as "90s".*, got 600'),

@@ -224,7 +224,14 @@ def test_git_variables_of_the_caller_redirect_nothing(
     assert set(by_path(working_tree_change(repository, "HEAD"))) == {"a.py"}
 
 
-def test_a_git_that_hangs_is_ended(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "GIT_TIMEOUT_S", 0.0001)
+def test_a_git_that_hangs_is_ended(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = tmp_path / "bin" / "git"
+    hanging.parent.mkdir()
+    hanging.write_text("#!/bin/sh\nexec sleep 30\n")
+    hanging.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{hanging.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(local, "GIT_TIMEOUT_S", 0.2)
     with pytest.raises(DiscoveryError, match="took more than"):
         local.run_git(repository, "log")

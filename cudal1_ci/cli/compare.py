@@ -1,0 +1,207 @@
+"""`cudal1-ci compare`: the same workloads on two commits of a checkout."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.cli.device import measures_on_gpu, require
+from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
+from cudal1_ci.cli.execution import executor_of, executor_options
+from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO
+from cudal1_ci.cli.outputs import output_options, write_report
+from cudal1_ci.cli.trace import traces_for
+from cudal1_ci.comparison.agreements import agreed, agreements
+from cudal1_ci.comparison.loop import Bench, compare, report_of
+from cudal1_ci.comparison.pairs import Pairs, pairs_of
+from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.discover import discover
+from cudal1_ci.discover.declared import declarations
+from cudal1_ci.discover.ladder import Evidence
+from cudal1_ci.errors import DiscoveryError
+from cudal1_ci.forge.local import committed_change
+from cudal1_ci.forge.trees import Trees
+from cudal1_ci.report.document import document
+from cudal1_ci.report.progress import Progress, progress_on
+from cudal1_ci.schema import Acknowledgement, Change, Entry, Notice, Report
+from cudal1_ci.survey import Plan, survey
+from cudal1_ci.trial import Session
+
+EPILOG = """\b
+Examples:
+  cudal1-ci compare origin/main                  HEAD with where it left the branch
+  cudal1-ci compare v1.2 v1.3 --json out.json    two releases
+  cudal1-ci compare origin/main --fail-on regression
+
+The configuration is that of the base (--config-from head for the checkout's own): what is measured,
+the thresholds and the agreements of a change are not for the change to say.
+"""
+
+KEYS = {
+    **EXECUTION_KEYS,
+    "include": "discover.include",
+    "exclude": "discover.exclude",
+    "seed": "trial.seed",
+    "budget": "budget",
+    "fail_on": "fail-on",
+    "threshold": "compare.threshold",
+}
+"""Flags that stand for a setting."""
+
+
+@click.command("compare", epilog=EPILOG)
+@click.argument("base")
+@click.argument("head", default="HEAD")
+@click.option(
+    "--path",
+    default=".",
+    type=click.Path(path_type=Path),
+    help="Folder of the checkout that is looked at [default: this one].",
+)
+@click.option(
+    "--config-from",
+    type=click.Choice(["base", "head"]),
+    default="base",
+    show_default=True,
+    help="Which commit's configuration counts.",
+)
+@click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable).")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable).")
+@click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto].")
+@click.option(
+    "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
+)
+@executor_options
+@click.option("--python", help="Interpreter of the project [default: this one].")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
+@click.option("--budget", help="Stop after 90s, 10m, 1h30m; the rest is named as not measured.")
+@click.option("--threshold", type=float, help="Relative [default: 0.05 on a CPU, 0.02 on a GPU].")
+@click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
+@click.option("--fresh", is_flag=True, help="Measure again what the archive already knows.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["never", "regression", "inconclusive"]),
+    help="Exit 1 for a regression that nobody agreed to, or 3 too when a verdict is inconclusive "
+    "[default: never].",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+@output_options
+def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
+    """Measure what HEAD changed since it left BASE, on both trees: did it get slower?
+
+    Exit code 0 when done, 1 or 3 as --fail-on says, 6 when the budget was spent.
+    """
+    if not path.is_dir():
+        raise DiscoveryError(f"{path}: expected a folder of a checkout")
+    given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] not in (None, ())}
+    progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
+    change = committed_change(path, base, head)
+    assert change.head_sha is not None
+    # Where trees lie must be known before there is one, and is not for a change to say either.
+    with tempfile.TemporaryDirectory() as nowhere:
+        state_dir = load_settings(Path(nowhere), overrides=given).state_dir
+    trees = Trees(path, path / state_dir / "trees")
+    plain = trees.of(change.base_sha if flags["config_from"] == "base" else change.head_sha)
+    settings = load_settings(plain, overrides=given)
+    require(settings.device)
+    told = settings.file.relative_to(plain).as_posix() if settings.file else "the configuration"
+    known = agreements(settings.acks, told)
+    trees.setup = settings.compare.setup
+    roots = trees.of(change.base_sha), trees.of(change.head_sha)
+    evidence = Evidence(
+        declared=declarations(settings.workloads, told),
+        traces=traces_for(path, settings, progress, again=False),
+    )
+    plan = survey(
+        roots[1],
+        settings.discover,
+        evidence=evidence,
+        repository=change.repository,
+        head_sha=change.head_sha,
+        change=change,
+        on_gpu=measures_on_gpu(settings.device),
+    )
+    pairs = pairs_of(plan, discover(roots[0], settings.discover), change)
+    report = measured(pairs, plan, change, path, settings, known, progress, flags)
+    write_report(document(report, settings.report), flags)
+    sys.exit(exit_code(report, settings.fail_on))
+
+
+def measured(
+    pairs: Pairs,
+    plan: Plan,
+    change: Change,
+    path: Path,
+    settings: Settings,
+    known: Sequence[Acknowledgement],
+    progress: Progress,
+    flags: dict[str, Any],
+) -> Report:
+    """The report of a comparison, with the archive of this checkout as memory."""
+    # Another state_dict is no reason not to compare times: both draw their weights under one seed.
+    trial = msgspec.structs.replace(settings.trial, weights="seed")
+    session = Session(
+        trial,
+        device=settings.device,
+        require_sandbox=settings.require_sandbox,
+        builds=settings.builds,
+        executor=executor_of(settings, path.resolve()),
+    )
+    with Archive.open(path / settings.state_dir / "archive.sqlite") as archive, session, progress:
+        bench = Bench(
+            session=session,
+            archive=archive,
+            progress=progress,
+            config=settings.compare,
+            policy=trial.policy,
+            budget_s=settings.review.budget_s,
+            may_reuse=not flags["fresh"],
+        )
+        found, ended = compare(pairs, bench)
+        entries, notices = covered(found, known)
+        empty = Report(
+            repository=change.repository,
+            base_sha=change.base_sha,
+            head_sha=change.head_sha,
+            warnings=(*plan.notices, *notices),
+        )
+        return report_of(entries, ended, bench, empty)
+
+
+def covered(
+    entries: Sequence[Entry], known: Sequence[Acknowledgement]
+) -> tuple[list[Entry], list[Notice]]:
+    """With the agreements that cover regressions, and what is to be said of those that do not."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    found, notices = [], []
+    for entry in entries:
+        if entry.comparison is not None:
+            covering, why = agreed(entry.target, entry.comparison, known, today)
+            comparison = msgspec.structs.replace(entry.comparison, acknowledged=covering)
+            entry = msgspec.structs.replace(entry, comparison=comparison)
+            if why is not None:
+                notices.append(Notice(path=entry.target.path, message=why))
+        found.append(entry)
+    return found, notices
+
+
+def exit_code(report: Report, fail_on: str) -> int:
+    """The exit code of docs/exit-codes.md."""
+    comparisons = [entry.comparison for entry in report.entries if entry.comparison is not None]
+    is_slower = any(one.verdict == "regression" and one.acknowledged is None for one in comparisons)
+    if is_slower and fail_on in ("regression", "inconclusive"):
+        return EXIT_NO
+    if report.ended == "budget":
+        return EXIT_BUDGET
+    if fail_on == "inconclusive" and any(one.verdict == "inconclusive" for one in comparisons):
+        return EXIT_INCONCLUSIVE
+    return EXIT_DONE

@@ -1,0 +1,165 @@
+"""`cudal1-ci compare` on a real repository, from git to the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BASE = """
+import torch
+from torch import nn
+
+
+class Slow(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+
+
+class Renamed(nn.Module):
+    def forward(self, x):
+        first = torch.tanh(x)
+        return first + x
+
+
+class Different(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) + 1
+
+
+class Commented(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) + 2
+
+
+class Gone(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) + 3
+"""
+HEAD = (
+    BASE.replace("        return torch.tanh(x)\n", "        return torch.tanh(x + 0 * x.sin())\n")
+    .replace("first", "second")
+    .replace("torch.tanh(x) + 1", "torch.tanh(x) + 1.5")
+    .replace(
+        "        return torch.tanh(x) + 2", "        # as before\n        return torch.tanh(x) + 2"
+    )
+    .replace("class Gone", "class Fresh")
+)
+WORKLOAD = """
+[[tool.cudal1-ci.workload]]
+target = "pkg/model.py:{name}"
+name = "usual"
+inputs = ["float32[128, 512]"]
+"""
+SETTINGS = """
+[tool.cudal1-ci]
+compare.threshold = 0.15
+trial = { num-rounds = 6, launch = "1s", measure = "4s", half-width = 0.05 }
+"""
+ACK = """
+[[tool.cudal1-ci.ack]]
+target = "pkg/*:Slow"
+max-slowdown = 50.0
+reason = "it is right now"
+owner = "@me"
+expires = "2999-01-01"
+"""
+
+
+def git(root: Path, *words: str) -> str:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+    done = subprocess.run(
+        ["git", *who, *words], cwd=root, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def commit(root: Path, model: str, config: str) -> None:
+    (root / "pkg").mkdir(exist_ok=True)
+    (root / "pkg" / "__init__.py").touch()
+    (root / "pkg" / "model.py").write_text(model)
+    names = ("Slow", "Renamed", "Different")
+    workloads = "".join(WORKLOAD.format(name=name) for name in names)
+    (root / "pyproject.toml").write_text(SETTINGS + config + workloads)
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "a commit")
+
+
+def compare(root: Path, *words: str) -> tuple[int, dict, str]:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("CUDAL1", "GITHUB"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "cudal1_ci", "compare", *words, "--json", "-", "--device", "cpu"],
+        cwd=root,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    root = tmp_path_factory.mktemp("compare") / "repo"
+    root.mkdir()
+    git(root, "init", "-q")
+    commit(root, BASE, "")
+    git(root, "checkout", "-qb", "work")
+    # What a pull request says of its own thresholds and agreements counts for nothing.
+    commit(root, HEAD, ACK)
+    return root
+
+
+def test_a_slower_module_is_found_and_what_did_not_change_is_not_measured(repository):
+    code, report, said = compare(repository, "main", "--fail-on", "regression")
+    found = {one["target"]["qualname"]: one["comparison"] for one in report["entries"]}
+    assert code == 1, said
+    assert set(found) == {"Slow", "Renamed", "Different", "Fresh", "Gone"}
+    slow = found["Slow"]
+    assert slow["verdict"] == "regression"
+    assert slow["acknowledged"] is None
+    assert slow["slowdown_low"] > 1.15
+    assert slow["rows"][0]["num_measurements"] == 2
+    assert found["Renamed"]["verdict"] in ("same", "inconclusive")
+    assert "off by" in found["Different"]["output_change"]
+    assert found["Different"]["verdict"] in ("same", "inconclusive")
+    assert found["Different"]["rows"][0]["num_measurements"] >= 1
+    assert (found["Fresh"]["verdict"], found["Gone"]["verdict"]) == ("new", "removed")
+    assert report["base_sha"] == git(repository, "rev-parse", "main")
+    assert report["head_sha"] == git(repository, "rev-parse", "work")
+    assert "measured again in new processes" in said
+    assert git(repository, "status", "--porcelain") == ""
+
+    # What is known is not measured again; and the head's own agreement counts when it is asked for.
+    code, again, said = compare(
+        repository, "main", "--fail-on", "regression", "--config-from", "head"
+    )
+    assert code == 0, said
+    (slow,) = (one for one in again["entries"] if one["target"]["qualname"] == "Slow")
+    assert slow["comparison"]["acknowledged"]["owner"] == "@me"
+    assert again["elapsed_s"] < report["elapsed_s"]
+
+
+def test_where_nothing_changed_nothing_is_measured(repository):
+    code, report, said = compare(repository, "work", "work")
+    assert (code, report["entries"]) == (0, []), said
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["nowhere"], "nowhere: no such branch, tag or commit here; fetch it"),
+        (["main", "nowhere"], "nowhere: no such branch"),
+        (["main", "--path", "missing"], "missing: expected a folder of a checkout"),
+        (["main", "--threshold", "0"], "compare.threshold"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(repository, words, expected):
+    code, _, said = compare(repository, *words)
+    assert code == 2
+    assert expected in said
