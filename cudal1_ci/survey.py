@@ -81,10 +81,7 @@ def survey(
     launchers = [one for reach in reaches.values() for one in reach.launchers]
     notices = [*discovery.notices, *evidence.notices]
     notices += unmatched(evidence.declared, [*discovery.targets, *launchers])
-    notices += [
-        Notice(path=target.path, message=f"{target.qualname} was removed by the change")
-        for target in removed
-    ]
+    notices += removal_notices(removed)
     return Plan(
         root=root,
         repository=repository,
@@ -100,6 +97,14 @@ def survey(
         notices=tuple(notices),
         discovery=discovery,
     )
+
+
+def removal_notices(removed: Sequence[Target]) -> list[Notice]:
+    """That there is nothing left to look at."""
+    return [
+        Notice(path=target.path, message=f"{target.qualname} was removed by the change")
+        for target in removed
+    ]
 
 
 def planned(

@@ -33,7 +33,7 @@ from cudal1_ci.forge.trees import Trees
 from cudal1_ci.report.document import document
 from cudal1_ci.report.progress import Progress, progress_on
 from cudal1_ci.schema import Acknowledgement, Change, Entry, Notice, Report
-from cudal1_ci.survey import Plan, survey
+from cudal1_ci.survey import Plan, removal_notices, survey
 from cudal1_ci.trial import Session
 
 EPILOG = """\b
@@ -168,11 +168,13 @@ def measured(
         )
         found, ended = compare(pairs, bench)
         entries, notices = covered(found, known)
+        known_gone = removal_notices(plan.removed)  # they have entries of their own here
+        told = [notice for notice in plan.notices if notice not in known_gone]
         empty = Report(
             repository=change.repository,
             base_sha=change.base_sha,
             head_sha=change.head_sha,
-            warnings=(*plan.notices, *notices),
+            warnings=(*told, *notices),
         )
         return report_of(entries, ended, bench, empty)
 

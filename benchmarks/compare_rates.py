@@ -1,0 +1,186 @@
+"""How often `compare` finds a pull request that slows a module by a tenth, and how often it accuses
+one that only renames, comments or reformats.
+
+The example's repository is copied, its tests are traced, and each trial is a branch of it: either
+one module (of several that change nothing) does its work on a tenth more rows, or up to three files
+get other names of local variables, comments and line breaks. Each is compared with its base as a
+user would.
+
+    python benchmarks/compare_rates.py --slowed 20 --harmless 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from discovery_speed import provenance
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "slowformer"
+OUTPUT = Path(__file__).parent / "results" / "compare-rates.json"
+LAYERS = "slowformer/layers"
+SLOWED = {"scoring.py": "GoodnessScore", "mlp.py": "GatedMLP"}
+TENTH = """
+    def forward(self, x):
+        self._forward(x[: max(1, x.shape[0] // 10)])
+        return self._forward(x)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--slowed", type=int, default=20)
+    parser.add_argument("--harmless", type=int, default=100)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds; later trials are left")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args()
+    ends_s = time.monotonic() + options.limit
+    found: dict[str, Any] = {**provenance(), "trials": []}
+    with tempfile.TemporaryDirectory() as folder:
+        root = repository(Path(folder) / "slowformer")
+        trials = [("slowed", i) for i in range(options.slowed)]
+        trials += [("harmless", i) for i in range(options.harmless)]
+        random.Random(0).shuffle(trials)
+        for kind, number in trials:
+            if time.monotonic() > ends_s:
+                break
+            one = trial(root, kind, number, options.device)
+            found["trials"].append(one)
+            options.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            print(json.dumps({k: v for k, v in one.items() if k != "rows"}), flush=True)
+    print(summary(found["trials"]))
+
+
+def repository(root: Path) -> Path:
+    """The example with its traces, as the first commit of a repository."""
+    shutil.copytree(EXAMPLE, root, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    cudal1_ci(root, "trace")
+    git(root, "init", "-q")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "base")
+    git(root, "tag", "base")
+    return root
+
+
+def trial(root: Path, kind: str, number: int, device: str) -> dict[str, Any]:
+    """One pull request and what is said of it."""
+    rng = random.Random(f"{kind} {number}")
+    git(root, "checkout", "-q", "-B", "work", "base")
+    slowed = None
+    files = sorted((root / LAYERS).glob("[a-z]*.py"))
+    for file in rng.sample(files, rng.randint(1, 3)):
+        file.write_text(harmless(file.read_text(encoding="utf-8"), rng), encoding="utf-8")
+    if kind == "slowed":
+        slowed = slow_down(root / LAYERS, rng)
+    git(root, "commit", "-qam", "change")
+    started_s = time.monotonic()
+    words = ("compare", "base", "--fresh", "--device", device, "--json", "-", "--quiet")
+    report = json.loads(cudal1_ci(root, *words, "--include", f"{LAYERS}/*"))
+    rows = [
+        {
+            "target": entry["target"]["qualname"],
+            "verdict": entry["comparison"]["verdict"],
+            "reason": entry["comparison"]["reason"],
+            "workloads": [
+                {key: row[key] for key in ("workload", "verdict", "slowdown", "num_measurements")}
+                for row in entry["comparison"]["rows"]
+            ],
+        }
+        for entry in report["entries"]
+    ]
+    regressions = [row["target"] for row in rows if row["verdict"] == "regression"]
+    return {
+        "kind": kind,
+        "number": number,
+        "slowed": slowed,
+        "num_targets": len(rows),
+        "regressions": regressions,
+        "is_right": regressions == ([slowed] if slowed else []),
+        "seconds": round(time.monotonic() - started_s, 1),
+        "rows": rows,
+    }
+
+
+def slow_down(layers: Path, rng: random.Random) -> str:
+    """One module does its work on a tenth more rows."""
+    name, qualname = rng.choice(sorted(SLOWED.items()))
+    path = layers / name
+    text = path.read_text(encoding="utf-8")
+    start = text.index(f"class {qualname}(")
+    end = text.find("\nclass ", start)
+    body = text[start : end if end >= 0 else len(text)].rstrip("\n")
+    slower = body.replace("def forward(self, x):", "def _forward(self, x):") + "\n" + TENTH
+    path.write_text(text.replace(body, slower), encoding="utf-8")
+    return qualname
+
+
+def harmless(text: str, rng: random.Random) -> str:
+    """Another name of a local variable, a comment and an empty line where they do nothing."""
+    tree = ast.parse(text)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    lines = text.splitlines()
+    function = rng.choice(functions) if functions else None
+    if function is not None:
+        stored = {
+            node.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        if stored:
+            old = rng.choice(sorted(stored))
+            for i in range(function.lineno, function.end_lineno or function.lineno):
+                lines[i] = re.sub(rf"(?<![\w.]){old}\b(?!\s*=[^=])", f"{old}_", lines[i])
+                lines[i] = re.sub(rf"^(\s*){old}(\s*=[^=])", rf"\g<1>{old}_\g<2>", lines[i])
+        lines.insert(function.lineno, "        # nothing changes here")
+    lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+def git(root: Path, *words: str) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", *who, *words], cwd=root, check=True, capture_output=True)
+
+
+def cudal1_ci(root: Path, *words: str) -> str:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "cudal1_ci", *words],
+        cwd=root,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+    if done.returncode not in (0, 1, 3, 6):
+        raise SystemExit(done.stderr)
+    return done.stdout
+
+
+def summary(trials: list[dict[str, Any]]) -> str:
+    """Rates, and how long a comparison took."""
+    lines = []
+    for kind in ("slowed", "harmless"):
+        some = [one for one in trials if one["kind"] == kind]
+        right = sum(one["is_right"] for one in some)
+        seconds = sorted(one["seconds"] for one in some)
+        middle = seconds[len(seconds) // 2] if seconds else 0.0
+        lines.append(f"{kind}: right in {right} of {len(some)}, {middle:.0f} s in the median")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
