@@ -28,7 +28,7 @@ from cudal1_ci.discover import discover
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.errors import DiscoveryError
-from cudal1_ci.forge.local import committed_change
+from cudal1_ci.forge.local import committed_change, is_clean
 from cudal1_ci.forge.trees import Trees
 from cudal1_ci.report.document import document
 from cudal1_ci.report.progress import Progress, progress_on
@@ -106,6 +106,8 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
     change = committed_change(path, base, head)
     assert change.head_sha is not None
+    if head == "HEAD" and not is_clean(path):
+        progress.notice("work that is not committed is not compared")
     # Where trees lie must be known before there is one, and is not for a change to say either.
     with tempfile.TemporaryDirectory() as nowhere:
         state_dir = load_settings(Path(nowhere), overrides=given).state_dir

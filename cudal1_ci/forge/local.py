@@ -47,13 +47,17 @@ def working_tree_change(root: Path, base: str) -> Change:
     top = repository_top(root)
     merge_base = common_ancestor(top, base)
     files = changed_files(top, root, merge_base, None)
-    is_clean = not run_git(top, "status", "--porcelain=v1", "--untracked-files=normal").strip()
     return Change(
         repository=repository_name(root),
         base_sha=merge_base,
-        head_sha=head_sha(root) if is_clean else None,
+        head_sha=head_sha(root) if is_clean(top) else None,
         files=files,
     )
+
+
+def is_clean(top: Path) -> bool:
+    """Whether all that lies in the working tree is committed."""
+    return not run_git(top, "status", "--porcelain=v1", "--untracked-files=normal").strip()
 
 
 def committed_change(root: Path, base: str, head: str) -> Change:

@@ -150,6 +150,16 @@ def test_where_nothing_changed_nothing_is_measured(repository):
     assert (code, report["entries"]) == (0, []), said
 
 
+def test_work_that_is_not_committed_is_not_compared_and_that_is_said(repository):
+    (repository / "pkg" / "new.py").write_text("import torch\n")
+    try:
+        code, report, said = compare(repository, "work")
+    finally:
+        (repository / "pkg" / "new.py").unlink()
+    assert (code, report["entries"]) == (0, []), said
+    assert "work that is not committed is not compared" in said
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
