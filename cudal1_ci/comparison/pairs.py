@@ -95,9 +95,9 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
 
 def pair(planned: Planned, reference: TreeProgram, program: TreeProgram) -> Pair:
     assert planned.problem is not None
-    problem = Problem(
-        reference=reference, workloads=planned.problem.workloads, target=planned.target
-    )
+    # Without its target: what launches a kernel is compared, and nothing is asked of a candidate
+    # for one. Kernels of one launcher are one measurement.
+    problem = Problem(reference=reference, workloads=planned.problem.workloads)
     head = Candidate(problem_id=problem.id, program=program, proposer=PROPOSER)
     return Pair(target=planned.target, problem=problem, head=head)
 
