@@ -14,6 +14,7 @@ from rich.console import Console
 from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.report import FORMATS, LISTING_FORMATS, render
 from cudal1_ci.report.document import plan_document
+from cudal1_ci.report.patch import patch_name
 from cudal1_ci.report.shape import ListingDocument, ReportDocument
 from cudal1_ci.report.text import print_listing, print_report
 from cudal1_ci.survey import Plan
@@ -58,7 +59,7 @@ def write_report(shown: ReportDocument, flags: dict[str, Any]) -> None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in best_patches(shown).items():
-            (folder / f"{name}.patch").write_text(text, encoding="utf-8", newline="")
+            (folder / name).write_text(text, encoding="utf-8", newline="")
 
 
 def write_listing(plan: Plan, flags: dict[str, Any]) -> None:
@@ -102,10 +103,9 @@ def best_patches(shown: ReportDocument) -> dict[str, str]:
     patches = {}
     for entry in shown.entries:
         if entry.best is not None:
-            path = entry.target.path.removesuffix(".py").replace("/", ".")
             text = entry.evaluations[entry.best].candidate.patch
             if text is not None:
-                patches[f"{path}.{entry.target.qualname}"] = text
+                patches[patch_name(entry.target)] = text
     return patches
 
 
@@ -116,6 +116,7 @@ def apply_best(shown: ReportDocument, root: Path) -> None:
         UnsupportedError: git is not installed.
     """
     for name, text in best_patches(shown).items():
+        what = name.removesuffix(".patch")
         try:
             done = subprocess.run(
                 ["git", "apply", "--whitespace=nowarn", "-"],
@@ -128,11 +129,11 @@ def apply_best(shown: ReportDocument, root: Path) -> None:
         except FileNotFoundError as error:
             raise UnsupportedError("--apply needs git: `apt-get install git`") from error
         if done.returncode == 0:
-            click.echo(f"applied {name}", err=True)
+            click.echo(f"applied {what}", err=True)
             continue
         reason = done.stderr.decode(errors="replace").strip().splitlines()
         click.echo(
-            f"not applied {name}: it conflicts with one applied before "
+            f"not applied {what}: it conflicts with one applied before "
             f"({reason[0] if reason else 'git gave no reason'}); scan again",
             err=True,
         )

@@ -18,7 +18,8 @@ from cudal1_ci.report import FORMATS, render
 from cudal1_ci.report.digest import digest
 from cudal1_ci.report.document import document, plan_document, verification
 from cudal1_ci.report.html import prose as html_prose
-from cudal1_ci.report.markdown import code, escaped, fenced, inline, prose, render_markdown
+from cudal1_ci.report.markdown import render_markdown
+from cudal1_ci.report.markup import code, escaped, fenced, inline, prose
 from cudal1_ci.report.text import print_report, print_verification, render_text
 from cudal1_ci.schema import Report
 from tests.unit.report.conftest import GOLDEN
@@ -155,9 +156,9 @@ def test_a_verdict_is_printed_with_its_reason(report):
         ("<img src=x>", "\\<img src=x\\>"),
         ("*bold* _it_ `code`", "\\*bold\\* \\_it\\_ \\`code\\`"),
         ("two\nlines", "two lines"),
-        ("ask @octocat", "ask @<!-- -->octocat"),
-        ("[a](http://evil)", "\\[a\\](http\\://evil)"),
-        ("fixes #12", "fixes \\#12"),
+        ("ask @octocat", "ask @&#8203;octocat"),
+        ("[a](http://evil)", "\\[a\\](http:&#8203;//evil)"),
+        ("fixes #12", "fixes \\#&#8203;12"),
     ],
 )
 def test_prose_from_outside_is_shown_and_not_obeyed(text, safe):
@@ -225,7 +226,7 @@ SENTENCES = "- fast: `a|b` -> `c`\n\nFound:\n- one <b> @you\n1. not a list\n= no
 
 def test_our_own_sentences_become_paragraphs_lists_and_code():
     assert prose(SENTENCES) == (
-        "- fast: `a\\|b` -\\> `c`\n\nFound:\n- one \\<b\\> @<!-- -->you\n\n"
+        "- fast: `a\\|b` -\\> `c`\n\nFound:\n- one \\<b\\> @&#8203;you\n\n"
         "1\\. not a list\n\n\\= not a heading"
     )
     assert inline("run `x y`\nagain") == "run `x y` again"
