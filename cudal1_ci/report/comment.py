@@ -6,12 +6,13 @@ as fits.
 The words are in templates/comment.md.j2, in blocks that a template of a user's own may replace.
 Whatever a template writes is escaped and cut (markup.py); the sandbox keeps it to the data that it
 is given. What is too long loses diffs, then tables of workloads, then what was not measured, then
-rows, then proposals: never the verdict. It says what it lost. No comment holds a marker: who posts
-it adds one.
+rows, then proposals, then lists: never the verdict. It says what it lost. No comment holds a
+marker: who posts it adds one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,8 +20,9 @@ from jinja2 import TemplateError
 
 from cudal1_ci.errors import ReportError
 from cudal1_ci.report.changes import MEASURED, Changes
-from cudal1_ci.report.comment_template import About, template_of, told_of
+from cudal1_ci.report.comment_template import MAX_NAMED, About, template_of, told_of
 from cudal1_ci.report.digest import Proposal
+from cudal1_ci.report.markup import SPLIT
 from cudal1_ci.report.shape import ReportDocument
 from cudal1_ci.report.wording import count_text
 
@@ -33,6 +35,8 @@ MAX_ROWS = 10
 """Targets of one verdict in a comment; a person reads no more of them."""
 MAX_PROPOSALS = 3
 ALL = 10**6
+MARKER = re.compile(r"<(?=!--\s*cudal1-ci)", re.IGNORECASE)
+"""The beginning of what only who posts a comment may write into it."""
 
 __all__ = ["About", "comment", "has_news", "summary"]
 
@@ -48,6 +52,8 @@ class Room:
     workloads: tuple[str, ...] = MEASURED
     """Verdicts of the targets whose workloads are shown."""
     has_not_measured: bool = True
+    num_named: int = MAX_NAMED
+    """Anything else of which there may be many: acknowledgements, outputs, devices."""
 
 
 FOR_COMMENT = Room(num_rows=MAX_ROWS, num_proposals=MAX_PROPOSALS, num_patches=MAX_PROPOSALS)
@@ -99,12 +105,17 @@ def _fitted(
         for room in _rooms(first, found, proposals):
             lost = _lost(first, room, found, proposals)
             try:
-                text = template.render(told, room=room, lost=lost).strip() + "\n"
+                text = _unmarked(template.render(told, room=room, lost=lost)).strip() + "\n"
             except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
                 raise ReportError(f"the template of the comment does not work: {error}") from error
             if len(text.encode()) <= max_bytes:
                 return text
     raise ReportError("expected the verdict alone to fit into a comment")
+
+
+def _unmarked(text: str) -> str:
+    """Without a marker that somebody planted in code, the one place that keeps its characters."""
+    return MARKER.sub(f"<{SPLIT}", text)
 
 
 def _rooms(first: Room, found: Changes, proposals: Sequence[Proposal]) -> Iterator[Room]:
@@ -130,6 +141,9 @@ def _rooms(first: Room, found: Changes, proposals: Sequence[Proposal]) -> Iterat
     while room.num_proposals:
         room = replace(room, num_proposals=room.num_proposals // 2)
         yield room
+    while room.num_named:
+        room = replace(room, num_named=room.num_named // 2)
+        yield room
 
 
 def _lost(first: Room, room: Room, found: Changes, proposals: Sequence[Proposal]) -> list[str]:
@@ -149,6 +163,8 @@ def _lost(first: Room, room: Room, found: Changes, proposals: Sequence[Proposal]
         lost.append("rows of the table")
     if num_hidden:
         lost.append(_proposals(num_hidden))
+    if room.num_named < first.num_named:
+        lost.append("parts of lists")
     return lost
 
 

@@ -40,7 +40,7 @@ from cudal1_ci.templates_path import templates_folder
 MAX_DEVICES = 8
 """Columns; more do not fit beside each other."""
 MAX_NAMED = 10
-"""Anything else of which there may be many: acknowledgements, outputs, findings, inputs."""
+"""Anything of which there may be many, but for targets: acknowledgements, findings, inputs."""
 MAX_TEXT = 300
 """Characters of any one text that a report says."""
 MAX_NAME = 120
@@ -91,7 +91,9 @@ def told_of(document: ReportDocument, about: About) -> dict[str, Any]:
         "proposals": proposals,
         "headline": headline(found, len(proposals)),
         "counts": counts_text(found),
-        "devices": tuple(dict.fromkeys(device_text(device) for device in document.devices)),
+        "devices": tuple(
+            dict.fromkeys(device_text(device)[:MAX_NAME] for device in document.devices)
+        ),
         "changed_outputs": [c for c in found.all if c.comparison.output_change],
         "acknowledged": [c for c in found.of("regression") if c.comparison.acknowledged],
         "not_measured": _not_measured(document),
@@ -193,6 +195,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         html_text=partial(html_text, max_chars=MAX_NAME),
         inline=partial(inline, max_chars=MAX_TEXT),
         link=_link,
+        name=partial(escaped, max_chars=MAX_NAME),
         patch_name=patch_name,
         quoted=partial(quoted, max_chars=MAX_ANALYSIS),
         shown=_shown,

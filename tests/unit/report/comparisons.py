@@ -36,9 +36,7 @@ H200 = DeviceDocument(
 L40S = DeviceDocument(
     kind="cuda", name="NVIDIA L40S", driver="570.86.15", software={"torch": "2.13.0"}
 )
-EPYC = DeviceDocument(
-    kind="cpu", name="AMD EPYC 9B14", num_threads=1, software={"torch": "2.13.0"}
-)
+EPYC = DeviceDocument(kind="cpu", name="AMD EPYC 9B14", num_threads=1, software={"torch": "2.13.0"})
 
 AGREED = AcknowledgementDocument(
     target="*:Attention",
@@ -185,5 +183,3 @@ def many(num_targets: int, num_workloads: int = 5) -> ReportDocument:
         for i in range(12)
     ]
     return a_document(*entries, *skipped, devices=(H200, L40S, EPYC))
-
-
