@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 from cudal1_ci.cli.outputs import output_options, write_document
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.report.comment import About, comment
 from cudal1_ci.report.merge import merge
 from cudal1_ci.report.reading import read_document
 
@@ -15,14 +17,29 @@ EPILOG = """\b
 Examples:
   cudal1-ci report report.json --html report.html
   cudal1-ci report h100.json l40.json --format md
+  cudal1-ci report report.json --format comment --template comment.md.j2
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--template",
+    "template_path",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Template of your own for --format comment, which may replace blocks of ours.",
+)
 @output_options
-def report(files: tuple[Path, ...], **flags: Any) -> None:
+def report(files: tuple[Path, ...], template_path: Path | None, **flags: Any) -> None:
     """Merge FILES (report.json of the same commit) and render them."""
+    if template_path is not None and flags["stdout_format"] != "comment":
+        raise ConfigError("--template is for the comment: add `--format comment`")
     documents = [read_document(file) for file in files]
     flags["patch_folder"] = None
-    write_document(documents[0] if len(documents) == 1 else merge(documents), flags)
+    shown = documents[0] if len(documents) == 1 else merge(documents)
+    if template_path is None:
+        write_document(shown, flags)
+    else:
+        template = template_path.read_text(encoding="utf-8")
+        click.echo(comment(shown, About(), template=template), nl=False)

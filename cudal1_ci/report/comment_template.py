@@ -199,6 +199,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         patch_name=patch_name,
         quoted=partial(quoted, max_chars=MAX_ANALYSIS),
         shown=_shown,
+        unbroken=_unbroken,
     )
     environment.globals.update(
         baseline_words=BASELINE_WORDS,
@@ -229,6 +230,11 @@ def template_of(own: str | None) -> Template:
 
 def _finalize(value: Any) -> Any:
     return value if isinstance(value, Markdown | Markup) else escaped(value, MAX_TEXT)
+
+
+def _unbroken(text: str) -> Markdown:
+    """A number with its unit, or a ratio with its interval, on one line of a table."""
+    return Markdown(escaped(text, MAX_NAME).replace(" ", "&nbsp;"))
 
 
 def _link(text: str, url: str | None) -> Markdown:

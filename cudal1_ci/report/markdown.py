@@ -11,6 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from cudal1_ci.report.changes import CHANGE_FILTERS, VERDICT_WORDS, headline
 from cudal1_ci.report.digest import SUSPECTED_WORDS, digest, has_several_devices, summary
 from cudal1_ci.report.markup import code, escaped, fenced, html_text, inline, prose
 from cudal1_ci.report.model_use import (
@@ -42,9 +43,11 @@ def render_markdown(document: ReportDocument | ListingDocument, max_chars: int =
 
 def _rendered(document: ReportDocument, *, has_patches: bool, max_rows: int | None) -> str:
     template = _environment().get_template("report.md.j2")
+    found = digest(document)
     return template.render(
         document=document,
-        digest=digest(document),
+        digest=found,
+        headline=headline(found.changes, len(found.proposals)),
         summary=summary(document),
         model_use=model_text(document),
         opinion_use=opinion_text(document),
@@ -70,8 +73,10 @@ def _environment() -> Environment:
         # Escaping is `_finalize`'s: HTML entities would be wrong inside of code.
         autoescape=False,
     )
+    environment.globals.update(words=VERDICT_WORDS)
     environment.filters.update(
         FILTERS,
+        **CHANGE_FILTERS,
         attempts=attempts_text,
         code=code,
         fenced=fenced,

@@ -101,7 +101,9 @@ def test_several_devices_are_named_in_every_row(sample):
 
 
 def test_an_unknown_format_and_a_listing_as_a_page_are_refused(sample):
-    with pytest.raises(ReportError, match="written as text, md, json, html, sarif; got 'pdf'"):
+    with pytest.raises(
+        ReportError, match="written as text, md, json, html, sarif, comment; got 'pdf'"
+    ):
         render(sample, "pdf")
     with pytest.raises(ReportError, match=r"a listing .* is written as text, md, json"):
         render(plan_document(PLAN), "html")
