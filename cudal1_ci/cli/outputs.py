@@ -13,6 +13,7 @@ from rich.console import Console
 
 from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.report import FORMATS, LISTING_FORMATS, render
+from cudal1_ci.report.comment import About, comment
 from cudal1_ci.report.document import plan_document
 from cudal1_ci.report.patch import patch_name
 from cudal1_ci.report.shape import ListingDocument, ReportDocument
@@ -76,8 +77,11 @@ def write_listing(plan: Plan, flags: dict[str, Any]) -> None:
     write_document(plan_document(plan), flags)
 
 
-def write_document(shown: ReportDocument | ListingDocument, flags: dict[str, Any]) -> None:
-    """Files first, so that a closed stdout loses none of them."""
+def write_document(
+    shown: ReportDocument | ListingDocument, flags: dict[str, Any], template: str | None = None
+) -> None:
+    """Files first, so that a closed stdout loses none of them. `template` is a user's own, of the
+    comment."""
     on_stdout = flags["stdout_format"]
     for name in FILES:
         path = flags[f"{name}_path"]
@@ -93,6 +97,8 @@ def write_document(shown: ReportDocument | ListingDocument, flags: dict[str, Any
             print_listing(shown, console)
         else:
             print_report(shown, console)
+    elif template is not None and on_stdout == "comment" and isinstance(shown, ReportDocument):
+        click.echo(comment(shown, About(), template=template), nl=False)
     else:
         click.echo(render(shown, on_stdout), nl=False)
 

@@ -9,7 +9,6 @@ import click
 
 from cudal1_ci.cli.outputs import output_options, write_document
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.report.comment import About, comment
 from cudal1_ci.report.merge import merge
 from cudal1_ci.report.reading import read_document
 
@@ -33,13 +32,19 @@ Examples:
 @output_options
 def report(files: tuple[Path, ...], template_path: Path | None, **flags: Any) -> None:
     """Merge FILES (report.json of the same commit) and render them."""
-    if template_path is not None and flags["stdout_format"] != "comment":
-        raise ConfigError("--template is for the comment: add `--format comment`")
+    template = _template(template_path, flags["stdout_format"])
     documents = [read_document(file) for file in files]
     flags["patch_folder"] = None
     shown = documents[0] if len(documents) == 1 else merge(documents)
-    if template_path is None:
-        write_document(shown, flags)
-    else:
-        template = template_path.read_text(encoding="utf-8")
-        click.echo(comment(shown, About(), template=template), nl=False)
+    write_document(shown, flags, template)
+
+
+def _template(path: Path | None, stdout_format: str) -> str | None:
+    if path is None:
+        return None
+    if stdout_format != "comment":
+        raise ConfigError("--template is for the comment: add `--format comment`")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: expected UTF-8, got other bytes: {error.reason}") from error
