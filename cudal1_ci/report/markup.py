@@ -63,13 +63,11 @@ def prose(value: object, max_chars: int | None = None) -> Markdown:
     """Sentences of ours, as paragraphs and lists."""
     text = ""
     for block in blocks_of(cleaned(value, max_chars)):
-        line = _pieces(block.pieces)
-        if block.is_item:
-            text += f"\n- {line}"
-        else:
-            # What would make a list, a rule or a heading of the line is text.
-            line = re.sub(r"^([-+=])", r"\\\1", line)
-            text += "\n\n" + re.sub(r"^(\d+)([.)])", r"\1\\\2", line)
+        line = _pieces(block.pieces).lstrip()
+        # What would make a list, a rule or a heading of the line is text.
+        line = re.sub(r"^([-+=])", r"\\\1", line)
+        line = re.sub(r"^(\d+)([.)])", r"\1\\\2", line)
+        text += f"\n- {line}" if block.is_item else f"\n\n{line}"
     return Markdown(text.strip("\n"))
 
 
