@@ -13,7 +13,9 @@ from rich.console import Console
 
 from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.report import FORMATS, LISTING_FORMATS, render
+from cudal1_ci.report.comment import About, comment
 from cudal1_ci.report.document import plan_document
+from cudal1_ci.report.patch import patch_name
 from cudal1_ci.report.shape import ListingDocument, ReportDocument
 from cudal1_ci.report.text import print_listing, print_report
 from cudal1_ci.survey import Plan
@@ -58,7 +60,7 @@ def write_report(shown: ReportDocument, flags: dict[str, Any]) -> None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in best_patches(shown).items():
-            (folder / f"{name}.patch").write_text(text, encoding="utf-8", newline="")
+            (folder / name).write_text(text, encoding="utf-8", newline="")
 
 
 def write_listing(plan: Plan, flags: dict[str, Any]) -> None:
@@ -75,8 +77,11 @@ def write_listing(plan: Plan, flags: dict[str, Any]) -> None:
     write_document(plan_document(plan), flags)
 
 
-def write_document(shown: ReportDocument | ListingDocument, flags: dict[str, Any]) -> None:
-    """Files first, so that a closed stdout loses none of them."""
+def write_document(
+    shown: ReportDocument | ListingDocument, flags: dict[str, Any], template: str | None = None
+) -> None:
+    """Files first, so that a closed stdout loses none of them. `template` is a user's own, of the
+    comment."""
     on_stdout = flags["stdout_format"]
     for name in FILES:
         path = flags[f"{name}_path"]
@@ -92,6 +97,8 @@ def write_document(shown: ReportDocument | ListingDocument, flags: dict[str, Any
             print_listing(shown, console)
         else:
             print_report(shown, console)
+    elif template is not None and on_stdout == "comment" and isinstance(shown, ReportDocument):
+        click.echo(comment(shown, About(), template=template), nl=False)
     else:
         click.echo(render(shown, on_stdout), nl=False)
 
@@ -102,10 +109,9 @@ def best_patches(shown: ReportDocument) -> dict[str, str]:
     patches = {}
     for entry in shown.entries:
         if entry.best is not None:
-            path = entry.target.path.removesuffix(".py").replace("/", ".")
             text = entry.evaluations[entry.best].candidate.patch
             if text is not None:
-                patches[f"{path}.{entry.target.qualname}"] = text
+                patches[patch_name(entry.target)] = text
     return patches
 
 
@@ -116,6 +122,7 @@ def apply_best(shown: ReportDocument, root: Path) -> None:
         UnsupportedError: git is not installed.
     """
     for name, text in best_patches(shown).items():
+        what = name.removesuffix(".patch")
         try:
             done = subprocess.run(
                 ["git", "apply", "--whitespace=nowarn", "-"],
@@ -128,11 +135,11 @@ def apply_best(shown: ReportDocument, root: Path) -> None:
         except FileNotFoundError as error:
             raise UnsupportedError("--apply needs git: `apt-get install git`") from error
         if done.returncode == 0:
-            click.echo(f"applied {name}", err=True)
+            click.echo(f"applied {what}", err=True)
             continue
         reason = done.stderr.decode(errors="replace").strip().splitlines()
         click.echo(
-            f"not applied {name}: it conflicts with one applied before "
+            f"not applied {what}: it conflicts with one applied before "
             f"({reason[0] if reason else 'git gave no reason'}); scan again",
             err=True,
         )

@@ -3,8 +3,8 @@
     render(document(report), "html")
 
 `shape` is the published JSON, `document` makes it, `reading` and `merge` take it back in; `text`,
-`markdown`, `html` and `sarif` show it; `patch` is a proposal as a diff, `progress` a run as it
-goes. Nothing here measures, judges or prints by itself.
+`markdown`, `html`, `sarif` and `comment` show it; `patch` is a proposal as a diff, `progress` a run
+as it goes. Nothing here measures, judges or prints by itself.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from __future__ import annotations
 import msgspec
 
 from cudal1_ci.errors import ReportError
+from cudal1_ci.report.comment import About
+from cudal1_ci.report.comment import comment as render_comment
 from cudal1_ci.report.html import render_html
 from cudal1_ci.report.markdown import render_markdown
 from cudal1_ci.report.sarif import render_sarif
 from cudal1_ci.report.shape import ListingDocument, ReportDocument, VerificationDocument
 from cudal1_ci.report.text import render_text
 
-FORMATS = ("text", "md", "json", "html", "sarif")
+FORMATS = ("text", "md", "json", "html", "sarif", "comment")
 LISTING_FORMATS = ("text", "md", "json")
 
 __all__ = ["FORMATS", "render", "render_json"]
@@ -43,6 +45,8 @@ def render(document: ReportDocument | ListingDocument, output_format: str) -> st
             return render_html(document)
         case "sarif", ReportDocument():
             return render_sarif(document)
+        case "comment", ReportDocument():
+            return render_comment(document, About())
         case _:
             return render_text(document)
 

@@ -1,8 +1,9 @@
 """What a report says, in the order in which a person wants to know it.
 
-Proposals best first; then references that are degenerate, apart from the speedups that count; then
-what was judged without gain; then what was skipped, by reason. Text, Markdown and HTML all show
-this digest, and differ in words and colors only.
+What a change did to the speed comes first, where that was asked (changes.py). Then proposals best
+first; then references that are degenerate, apart from the speedups that count; then what was judged
+without gain; then what was skipped, by reason. Text, Markdown and HTML all show this digest, and
+differ in words and colors only.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from cudal1_ci.report.changes import Changes, changes, counts_text, is_only_compared
 from cudal1_ci.report.shape import (
     EntryDocument,
     EvaluationDocument,
@@ -61,8 +63,12 @@ class SkippedGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Digest:
-    """The parts of a report, each sorted. An entry is in one part."""
+    """The parts of a report, each sorted. An entry is in one part; one that was compared with its
+    base and nothing else is in none."""
 
+    changes: Changes
+    is_search: bool
+    """Whether faster versions were looked for, so that finding none is worth a word."""
     proposals: tuple[Proposal, ...]
     suspected: tuple[Suspected, ...]
     """Beside the parts: candidates of any entry that a model took back."""
@@ -81,10 +87,12 @@ def digest(document: ReportDocument) -> Digest:
             degenerate.append(entry)
         elif entry.skipped is not None:
             skipped.append(entry)
-        else:
+        elif not is_only_compared(entry):
             unimproved.append(entry)
     proposed.sort(key=lambda pair: -worth(pair[1]))
     return Digest(
+        changes=changes(document),
+        is_search=is_search(document),
         proposals=tuple(
             Proposal(number=number, entry=entry, evaluation=evaluation)
             for number, (entry, evaluation) in enumerate(proposed, 1)
@@ -143,16 +151,27 @@ def _headline(entry: EntryDocument) -> str:
 def summary(document: ReportDocument) -> str:
     """One line: what was found among how much, on what, in what time."""
     totals = document.totals
-    parts = [
+    searched = [
         f"{count_text(totals.num_proposals, 'faster version')} proven",
         f"{count_text(totals.num_targets, 'target')}, {totals.num_judged} judged, "
         f"{totals.num_skipped} skipped",
         f"{count_text(totals.num_candidates, 'candidate')} tried"
         + (f" ({totals.num_reused} from the archive)" if totals.num_reused else ""),
+    ]
+    parts = [
+        counts_text(changes(document)),
+        *(searched if is_search(document) else ()),
         devices_text(document.devices),
         duration_text(document.elapsed_s),
     ]
     return "; ".join(part for part in parts if part)
+
+
+def is_search(document: ReportDocument) -> bool:
+    """Whether faster versions were looked for, and not only the two sides compared."""
+    compared = [entry for entry in document.entries if entry.comparison is not None]
+    tried = any(entry.evaluations or entry.model_use is not None for entry in document.entries)
+    return tried or not compared
 
 
 def has_several_devices(document: ReportDocument) -> bool:

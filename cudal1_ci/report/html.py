@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cudal1_ci import __version__
+from cudal1_ci.report.changes import CHANGE_FILTERS, VERDICT_WORDS, headline
 from cudal1_ci.report.diff_html import diff_html
 from cudal1_ci.report.digest import SUSPECTED_WORDS, Digest, digest, has_several_devices
 from cudal1_ci.report.model_use import (
@@ -48,6 +49,7 @@ def render_html(document: ReportDocument) -> str:
         .render(
             document=document,
             digest=found,
+            headline=headline(found.changes, len(found.proposals)),
             axis=ratio_axis(bars),
             num_bars=len(bars),
             several_devices=has_several_devices(document),
@@ -80,7 +82,12 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(
-        FILTERS, attempts=attempts_text, diff=diff_html, prose=prose, inline=inline
+        FILTERS,
+        **CHANGE_FILTERS,
+        attempts=attempts_text,
+        diff=diff_html,
+        prose=prose,
+        inline=inline,
     )
     environment.globals.update(
         bar=bar,
@@ -88,6 +95,7 @@ def _environment() -> Environment:
         model_words=MODEL_WORDS,
         contradicted_words=CONTRADICTED_WORDS,
         suspected_words=SUSPECTED_WORDS,
+        verdict_words=VERDICT_WORDS,
     )
     return environment
 

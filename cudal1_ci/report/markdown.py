@@ -1,21 +1,19 @@
 """A report as GitHub-flavored Markdown: the digest first, diffs and long tables folded.
 
 Every text that comes from outside is escaped unless the template says what else it is (`code`,
-`fenced`): the environment escapes each expression that is not already Markdown. Mentions and
-autolinks are broken up, so that a report cannot call people or lead them away.
+`fenced`): the environment escapes each expression that is not already Markdown (markup.py).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import escape as html_escape
 
+from cudal1_ci.report.changes import CHANGE_FILTERS, VERDICT_WORDS, headline
 from cudal1_ci.report.digest import SUSPECTED_WORDS, digest, has_several_devices, summary
+from cudal1_ci.report.markup import code, escaped, fenced, html_text, inline, prose
 from cudal1_ci.report.model_use import (
     CONTRADICTED_WORDS,
     MODEL_WORDS,
@@ -23,7 +21,6 @@ from cudal1_ci.report.model_use import (
     model_text,
     opinion_text,
 )
-from cudal1_ci.report.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.report.shape import ListingDocument, ReportDocument
 from cudal1_ci.report.wording import ENDED_WORDS, FILTERS
 from cudal1_ci.templates_path import templates_folder
@@ -31,14 +28,6 @@ from cudal1_ci.templates_path import templates_folder
 MAX_CHARS = 1_000_000
 """GitHub cuts a step summary at one MiB."""
 MAX_ROWS_WHEN_LONG = 100
-
-SPECIAL = re.compile(r"([\\`*_\[\]<>|~&#!{}$])")
-
-
-class Markdown(str):
-    """Text that is Markdown already and must not be escaped again."""
-
-    __slots__ = ()
 
 
 def render_markdown(document: ReportDocument | ListingDocument, max_chars: int = MAX_CHARS) -> str:
@@ -54,9 +43,11 @@ def render_markdown(document: ReportDocument | ListingDocument, max_chars: int =
 
 def _rendered(document: ReportDocument, *, has_patches: bool, max_rows: int | None) -> str:
     template = _environment().get_template("report.md.j2")
+    found = digest(document)
     return template.render(
         document=document,
-        digest=digest(document),
+        digest=found,
+        headline=headline(found.changes, len(found.proposals)),
         summary=summary(document),
         model_use=model_text(document),
         opinion_use=opinion_text(document),
@@ -68,70 +59,6 @@ def _rendered(document: ReportDocument, *, has_patches: bool, max_rows: int | No
         has_patches=has_patches,
         max_rows=max_rows,
     )
-
-
-def escaped(value: object) -> Markdown:
-    """Text in one line, shown as it is."""
-    if isinstance(value, Markdown):
-        return value
-    return Markdown(_escaped(" ".join(str(value).split())))
-
-
-def _escaped(text: str) -> str:
-    text = SPECIAL.sub(r"\\\1", text).replace("://", "\\://").replace("www.", "www\\.")
-    # A comment splits the word that GitHub would take for a mention; a backslash does not.
-    return text.replace("@", "@<!-- -->")
-
-
-def prose(value: object) -> Markdown:
-    """Sentences of ours, as paragraphs and lists."""
-    text = ""
-    for block in blocks_of(str(value)):
-        line = _pieces(block.pieces)
-        if block.is_item:
-            text += f"\n- {line}"
-        else:
-            # What would make a list, a rule or a heading of the line is text.
-            line = re.sub(r"^([-+=])", r"\\\1", line)
-            text += "\n\n" + re.sub(r"^(\d+)([.)])", r"\1\\\2", line)
-    return Markdown(text.strip("\n"))
-
-
-def inline(value: object) -> Markdown:
-    """A sentence of ours in one line, with its code."""
-    return Markdown(_pieces(pieces_of(" ".join(str(value).split()))))
-
-
-def _pieces(pieces: Iterable[Piece]) -> str:
-    return "".join(code(p.text) if p.is_code else _escaped(p.text) for p in pieces)
-
-
-def code(value: object) -> Markdown:
-    """Text as a code span that also stands in a table."""
-    text = " ".join(str(value).split()).replace("|", "\\|")
-    if not text:
-        return Markdown()
-    ticks = "`" * (1 + _longest_run(text))
-    pad = " " if text[0] == "`" or text[-1] == "`" else ""
-    return Markdown(f"{ticks}{pad}{text}{pad}{ticks}")
-
-
-def fenced(value: object, language: str = "") -> Markdown:
-    """Text as a block of code."""
-    text = str(value)
-    ticks = "`" * max(3, 1 + _longest_run(text))
-    end = "" if text.endswith("\n") else "\n"
-    return Markdown(f"{ticks}{language}\n{text}{end}{ticks}")
-
-
-def html_text(value: object) -> Markdown:
-    """Text inside of an HTML element, such as a summary, in one line."""
-    text = str(html_escape(" ".join(str(value).split())))
-    return Markdown(text.replace("@", "@<!-- -->"))
-
-
-def _longest_run(text: str) -> int:
-    return max((len(run) for run in re.findall(r"`+", text)), default=0)
 
 
 @cache
@@ -146,8 +73,10 @@ def _environment() -> Environment:
         # Escaping is `_finalize`'s: HTML entities would be wrong inside of code.
         autoescape=False,
     )
+    environment.globals.update(words=VERDICT_WORDS)
     environment.filters.update(
         FILTERS,
+        **CHANGE_FILTERS,
         attempts=attempts_text,
         code=code,
         fenced=fenced,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 from cudal1_ci.errors import ReportError
 from cudal1_ci.schema import OverlayFile, Program, TextProgram, content_hash
@@ -21,6 +22,15 @@ NUM_CONTEXT_LINES = 3
 MISSING_NEWLINE = "\\ No newline at end of file\n"
 
 ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+
+
+class AnyTarget(Protocol):
+    """A target, as a record or as published."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def qualname(self) -> str: ...
 
 
 def patch(program: Program, root: Path | None = None) -> str | None:
@@ -40,6 +50,11 @@ def patch(program: Program, root: Path | None = None) -> str | None:
             _refuse_changed(file, before)
         parts.append(_file_diff(file.path, before, file.text))
     return "".join(parts)
+
+
+def patch_name(target: AnyTarget) -> str:
+    """The file in which `--patches` leaves the patch of a target's proposal."""
+    return f"{target.path.removesuffix('.py').replace('/', '.')}.{target.qualname}.patch"
 
 
 def _current(root: Path, file: OverlayFile) -> str | None:

@@ -15,6 +15,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from cudal1_ci.report.changes import Changes, cell_text
 from cudal1_ci.report.digest import (
     SUSPECTED_WORDS,
     Digest,
@@ -48,6 +49,7 @@ from cudal1_ci.report.wording import (
     device_text,
     error_text,
     kernels_text,
+    one_line,
     percent_text,
     speedup_text,
     step_text,
@@ -64,6 +66,7 @@ DEVICE_WIDTH = 24
 """Columns that the table needs more when each row names its device."""
 MAX_TARGET_WIDTH = 38
 """Columns that the names of targets get before the others shrink them."""
+CHANGE_STYLES = {"regression": "red", "improvement": "green", "inconclusive": "yellow"}
 MAX_NAMED = 12
 """Targets named for one reason of skipping; JSON and HTML have them all."""
 
@@ -89,7 +92,9 @@ def print_report(document: ReportDocument, console: Console, *, patches: bool = 
         _line(console, asked)
     if document.ended != "done":
         _line(console, ENDED_WORDS[document.ended], "yellow")
-    _print_proposals(document, found, console)
+    _print_changes(found.changes, console)
+    if found.is_search:
+        _print_proposals(document, found, console)
     if patches:
         for proposal in found.proposals:
             _print_patch(proposal, console)
@@ -148,6 +153,32 @@ def print_listing(document: ListingDocument, console: Console) -> None:
     if document.entries:
         console.print(table)
     _print_notices(document.warnings, console)
+
+
+def _print_changes(found: Changes, console: Console) -> None:
+    """A line for each target; workloads and devices are in the other formats."""
+    if not found.all:
+        return
+    _heading(console, "Compared with the base")
+    width = max(len(cell_text(change.comparison)) for change in found.all)
+    for change in found.all:
+        comparison = change.comparison
+        said = [cell_text(comparison).ljust(width), target_text(change.entry.target)]
+        if comparison.acknowledged:
+            agreed = comparison.acknowledged
+            said.append(f"(acknowledged by {agreed.owner} until {agreed.expires})")
+        if comparison.reason:
+            said.append(f"({one_line(comparison.reason)})")
+        if comparison.output_change:
+            said.append(f"outputs changed: {one_line(comparison.output_change)}")
+        _line(console, "  ".join(said), CHANGE_STYLES.get(comparison.verdict, ""), indent=2)
+    if found.measured:
+        _line(
+            console,
+            "A ratio is the head's time over the base's, with its interval over fresh processes; "
+            "the worst workload decides.",
+            "dim",
+        )
 
 
 def _print_proposals(document: ReportDocument, found: Digest, console: Console) -> None:

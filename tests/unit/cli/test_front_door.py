@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -25,6 +26,7 @@ class Scale(nn.Module):
 """
 
 
+SAMPLE_REPORT = Path(__file__).parents[1] / "report/golden/report.json"
 doctor = sys.modules["cudal1_ci.cli.doctor"]  # the package has the verb by that name
 
 
@@ -293,6 +295,33 @@ def test_a_report_that_is_none_names_the_file(tmp_path):
     result = run("report", file)
     assert result.exit_code == 2
     assert str(file) in result.stderr
+
+
+def test_a_report_is_shown_as_a_comment_in_a_template_of_ones_own(tmp_path):
+    own = tmp_path / "comment.md.j2"
+    own.write_text('{% extends "comment.md.j2" %}{% block footer %}Ours.{% endblock %}')
+    page = tmp_path / "report.html"
+    words = ["report", SAMPLE_REPORT, "--format", "comment"]
+    assert run(*words).stdout.startswith("### cudal1-ci: 2 faster versions proven\n")
+    result = run(*words, "--template", own, "--html", page)
+    assert result.stdout.endswith("\nOurs.\n")
+    assert page.is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "told"),
+    [
+        (b"{{ nobody }}", ["--format", "comment"], "'nobody' is undefined"),
+        (b"\xff", ["--format", "comment"], "expected UTF-8"),
+        (b"fine", [], "--format comment"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_an_error_of_usage(tmp_path, text, words, told):
+    own = tmp_path / "comment.md.j2"
+    own.write_bytes(text)
+    result = run("report", SAMPLE_REPORT, "--template", own, *words)
+    assert result.exit_code == 2
+    assert told in result.stderr
 
 
 def test_trace_without_a_command_says_where_one_goes(checkout):

@@ -18,7 +18,8 @@ from cudal1_ci.report import FORMATS, render
 from cudal1_ci.report.digest import digest
 from cudal1_ci.report.document import document, plan_document, verification
 from cudal1_ci.report.html import prose as html_prose
-from cudal1_ci.report.markdown import code, escaped, fenced, inline, prose, render_markdown
+from cudal1_ci.report.markdown import render_markdown
+from cudal1_ci.report.markup import code, escaped, fenced, inline, prose
 from cudal1_ci.report.text import print_report, print_verification, render_text
 from cudal1_ci.schema import Report
 from tests.unit.report.conftest import GOLDEN
@@ -100,7 +101,9 @@ def test_several_devices_are_named_in_every_row(sample):
 
 
 def test_an_unknown_format_and_a_listing_as_a_page_are_refused(sample):
-    with pytest.raises(ReportError, match="written as text, md, json, html, sarif; got 'pdf'"):
+    with pytest.raises(
+        ReportError, match="written as text, md, json, html, sarif, comment; got 'pdf'"
+    ):
         render(sample, "pdf")
     with pytest.raises(ReportError, match=r"a listing .* is written as text, md, json"):
         render(plan_document(PLAN), "html")
@@ -155,9 +158,9 @@ def test_a_verdict_is_printed_with_its_reason(report):
         ("<img src=x>", "\\<img src=x\\>"),
         ("*bold* _it_ `code`", "\\*bold\\* \\_it\\_ \\`code\\`"),
         ("two\nlines", "two lines"),
-        ("ask @octocat", "ask @<!-- -->octocat"),
-        ("[a](http://evil)", "\\[a\\](http\\://evil)"),
-        ("fixes #12", "fixes \\#12"),
+        ("ask @octocat", "ask @&#8203;octocat"),
+        ("[a](http://evil)", "\\[a\\](http:&#8203;//evil)"),
+        ("fixes #12", "fixes \\#&#8203;12"),
     ],
 )
 def test_prose_from_outside_is_shown_and_not_obeyed(text, safe):
@@ -225,7 +228,7 @@ SENTENCES = "- fast: `a|b` -> `c`\n\nFound:\n- one <b> @you\n1. not a list\n= no
 
 def test_our_own_sentences_become_paragraphs_lists_and_code():
     assert prose(SENTENCES) == (
-        "- fast: `a\\|b` -\\> `c`\n\nFound:\n- one \\<b\\> @<!-- -->you\n\n"
+        "- fast: `a\\|b` -\\> `c`\n\nFound:\n- one \\<b\\> @&#8203;you\n\n"
         "1\\. not a list\n\n\\= not a heading"
     )
     assert inline("run `x y`\nagain") == "run `x y` again"
