@@ -11,6 +11,7 @@ from cudal1_ci import __version__
 from cudal1_ci.cli.doctor import doctor
 from cudal1_ci.cli.group import Verbs
 from cudal1_ci.cli.init import init
+from cudal1_ci.cli.publish import publish
 from cudal1_ci.cli.report import report
 from cudal1_ci.cli.scan import scan
 from cudal1_ci.cli.trace import trace
@@ -33,5 +34,5 @@ def main() -> None:
     """Find slow PyTorch code, propose faster code, and prove that it computes the same."""
 
 
-for verb in (scan, verify, trace, report, init, doctor):
+for verb in (scan, verify, trace, report, publish, init, doctor):
     main.add_command(verb)
