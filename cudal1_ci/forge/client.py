@@ -82,20 +82,20 @@ class Client:
             raise
 
     def _pull(self, *, wants_diff: bool) -> Pull | None:
-        repository = self._github.get_repo(self._occasion.repository, lazy=True)
+        repository = self._github.get_repo(self._occasion.repository)
         number = self._occasion.number
         if number is None:
             number = self._looked_up()
         if number is None:
             return None
-        pull = self._read(lambda: repository.get_pull(number))
-        head_sha = pull.head.sha
+        pull = repository.get_pull(number)
+        head_sha, is_open = self._read(lambda: (pull.head.sha, pull.state == "open"))
         if head_sha != self._occasion.head_sha:
-            return Pull(number=number, head_sha=head_sha, is_open=pull.state == "open")
+            return Pull(number=number, head_sha=head_sha, is_open=is_open)
         return Pull(
             number=number,
             head_sha=head_sha,
-            is_open=pull.state == "open",
+            is_open=is_open,
             comments=self._comments(pull),
             review_comments=self._review_comments(pull) if wants_diff else (),
             diff=self._diff(pull) if wants_diff else {},
@@ -106,17 +106,20 @@ class Client:
         occasion = self._occasion
         if not occasion.is_looked_up or occasion.head_repository is None:
             return None
-        repository = self._github.get_repo(occasion.repository, lazy=True)
+        repository = self._github.get_repo(occasion.repository)
         owner = occasion.head_repository.partition("/")[0]
         head = f"{owner}:{occasion.head_branch}"
-        found = self._read(lambda: list(repository.get_pulls(state="open", head=head)))
-        numbers = [
-            pull.number
-            for pull in found
-            if pull.head.sha == occasion.head_sha
-            and pull.head.repo is not None
-            and pull.head.repo.full_name == occasion.head_repository
-        ]
+
+        def request() -> list[int]:
+            return [
+                pull.number
+                for pull in repository.get_pulls(state="open", head=head)
+                if pull.head.sha == occasion.head_sha
+                and pull.head.repo is not None
+                and pull.head.repo.full_name == occasion.head_repository
+            ]
+
+        numbers = self._read(request)
         return numbers[0] if len(numbers) == 1 else None
 
     def _comments(self, pull: PullRequest) -> tuple[Comment, ...]:
@@ -178,5 +181,6 @@ def with_token(token: str, occasion: Occasion, tell: Callable[[str], None]) -> C
         retry=None,  # `pace` knows how long to wait
         seconds_between_requests=0,
         seconds_between_writes=SECONDS_BETWEEN_WRITES,
+        lazy=True,  # nothing is asked before it is needed
     )
     return Client(github, occasion, Patience(tell))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 
 from cudal1_ci.errors import ReportError
 from cudal1_ci.forge.marker import suggestion_marker
@@ -65,7 +66,7 @@ def suggestion(patch: str, diff: Mapping[str, str]) -> Suggestion | None:
     except ReportError:
         return None
     edits = [edit for hunk in file.hunks for edit in _edits(hunk)]
-    if not edits:
+    if not edits or any(one.end > next_.start for one, next_ in pairwise(edits)):
         return None
     for side in sides:
         covered = _covered(edits, side)
@@ -86,10 +87,10 @@ def right_sides(hunks: str) -> list[RightSide]:
     Raises:
         ReportError: It is not a unified diff.
     """
-    (file,) = files_of(f"--- a/file\n+++ b/file\n{hunks}") or (None,)
     return [
         {line.new_number: _text(line.text) for line in hunk.lines if line.new_number is not None}
-        for hunk in (file.hunks if file else ())
+        for file in files_of(f"--- a/file\n+++ b/file\n{hunks}")
+        for hunk in file.hunks
     ]
 
 
