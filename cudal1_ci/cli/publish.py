@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cudal1_ci.errors import ConfigError, ForgeError, UnsupportedError
+from cudal1_ci.errors import ConfigError, ForgeError, ReportError, UnsupportedError
 from cudal1_ci.forge.answer import Refusal
 from cudal1_ci.forge.event import Occasion, occasion
 from cudal1_ci.forge.plain import log_line
-from cudal1_ci.forge.plan import Known, Options, Plan, Texts, plan, plan_start
+from cudal1_ci.forge.plan import Known, Options, Plan, Texts, plan, plan_abandoned, plan_start
 from cudal1_ci.forge.publication import (
     about,
     carry_out,
@@ -82,8 +82,12 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     if flags["start"]:
         _post(plan_start(run), _client(run, environ, flags), flags)
         return
-    document = merge([read_document(file) for file in reports])
-    refuse_another_commit(document, run)
+    try:
+        document = merge([read_document(file) for file in reports])
+        refuse_another_commit(document, run)
+    except (ReportError, ForgeError):
+        _abandon(run, environ, flags)
+        raise
     of_run = about(document, run, flags["fail_on"], flags["artifact_url"])
     texts = Texts(comment=comment(document, of_run), summary=summary(document, of_run))
     if path := environ.get("GITHUB_STEP_SUMMARY"):
@@ -96,6 +100,19 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     client = _client(run, environ, flags)
     known = _known(client, run, options)
     _post(plan(document, texts, run, options, known), client, flags)
+
+
+def _abandon(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]) -> None:
+    """End the check run that was started, if one was; why is said by whoever calls."""
+    if flags["dry_run"] or not environ.get("GITHUB_TOKEN"):
+        return
+    client = _client(run, environ, flags)
+    try:
+        check_id = client.started_check() if client else None
+        if client and check_id is not None:
+            carry_out(plan_abandoned(run, check_id), client, _tell, _notice)
+    except ForgeError as error:
+        _tell(f"the check run was left in progress: {error}")
 
 
 def _client(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Client | None:

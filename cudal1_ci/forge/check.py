@@ -48,6 +48,18 @@ def started(occasion: Occasion) -> Payload:
     }
 
 
+def abandoned(occasion: Occasion) -> Payload:
+    """Completes a check run whose report cannot be used, so that nobody waits for it."""
+    return {
+        "status": "completed",
+        "conclusion": "neutral",
+        "output": {
+            "title": "No result",
+            "summary": f"The report could not be used: see [the run]({occasion.run_url}).",
+        },
+    }
+
+
 def completed(
     occasion: Occasion,
     standing: Standing,

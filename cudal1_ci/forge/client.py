@@ -46,7 +46,37 @@ class Client:
         """
         login = self._login()
         pull = self._pull(wants_diff=wants_diff)
-        return Known(login=login, pull=pull, check_id=self._check_id())
+        return Known(login=login, pull=pull, check_id=self.started_check())
+
+    def started_check(self) -> int | None:
+        """The check run that this run has started and not completed.
+
+        Raises:
+            Refusal: GitHub does not say.
+        """
+        occasion = self._occasion
+        path = f"/repos/{occasion.repository}/commits/{occasion.head_sha}/check-runs"
+        query = {"check_name": CHECK_NAME, "status": "in_progress", "per_page": 100}
+
+        def request() -> object:
+            return self._github.requester.requestJsonAndCheck("GET", path, parameters=query)[1]
+
+        try:
+            answer = self._read(request)
+        except Refusal as refusal:
+            if refusal.is_read_only:
+                return None
+            raise
+        runs = answer.get("check_runs", []) if isinstance(answer, dict) else []
+        ours = external_id(occasion)
+        return next(
+            (
+                run["id"]
+                for run in runs
+                if run.get("external_id") == ours and run.get("status") == "in_progress"
+            ),
+            None,
+        )
 
     def send(self, post: Post, first_id: int | None = None) -> Made:
         """Make a request of a plan; `first_id` is for the `{id}` in its path.
@@ -143,32 +173,6 @@ class Client:
     def _diff(self, pull: PullRequest) -> dict[str, str]:
         """Files that are binary or too large have no hunks."""
         return self._read(lambda: {f.filename: f.patch for f in pull.get_files() if f.patch})
-
-    def _check_id(self) -> int | None:
-        """The check run that this run has started and not completed."""
-        occasion = self._occasion
-        path = f"/repos/{occasion.repository}/commits/{occasion.head_sha}/check-runs"
-        query = {"check_name": CHECK_NAME, "status": "in_progress", "per_page": 100}
-
-        def request() -> object:
-            return self._github.requester.requestJsonAndCheck("GET", path, parameters=query)[1]
-
-        try:
-            answer = self._read(request)
-        except Refusal as refusal:
-            if refusal.is_read_only:
-                return None
-            raise
-        runs = answer.get("check_runs", []) if isinstance(answer, dict) else []
-        ours = external_id(occasion)
-        return next(
-            (
-                run["id"]
-                for run in runs
-                if run.get("external_id") == ours and run.get("status") == "in_progress"
-            ),
-            None,
-        )
 
 
 def with_token(token: str, occasion: Occasion, tell: Callable[[str], None]) -> Client:

@@ -110,6 +110,13 @@ def plan_start(occasion: Occasion) -> Plan:
     return Plan(errands=(Errand(what="check run", posts=(post,)),))
 
 
+def plan_abandoned(occasion: Occasion, check_id: int) -> Plan:
+    """The end of a check run without a report."""
+    path = f"/repos/{occasion.repository}/check-runs/{check_id}"
+    post = Post(method="PATCH", path=path, payload=check.abandoned(occasion))
+    return Plan(errands=(Errand(what="check run", posts=(post,)),))
+
+
 def plan(
     document: ReportDocument, texts: Texts, occasion: Occasion, options: Options, known: Known
 ) -> Plan:

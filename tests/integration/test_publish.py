@@ -445,6 +445,20 @@ def test_a_check_that_was_started_is_completed(github, workflow):
     )
 
 
+@pytest.mark.parametrize("is_hostile", [True, False])
+def test_a_check_whose_report_cannot_be_used_does_not_stay_in_progress(
+    github, workflow, tmp_path, is_hostile
+):
+    workflow.publish(None, "--start")
+    path = written(tmp_path / "other.json", at(REGRESSION, NEXT))
+    if is_hostile:
+        path.write_text("{")
+    assert workflow.publish(path).exit_code == (2 if is_hostile else 5)
+    check = the_check(github)
+    assert (check["status"], check["conclusion"]) == ("completed", "neutral")
+    assert not github.comments
+
+
 def test_51_annotations_are_sent_in_two_batches(github, workflow):
     entries = [
         compared("regression", target=a_target(f"f{i}", line=i + 1), slowdown=1.1 + i / 100)
