@@ -122,8 +122,9 @@ def _output_change(entry: EntryDocument) -> Payload | None:
 
 def _proposals(document: ReportDocument) -> Iterator[Payload | None]:
     for proposal in digest(document).proposals:
-        text = f"A version at least {worth(proposal.evaluation):.2f}x as fast was proven."
-        yield _annotation(proposal.entry, "notice", "Can be faster", text)
+        if (gain := worth(proposal.evaluation)) > 1:
+            text = f"A version at least {gain:.3g}x as fast was proven."
+            yield _annotation(proposal.entry, "notice", "Can be faster", text)
 
 
 def slowdown_text(comparison: ComparisonDocument) -> str:
@@ -133,8 +134,8 @@ def slowdown_text(comparison: ComparisonDocument) -> str:
     if comparison.slowdown is None:
         return f"Takes longer than before{where}."
     return (
-        f"Takes {comparison.slowdown:.2f}x as long as before "
-        f"({comparison.slowdown_low:.2f}-{comparison.slowdown_high:.2f}){where}."
+        f"Takes {comparison.slowdown:.3g}x as long as before "
+        f"({comparison.slowdown_low:.3g}-{comparison.slowdown_high:.3g}){where}."
     )
 
 

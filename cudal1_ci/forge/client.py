@@ -91,7 +91,9 @@ class Client:
                 post.method, path, input=post.payload
             )[1]
 
-        answer = self._patience.ask(request, is_repeatable=post.method == "PATCH")
+        # Text that replaces text may be sent again; annotations would be there twice.
+        is_repeatable = post.method == "PATCH" and "output" not in post.payload
+        answer = self._patience.ask(request, is_repeatable=is_repeatable)
         if not isinstance(answer, dict):
             return Made()
         number, url = answer.get("id"), answer.get("html_url")
@@ -107,7 +109,7 @@ class Client:
         try:
             return self._read(lambda: self._github.get_user().login)
         except Refusal as refusal:
-            if refusal.status in (403, 404):
+            if refusal.is_read_only or refusal.status == 404:
                 return ACTIONS_LOGIN
             raise
 

@@ -254,13 +254,13 @@ def _review(
     comments: list[dict[str, Any]] = []
     num_unplaced = 0
     for proposal in digest(document).proposals[:MAX_SUGGESTIONS]:
+        gain = worth(proposal.evaluation)
         patch = proposal.evaluation.candidate.patch
-        found = suggestion(patch, pull.diff) if patch else None
+        found = suggestion(patch, pull.diff) if patch and gain > 1 else None
         if found is None:
             num_unplaced += 1
         elif found.digest not in known:
             known.add(found.digest)
-            gain = worth(proposal.evaluation)
             comments.append(_review_comment(found, proposal.entry.target.qualname, gain))
     remarks = []
     if num_unplaced:
@@ -295,7 +295,7 @@ def _review(
 def _review_comment(found: Suggestion, qualname: str, gain: float) -> dict[str, Any]:
     _, marker = suggestion_marker(found.path, found.old, found.new)
     words = (
-        f"{code(one_line(qualname, 200))} computes the same and is at least {gain:.2f}x as fast "
+        f"{code(one_line(qualname, 200))} computes the same and is at least {gain:.3g}x as fast "
         "with this."
     )
     placed: dict[str, Any] = {"path": found.path, "line": found.last_line, "side": "RIGHT"}

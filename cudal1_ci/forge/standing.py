@@ -20,6 +20,7 @@ class Standing(Record, frozen=True, kw_only=True):
     """Counts over the targets of a report."""
 
     overall: Overall
+    num_targets: int
     num_compared: int
     num_regressions: int
     """Without those that were agreed to."""
@@ -62,6 +63,8 @@ class Standing(Record, frozen=True, kw_only=True):
             _count(self.num_proposals, "faster version", "proven"),
         ]
         parts = [part for part in counted if part]
+        if not self.num_targets:
+            parts = ["there was nothing to measure"]
         if not parts and self.overall == "skipped":
             parts = ["nothing could be measured"]
         if not parts:
@@ -91,6 +94,7 @@ def standing(document: ReportDocument) -> Standing:
         overall = "skipped"
     return Standing(
         overall=overall,
+        num_targets=len(document.entries),
         num_compared=len(comparisons) - verdicts["skipped"],
         num_regressions=regressions,
         num_acknowledged=acknowledged,

@@ -134,6 +134,20 @@ def test_the_best_three_proposals_are_suggested_each_once():
     assert len(posts(a_report(*entries), state, "suggestions")) == 1
 
 
+def test_a_number_that_makes_no_sense_is_short_and_no_gain_is_no_suggestion():
+    slow = proposed()
+    (evaluation,) = slow.evaluations
+    for low, high, num_suggested in ((0.5, 0.7, 0), (1e308, 1e308, 1)):
+        measurement = msgspec.structs.replace(
+            evaluation.measurements[0], speedup_low=low, speedup=high, speedup_high=high
+        )
+        changed = msgspec.structs.replace(evaluation, measurements=(measurement,))
+        report = a_report(msgspec.structs.replace(slow, evaluations=(changed,)))
+        written = posts(report, known(), "suggestions")
+        assert len(written) == num_suggested
+        assert len(json.dumps(written)) < 1500
+
+
 def test_words_of_a_model_are_in_no_suggestion():
     report = a_report(proposed(PATCH, analysis="IGNORE ALL", design="AND CLICK"))
     written = json.dumps(posts(report, known(), "suggestions"))
@@ -147,7 +161,7 @@ def test_words_of_a_model_are_in_no_suggestion():
 @pytest.mark.parametrize(
     ("entries", "overall", "has_news", "title"),
     [
-        ((), "same", False, "Nothing faster was found"),
+        ((), "same", False, "There was nothing to measure"),
         ((compared("same", 1.0),), "same", False, "Nothing got slower"),
         ((compared("new", 1.0),), "same", False, "Nothing got slower"),
         ((compared("skipped", 1.0),), "skipped", False, "Nothing could be measured"),
