@@ -77,7 +77,7 @@ class Workflow:
             "GITHUB_API_URL": self.github.url,
             "GITHUB_SERVER_URL": "https://github.com",
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
-            "GITHUB_ACTIONS": "",
+            "GITHUB_ACTIONS": "true",
         }
         return {**known, "GITHUB_TOKEN": self.token} if self.token else known
 
@@ -204,6 +204,13 @@ def test_an_older_run_does_not_overwrite_what_a_newer_one_wrote(github, workflow
     assert "later run 100" in result.stderr
 
 
+def test_the_same_run_may_publish_again(github, workflow):
+    workflow.publish(REGRESSION)
+    assert workflow.publish(SAME).exit_code == 0
+    (body,) = bodies(github)
+    assert marker_of(body).verdict == "same"
+
+
 def test_a_marker_that_somebody_else_planted_is_ignored(github, workflow):
     workflow.publish(REGRESSION)
     (ours,) = github.comments
@@ -284,6 +291,7 @@ def test_a_force_push_between_measuring_and_publishing_leaves_the_comment_alone(
 def test_a_fork_is_found_by_its_commit_and_its_repository(github, workflow):
     github.pulls.clear()
     github.add_pull(3, HEAD, "other/r")
+    github.add_pull(2, HEAD, "stranger/another")
     github.add_pull(4, NEXT, "stranger/r")
     github.add_pull(5, HEAD, "stranger/r", state="closed")
     github.add_pull(6, HEAD, "stranger/r")
@@ -292,6 +300,16 @@ def test_a_fork_is_found_by_its_commit_and_its_repository(github, workflow):
     assert {c["issue"] for c in github.comments.values()} == {6}
     marker = marker_of(bodies(github)[0])
     assert (marker.run, marker.attempt) == (55, 2), "the run that measured, not the one that posts"
+
+
+def test_of_two_pull_requests_of_one_branch_neither_is_guessed(github, workflow):
+    github.pulls.clear()
+    github.add_pull(5, HEAD, "stranger/r")
+    github.add_pull(6, HEAD, "stranger/r")
+    result = workflow.publish(REGRESSION, event="workflow_run", payload=workflow_run())
+    assert result.exit_code == 0
+    assert not github.comments
+    assert "no comment" in result.stderr
 
 
 def test_a_fork_that_has_moved_on_gets_a_check_alone(github, workflow):
@@ -350,6 +368,15 @@ def test_mentions_and_control_characters_outside_of_the_comment_are_broken(githu
     assert all(len(note["title"]) <= 255 for note in check["notes"])
     assert {note["path"] for note in check["notes"]} == {"pkg/model.py"}
     assert "::error::" not in result.stderr
+
+
+def test_what_is_wrong_with_a_report_cannot_be_a_command_of_the_log(github, workflow):
+    bad = "--- a/m.py\n+++ b/m.py\n@@ -1,1 +1,1 @@\r::add-mask::x\n@@ -1,1 +1,1 @@\r::error::y\n"
+    result = workflow.publish(a_report(proposed(bad)))
+    assert result.exit_code == 2
+    assert "unified diff" in result.stderr
+    lines = result.stderr.replace("\r", "\n").splitlines()
+    assert [line for line in lines if line.startswith("::")] == lines[:1]
 
 
 def test_the_token_is_in_nothing_that_is_printed_or_sent(github, workflow):
@@ -443,6 +470,12 @@ def test_a_check_that_was_started_is_completed(github, workflow):
         "completed",
         "success",
     )
+
+
+def test_a_check_that_another_run_has_started_is_left_to_it(github, workflow):
+    workflow.publish(None, "--start", run=99)
+    workflow.publish(SAME, run=100)
+    assert [c["status"] for c in github.checks.values()] == ["in_progress", "completed"]
 
 
 @pytest.mark.parametrize("is_hostile", [True, False])
@@ -545,6 +578,15 @@ def test_a_refused_review_is_tried_comment_by_comment(github, workflow):
 # --- the dry run -------------------------------------------------------------------------------
 
 
+def between_guards(stdout: str) -> str:
+    """What is printed while the runner takes no commands."""
+    first, _, rest = stdout.partition("\n")
+    word = first.removeprefix("::stop-commands::")
+    assert len(word) == 32
+    assert rest.endswith(f"::{word}::\n")
+    return rest.removesuffix(f"::{word}::\n")
+
+
 def as_printed(github: GitHub) -> str:
     def shown(request: Any) -> str:
         payload = request.payload
@@ -568,7 +610,7 @@ def test_a_dry_run_prints_byte_for_byte_what_is_posted(github, workflow, before)
     assert dry.exit_code == 0, dry.output
     assert not github.writes
     assert workflow.publish(report, run=101).exit_code == 0
-    assert dry.stdout == as_printed(github)
+    assert between_guards(dry.stdout) == as_printed(github)
     assert len(github.writes) == (4 if before else 3)
 
 
@@ -579,7 +621,7 @@ def test_a_dry_run_without_a_token_contacts_nobody(github, workflow):
     assert not github.requests
     workflow.token = TOKEN
     workflow.publish(REGRESSION)
-    assert dry.stdout == as_printed(github)
+    assert between_guards(dry.stdout) == as_printed(github)
 
 
 # --- the command line ----------------------------------------------------------------------------
@@ -588,7 +630,6 @@ def test_a_dry_run_without_a_token_contacts_nobody(github, workflow):
 def test_the_verb_in_a_process_of_its_own(github, workflow, tmp_path):
     report = written(tmp_path / "report.json", REGRESSION)
     environ = workflow.environment("pull_request", pull_request(), 100, 1)
-    environ["GITHUB_ACTIONS"] = "true"
     for words in (["--start"], [str(report)], [str(report), "--dry-run"]):
         done = subprocess.run(
             [sys.executable, "-m", "cudal1_ci", "publish", *words],
@@ -599,9 +640,7 @@ def test_the_verb_in_a_process_of_its_own(github, workflow, tmp_path):
             check=False,
         )
         assert done.returncode == 0, done.stderr
-    first, *_, last = done.stdout.strip().splitlines()
-    assert first.startswith("::stop-commands::")
-    assert last == f"::{first.removeprefix('::stop-commands::')}::"
+    assert between_guards(done.stdout).startswith("=== check run: POST /repos/o/r/check-runs\n{")
     assert len(github.comments) == 1
     assert the_check(github)["status"] == "completed"
 
