@@ -56,7 +56,7 @@ class Client:
         """
         occasion = self._occasion
         path = f"/repos/{occasion.repository}/commits/{occasion.head_sha}/check-runs"
-        query = {"check_name": CHECK_NAME, "status": "in_progress", "per_page": 100}
+        query = {"check_name": CHECK_NAME, "status": "in_progress", "filter": "all"}
 
         def request() -> object:
             return self._github.requester.requestJsonAndCheck("GET", path, parameters=query)[1]
