@@ -129,10 +129,10 @@ def plan(
         return Plan(errands=tuple(errands), remarks=(why,) if why else ())
     remarks: list[str] = []
     comment = _comment(said, texts, occasion, options, pull, known.login)
-    if comment is None:
-        remarks.append("no comment: there is nothing to say")
-    else:
+    if comment is not None:
         errands.append(comment)
+    elif options.comment == "auto":
+        remarks.append("no comment: there is nothing to say")
     if options.suggestions and pull.is_open:
         review, unplaced = _review(document, occasion, pull, known.login)
         remarks += unplaced
