@@ -10,7 +10,8 @@ A candidate that is wrong, slow or hostile is not here: that is a `Verdict`, a v
     ├── PromptError        a model cannot be asked: no text to show, or too little room: exit 4
     ├── ModelError         a language model's server cannot be started or reached: exit 4
     ├── ArchiveError       the archive cannot be opened or written: exit 4
-    └── ReportError        a report file cannot be read: exit 2
+    ├── ReportError        a report file cannot be read: exit 2
+    └── ForgeError         results could not be posted, or are of another commit: exit 5
 """
 
 
@@ -57,3 +58,10 @@ class ReportError(CudaL1Error):
     """A report file cannot be read or is not a report."""
 
     exit_code = 2
+
+
+class ForgeError(CudaL1Error):
+    """Results could not be posted, or must not be: they are of another commit. What was measured
+    is kept."""
+
+    exit_code = 5

@@ -12,6 +12,7 @@ from cudal1_ci.cli.compare import compare_verb
 from cudal1_ci.cli.doctor import doctor
 from cudal1_ci.cli.group import Verbs
 from cudal1_ci.cli.init import init
+from cudal1_ci.cli.publish import publish
 from cudal1_ci.cli.report import report
 from cudal1_ci.cli.scan import scan
 from cudal1_ci.cli.trace import trace
@@ -35,5 +36,5 @@ def main() -> None:
     """Find slow PyTorch code, propose faster code, and prove that it computes the same."""
 
 
-for verb in (scan, verify, compare_verb, trace, report, init, doctor):
+for verb in (scan, verify, compare_verb, trace, report, publish, init, doctor):
     main.add_command(verb)

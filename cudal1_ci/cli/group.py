@@ -41,10 +41,15 @@ class Verbs(click.Group):
             return super().invoke(ctx)
         except CudaL1Error as error:
             if os.environ.get("GITHUB_ACTIONS"):
-                click.echo(f"::error::{error}", err=True)
+                click.echo(f"::error::{command_text(str(error))}", err=True)
             else:
                 click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
             click.echo("interrupted; finished evaluations are kept", err=True)
             sys.exit(EXIT_INTERRUPTED)
+
+
+def command_text(message: str) -> str:
+    """A message within a workflow command: none of its lines can be a command by itself."""
+    return message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,1 +1,15 @@
-"""Forges: where a Change comes from. Here so far: a checkout on this machine (`local`)."""
+"""Forges: where a Change comes from, and where what was found goes.
+
+    local       a checkout on this machine, by asking git
+    event       what started this run, and so which commit and pull request is meant
+    standing    what a report says for its pull request, in one word
+    marker      how comments of ours are found again
+    check, suggestion, plan    what to post: pure, of a report, an event and what is there already
+    plain       text of a report outside of Markdown
+    client, pace               GitHub itself, and waiting when it asks for that
+    answer      what it made, or why it did not
+    publication the order of it all, and what happens when a part fails
+
+This room stands above the report's, as it posts what that renders; it renders nothing itself.
+Only `client` and `pace` import PyGithub.
+"""

@@ -44,7 +44,7 @@ def checkout(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("verb", ["scan", "verify", "trace", "report", "init", "doctor"])
+@pytest.mark.parametrize("verb", ["scan", "verify", "trace", "report", "publish", "init", "doctor"])
 def test_the_help_of_every_verb_shows_examples(verb):
     result = run(verb, "--help")
     assert result.exit_code == 0

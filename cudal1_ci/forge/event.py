@@ -1,0 +1,181 @@
+"""What started this run, as GitHub says it: it alone names the commit and the pull request.
+
+Reads the environment and the event's file, both written by the runner and not by the code that was
+measured. A report never says where it is posted. A run of `workflow_run` knows a commit and the
+branch it came from; which pull request that is must be looked up (`Occasion.is_looked_up`).
+
+    occasion(os.environ).number
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.schema import Record
+
+PULL_REQUEST = ("pull_request", "pull_request_target")
+MAX_EVENT_BYTES = 32 * 2**20
+"""GitHub's own events end at 25 MB."""
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
+
+
+class Occasion(Record, frozen=True, kw_only=True):
+    """A run and what it is about. Holds no secret."""
+
+    event: str
+    repository: str
+    """`owner/name`, where results are posted."""
+    head_sha: str
+    """The commit that was to be measured."""
+    number: int | None = None
+    """Of the pull request, where the event says it."""
+    head_repository: str | None = None
+    head_branch: str | None = None
+    workflow: str = "cudal1-ci"
+    run_id: int
+    """Of the run that measured; a later run has a higher one."""
+    attempt: int = 1
+    api_url: str
+    server_url: str
+
+    @property
+    def is_looked_up(self) -> bool:
+        """Whether there may be a pull request that only GitHub can name."""
+        return self.number is None and self.head_branch is not None
+
+    @property
+    def run_url(self) -> str:
+        return f"{self.server_url}/{self.repository}/actions/runs/{self.run_id}"
+
+
+class _Repository(msgspec.Struct, frozen=True):
+    full_name: str
+
+
+class _Head(msgspec.Struct, frozen=True):
+    sha: str
+    ref: str
+    repo: _Repository | None = None
+    """None once a fork is deleted."""
+
+
+class _PullRequest(msgspec.Struct, frozen=True):
+    number: int
+    head: _Head
+
+
+class _WorkflowRun(msgspec.Struct, frozen=True):
+    id: int
+    head_sha: str
+    event: str
+    run_attempt: int = 1
+    head_branch: str | None = None
+    head_repository: _Repository | None = None
+
+
+class _MergeGroup(msgspec.Struct, frozen=True):
+    head_sha: str
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """As much of an event as is looked at."""
+
+    pull_request: _PullRequest | None = None
+    workflow_run: _WorkflowRun | None = None
+    merge_group: _MergeGroup | None = None
+
+
+def occasion(environ: Mapping[str, str]) -> Occasion:
+    """What started this run.
+
+    Raises:
+        ConfigError: A variable of GitHub Actions is missing or malformed, or the event is no event.
+    """
+    name = _variable(environ, "GITHUB_EVENT_NAME")
+    event = _event(Path(_variable(environ, "GITHUB_EVENT_PATH")))
+    run_id = _number(environ, "GITHUB_RUN_ID")
+    attempt = _number(environ, "GITHUB_RUN_ATTEMPT", default="1")
+    number: int | None = None
+    head = None
+    branch: str | None = None
+    if event.pull_request is not None and name in PULL_REQUEST:
+        number, head = event.pull_request.number, event.pull_request.head.repo
+        sha, branch = event.pull_request.head.sha, event.pull_request.head.ref
+    elif event.workflow_run is not None and name == "workflow_run":
+        measured = event.workflow_run
+        sha, run_id, attempt = measured.head_sha, measured.id, measured.run_attempt
+        if measured.event in PULL_REQUEST:
+            head, branch = measured.head_repository, measured.head_branch
+    elif event.merge_group is not None and name == "merge_group":
+        sha = event.merge_group.head_sha
+    elif name in (*PULL_REQUEST, "workflow_run", "merge_group"):
+        raise ConfigError(f"GITHUB_EVENT_PATH: expected the event of `{name}`, got another one")
+    else:
+        sha = _variable(environ, "GITHUB_SHA")
+    return Occasion(
+        event=name,
+        repository=_matching(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name"),
+        head_sha=_sha(sha),
+        number=number,
+        head_repository=head.full_name if head else None,
+        head_branch=branch if head else None,
+        workflow=environ.get("GITHUB_WORKFLOW") or "cudal1-ci",
+        run_id=run_id,
+        attempt=attempt,
+        api_url=_url(environ, "GITHUB_API_URL", "https://api.github.com"),
+        server_url=_url(environ, "GITHUB_SERVER_URL", "https://github.com"),
+    )
+
+
+def _event(path: Path) -> _Event:
+    try:
+        if path.stat().st_size > MAX_EVENT_BYTES:
+            raise ConfigError(f"GITHUB_EVENT_PATH: expected an event, {path} is too large for one")
+        return msgspec.json.decode(path.read_bytes(), type=_Event)
+    except OSError as error:
+        raise ConfigError(f"GITHUB_EVENT_PATH: {path} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ConfigError(f"GITHUB_EVENT_PATH: {path} is no event of GitHub: {error}") from error
+
+
+def _variable(environ: Mapping[str, str], name: str, default: str = "") -> str:
+    value = environ.get(name) or default
+    if not value:
+        raise ConfigError(
+            f"{name}: expected GitHub Actions to set it, it is not set; `publish` is a step of a "
+            "workflow"
+        )
+    return value
+
+
+def _matching(
+    environ: Mapping[str, str], name: str, form: re.Pattern[str], words: str, default: str = ""
+) -> str:
+    value = _variable(environ, name, default)
+    if form.fullmatch(value) is None:
+        raise ConfigError(f"{name}: expected {words}, got {value!r}")
+    return value
+
+
+def _url(environ: Mapping[str, str], name: str, default: str) -> str:
+    return _matching(environ, name, _URL, "a URL", default).rstrip("/")
+
+
+def _number(environ: Mapping[str, str], name: str, default: str = "") -> int:
+    value = _variable(environ, name, default)
+    if not (value.isascii() and value.isdigit()):
+        raise ConfigError(f"{name}: expected a number, got {value!r}")
+    return int(value)
+
+
+def _sha(value: str) -> str:
+    if _SHA.fullmatch(value) is None:
+        raise ConfigError(f"the event's commit: expected a full sha, got {value!r}")
+    return value

@@ -1,0 +1,374 @@
+"""A small GitHub on this machine: what `publish` asks of the real one, with a state.
+
+It answers over HTTP, keeps comments, check runs and reviews, and refuses what GitHub refuses: a
+token that is none (401) or may only read (403), bodies of more than 65,536 characters, more than 50
+annotations, a completed check run without a conclusion, review comments on lines outside of the
+diff (422, and the whole review is lost). `refuse` makes the next matching request fail.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+TOKEN = "a-token-that-must-not-be-seen"
+ACTIONS = "github-actions[bot]"
+REPOSITORY = "o/r"
+MAX_BODY = 65_536
+PAGE = 30
+READ_ONLY = "Resource not accessible by integration"
+
+Answer = tuple[int, Any]
+
+
+class Refused(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, headers or {}
+
+
+@dataclass
+class Request:
+    """What came in, as it came."""
+
+    method: str
+    path: str
+    body: str
+
+    @property
+    def payload(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class GitHub:
+    """The state, and how it answers."""
+
+    login: str | None = None
+    """Of a token of a person; None is that of a workflow, which may not ask who it is."""
+    may_write: bool = True
+    url: str = ""
+    pulls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    files: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    comments: dict[int, dict[str, Any]] = field(default_factory=dict)
+    review_comments: dict[int, dict[str, Any]] = field(default_factory=dict)
+    checks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+    refusals: list[tuple[str, str, Refused]] = field(default_factory=list)
+    _last_id: int = 0
+
+    @property
+    def author(self) -> str:
+        return self.login or ACTIONS
+
+    @property
+    def writes(self) -> list[Request]:
+        return [request for request in self.requests if request.method != "GET"]
+
+    def add_pull(self, number: int, sha: str, repository: str = REPOSITORY, **more: Any) -> None:
+        repo = {"full_name": repository}
+        self.pulls[number] = {
+            "url": f"{self.url}/repos/{REPOSITORY}/pulls/{number}",
+            "issue_url": f"{self.url}/repos/{REPOSITORY}/issues/{number}",
+            "number": number,
+            "state": "open",
+            "head": {"sha": sha, "ref": "feature", "repo": repo},
+            "base": {"sha": "b" * 40, "ref": "main", "repo": {"full_name": REPOSITORY}},
+            **more,
+        }
+
+    def push(self, number: int, sha: str) -> None:
+        self.pulls[number]["head"]["sha"] = sha
+
+    def add_comment(self, number: int, body: str, author: str) -> int:
+        return int(self._comment(number, body, author)["id"])
+
+    def refuse(self, method: str, path: str, status: int, message: str, **headers: str) -> None:
+        """Let the next request of this kind fail; headers are written with underscores."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.refusals.append((method, path, Refused(status, message, named)))
+
+    # --- answering ---------------------------------------------------------------------------
+
+    def answer(self, request: Request, query: dict[str, str], token: str) -> Answer:
+        self.requests.append(request)
+        if token != f"token {TOKEN}":
+            raise Refused(401, "Bad credentials")
+        for i, (method, path, refused) in enumerate(self.refusals):
+            if method == request.method and re.search(path, request.path):
+                del self.refusals[i]
+                raise refused
+        if request.method != "GET" and not self.may_write:
+            raise Refused(403, READ_ONLY)
+        for method, pattern, handler in ROUTES:
+            found = re.fullmatch(pattern.replace("R", f"/repos/{REPOSITORY}", 1), request.path)
+            if method == request.method and found:
+                given = query if method == "GET" else request.payload
+                return handler(self, given, *found.groups())
+        raise Refused(404, "Not Found")
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def get_user(self, query: dict[str, str]) -> Answer:
+        if self.login is None:
+            raise Refused(403, READ_ONLY)
+        return 200, {"login": self.login, "url": f"{self.url}/user"}
+
+    def list_pulls(self, query: dict[str, str]) -> Answer:
+        def matches(pull: dict[str, Any]) -> bool:
+            owner = pull["head"]["repo"]["full_name"].partition("/")[0]
+            head = f"{owner}:{pull['head']['ref']}"
+            return pull["state"] == query["state"] and query.get("head", head) == head
+
+        return 200, [pull for pull in self.pulls.values() if matches(pull)]
+
+    def get_pull(self, query: dict[str, str], number: str) -> Answer:
+        return 200, self._pull(number)
+
+    def list_files(self, query: dict[str, str], number: str) -> Answer:
+        return 200, self.files.get(int(number), [])
+
+    def list_comments(self, query: dict[str, str], number: str) -> Answer:
+        return 200, [c for c in self.comments.values() if c["issue"] == int(number)]
+
+    def list_review_comments(self, query: dict[str, str], number: str) -> Answer:
+        return 200, list(self.review_comments.values())
+
+    def list_checks(self, query: dict[str, str], sha: str) -> Answer:
+        found = [
+            check
+            for check in self.checks.values()
+            if check["head_sha"] == sha
+            and query.get("check_name", check["name"]) == check["name"]
+            and query.get("status", check["status"]) == check["status"]
+        ]
+        return 200, {"total_count": len(found), "check_runs": found}
+
+    def create_comment(self, given: dict[str, Any], number: str) -> Answer:
+        self._pull(number)
+        _expect(given, {"body"})
+        return 201, self._comment(int(number), _body(given), self.author)
+
+    def edit_comment(self, given: dict[str, Any], number: str) -> Answer:
+        comment = self.comments.get(int(number))
+        if comment is None:
+            raise Refused(404, "Not Found")
+        if comment["user"]["login"] != self.author:
+            raise Refused(403, "Must have admin rights to Repository.")
+        _expect(given, {"body"})
+        comment["body"] = _body(given)
+        return 200, comment
+
+    def create_check(self, given: dict[str, Any]) -> Answer:
+        _expect(given, {"name", "head_sha", "status"}, CHECK_FIELDS)
+        number = self._next_id()
+        self.checks[number] = {"id": number, "html_url": f"{self.url}/runs/{number}", "notes": []}
+        try:
+            return 201, self._updated(number, given)
+        except Refused:
+            del self.checks[number]
+            raise
+
+    def edit_check(self, given: dict[str, Any], number: str) -> Answer:
+        if int(number) not in self.checks:
+            raise Refused(404, "Not Found")
+        _expect(given, set(), CHECK_FIELDS - {"head_sha"})
+        return 200, self._updated(int(number), given)
+
+    def create_review(self, given: dict[str, Any], number: str) -> Answer:
+        _expect(given, {"commit_id", "event", "body"}, {"comments"})
+        if given["event"] != "COMMENT" or not given["body"]:
+            raise Refused(422, "Unprocessable Entity")
+        comments = given.get("comments", [])
+        for comment in comments:
+            self._check_place(number, comment)
+        for comment in comments:
+            self._review_comment(comment)
+        return 200, {"id": self._next_id(), "html_url": f"{self.url}/review"}
+
+    def create_review_comment(self, given: dict[str, Any], number: str) -> Answer:
+        comment = {key: value for key, value in given.items() if key != "commit_id"}
+        self._check_place(number, comment)
+        return 201, self._review_comment(comment)
+
+    # --- state -------------------------------------------------------------------------------
+
+    def _pull(self, number: str) -> dict[str, Any]:
+        if int(number) not in self.pulls:
+            raise Refused(404, "Not Found")
+        return self.pulls[int(number)]
+
+    def _comment(self, issue: int, body: str, author: str) -> dict[str, Any]:
+        number = self._next_id()
+        self.comments[number] = {
+            "id": number,
+            "issue": issue,
+            "url": f"{self.url}/repos/{REPOSITORY}/issues/comments/{number}",
+            "html_url": f"https://github.com/{REPOSITORY}/pull/{issue}#issuecomment-{number}",
+            "body": body,
+            "user": {"login": author, "url": f"{self.url}/users/{author}"},
+        }
+        return self.comments[number]
+
+    def _review_comment(self, comment: dict[str, Any]) -> dict[str, Any]:
+        number = self._next_id()
+        user = {"login": self.author, "url": f"{self.url}/users/{self.author}"}
+        self.review_comments[number] = {"id": number, "user": user, **comment}
+        return self.review_comments[number]
+
+    def _updated(self, number: int, given: dict[str, Any]) -> dict[str, Any]:
+        output = given.get("output", {})
+        if output:
+            _expect(output, {"title", "summary"}, {"annotations", "text"})
+        notes = output.get("annotations", [])
+        if len(notes) > 50 or len(output.get("summary", "")) > 65_535:
+            raise Refused(422, "Invalid request.")
+        for note in notes:
+            _expect(
+                note, {"path", "start_line", "end_line", "annotation_level", "message"}, {"title"}
+            )
+        if given.get("status") == "completed" and given.get("conclusion") not in CONCLUSIONS:
+            raise Refused(422, "Invalid request. A completed check run needs a conclusion.")
+        check = self.checks[number]
+        check["notes"] = [*check["notes"], *notes]
+        check.update(given)
+        return check
+
+    def _check_place(self, number: str, comment: dict[str, Any]) -> None:
+        """As GitHub does: all lines inside of one hunk, on the right side."""
+        _expect(comment, {"path", "line", "side", "body"}, {"start_line", "start_side"})
+        _body(comment)
+        lines = range(comment.get("start_line", comment["line"]), comment["line"] + 1)
+        for file in self.files.get(int(number), []):
+            if file["filename"] == comment["path"] and any(
+                set(lines) <= hunk for hunk in right_lines(file["patch"])
+            ):
+                return
+        raise Refused(422, "Unprocessable Entity: line must be part of the diff")
+
+
+CHECK_FIELDS = {
+    "name",
+    "head_sha",
+    "status",
+    "external_id",
+    "details_url",
+    "conclusion",
+    "output",
+}
+CONCLUSIONS = {"success", "failure", "neutral", "cancelled", "skipped", "timed_out"}
+ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
+    ("GET", "/user", GitHub.get_user),
+    ("GET", "R/pulls", GitHub.list_pulls),
+    ("GET", r"R/pulls/(\d+)", GitHub.get_pull),
+    ("GET", r"R/pulls/(\d+)/files", GitHub.list_files),
+    ("GET", r"R/issues/(\d+)/comments", GitHub.list_comments),
+    ("GET", r"R/pulls/(\d+)/comments", GitHub.list_review_comments),
+    ("GET", r"R/commits/(\w+)/check-runs", GitHub.list_checks),
+    ("POST", r"R/issues/(\d+)/comments", GitHub.create_comment),
+    ("PATCH", r"R/issues/comments/(\d+)", GitHub.edit_comment),
+    ("POST", "R/check-runs", GitHub.create_check),
+    ("PATCH", r"R/check-runs/(\d+)", GitHub.edit_check),
+    ("POST", r"R/pulls/(\d+)/reviews", GitHub.create_review),
+    ("POST", r"R/pulls/(\d+)/comments", GitHub.create_review_comment),
+]
+
+
+def right_lines(patch: str) -> Iterator[set[int]]:
+    """The numbers of the lines on the right side of each hunk."""
+    lines: set[int] = set()
+    number = 0
+    for line in patch.split("\n"):
+        header = re.match(r"@@ -\d+(?:,\d+)? \+(\d+)", line)
+        if header:
+            yield lines
+            lines, number = set(), int(header[1])
+        elif not line.startswith(("-", "\\")):
+            lines.add(number)
+            number += 1
+    yield lines
+
+
+def _expect(given: Any, needed: set[str], allowed: set[str] | None = None) -> None:
+    if not needed <= given.keys() or not given.keys() <= needed | (allowed or set()):
+        raise Refused(422, f"Invalid request: {sorted(given)}")
+
+
+def _body(given: dict[str, Any]) -> str:
+    body = given["body"]
+    if not isinstance(body, str) or not body or len(body) > MAX_BODY:
+        raise Refused(422, "Body is too long (maximum is 65536 characters)")
+    return body
+
+
+class Handler(BaseHTTPRequestHandler):
+    """HTTP in front of the state; lists come in pages, as GitHub's do."""
+
+    github: GitHub
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def do_PATCH(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - of the base class
+        pass
+
+    def _answer(self) -> None:
+        parts = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
+        request = Request(self.command, parts.path, body)
+        headers: dict[str, str] = {}
+        try:
+            status, given = self.github.answer(
+                request, query, self.headers.get("authorization", "")
+            )
+            if isinstance(given, list):
+                page = int(query.get("page", 1))
+                size = min(int(query.get("per_page", PAGE)), PAGE)
+                if len(given) > page * size:
+                    url = f"{self.github.url}{parts.path}?page={page + 1}&per_page={size}"
+                    headers["Link"] = f'<{url}>; rel="next"'
+                given = given[(page - 1) * size : page * size]
+        except Refused as refused:
+            status, given, headers = refused.status, {"message": refused.message}, refused.headers
+        encoded = json.dumps(given).encode()
+        self.send_response(status)
+        for name, value in {**headers, "Content-Type": "application/json"}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(encoded)))
+        self.end_headers()
+        self.wfile.write(encoded)
+
+
+@contextmanager
+def serving(github: GitHub) -> Iterator[GitHub]:
+    """Answer on a port of this machine."""
+    handler = type("Bound", (Handler,), {"github": github})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    github.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield github
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,675 @@
+"""`cudal1-ci publish` against a GitHub on this machine: what it posts, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from cudal1_ci.cli import main
+from cudal1_ci.forge import client
+from cudal1_ci.forge.marker import marker_of
+from cudal1_ci.report.comment import About, comment, summary
+from cudal1_ci.report.shape import ReportDocument
+from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub, serving
+from tests.reports import (
+    BASE,
+    DIFF,
+    ELSEWHERE,
+    HEAD,
+    PATCH,
+    a_report,
+    a_target,
+    agreed,
+    compared,
+    proposed,
+    written,
+)
+
+NEXT = "2" * 40
+REGRESSION = a_report(compared("regression"))
+SAME = a_report(compared("same", 1.0))
+PROPOSAL = a_report(proposed())
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    """GitHub wants a second between writes; this one does not."""
+    monkeypatch.setattr(client, "SECONDS_BETWEEN_WRITES", 0)
+
+
+@pytest.fixture
+def github() -> Iterator[GitHub]:
+    with serving(GitHub()) as fake:
+        fake.add_pull(7, HEAD)
+        fake.files[7] = [{"filename": "pkg/model.py", "status": "modified", "patch": DIFF}]
+        yield fake
+
+
+@dataclass
+class Workflow:
+    """Runs of one workflow, each with its own environment."""
+
+    github: GitHub
+    folder: Path
+    token: str | None = TOKEN
+
+    def environment(self, event: str, payload: Any, run: int, attempt: int) -> dict[str, str]:
+        path = self.folder / "event.json"
+        path.write_text(json.dumps(payload))
+        known = {
+            "GITHUB_EVENT_NAME": event,
+            "GITHUB_EVENT_PATH": str(path),
+            "GITHUB_REPOSITORY": "o/r",
+            "GITHUB_RUN_ID": str(run),
+            "GITHUB_RUN_ATTEMPT": str(attempt),
+            "GITHUB_WORKFLOW": "Speed -->",
+            "GITHUB_SHA": "f" * 40,
+            "GITHUB_API_URL": self.github.url,
+            "GITHUB_SERVER_URL": "https://github.com",
+            "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
+            "GITHUB_ACTIONS": "true",
+        }
+        return {**known, "GITHUB_TOKEN": self.token} if self.token else known
+
+    def publish(
+        self,
+        report: ReportDocument | Path | None,
+        *words: str,
+        sha: str = HEAD,
+        run: int = 100,
+        attempt: int = 1,
+        event: str = "pull_request",
+        payload: Any = None,
+    ) -> Result:
+        if isinstance(report, ReportDocument):
+            report = written(self.folder / "report.json", report)
+        given = payload or pull_request(sha)
+        environ = self.environment(event, given, run, attempt)
+        files = [str(report)] if report else []
+        nothing: dict[str, str | None] = {
+            name: None for name in os.environ if name.startswith("GITHUB_")
+        }
+        return CliRunner().invoke(main, ["publish", *files, *words], env={**nothing, **environ})
+
+    @property
+    def summary(self) -> str:
+        return (self.folder / "summary.md").read_text()
+
+
+@pytest.fixture
+def workflow(github, tmp_path) -> Workflow:
+    return Workflow(github, tmp_path)
+
+
+def pull_request(sha: str = HEAD, repository: str = "o/r") -> Any:
+    head = {"sha": sha, "ref": "feature", "repo": {"full_name": repository}}
+    return {"action": "synchronize", "number": 7, "pull_request": {"number": 7, "head": head}}
+
+
+def workflow_run(sha: str = HEAD, repository: str = "stranger/r", run: int = 55) -> Any:
+    return {
+        "action": "completed",
+        "workflow_run": {
+            "id": run,
+            "run_attempt": 2,
+            "event": "pull_request",
+            "head_sha": sha,
+            "head_branch": "feature",
+            "head_repository": {"full_name": repository},
+            "pull_requests": [],
+        },
+    }
+
+
+def at(report: ReportDocument, sha: str) -> ReportDocument:
+    return msgspec.structs.replace(report, head_sha=sha)
+
+
+def bodies(github: GitHub) -> list[str]:
+    return [c["body"] for c in github.comments.values()]
+
+
+def the_check(github: GitHub) -> dict[str, Any]:
+    (check,) = github.checks.values()
+    return check
+
+
+def posted(github: GitHub, kind: str) -> list[Any]:
+    return [w for w in github.writes if kind in w.path]
+
+
+# --- the comment -------------------------------------------------------------------------------
+
+
+def test_a_regression_gets_a_comment_a_check_and_an_annotation(github, workflow):
+    result = workflow.publish(REGRESSION)
+    assert result.exit_code == 0, result.output
+    (body,) = bodies(github)
+    marker = marker_of(body)
+    assert marker is not None
+    assert (marker.run, marker.attempt, marker.sha, marker.verdict) == (100, 1, HEAD, "regression")
+    about = About(run_url="https://github.com/o/r/actions/runs/100", head_sha=HEAD, base_sha=BASE)
+    assert body.partition("\n")[2] == comment(REGRESSION, about)
+    assert workflow.summary == summary(REGRESSION, about) + "\n"
+    check = the_check(github)
+    assert (check["name"], check["head_sha"]) == ("cudal1-ci", HEAD)
+    assert (check["status"], check["conclusion"]) == ("completed", "neutral")
+    (note,) = check["notes"]
+    assert (note["path"], note["start_line"]) == ("pkg/model.py", 4)
+    assert note["annotation_level"] == "warning"
+
+
+def test_a_second_push_edits_the_same_comment(github, workflow):
+    assert workflow.publish(REGRESSION, run=100).exit_code == 0
+    github.push(7, NEXT)
+    assert workflow.publish(at(SAME, NEXT), sha=NEXT, run=101).exit_code == 0
+    (body,) = bodies(github)
+    assert marker_of(body).sha == NEXT
+    assert marker_of(body).verdict == "same"
+
+
+def test_a_verdict_that_turns_to_a_regression_gets_a_new_comment(github, workflow):
+    workflow.publish(a_report(compared("improvement", 0.5)), run=100)
+    github.push(7, NEXT)
+    assert workflow.publish(at(REGRESSION, NEXT), sha=NEXT, run=101).exit_code == 0
+    old, new = bodies(github)
+    assert marker_of(new).verdict == "regression"
+    assert marker_of(old).verdict == "superseded"
+    assert "Replaced" in old
+    # And from then on the new one is the one that is edited, for another regression too.
+    assert workflow.publish(at(REGRESSION, NEXT), sha=NEXT, run=102).exit_code == 0
+    assert len(bodies(github)) == 2
+    assert bodies(github)[0] == old
+    assert marker_of(bodies(github)[1]).run == 102
+
+
+@pytest.mark.parametrize(("run", "attempt"), [(99, 1), (99, 9), (100, 1)])
+def test_an_older_run_does_not_overwrite_what_a_newer_one_wrote(github, workflow, run, attempt):
+    workflow.publish(REGRESSION, run=100, attempt=2)
+    before = bodies(github)
+    result = workflow.publish(PROPOSAL, run=run, attempt=attempt)
+    assert result.exit_code == 0
+    assert bodies(github) == before
+    assert not github.review_comments
+    assert "later run 100" in result.stderr
+
+
+def test_the_same_run_may_publish_again(github, workflow):
+    workflow.publish(REGRESSION)
+    assert workflow.publish(SAME).exit_code == 0
+    (body,) = bodies(github)
+    assert marker_of(body).verdict == "same"
+
+
+def test_a_marker_that_somebody_else_planted_is_ignored(github, workflow):
+    workflow.publish(REGRESSION)
+    (ours,) = github.comments
+    planted = github.add_comment(
+        7, github.comments[ours]["body"].replace("run=100", "run=999999"), "stranger"
+    )
+    quoted = github.add_comment(7, "See: " + github.comments[ours]["body"], ACTIONS)
+    kept = {number: github.comments[number]["body"] for number in (planted, quoted)}
+    assert workflow.publish(SAME, run=101).exit_code == 0
+    assert {number: github.comments[number]["body"] for number in (planted, quoted)} == kept
+    assert marker_of(github.comments[ours]["body"]).run == 101
+
+
+def test_the_comment_is_found_on_the_second_page_and_by_a_persons_token(github, workflow):
+    github.login = "somebody"
+    for i in range(35):
+        github.add_comment(7, f"chat {i}", "stranger")
+    workflow.publish(REGRESSION, run=100)
+    workflow.publish(SAME, run=101)
+    ours = [c for c in github.comments.values() if c["user"]["login"] == "somebody"]
+    assert len(ours) == 1
+
+
+@pytest.mark.parametrize(
+    ("report", "words", "num_comments"),
+    [
+        (SAME, (), 0),
+        (a_report(compared("inconclusive", 1.0)), (), 0),
+        (SAME, ("--comment", "always"), 1),
+        (REGRESSION, ("--comment", "never"), 0),
+        (a_report(compared("same", 1.0, output_change="dtype")), (), 1),
+        (PROPOSAL, (), 1),
+    ],
+)
+def test_a_comment_is_made_when_there_is_something_to_say(
+    github, workflow, report, words, num_comments
+):
+    assert workflow.publish(report, *words).exit_code == 0
+    assert len(github.comments) == num_comments
+    assert the_check(github)["status"] == "completed"
+    assert workflow.summary
+
+
+# --- which pull request, which commit -------------------------------------------------------
+
+
+def test_a_number_in_the_report_is_no_address(github, workflow, tmp_path):
+    github.add_pull(8, "8" * 40)
+    spoofed = json.loads(msgspec.json.encode(REGRESSION))
+    spoofed |= {"number": 8, "pull_request": {"number": 8}, "repository": "o/other"}
+    path = tmp_path / "spoofed.json"
+    path.write_text(json.dumps(spoofed))
+    assert workflow.publish(path).exit_code == 0
+    assert {c["issue"] for c in github.comments.values()} == {7}
+
+
+def test_a_report_of_another_commit_is_refused(github, workflow):
+    for sha in (NEXT, None, "x" * 4000):
+        result = workflow.publish(msgspec.structs.replace(REGRESSION, head_sha=sha))
+        assert result.exit_code == 5
+        assert HEAD in result.stderr
+    assert not github.writes
+    assert not (workflow.folder / "summary.md").exists()
+
+
+def test_a_force_push_between_measuring_and_publishing_leaves_the_comment_alone(github, workflow):
+    workflow.publish(REGRESSION, run=100)
+    before = bodies(github)
+    github.push(7, NEXT)
+    result = workflow.publish(PROPOSAL, run=101)
+    assert result.exit_code == 0
+    assert "moved on" in result.stderr
+    assert bodies(github) == before
+    assert not github.review_comments
+    assert {check["head_sha"] for check in github.checks.values()} == {HEAD}
+
+
+def test_a_fork_is_found_by_its_commit_and_its_repository(github, workflow):
+    github.pulls.clear()
+    github.add_pull(3, HEAD, "other/r")
+    github.add_pull(2, HEAD, "stranger/another")
+    github.add_pull(4, NEXT, "stranger/r")
+    github.add_pull(5, HEAD, "stranger/r", state="closed")
+    github.add_pull(6, HEAD, "stranger/r")
+    result = workflow.publish(REGRESSION, event="workflow_run", payload=workflow_run())
+    assert result.exit_code == 0, result.output
+    assert {c["issue"] for c in github.comments.values()} == {6}
+    marker = marker_of(bodies(github)[0])
+    assert (marker.run, marker.attempt) == (55, 2), "the run that measured, not the one that posts"
+
+
+def test_of_two_pull_requests_of_one_branch_neither_is_guessed(github, workflow):
+    github.pulls.clear()
+    github.add_pull(5, HEAD, "stranger/r")
+    github.add_pull(6, HEAD, "stranger/r")
+    result = workflow.publish(REGRESSION, event="workflow_run", payload=workflow_run())
+    assert result.exit_code == 0
+    assert not github.comments
+    assert "no comment" in result.stderr
+
+
+def test_a_fork_that_has_moved_on_gets_a_check_alone(github, workflow):
+    github.pulls.clear()
+    github.add_pull(6, NEXT, "stranger/r")
+    result = workflow.publish(REGRESSION, event="workflow_run", payload=workflow_run())
+    assert result.exit_code == 0
+    assert not github.comments
+    assert the_check(github)["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("event", "payload"),
+    [("push", {"after": HEAD}), ("merge_group", {"merge_group": {"head_sha": "f" * 40}})],
+)
+def test_an_event_without_a_pull_request_gets_a_check_alone(github, workflow, event, payload):
+    result = workflow.publish(at(REGRESSION, "f" * 40), event=event, payload=payload)
+    assert result.exit_code == 0
+    assert not github.comments
+    assert the_check(github)["head_sha"] == "f" * 40
+
+
+# --- hostile reports -------------------------------------------------------------------------
+
+
+def test_a_hostile_report_changes_nothing_that_it_should_not(github, workflow, tmp_path):
+    huge = a_report(proposed(analysis="x" * 5_000_000))
+    not_a_number = msgspec.json.encode(REGRESSION).replace(b'"slowdown":1.5', b'"slowdown":NaN')
+    outside = a_report(compared("regression", target=a_target(path="../../etc/passwd")))
+    for i, raw in enumerate(
+        (msgspec.json.encode(huge), not_a_number, msgspec.json.encode(outside))
+    ):
+        path = tmp_path / f"{i}.json"
+        path.write_bytes(raw)
+        result = workflow.publish(path)
+        assert result.exit_code == 2, result.output
+    assert not github.writes
+
+
+def test_mentions_and_control_characters_outside_of_the_comment_are_broken(github, workflow):
+    target = a_target(qualname="@everyone\x1b[31m::error::\n\u202ehello" * 100)
+    in_path = a_target(path="pkg/@everyone/x.py")
+    report = a_report(
+        compared("regression", target=target),
+        compared("regression", target=in_path, output_change="@everyone"),
+        proposed(target=target),
+    )
+    result = workflow.publish(report)
+    assert result.exit_code == 0, result.output
+    check = the_check(github)
+    shown = json.dumps([check["notes"], check["output"]["title"]], ensure_ascii=False)
+    for words in [shown, *(c["body"] for c in github.review_comments.values())]:
+        assert "@everyone" not in re.sub(r"`[^`\n]+`", "", words), "in code it calls nobody"
+        assert "\x1b" not in words
+        assert "\u202e" not in words
+    assert all(len(note["title"]) <= 255 for note in check["notes"])
+    assert {note["path"] for note in check["notes"]} == {"pkg/model.py"}
+    assert "::error::" not in result.stderr
+
+
+def test_what_is_wrong_with_a_report_cannot_be_a_command_of_the_log(github, workflow):
+    bad = "--- a/m.py\n+++ b/m.py\n@@ -1,1 +1,1 @@\r::add-mask::x\n@@ -1,1 +1,1 @@\r::error::y\n"
+    result = workflow.publish(a_report(proposed(bad)))
+    assert result.exit_code == 2
+    assert "unified diff" in result.stderr
+    lines = result.stderr.replace("\r", "\n").splitlines()
+    assert [line for line in lines if line.startswith("::")] == lines[:1]
+
+
+def test_the_token_is_in_nothing_that_is_printed_or_sent(github, workflow):
+    github.refuse("POST", "comments", 500, "broken")
+    result = workflow.publish(REGRESSION)
+    assert TOKEN not in result.output + workflow.summary
+    assert not any(TOKEN in request.body for request in github.requests)
+
+
+# --- when GitHub does not do it ----------------------------------------------------------------
+
+
+def test_a_read_only_token_is_no_failure_and_the_summary_is_written(github, workflow):
+    github.may_write = False
+    result = workflow.publish(REGRESSION, "--fail-on", "regression")
+    assert result.exit_code == 0
+    assert "notice" in result.stderr
+    assert "check run, comment" in result.stderr
+    assert workflow.summary
+
+
+def test_a_token_that_may_not_read_is_no_failure_either(github, workflow):
+    github.refuse("GET", "/issues/7/comments", 403, READ_ONLY)
+    result = workflow.publish(REGRESSION)
+    assert result.exit_code == 0
+    assert "cannot be read" in result.stderr
+    assert workflow.summary
+
+
+def test_other_refusals_are_named_and_all_else_is_posted(github, workflow):
+    github.refuse("POST", "/issues/7/comments", 404, "Not Found")
+    result = workflow.publish(REGRESSION)
+    assert result.exit_code == 5
+    assert "the comment (404 Not Found)" in " ".join(result.stderr.split())
+    assert the_check(github)["status"] == "completed"
+    assert workflow.summary
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "headers"),
+    [
+        (403, "You have exceeded a secondary rate limit", {"Retry_After": "1"}),
+        (429, "Too many", {"Retry_After": "1"}),
+    ],
+)
+def test_a_rate_limit_is_waited_for(github, workflow, status, message, headers):
+    github.refuse("POST", "/issues/7/comments", status, message, **headers)
+    result = workflow.publish(REGRESSION)
+    assert result.exit_code == 0, result.output
+    assert "waiting 1 s" in result.stderr
+    assert len(github.comments) == 1
+
+
+def test_a_rate_limit_that_lasts_too_long_is_a_failure(github, workflow):
+    github.refuse("POST", "/issues/7/comments", 403, "secondary rate limit", Retry_After="3000")
+    result = workflow.publish(REGRESSION)
+    assert result.exit_code == 5
+    assert "3000 s" in result.stderr
+
+
+def test_a_broken_server_is_asked_again_where_that_does_no_harm(github, workflow):
+    github.refuse("GET", "/pulls/7$", 502, "Bad gateway")
+    assert workflow.publish(REGRESSION).exit_code == 0
+    github.refuse("POST", "/check-runs", 502, "Bad gateway")
+    assert workflow.publish(REGRESSION).exit_code == 5, "a check may have been made all the same"
+
+
+def test_without_a_token_nothing_is_posted(github, workflow):
+    workflow.token = None
+    result = workflow.publish(REGRESSION)
+    assert result.exit_code == 2
+    assert "GITHUB_TOKEN" in result.stderr
+    assert not github.requests
+
+
+def test_a_bad_token_is_a_failure(github, workflow):
+    workflow.token = "expired"
+    result = workflow.publish(REGRESSION)
+    assert result.exit_code == 5
+    assert "Bad credentials" in result.stderr
+
+
+# --- the check run ---------------------------------------------------------------------------
+
+
+def test_a_check_that_was_started_is_completed(github, workflow):
+    assert workflow.publish(None, "--start").exit_code == 0
+    assert the_check(github)["status"] == "in_progress"
+    assert workflow.publish(SAME).exit_code == 0
+    assert (the_check(github)["status"], the_check(github)["conclusion"]) == (
+        "completed",
+        "success",
+    )
+
+
+def test_a_check_that_another_run_has_started_is_left_to_it(github, workflow):
+    workflow.publish(None, "--start", run=99)
+    workflow.publish(SAME, run=100)
+    assert [c["status"] for c in github.checks.values()] == ["in_progress", "completed"]
+
+
+@pytest.mark.parametrize("is_hostile", [True, False])
+def test_a_check_whose_report_cannot_be_used_does_not_stay_in_progress(
+    github, workflow, tmp_path, is_hostile
+):
+    workflow.publish(None, "--start")
+    path = written(tmp_path / "other.json", at(REGRESSION, NEXT))
+    if is_hostile:
+        path.write_text("{")
+    assert workflow.publish(path).exit_code == (2 if is_hostile else 5)
+    check = the_check(github)
+    assert (check["status"], check["conclusion"]) == ("completed", "neutral")
+    assert not github.comments
+
+
+def test_51_annotations_are_sent_in_two_batches(github, workflow):
+    entries = [
+        compared("regression", target=a_target(f"f{i}", line=i + 1), slowdown=1.1 + i / 100)
+        for i in range(51)
+    ]
+    assert workflow.publish(a_report(*entries)).exit_code == 0
+    check = the_check(github)
+    assert len(check["notes"]) == 51
+    assert len(posted(github, "check-runs")) == 2
+    assert "f50" in check["notes"][0]["title"], "the worst first"
+    assert check["conclusion"] == "neutral"
+
+
+@pytest.mark.parametrize(
+    ("report", "fail_on", "conclusion"),
+    [
+        (REGRESSION, "regression", "failure"),
+        (REGRESSION, "never", "neutral"),
+        (a_report(compared("regression", acknowledged=agreed(1.6))), "regression", "success"),
+        (a_report(compared("regression", acknowledged=agreed(1.4))), "regression", "failure"),
+        (a_report(compared("inconclusive")), "regression", "neutral"),
+        (a_report(compared("same", 1.0), ended="budget"), "regression", "neutral"),
+        (SAME, "regression", "success"),
+        (PROPOSAL, "regression", "success"),
+    ],
+)
+def test_the_conclusion_of_the_check(github, workflow, report, fail_on, conclusion):
+    assert workflow.publish(report, "--fail-on", fail_on).exit_code == 0
+    assert the_check(github)["conclusion"] == conclusion
+
+
+# --- suggestions -------------------------------------------------------------------------------
+
+
+def test_a_proposal_in_the_diff_is_suggested_once(github, workflow):
+    assert workflow.publish(PROPOSAL, run=100).exit_code == 0
+    (suggested,) = github.review_comments.values()
+    assert (suggested["path"], suggested["start_line"], suggested["line"]) == ("pkg/model.py", 5, 6)
+    assert "```suggestion\n    return weight.unsqueeze(1) * x\n```" in suggested["body"]
+    assert workflow.publish(PROPOSAL, run=101).exit_code == 0
+    assert len(github.review_comments) == 1
+    assert len(posted(github, "/reviews")) == 1
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        ELSEWHERE,
+        PATCH.replace("pkg/model.py", "pkg/unchanged.py"),
+        PATCH.replace("scale @ x", "scale @ y"),
+        PATCH.replace("unsqueeze(1)", "unsqueeze(1)\u202e"),
+        None,
+    ],
+    ids=["other hunk", "other file", "other lines", "text turned around", "no patch"],
+)
+def test_what_is_not_in_a_hunk_of_the_diff_is_not_suggested(github, workflow, patch):
+    result = workflow.publish(a_report(proposed(patch)))
+    assert result.exit_code == 0, result.output
+    assert not posted(github, "/reviews")
+    assert "cannot be suggested" in result.stderr
+    assert len(github.comments) == 1
+
+
+def test_no_suggestions_where_none_are_wanted_or_the_pull_request_is_closed(github, workflow):
+    assert workflow.publish(PROPOSAL, "--no-suggestions").exit_code == 0
+    github.pulls[7]["state"] = "closed"
+    assert workflow.publish(PROPOSAL, run=101).exit_code == 0
+    assert not github.review_comments
+
+
+def test_a_refused_review_is_tried_comment_by_comment(github, workflow):
+    github.refuse("POST", "/reviews", 422, "Unprocessable Entity")
+    assert workflow.publish(PROPOSAL).exit_code == 0
+    assert len(github.review_comments) == 1
+    github.review_comments.clear()
+    github.refuse("POST", "/reviews", 422, "Unprocessable Entity")
+    github.refuse("POST", "/pulls/7/comments", 422, "Unprocessable Entity")
+    result = workflow.publish(PROPOSAL, run=101)
+    assert result.exit_code == 0
+    assert "dropped one" in result.stderr
+    assert not github.review_comments
+
+
+# --- the dry run -------------------------------------------------------------------------------
+
+
+def between_guards(stdout: str) -> str:
+    """What is printed while the runner takes no commands."""
+    first, _, rest = stdout.partition("\n")
+    word = first.removeprefix("::stop-commands::")
+    assert len(word) == 32
+    assert rest.endswith(f"::{word}::\n")
+    return rest.removesuffix(f"::{word}::\n")
+
+
+def as_printed(github: GitHub) -> str:
+    def shown(request: Any) -> str:
+        payload = request.payload
+        return payload["body"] if payload.keys() == {"body"} else request.body
+
+    names = {"check-runs": "check run", "comments": "comment", "reviews": "suggestions"}
+    return "".join(
+        f"=== {next(n for k, n in names.items() if k in w.path)}: {w.method} {w.path}\n{shown(w)}\n"
+        for w in github.writes
+    )
+
+
+@pytest.mark.parametrize("before", [None, SAME])
+def test_a_dry_run_prints_byte_for_byte_what_is_posted(github, workflow, before):
+    if before:
+        workflow.publish(None, "--start", run=101)
+        workflow.publish(before, "--comment", "always", run=100)
+        github.requests.clear()
+    report = a_report(compared("regression"), proposed())
+    dry = workflow.publish(report, "--dry-run", run=101)
+    assert dry.exit_code == 0, dry.output
+    assert not github.writes
+    assert workflow.publish(report, run=101).exit_code == 0
+    assert between_guards(dry.stdout) == as_printed(github)
+    assert len(github.writes) == (4 if before else 3)
+
+
+def test_a_dry_run_without_a_token_contacts_nobody(github, workflow):
+    workflow.token = None
+    dry = workflow.publish(REGRESSION, "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert not github.requests
+    workflow.token = TOKEN
+    workflow.publish(REGRESSION)
+    assert between_guards(dry.stdout) == as_printed(github)
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def test_the_verb_in_a_process_of_its_own(github, workflow, tmp_path):
+    report = written(tmp_path / "report.json", REGRESSION)
+    environ = workflow.environment("pull_request", pull_request(), 100, 1)
+    for words in (["--start"], [str(report)], [str(report), "--dry-run"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "cudal1_ci", "publish", *words],
+            env={**os.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert between_guards(done.stdout).startswith("=== check run: POST /repos/o/r/check-runs\n{")
+    assert len(github.comments) == 1
+    assert the_check(github)["status"] == "completed"
+
+
+@pytest.mark.parametrize("words", [[], ["--start", "report.json"], ["--artifact-url", "x", "r"]])
+def test_a_command_line_that_says_nothing_sensible_is_refused(github, workflow, words):
+    assert workflow.publish(None, *words).exit_code == 2
+    assert not github.requests
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"GITHUB_EVENT_PATH": "/nowhere"},
+        {"GITHUB_REPOSITORY": "o/r/../x"},
+        {"GITHUB_RUN_ID": "one"},
+        {"GITHUB_EVENT_NAME": ""},
+        {"GITHUB_EVENT_NAME": "workflow_run"},
+    ],
+)
+def test_an_environment_that_is_not_of_a_workflow_is_refused(workflow, tmp_path, change):
+    report = written(tmp_path / "report.json", REGRESSION)
+    environ = workflow.environment("pull_request", pull_request(), 1, 1) | change
+    result = CliRunner().invoke(main, ["publish", str(report)], env=environ)
+    assert result.exit_code == 2
+    assert "GITHUB_" in result.stderr
+
+
+def test_the_rest_of_the_tool_does_without_pygithub():
+    code = "import sys, cudal1_ci.cli; sys.exit('github' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

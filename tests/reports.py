@@ -1,0 +1,151 @@
+"""Reports as `publish` reads them: documents made by hand, with one thing to say each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cudal1_ci.report.document import totals
+from cudal1_ci.report.shape import (
+    AcknowledgementDocument,
+    CandidateDocument,
+    ComparedDocument,
+    ComparisonDocument,
+    DeviceDocument,
+    EntryDocument,
+    EvaluationDocument,
+    MeasurementDocument,
+    ReportDocument,
+    TargetDocument,
+)
+
+HEAD = "1" * 40
+BASE = "b" * 40
+GPU = DeviceDocument(kind="cuda", name="NVIDIA H200")
+MODEL = [
+    "import torch",
+    "",
+    "",
+    "def pool(x, weight):",
+    "    scale = torch.diag(weight)",
+    "    return scale @ x",
+    "",
+    "",
+    "def other(x):",
+    "    return x",
+]
+"""`pkg/model.py` as it is in the head."""
+DIFF = "@@ -2,4 +2,5 @@\n \n \n def pool(x, weight):\n-    return x\n+" + (
+    "    scale = torch.diag(weight)\n+    return scale @ x"
+)
+"""What the pull request did to it: a hunk whose right side is lines 2 to 6."""
+PATCH = "\n".join(
+    [
+        "--- a/pkg/model.py",
+        "+++ b/pkg/model.py",
+        "@@ -2,8 +2,7 @@",
+        " ",
+        " ",
+        " def pool(x, weight):",
+        "-    scale = torch.diag(weight)",
+        "-    return scale @ x",
+        "+    return weight.unsqueeze(1) * x",
+        " ",
+        " ",
+        " def other(x):",
+        "",
+    ]
+)
+"""A proposal for lines 5 and 6."""
+ELSEWHERE = """\
+--- a/pkg/model.py
++++ b/pkg/model.py
+@@ -9,2 +9,2 @@
+ def other(x):
+-    return x
++    return +x
+"""
+
+
+def a_target(qualname: str = "pool", path: str = "pkg/model.py", line: int = 4) -> TargetDocument:
+    return TargetDocument(
+        path=path, qualname=qualname, kind="torch_function", first_line=line, last_line=line + 2
+    )
+
+
+def compared(
+    verdict: str, slowdown: float = 1.5, target: TargetDocument | None = None, **fields: Any
+) -> EntryDocument:
+    """A target that was measured on both trees."""
+    low, high = slowdown * 0.98, slowdown * 1.02
+    row = ComparedDocument(
+        workload="base",
+        verdict=verdict,  # type: ignore[arg-type]
+        device=GPU,
+        slowdown=slowdown,
+        slowdown_low=low,
+        slowdown_high=high,
+        base_us=100.0,
+        head_us=100.0 * slowdown,
+        control_spread=0.01,
+        num_measurements=2,
+    )
+    comparison = ComparisonDocument(
+        verdict=verdict,  # type: ignore[arg-type]
+        slowdown=slowdown,
+        slowdown_low=low,
+        slowdown_high=high,
+        rows=(row,),
+        **fields,
+    )
+    return EntryDocument(target=target or a_target(), evaluations=(), comparison=comparison)
+
+
+def agreed(max_slowdown: float) -> AcknowledgementDocument:
+    return AcknowledgementDocument(
+        target="pkg/*", max_slowdown=max_slowdown, reason="safer", owner="me", expires="2099-01-01"
+    )
+
+
+def proposed(
+    patch: str | None = PATCH, target: TargetDocument | None = None, **fields: Any
+) -> EntryDocument:
+    """A target of which a faster version was proven."""
+    measurement = MeasurementDocument(
+        workload="base",
+        baseline="eager",
+        speedup=3.1,
+        speedup_low=3.0,
+        speedup_high=3.2,
+        control_spread=0.01,
+        reference_us=300.0,
+        candidate_us=100.0,
+        num_pairs=40,
+        device=GPU,
+    )
+    candidate = CandidateDocument(id="c1", proposer="playbook:diagonal", patch=patch, **fields)
+    evaluation = EvaluationDocument(
+        status="passed", candidate=candidate, measurements=(measurement,), device=GPU
+    )
+    return EntryDocument(target=target or a_target(), evaluations=(evaluation,), best=0)
+
+
+def a_report(*entries: EntryDocument, **fields: Any) -> ReportDocument:
+    known: dict[str, Any] = {
+        "schema_version": 1,
+        "repository": "o/r",
+        "base_sha": BASE,
+        "head_sha": HEAD,
+        "device": GPU,
+        "devices": (GPU,),
+        "entries": entries,
+        "totals": totals(entries),
+    }
+    return ReportDocument(**(known | fields))
+
+
+def written(path: Path, report: ReportDocument) -> Path:
+    path.write_bytes(msgspec.json.encode(report))
+    return path
