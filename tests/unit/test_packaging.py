@@ -189,3 +189,43 @@ def test_an_environment_is_made_once_and_again_after_an_interruption(tmp_path):
     (venv / "bin" / "python").unlink()
     assert run(str(ROOT / ".ci" / "venv"), str(venv), **offline).returncode != 0
     assert (venv / "bin" / "python").exists(), "a broken environment is made anew"
+
+
+# --- the environment of the Action -------------------------------------------------------------
+
+
+def environment_of(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    script = checkout / ".ci" / "environment"
+    return run(str(script), "--where", "/cache", *words, PYTHON=sys.executable)
+
+
+def test_an_environment_is_named_after_what_it_holds_and_not_after_the_checkout(tmp_path):
+    copy = tmp_path / "elsewhere"
+    (copy / ".ci").mkdir(parents=True)
+    for name in (".ci/environment", ".ci/venv", "pyproject.toml", "constraints.txt"):
+        (copy / name).write_bytes((ROOT / name).read_bytes())
+        (copy / name).chmod(0o755)
+    here = environment_of(ROOT).stdout
+    assert re.fullmatch(r"/cache/[0-9a-f]{16}\n", here)
+    assert environment_of(copy).stdout == here
+    assert environment_of(ROOT, "model").stdout != here
+    with (copy / "constraints.txt").open("a") as file:
+        file.write("more==1.0\n")
+    assert environment_of(copy).stdout != here
+
+
+def test_an_extra_that_is_not_there_is_an_error():
+    done = environment_of(ROOT, "magic")
+    assert done.returncode != 0
+    assert "magic" in done.stderr
+
+
+def test_the_action_is_not_started_where_the_working_folder_could_be_imported(tmp_path):
+    (tmp_path / "runpy.py").write_text("raise SystemExit('imported from the working folder')\n")
+    script = str(ROOT / ".ci" / "action")
+    done = run(sys.executable, script, "measure", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "python -I" in done.stderr
+    done = run(sys.executable, "-I", script, "nothing", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "usage" in done.stderr

@@ -231,6 +231,11 @@ def test_the_token_reaches_the_publishing_step_alone():
     assert holders == ["Publish"]
 
 
+def test_the_publisher_takes_its_environment_from_nowhere_that_measured_code_could_write():
+    assert "RUNNER_TOOL_CACHE" in ACTION.read_text("utf-8")
+    assert "RUNNER_TOOL_CACHE" not in PUBLISH.read_text("utf-8")
+
+
 # --- init --------------------------------------------------------------------------------------
 
 
