@@ -9,6 +9,7 @@ as commands.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from cudal1_ci.executor.local import SECRET_WORDS
 # GITHUB_ENV, GITHUB_PATH, GITHUB_OUTPUT and GITHUB_STATE are files that speak to later steps,
 # ACTIONS_* and GITHUB_TOKEN speak to the service, INPUT_* may hold a token.
 WITHHELD_PREFIXES = ("ACTIONS_", "GITHUB_", "INPUT_", "RUNNER_", "GH_")
+# By this the runner finds what a job has left running, and ends it.
+TRACKED_BY = "RUNNER_TRACKING_ID"
 
 # Enough to end what is being measured and to write the report.
 GRACE_S = 180.0
@@ -63,7 +66,7 @@ def scrubbed(
     kept = {
         name: value
         for name, value in environment.items()
-        if name in keys
+        if name in (TRACKED_BY, *keys)
         or not (
             name.upper().startswith(WITHHELD_PREFIXES)
             # A setting holds no secret, but may name the variable that does.
@@ -108,16 +111,17 @@ class _SilentCommands:
 
 
 def _waited(process: subprocess.Popen[bytes], limit_s: float) -> int:
+    """The exit code; never leaves it running, also where this process is interrupted."""
     try:
         return process.wait(limit_s)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
-    try:
-        process.wait(KILL_AFTER_S)
-    except subprocess.TimeoutExpired:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_AFTER_S)
+        return TIMED_OUT
+    finally:
         process.kill()
         process.wait()
-    return TIMED_OUT
 
 
 def escaped(text: str) -> str:

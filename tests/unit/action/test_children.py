@@ -28,7 +28,12 @@ def test_a_verb_gets_no_token_no_command_file_and_no_input(tmp_path):
         "AWS_SECRET_ACCESS_KEY": "s",
         "OPENAI_API_KEY": "k",
     }
-    harmless = {"PATH": "/usr/bin", "CUDA_HOME": "/c", "CUDAL1_CI_MODEL_API_KEY_ENV": "MINE"}
+    harmless = {
+        "PATH": "/usr/bin",
+        "CUDA_HOME": "/c",
+        "CUDAL1_CI_MODEL_API_KEY_ENV": "MINE",
+        "RUNNER_TRACKING_ID": "by which the runner finds what is left",
+    }
     kept = scrubbed({**told, **harmless}, tmp_path / "state")
     assert kept == {**harmless, "CUDAL1_CI_STATE_DIR": str(tmp_path / "state")}
 
@@ -82,6 +87,23 @@ def test_a_verb_that_does_not_end_is_ended(tmp_path, monkeypatch, program):
     monkeypatch.setattr(children, "command", lambda words: [sys.executable, "-c", words[0]])
     monkeypatch.setattr(children, "KILL_AFTER_S", 0.5)
     assert run_verb([program], cwd=tmp_path, environment={}, limit_s=0.5) == TIMED_OUT
+
+
+def test_a_verb_does_not_outlive_the_step(tmp_path, monkeypatch):
+    started = []
+
+    class Interrupted(children.subprocess.Popen):
+        def wait(self, timeout=None):
+            if not started:
+                started.append(self)
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(children.subprocess, "Popen", Interrupted)
+    monkeypatch.setattr(children, "command", lambda words: ["sleep", "60"])
+    with pytest.raises(KeyboardInterrupt):
+        run_verb([], cwd=tmp_path, environment={}, limit_s=60)
+    assert started[0].returncode == -9
 
 
 def test_a_verb_is_started_from_this_checkout_in_an_isolated_interpreter():
