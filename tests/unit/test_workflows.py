@@ -16,6 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from cudal1_ci.action.admission import PHRASE
 from cudal1_ci.action.inputs import Inputs, PublishInputs
 from cudal1_ci.cli import main
 from cudal1_ci.cli.workflows import ALSO, ALWAYS
@@ -234,6 +235,30 @@ def test_the_token_reaches_the_publishing_step_alone():
 def test_the_publisher_takes_its_environment_from_nowhere_that_measured_code_could_write():
     assert "RUNNER_TOOL_CACHE" in ACTION.read_text("utf-8")
     assert "RUNNER_TOOL_CACHE" not in PUBLISH.read_text("utf-8")
+
+
+def test_every_row_of_the_threat_table_names_tests_that_are_there():
+    text = (ROOT / "docs" / "security.md").read_text("utf-8")
+    section = text.partition("## The Action on a public repository\n")[2].partition("\n### ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    files = [
+        Path(__file__),
+        *(ROOT / "tests/unit/action").glob("test_*.py"),
+        ROOT / "tests/integration/test_action.py",
+    ]
+    there = {
+        name
+        for file in files
+        for name in re.findall(r"^def (test_\w+)", file.read_text("utf-8"), re.MULTILINE)
+    }
+    for row in rows:
+        named = set(re.findall(r"`(test_\w+)`", row.rsplit("|", 2)[1]))
+        assert named, row
+        assert named <= there, named - there
+
+
+def test_the_phrase_of_the_documentation_is_the_one_that_is_asked_for():
+    assert f"    {PHRASE}\n" in (ROOT / "docs" / "security.md").read_text("utf-8")
 
 
 # --- init --------------------------------------------------------------------------------------
