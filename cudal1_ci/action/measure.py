@@ -19,7 +19,7 @@ from cudal1_ci.action.admission import configuration_changed, refusal
 from cudal1_ci.action.children import GRACE_S, TIMED_OUT, Runner, run_verb, scrubbed
 from cudal1_ci.action.event import Event, read_event
 from cudal1_ci.action.inputs import Inputs, measure_inputs, seconds_of
-from cudal1_ci.action.outcome import Outcome, outcome_of, summary, tell
+from cudal1_ci.action.outcome import Outcome, device_notices, outcome_of, summary, tell
 from cudal1_ci.config import load_settings
 from cudal1_ci.errors import CudaL1Error, ReportError
 from cudal1_ci.forge.local import common_ancestor, head_sha, run_git
@@ -69,7 +69,7 @@ def measure(environment: Mapping[str, str], run: Runner = run_verb) -> int:
         notices = measured.notices
         if measured.reports:
             document, more = joined(measured.reports)
-            notices = [*notices, *more]
+            notices = [*notices, *more, *device_notices(document)]
             outcome = written(document, place.reports)
         if measured.code not in ANSWERS:
             outcome = msgspec.structs.replace(outcome, verdict="error")

@@ -96,6 +96,13 @@ def headline(outcome: Outcome) -> str:
     return f"**cudal1-ci: {said}**"
 
 
+def device_notices(document: ReportDocument) -> list[str]:
+    """What has to be known of the machine to read the numbers right."""
+    if document.devices and all(device.kind == "cpu" for device in document.devices):
+        return ["Times are those of the CPU: no GPU was used. They say little of one."]
+    return []
+
+
 def summary(outcome: Outcome, notices: Iterable[str], document: ReportDocument | None) -> str:
     """Markdown for the step's summary."""
     parts = [headline(outcome), *(f"> {notice}" for notice in notices)]

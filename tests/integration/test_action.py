@@ -160,7 +160,8 @@ class Rig:
             (folder / name).mkdir()
             (folder / name / "action.yml").write_text(text)
         self._make_repository()
-        self._make_environment()
+        self._make_environment("model")  # of action.yml
+        self._make_environment()  # of publish/action.yml
 
     def _make_repository(self) -> None:
         git(self.origin, "init", "-q")
@@ -170,10 +171,10 @@ class Rig:
         hostile = {name: textwrap.dedent(text) for name, text in HOSTILE.items()}
         self.head = commit(self.origin, {"model.py": MODEL, **hostile}, "slower")
 
-    def _make_environment(self) -> None:
+    def _make_environment(self, *extras: str) -> None:
         """As `.ci/environment` leaves it, but with the requirements of this interpreter."""
         named = subprocess.run(
-            [self.action / ".ci" / "environment", "--where", self.tools],
+            [self.action / ".ci" / "environment", "--where", self.tools, *extras],
             env=self._python(),
             capture_output=True,
             text=True,
@@ -205,7 +206,9 @@ class Rig:
             "pull_request": {"number": 7, "draft": False, "head": head, "base": base},
         }
 
-    def run(self, workflow: str, event: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, workflow: str, event: dict[str, Any], name: str = "pull_request"
+    ) -> subprocess.CompletedProcess[str]:
         """One run of a workflow, with a job's token that must not be seen."""
         shop = self.folder / "shop"
         shutil.rmtree(shop, ignore_errors=True)
@@ -219,13 +222,13 @@ class Rig:
         assert act, "act is not installed: pip install -c constraints.txt -e .[test]"
         words = [
             act,
-            "pull_request",
+            name,
             "-e",
             str(self.folder / "event.json"),
             "-s",
             "GITHUB_TOKEN=hush",
         ]
-        for label in ("self-hosted", "gpu", "ubuntu-latest"):
+        for label in ("self-hosted", "gpu", "h100", "ubuntu-latest"):
             words += ["-P", f"{label}=-self-hosted"]
         for action, folder in self._actions().items():
             words += ["--local-repository", f"{action}={folder}"]
@@ -235,8 +238,8 @@ class Rig:
             "STUB_ENVIRONMENTS": self.tools,
             "PYTHON": self._python()["PYTHON"],
         }
-        for name, value in told.items():
-            words += ["--env", f"{name}={value}"]
+        for variable, value in told.items():
+            words += ["--env", f"{variable}={value}"]
         environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache")}
         return subprocess.run(
             words, cwd=shop, env=environment, capture_output=True, text=True, timeout=280
@@ -322,9 +325,40 @@ def test_code_of_a_fork_is_not_run_and_its_job_is_green(rig):
 
 
 @pytest.mark.skipif("compare" not in FAKED, reason="a slowdown would have to be measured")
-def test_a_regression_fails_the_step_and_is_published_all_the_same(rig):
-    done = rig.run(shipped(optimize="false", fail_on="regression"), rig.event())
-    assert done.returncode == 1
+def test_a_regression_fails_the_step_and_reports_of_all_runners_are_published_together(rig):
+    workflow = shipped(optimize="false", fail_on="regression")
+    done = rig.run(workflow.replace("gpu: [gpu]", "gpu: [gpu, h100]"), rig.event())
+    assert done.returncode == 1, done.stdout + done.stderr
     assert outputs_of(done)["verdict"] == "regression"
-    assert (rig.artifacts / "cudal1-ci-gpu" / "report.md").is_file()
-    assert "FAKED publish" in done.stdout or "publish" not in FAKED
+    reports = {path.parent.name for path in rig.artifacts.glob("*/report.json")}
+    assert reports == {"cudal1-ci-gpu", "cudal1-ci-h100"}
+    if "publish" in FAKED:
+        (line,) = [line for line in done.stdout.splitlines() if "FAKED publish" in line]
+        assert line.count("/report.json") == 2
+
+
+@pytest.mark.skipif("compare" not in FAKED, reason="a slowdown would have to be measured")
+def test_the_merge_queue_measures_against_what_it_merges_into(rig):
+    workflow = (ROOT / "examples/workflows/cudal1-ci-merge-queue.yml").read_text("utf-8")
+    workflow = workflow.replace("      queue: max\n", "").replace("python: python", "device: cpu")
+    group = {"base_sha": rig.base, "head_sha": rig.head, "head_ref": "refs/heads/queue/main"}
+    event = {"merge_group": group, "repository": {"full_name": OWN}}
+    done = rig.run(workflow, event, "merge_group")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"FAKED compare {rig.base} " in done.stdout
+    assert "--fail-on regression" in done.stdout
+    assert "cudal1-ci scan" not in done.stdout
+
+
+@pytest.mark.parametrize("head_repository", [FORK, OWN])
+def test_the_publisher_for_forks_publishes_for_forks(rig, head_repository):
+    workflow = (ROOT / "examples/workflows/cudal1-ci-forks.yml").read_text("utf-8")
+    report = rig.artifacts / "cudal1-ci-gpu" / "report.json"
+    report.parent.mkdir()
+    report.write_text("hostile")
+    run = {"id": 99, "event": "pull_request", "conclusion": "success", "head_branch": "topic"}
+    run |= {"head_repository": {"id": 5, "full_name": head_repository}, "head_sha": rig.head}
+    event = {"action": "completed", "workflow_run": run, "repository": {"full_name": OWN}}
+    done = rig.run(workflow, event, "workflow_run")
+    assert done.returncode == 0 or "publish" not in FAKED, done.stdout + done.stderr
+    assert ("cudal1-ci publish --" in done.stdout) == (head_repository == FORK)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cudal1_ci.action.admission import PHRASE
 from cudal1_ci.action.children import TIMED_OUT
 from cudal1_ci.action.inputs import measure_inputs
 from cudal1_ci.action.measure import measure
-from cudal1_ci.action.outcome import MAX_SUMMARY_BYTES, limited, worst
+from cudal1_ci.action.outcome import MAX_SUMMARY_BYTES, device_notices, limited, worst
 from cudal1_ci.errors import ConfigError, DiscoveryError
-from cudal1_ci.report.shape import AcknowledgementDocument
+from cudal1_ci.report.shape import AcknowledgementDocument, DeviceDocument
 from tests.unit.action.jobs import FORK, a_report, an_entry, commit, git
 
 AGREED = AcknowledgementDocument(
@@ -43,6 +44,15 @@ def test_a_pull_request_is_compared_with_its_merge_base_and_then_scanned(job):
     assert Path(job.outputs["report-md"]).is_file()
     names = {path.name for path in Path(job.outputs["report-json"]).parent.iterdir()}
     assert names == {"report.json", "report.md"}
+
+
+def test_times_of_a_cpu_are_said_to_be_that(job):
+    measure(job.environment(), job.run)
+    assert "no GPU was used" in job.summary
+    gpu = DeviceDocument(kind="cuda", name="H100")
+    cpu = job.reports["compare"].device
+    assert device_notices(a_report()) != []
+    assert device_notices(msgspec.structs.replace(a_report(), devices=(cpu, gpu))) == []
 
 
 def test_of_githubs_own_merge_the_base_is_its_first_parent(job):
