@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
 import zipfile
 from pathlib import Path
@@ -212,6 +213,31 @@ def test_an_environment_is_named_after_what_it_holds_and_not_after_the_checkout(
     with (copy / "constraints.txt").open("a") as file:
         file.write("more==1.0\n")
     assert environment_of(copy).stdout != here
+
+
+def test_making_an_environment_imports_nothing_of_the_working_folder(tmp_path):
+    for name in ("sitecustomize", "usercustomize", "tomllib", "venv", "site"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w')\n")
+    script = str(ROOT / ".ci" / "environment")
+    told = {"PYTHONPATH": str(tmp_path), "PYTHON": sys.executable}
+    done = run(script, "--where", "/cache", cwd=tmp_path, **told)
+    assert done.stdout == environment_of(ROOT).stdout
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_environment_that_is_there_is_found_and_those_of_long_ago_are_removed(tmp_path):
+    script = str(ROOT / ".ci" / "environment")
+    cache = tmp_path / "a cache"
+    where = run(script, "--where", str(cache), PYTHON=sys.executable).stdout.strip()
+    for name, age_days in ((where, 40), ("used", 10), ("forgotten", 31)):
+        ready = cache / name / "ready"
+        ready.parent.mkdir(parents=True)
+        ready.touch()
+        then = time.time() - age_days * 86400
+        os.utime(ready, (then, then))
+    done = run(script, str(cache), PYTHON=sys.executable)
+    assert done.stdout == f"{where}/bin/python\n"
+    assert {path.name for path in cache.iterdir()} == {Path(where).name, "used", "lock"}
 
 
 def test_an_extra_that_is_not_there_is_an_error():
