@@ -1,4 +1,4 @@
-"""`cudal1-ci init`: writes a configuration that works and says what to do next."""
+"""`cudal1-ci init`: writes a configuration that works, and workflows, and says what to do next."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from cudal1_ci.cli.workflows import ALSO, workflow_files
 from cudal1_ci.errors import ConfigError
 
 CONFIG = """\
@@ -31,27 +32,91 @@ EPILOG = """\b
 Examples:
   cudal1-ci init
   cudal1-ci init --trace "python -m pytest -q tests/unit"
+  cudal1-ci init --workflows --gpu h100 --gpu l40
+  cudal1-ci init --workflows --also forks --also merge-queue
+"""
+
+FORKS = """\
+This repository is public? Then anyone can ask for a workflow run on your runner: read "Forks" in
+docs/github.md of cudal1-ci before you register one.
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--trace", "trace_command", default="pytest -q", show_default=True)
-@click.option("--dry-run", is_flag=True, help="Print the file instead of writing it.")
-def init(path: Path, trace_command: str, dry_run: bool) -> None:
-    """Write .github/cudal1-ci.toml for the repository at PATH."""
-    text = CONFIG.format(trace=trace_command.replace("\\", "\\\\").replace('"', '\\"'))
+@click.option("--workflows", is_flag=True, help="Also write .github/workflows/cudal1-ci.yml.")
+@click.option(
+    "--gpu", "gpus", multiple=True, metavar="LABEL", help="Label of a runner (repeatable) [gpu]."
+)
+@click.option(
+    "--also", multiple=True, type=click.Choice(tuple(ALSO)), help="More workflows (repeatable)."
+)
+@click.option("--action", metavar="OWNER/NAME@COMMIT", help="Where the Action is [this clone].")
+@click.option("--dry-run", is_flag=True, help="Print the files instead of writing them.")
+def init(
+    path: Path,
+    trace_command: str,
+    workflows: bool,
+    gpus: tuple[str, ...],
+    also: tuple[str, ...],
+    action: str | None,
+    dry_run: bool,
+) -> None:
+    """Write .github/cudal1-ci.toml for the repository at PATH, and workflows for GitHub."""
+    if not workflows and (gpus or also or action):
+        raise ConfigError("--gpu, --also and --action are about workflows: add --workflows")
+    found = configuration_of(path)
+    if found is not None and not workflows:
+        raise ConfigError(f"{found}: this repository is already configured; edit that file")
+    files = {}
+    if found is None:
+        escaped = trace_command.replace("\\", "\\\\").replace('"', '\\"')
+        files[path / ".github" / "cudal1-ci.toml"] = CONFIG.format(trace=escaped)
+    if workflows:
+        written = workflow_files(also, action, gpus or ("gpu",))
+        folder = path / ".github" / "workflows"
+        files |= {folder / name: text for name, text in written.items()}
+    write(files, dry_run=dry_run)
     if dry_run:
-        click.echo(text, nl=False)
         return
+    if workflows:
+        click.echo(f"next: commit these files, open a pull request    (runners: {gpu_text(gpus)})")
+        click.echo(FORKS, nl=False)
+    else:
+        click.echo(
+            f"next: cudal1-ci trace {path}    (runs `{trace_command}` and records the calls)"
+        )
+        click.echo(f"      cudal1-ci scan {path}")
+
+
+def configuration_of(path: Path) -> Path | None:
+    """The file that configures the tree already."""
     target = path / ".github" / "cudal1-ci.toml"
     pyproject = path / "pyproject.toml"
     has_table = pyproject.is_file() and "[tool.cudal1-ci" in pyproject.read_text(encoding="utf-8")
-    if has_table or target.exists():
-        existing = pyproject if has_table else target
-        raise ConfigError(f"{existing}: this repository is already configured; edit that file")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8")
-    click.echo(f"wrote {target}")
-    click.echo(f"next: cudal1-ci trace {path}    (runs `{trace_command}` and records the calls)")
-    click.echo(f"      cudal1-ci scan {path}")
+    if has_table:
+        return pyproject
+    return target if target.exists() else None
+
+
+def write(files: dict[Path, str], *, dry_run: bool) -> None:
+    """Write all files or, where one of them is there already, none.
+
+    Raises:
+        ConfigError: One is there with another text.
+    """
+    for file, text in files.items():
+        if file.exists() and file.read_text(encoding="utf-8") != text:
+            raise ConfigError(f"{file}: is there already; edit it, or remove it first")
+    for file, text in files.items():
+        if dry_run:
+            click.echo(text, nl=False)
+            continue
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {file}")
+
+
+def gpu_text(gpus: tuple[str, ...]) -> str:
+    return ", ".join(f"[self-hosted, {label}]" for label in gpus or ("gpu",))

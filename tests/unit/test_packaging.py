@@ -1,4 +1,4 @@
-"""What is shipped, what is pinned, and that the project's own automation keeps its promises."""
+"""What is shipped, what is pinned, and that the scripts of the project keep their promises."""
 
 from __future__ import annotations
 
@@ -7,30 +7,19 @@ import re
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 
 import cudal1_ci
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-ACTION = ROOT / "action.yml"
-SCRIPTS = [ROOT / ".ci" / name for name in ("run", "venv", "pins")]
-
-
-def steps_of(path: Path) -> list[dict[str, Any]]:
-    """The steps of a composite action, or those of all jobs of a workflow."""
-    document = yaml.safe_load(path.read_text("utf-8"))
-    if "runs" in document:
-        return document["runs"]["steps"]
-    return [step for job in document["jobs"].values() for step in job["steps"]]
+SCRIPTS = [ROOT / ".ci" / name for name in ("run", "venv", "pins", "environment")]
 
 
 # --- packaging ---------------------------------------------------------------------------------
@@ -114,8 +103,8 @@ def test_the_source_distribution_can_be_tested(dist):
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    needed = {"Makefile", ".ci/venv", ".ci/run", "constraints.txt", "action.yml", "pyproject.toml"}
-    assert needed <= names
+    needed = {"Makefile", ".ci/venv", ".ci/run", "constraints.txt", "pyproject.toml"}
+    assert needed | {"action.yml", "publish/action.yml", ".ci/action", ".ci/environment"} <= names
     assert "tests/fakes.py" in names
 
 
@@ -133,111 +122,6 @@ def test_an_installed_wheel_finds_its_own_templates(dist, tmp_path):
 
 
 # --- automation --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_has_no_permission_that_a_job_did_not_ask_for(path):
-    document = yaml.safe_load(path.read_text("utf-8"))
-    assert document["permissions"] == {}
-    for name, job in document["jobs"].items():
-        assert job["permissions"] == {"contents": "read"}, name
-        assert job["timeout-minutes"] <= 60, name
-
-
-@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
-def test_every_action_is_pinned_to_a_commit_with_its_version_beside_it(path):
-    for line in path.read_text("utf-8").splitlines():
-        if re.match(r"\s*(- )?uses:", line):
-            assert re.search(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_no_checkout_leaves_a_token_behind(path):
-    checkouts = [s for s in steps_of(path) if s.get("uses", "").startswith("actions/checkout@")]
-    assert checkouts
-    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
-
-
-@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
-def test_nothing_is_interpolated_into_a_script(path):
-    for step in steps_of(path):
-        assert "${{" not in step.get("run", ""), step
-
-
-def test_the_action_declares_every_input_and_output_that_it_uses_and_uses_all_that_it_declares():
-    text = ACTION.read_text("utf-8")
-    document = yaml.safe_load(text)
-    assert set(re.findall(r"inputs\.([\w-]+)", text)) == set(document["inputs"])
-    written = set(re.findall(r'echo "(\w+)=', text))
-    assert set(re.findall(r"steps\.scan\.outputs\.([\w-]+)", text)) == written
-    assert set(document["outputs"]) == written
-
-
-@pytest.mark.parametrize("number", range(len(steps_of(ACTION))))
-def test_the_scripts_of_the_action_are_bash(number):
-    script = steps_of(ACTION)[number]["run"]
-    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-FAKE_SCAN = """#!/usr/bin/env python3
-import os, pathlib, sys
-arguments = sys.argv[1:]
-pathlib.Path(os.environ["ASKED"]).write_text("\\n".join(arguments))
-pathlib.Path(arguments[arguments.index("--md") + 1]).write_text("# found")
-sys.exit(int(os.environ["STATUS"]))
-"""
-
-
-def run_scan_step(folder: Path, base: str, status: int) -> subprocess.CompletedProcess[str]:
-    """The scan step as a runner would run it, with a scan that only notes its arguments."""
-    scan = folder / "cudal1-ci" / "venv" / "bin" / "cudal1-ci"
-    scan.parent.mkdir(parents=True)
-    scan.write_text(FAKE_SCAN)
-    scan.chmod(0o755)
-    (step,) = [step for step in steps_of(ACTION) if step.get("id") == "scan"]
-    # As GitHub starts `shell: bash`.
-    return run(
-        *("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]),
-        RUNNER_TEMP=str(folder),
-        GITHUB_STEP_SUMMARY=str(folder / "summary"),
-        GITHUB_OUTPUT=str(folder / "output"),
-        ASKED=str(folder / "asked"),
-        STATUS=str(status),
-        TREE="-my tree",
-        BASE=base,
-        PROJECT_PYTHON="python",
-        BUDGET="10m",
-    )
-
-
-@pytest.mark.parametrize("status", [0, 6], ids=["done", "budget spent"])
-def test_the_action_shows_the_report_and_says_where_the_files_are(tmp_path, status):
-    assert run_scan_step(tmp_path, "main", status).returncode == 0
-    assert (tmp_path / "summary").read_text() == "# found"
-    outputs = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
-    assert set(outputs) == {"json", "html", "markdown"}
-    assert Path(outputs["markdown"]).read_text() == "# found"
-
-
-def test_the_action_fails_when_the_tool_does(tmp_path):
-    assert run_scan_step(tmp_path, "main", 4).returncode == 4
-    assert not (tmp_path / "output").exists()
-
-
-def test_the_action_hands_hostile_inputs_on_as_they_are(tmp_path):
-    base = '$(touch pwned) `id`; "; exit 9'
-    assert run_scan_step(tmp_path, base, 0).returncode == 0
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert asked[asked.index("--changed") + 1] == base
-    assert asked[-2:] == ["--", "-my tree"]
-    assert not list(tmp_path.rglob("pwned"))
-    assert not (ROOT / "pwned").exists()
-
-
-def test_the_action_scans_everything_when_asked_to(tmp_path):
-    assert run_scan_step(tmp_path, "all", 0).returncode == 0
-    assert "--changed" not in (tmp_path / "asked").read_text().splitlines()
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
@@ -306,3 +190,68 @@ def test_an_environment_is_made_once_and_again_after_an_interruption(tmp_path):
     (venv / "bin" / "python").unlink()
     assert run(str(ROOT / ".ci" / "venv"), str(venv), **offline).returncode != 0
     assert (venv / "bin" / "python").exists(), "a broken environment is made anew"
+
+
+# --- the environment of the Action -------------------------------------------------------------
+
+
+def environment_of(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    script = checkout / ".ci" / "environment"
+    return run(str(script), "--where", "/cache", *words, PYTHON=sys.executable)
+
+
+def test_an_environment_is_named_after_what_it_holds_and_not_after_the_checkout(tmp_path):
+    copy = tmp_path / "elsewhere"
+    (copy / ".ci").mkdir(parents=True)
+    for name in (".ci/environment", ".ci/venv", "pyproject.toml", "constraints.txt"):
+        (copy / name).write_bytes((ROOT / name).read_bytes())
+        (copy / name).chmod(0o755)
+    here = environment_of(ROOT).stdout
+    assert re.fullmatch(r"/cache/[0-9a-f]{16}\n", here)
+    assert environment_of(copy).stdout == here
+    assert environment_of(ROOT, "model").stdout != here
+    with (copy / "constraints.txt").open("a") as file:
+        file.write("more==1.0\n")
+    assert environment_of(copy).stdout != here
+
+
+def test_making_an_environment_imports_nothing_of_the_working_folder(tmp_path):
+    for name in ("sitecustomize", "usercustomize", "tomllib", "venv", "site"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w')\n")
+    script = str(ROOT / ".ci" / "environment")
+    told = {"PYTHONPATH": str(tmp_path), "PYTHON": sys.executable}
+    done = run(script, "--where", "/cache", cwd=tmp_path, **told)
+    assert done.stdout == environment_of(ROOT).stdout
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_environment_that_is_there_is_found_and_those_of_long_ago_are_removed(tmp_path):
+    script = str(ROOT / ".ci" / "environment")
+    cache = tmp_path / "a cache"
+    where = run(script, "--where", str(cache), PYTHON=sys.executable).stdout.strip()
+    for name, age_days in ((where, 40), ("used", 10), ("forgotten", 31)):
+        ready = cache / name / "ready"
+        ready.parent.mkdir(parents=True)
+        ready.touch()
+        then = time.time() - age_days * 86400
+        os.utime(ready, (then, then))
+    done = run(script, str(cache), PYTHON=sys.executable)
+    assert done.stdout == f"{where}/bin/python\n"
+    assert {path.name for path in cache.iterdir()} == {Path(where).name, "used", "lock"}
+
+
+def test_an_extra_that_is_not_there_is_an_error():
+    done = environment_of(ROOT, "magic")
+    assert done.returncode != 0
+    assert "magic" in done.stderr
+
+
+def test_the_action_is_not_started_where_the_working_folder_could_be_imported(tmp_path):
+    (tmp_path / "runpy.py").write_text("raise SystemExit('imported from the working folder')\n")
+    script = str(ROOT / ".ci" / "action")
+    done = run(sys.executable, script, "measure", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "python -I" in done.stderr
+    done = run(sys.executable, "-I", script, "nothing", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "usage" in done.stderr

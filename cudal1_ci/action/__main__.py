@@ -1,0 +1,29 @@
+"""`python -m cudal1_ci.action measure|publish`: failures become annotations and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudal1_ci.action.children import escaped
+from cudal1_ci.action.measure import measure
+from cudal1_ci.action.publish import publish
+from cudal1_ci.errors import CudaL1Error
+
+DOORS = {"measure": measure, "publish": publish}
+
+
+def main(arguments: list[str]) -> int:
+    """Go through a door; the exit codes are those of docs/exit-codes.md."""
+    if len(arguments) != 1 or arguments[0] not in DOORS:
+        sys.stderr.write(f"usage: python -m cudal1_ci.action {'|'.join(DOORS)}\n")
+        return 2
+    try:
+        return DOORS[arguments[0]](os.environ)
+    except CudaL1Error as error:
+        sys.stdout.write(f"::error::{escaped(str(error))}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,364 @@
+"""The Action and the shipped workflow as a runner runs them: `act`, without containers.
+
+Real: the workflow's expressions, the composite actions, the environment's script,
+`cudal1_ci.action`, the processes it starts, and `scan` with its judge on the CPU. Not real: act
+enforces no permissions, no fork's token and no concurrency (so `queue:`, which it does not know, is
+taken out); checkout, upload and download are stand-ins that do the same with a local repository and
+a folder; and a verb that this version does not have (FAKED) answers with a report made here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudal1_ci.cli import main
+from cudal1_ci.report import render
+from tests.unit.action.jobs import FORK, OWN, a_report, an_entry, commit, git
+
+ROOT = Path(__file__).parents[2]
+PARTS = (
+    ".ci",
+    "action.yml",
+    "constraints.txt",
+    "cudal1_ci",
+    "publish",
+    "pyproject.toml",
+    "templates",
+)
+ACTION = "OWNER/cudal1-ci@" + 40 * "0"
+FAKED = {"compare", "publish"} - set(main.commands)
+
+MODEL = """\
+import torch
+from torch import nn
+
+
+class Scale(nn.Module):
+    def forward(self, x, weight):
+        return torch.diag(weight) @ x
+"""
+SETTINGS = """\
+trace = "python trace.py"
+
+[trial]
+num-rounds = 4
+measure = "1.5s"
+
+[[workload]]
+target = "model.py:Scale"
+inputs = ["float32[256, 64]", "float32[256]"]
+"""
+# What a pull request may try: be imported in place of the tool, speak to the runner, tell a secret.
+HOSTILE = {
+    "json.py": "raise SystemExit('imported from the checkout')\n",
+    "cudal1_ci/__init__.py": "raise SystemExit('imported from the checkout')\n",
+    "trace.py": """\
+        import os
+        print("::set-output name=verdict::spoofed", flush=True)
+        print("TOLD", sorted(n for n in os.environ if "TOKEN" in n or n.startswith("GITHUB_")))
+    """,
+}
+
+CHECKOUT = """\
+name: checkout
+description: stand-in
+inputs:
+  ref: {description: r, default: HEAD}
+  fetch-depth: {description: f, default: '1'}
+  persist-credentials: {description: p, default: 'true'}
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env: {REF: '${{ inputs.ref }}'}
+      run: |
+        git clone -q "$STUB_ORIGIN" . && git checkout -q "$REF"
+        git remote set-url origin https://github.com/own/repository.git
+"""
+UPLOAD = """\
+name: upload
+description: stand-in
+inputs:
+  name: {description: n, default: artifact}
+  path: {description: p, required: true}
+  retention-days: {description: r, default: '1'}
+  if-no-files-found: {description: i, default: warn}
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env: {NAME: '${{ inputs.name }}', PATHS: '${{ inputs.path }}'}
+      run: |
+        mkdir -p "$STUB_ARTIFACTS/$NAME"
+        for file in $PATHS; do cp "$file" "$STUB_ARTIFACTS/$NAME"; done
+"""
+DOWNLOAD = """\
+name: download
+description: stand-in
+inputs:
+  pattern: {description: n, default: '*'}
+  path: {description: p, default: '.'}
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env: {PATTERN: '${{ inputs.pattern }}', INTO: '${{ inputs.path }}'}
+      run: |
+        mkdir -p "$INTO" "$RUNNER_TEMP/cudal1-ci"
+        find "$STUB_ARTIFACTS" -mindepth 1 -maxdepth 1 -name "$PATTERN" -exec cp -r -t "$INTO" {} +
+        # The publisher's own environment, so that nothing has to be downloaded.
+        ln -s "$STUB_ENVIRONMENTS" "$RUNNER_TEMP/cudal1-ci/environments"
+"""
+SHOW = """\
+      - if: always()
+        run: |
+          echo "OUTPUTS=$OUTPUTS"
+        env: {OUTPUTS: '${{ toJSON(steps.measured.outputs) }}'}
+"""
+
+# Every interpreter of the rig's environment reads this when it starts.
+FAKE_VERBS = """\
+import os, sys
+words = sys.orig_argv[5:]  # python -I -c BOOTSTRAP CHECKOUT VERB ...
+if sys.orig_argv[1:3] == ["-I", "-c"] and words and words[0] in {verbs!r}:
+    has = "with" if "GITHUB_TOKEN" in os.environ else "without"
+    print("FAKED", *words, has, "token", flush=True)
+    if "--json" in words:
+        with open(words[words.index("--json") + 1], "w") as file:
+            file.write({report!r})
+    os._exit(1 if words[0] == "compare" and "regression" in words else 0)
+"""
+
+
+class Rig:
+    """A runner that has been used before: the requirements of the Action are installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.action = folder / "action"
+        self.origin = folder / "origin"
+        self.artifacts = folder / "artifacts"
+        # Where act puts RUNNER_TOOL_CACHE.
+        self.tools = folder / "cache" / "act" / "tool_cache" / "cudal1-ci"
+        for made in (self.action, self.origin, self.artifacts, self.tools):
+            made.mkdir(parents=True)
+        for part in PARTS:
+            copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+            copy(ROOT / part, self.action / part)
+        for name, text in (("checkout", CHECKOUT), ("upload", UPLOAD), ("download", DOWNLOAD)):
+            (folder / name).mkdir()
+            (folder / name / "action.yml").write_text(text)
+        self._make_repository()
+        self._make_environment("model")  # of action.yml
+        self._make_environment()  # of publish/action.yml
+
+    def _make_repository(self) -> None:
+        git(self.origin, "init", "-q")
+        files = {"model.py": MODEL.replace("torch.diag(weight) @ x", "x"), "README": "r"}
+        self.base = commit(self.origin, {**files, ".github/cudal1-ci.toml": SETTINGS})
+        git(self.origin, "checkout", "-q", "-b", "topic")
+        hostile = {name: textwrap.dedent(text) for name, text in HOSTILE.items()}
+        self.head = commit(self.origin, {"model.py": MODEL, **hostile}, "slower")
+
+    def _make_environment(self, *extras: str) -> None:
+        """As `.ci/environment` leaves it, but with the requirements of this interpreter."""
+        named = subprocess.run(
+            [self.action / ".ci" / "environment", "--where", self.tools, *extras],
+            env=self._python(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        where = Path(named.stdout.strip())
+        venv.create(where, with_pip=False)
+        inside = Path(sysconfig.get_path("purelib", vars={"base": str(where)}))
+        report = render(
+            a_report(an_entry("Scale", "regression"), base_sha=self.base, head_sha=self.head),
+            "json",
+        )
+        fake = FAKE_VERBS.format(verbs=FAKED, report=report)
+        (inside / "fake_verbs.py").write_text(fake)
+        places = [path for path in sys.path if path.endswith("-packages")]
+        (inside / "rig.pth").write_text("\n".join(["import fake_verbs", *places]) + "\n")
+        (where / "ready").touch()
+
+    def _python(self) -> dict[str, str]:
+        return {**os.environ, "PYTHON": str(Path(sys.base_prefix) / "bin" / "python3")}
+
+    def event(self, head_repository: str = OWN) -> dict[str, Any]:
+        head = {"sha": self.head, "ref": "topic", "repo": {"full_name": head_repository}}
+        base = {"sha": self.base, "ref": "main", "repo": {"full_name": OWN}}
+        return {
+            "action": "synchronize",
+            "number": 7,
+            "repository": {"full_name": OWN, "name": "repository", "owner": {"login": "own"}},
+            "pull_request": {"number": 7, "draft": False, "head": head, "base": base},
+        }
+
+    def run(
+        self, workflow: str, event: dict[str, Any], name: str = "pull_request"
+    ) -> subprocess.CompletedProcess[str]:
+        """One run of a workflow, with a job's token that must not be seen."""
+        shop = self.folder / "shop"
+        shutil.rmtree(shop, ignore_errors=True)
+        (shop / ".github" / "workflows").mkdir(parents=True)
+        (shop / ".github" / "workflows" / "w.yml").write_text(workflow)
+        git(shop, "init", "-q")
+        git(shop, "remote", "add", "origin", "https://github.com/own/repository.git")
+        commit(shop, {"README": "r"})
+        (self.folder / "event.json").write_text(json.dumps(event))
+        act = shutil.which("act", path=Path(sys.executable).parent) or shutil.which("act")
+        assert act, "act is not installed: pip install -c constraints.txt -e .[test]"
+        words = [
+            act,
+            name,
+            "-e",
+            str(self.folder / "event.json"),
+            "-s",
+            "GITHUB_TOKEN=hush",
+        ]
+        for label in ("self-hosted", "gpu", "h100", "ubuntu-latest"):
+            words += ["-P", f"{label}=-self-hosted"]
+        for action, folder in self._actions().items():
+            words += ["--local-repository", f"{action}={folder}"]
+        told = {
+            "STUB_ORIGIN": self.origin,
+            "STUB_ARTIFACTS": self.artifacts,
+            "STUB_ENVIRONMENTS": self.tools,
+            "PYTHON": self._python()["PYTHON"],
+        }
+        for variable, value in told.items():
+            words += ["--env", f"{variable}={value}"]
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache")}
+        return subprocess.run(
+            words, cwd=shop, env=environment, capture_output=True, text=True, timeout=280
+        )
+
+    def _actions(self) -> dict[str, Path]:
+        pins = {
+            "checkout": "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd",
+            "upload": "actions/upload-artifact@b7c566a772e6b6bfb58ed0dc250532a479d7789f",
+            "download": "actions/download-artifact@37930b1c2abaa49bbe596cd826c3c89aef350131",
+        }
+        stubs = {pin: self.folder / name for name, pin in pins.items()}
+        return {**stubs, ACTION: self.action}
+
+
+def shipped(**inputs: str) -> str:
+    """The workflow for pull requests with more inputs, a job that is careless with its token, and a
+    step that shows the outputs."""
+    text = (ROOT / "examples" / "workflows" / "cudal1-ci.yml").read_text("utf-8")
+    given = "".join(f"          {name.replace('_', '-')}: '{v}'\n" for name, v in inputs.items())
+    for old, new in (
+        ("      queue: max\n", ""),
+        ("    strategy:\n", "    env: {GITHUB_TOKEN: '${{ github.token }}'}\n    strategy:\n"),
+        (f"      - uses: {ACTION} ", f"      - id: measured\n        uses: {ACTION} "),
+        ("          python: python\n", f"          python: '{sys.executable}'\n{given}"),
+        ("\n  # Writes to the pull request", SHOW + "\n  # Writes to the pull request"),
+    ):
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def outputs_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    lines = [line.partition("  | ")[2] for line in done.stdout.splitlines()]
+    start = next(i for i, line in enumerate(lines) if line.startswith("OUTPUTS={"))
+    end = lines.index("}", start)
+    return json.loads("\n".join(lines[start : end + 1]).removeprefix("OUTPUTS="))
+
+
+@pytest.fixture
+def rig(tmp_path) -> Rig:
+    return Rig(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_pull_request_is_measured_and_its_report_reaches_the_publisher(rig):
+    done = rig.run(shipped(device="cpu"), rig.event())
+    assert done.returncode == 0, done.stdout + done.stderr
+    outputs = outputs_of(done)
+    report = json.loads((rig.artifacts / "cudal1-ci-gpu" / "report.json").read_text())
+    (entry,) = report["entries"]
+    assert (report["base_sha"], report["head_sha"]) == (rig.base, rig.head)
+    assert {device["kind"] for device in report["devices"]} == {"cpu"}
+    # The judge was there; what it could prove on a busy machine is its own tests' affair.
+    assert entry["target"]["qualname"] == "Scale"
+    assert entry["evaluations"]
+    assert outputs["proposals"] == str(report["totals"]["num_proposals"])
+    if "compare" in FAKED:
+        assert (outputs["verdict"], outputs["regressions"]) == ("regression", "1")
+        assert "Summary - **cudal1-ci: 1 target got slower" in done.stdout
+        (line,) = [line for line in done.stdout.splitlines() if "FAKED compare" in line]
+        assert f"FAKED compare {rig.base} " in line
+        assert line.endswith(" without token")
+    if "publish" in FAKED:
+        (line,) = [line for line in done.stdout.splitlines() if "FAKED publish" in line]
+        assert line.endswith("reports/cudal1-ci-gpu/report.json with token")
+    # What the pull request tried.
+    assert "imported from the checkout" not in done.stdout
+    assert "TOLD []" in done.stdout
+    assert "::set-output:: verdict=spoofed" not in done.stdout
+
+
+def test_code_of_a_fork_is_not_run_and_its_job_is_green(rig):
+    done = rig.run(shipped(device="cpu"), rig.event(FORK))
+    assert done.returncode == 0, done.stdout + done.stderr
+    outputs = outputs_of(done)
+    assert outputs["verdict"] == "skipped"
+    assert outputs["report-json"] == ""
+    assert f"comes from {FORK}" in done.stdout
+    for word in ("TOLD", "FAKED", "cudal1-ci compare", "cudal1-ci scan", "/publish] "):
+        assert word not in done.stdout, word
+    assert not list(rig.artifacts.iterdir())
+
+
+@pytest.mark.skipif("compare" not in FAKED, reason="a slowdown would have to be measured")
+def test_a_regression_fails_the_step_and_reports_of_all_runners_are_published_together(rig):
+    workflow = shipped(optimize="false", fail_on="regression")
+    done = rig.run(workflow.replace("gpu: [gpu]", "gpu: [gpu, h100]"), rig.event())
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert outputs_of(done)["verdict"] == "regression"
+    reports = {path.parent.name for path in rig.artifacts.glob("*/report.json")}
+    assert reports == {"cudal1-ci-gpu", "cudal1-ci-h100"}
+    if "publish" in FAKED:
+        (line,) = [line for line in done.stdout.splitlines() if "FAKED publish" in line]
+        assert line.count("/report.json") == 2
+
+
+@pytest.mark.skipif("compare" not in FAKED, reason="a slowdown would have to be measured")
+def test_the_merge_queue_measures_against_what_it_merges_into(rig):
+    workflow = (ROOT / "examples/workflows/cudal1-ci-merge-queue.yml").read_text("utf-8")
+    workflow = workflow.replace("      queue: max\n", "").replace("python: python", "device: cpu")
+    group = {"base_sha": rig.base, "head_sha": rig.head, "head_ref": "refs/heads/queue/main"}
+    event = {"merge_group": group, "repository": {"full_name": OWN}}
+    done = rig.run(workflow, event, "merge_group")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"FAKED compare {rig.base} " in done.stdout
+    assert "--fail-on regression" in done.stdout
+    assert "cudal1-ci scan" not in done.stdout
+
+
+@pytest.mark.parametrize("head_repository", [FORK, OWN])
+def test_the_publisher_for_forks_publishes_for_forks(rig, head_repository):
+    workflow = (ROOT / "examples/workflows/cudal1-ci-forks.yml").read_text("utf-8")
+    report = rig.artifacts / "cudal1-ci-gpu" / "report.json"
+    report.parent.mkdir()
+    report.write_text("hostile")
+    run = {"id": 99, "event": "pull_request", "conclusion": "success", "head_branch": "topic"}
+    run |= {"head_repository": {"id": 5, "full_name": head_repository}, "head_sha": rig.head}
+    event = {"action": "completed", "workflow_run": run, "repository": {"full_name": OWN}}
+    done = rig.run(workflow, event, "workflow_run")
+    assert done.returncode == 0 or "publish" not in FAKED, done.stdout + done.stderr
+    assert ("cudal1-ci publish --" in done.stdout) == (head_repository == FORK)

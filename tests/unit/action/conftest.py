@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.action.jobs import Job
+
+
+@pytest.fixture
+def job(tmp_path) -> Job:
+    return Job(tmp_path)

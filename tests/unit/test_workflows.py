@@ -1,0 +1,339 @@
+"""Workflows and actions, ours and those for users: what linters say of them, and what none knows.
+
+A linter that finds nothing may be one that does not look: each is given a bad workflow as well.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cudal1_ci.action.admission import PHRASE
+from cudal1_ci.action.inputs import Inputs, PublishInputs
+from cudal1_ci.cli import main
+from cudal1_ci.cli.workflows import ALSO, ALWAYS
+
+ROOT = Path(__file__).parents[2]
+OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+EXAMPLES = sorted((ROOT / "examples" / "workflows").glob("*.yml"))
+TEMPLATES = sorted((ROOT / "templates" / "workflows").glob("*.yml"))
+ACTION, PUBLISH = ROOT / "action.yml", ROOT / "publish" / "action.yml"
+WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH]
+
+LABELS = "self-hosted-runner:\n  labels: [gpu]\n"
+
+BAD = """\
+name: bad
+on: pull_request_target
+jobs:
+  measure:
+    runs-on: ubuntu-latest
+    needs: nobody
+    steps:
+      - uses: actions/checkout@v4
+        with:
+          ref: ${{ github.event.pull_request.head.sha }}
+      - run: echo "${{ github.event.pull_request.title }}"
+"""
+BAD_SHAPE = BAD.replace("runs-on:", "runs_on:")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT)) if path.is_absolute() else str(path)
+
+
+def document(path: Path) -> dict[str, Any]:
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    """The steps of a composite action, or those of all jobs of a workflow."""
+    read = document(path)
+    if "runs" in read:
+        return read["runs"]["steps"]
+    return [step for job in read["jobs"].values() for step in job["steps"]]
+
+
+# --- linters -----------------------------------------------------------------------------------
+
+
+def lint(tool: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """A linter of the test dependencies; one that is missing fails the test."""
+    found = shutil.which(tool, path=Path(sys.executable).parent) or shutil.which(tool)
+    assert found, f"{tool} is not installed: pip install -c constraints.txt -e .[test]"
+    return subprocess.run([found, *map(str, words)], capture_output=True, text=True, timeout=60)
+
+
+def schema(kind: str, *paths: Path) -> subprocess.CompletedProcess[str]:
+    return lint("check-jsonschema", "--builtin-schema", f"vendor.github-{kind}", *paths)
+
+
+def zizmor(*paths: Path) -> subprocess.CompletedProcess[str]:
+    return lint("zizmor", "--offline", "--no-config", "--quiet", "--persona", "pedantic", *paths)
+
+
+def actionlint(folder: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    labels = folder / "actionlint.yaml"
+    labels.write_text(LABELS)
+    return lint("actionlint", "-no-color", "-config-file", labels, *paths)
+
+
+def test_workflows_and_actions_have_the_shape_that_github_wants():
+    for done in (schema("workflows", *WORKFLOWS), schema("actions", *ACTIONS)):
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_attacker_would_find_nothing_in_workflows_and_actions():
+    done = zizmor(*WORKFLOWS, *ACTIONS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_jobs_contexts_and_labels_of_workflows_are_there(tmp_path):
+    done = actionlint(tmp_path, *WORKFLOWS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_linters_find_what_is_wrong_with_a_bad_workflow(tmp_path):
+    bad = tmp_path / ".github" / "workflows" / "bad.yml"
+    bad.parent.mkdir(parents=True)
+    bad.write_text(BAD)
+    found = zizmor(bad)
+    assert found.returncode != 0
+    for rule in ("dangerous-triggers", "template-injection", "unpinned-uses", "artipacked"):
+        assert rule in found.stdout, rule
+    found = actionlint(tmp_path, bad)
+    assert found.returncode != 0
+    assert 'needs job "nobody"' in found.stdout
+    bad.write_text(BAD_SHAPE)
+    assert schema("workflows", bad).returncode != 0
+    action = tmp_path / "action.yml"
+    action.write_text(ACTION.read_text("utf-8").replace("using: composite", "using: magic"))
+    assert schema("actions", action).returncode != 0
+
+
+# --- what no linter knows ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
+def test_a_workflow_has_no_permission_that_a_job_did_not_ask_for(path):
+    read = document(path)
+    assert read["permissions"] == {}
+    assert read["concurrency"]
+    for name, job in read["jobs"].items():
+        assert job["permissions"], name
+        assert job["timeout-minutes"] <= 60, name
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
+def test_a_job_that_may_write_checks_out_nothing_and_runs_no_script(path):
+    for name, job in document(path)["jobs"].items():
+        writes = {scope for scope, right in job["permissions"].items() if right == "write"}
+        if not writes:
+            assert job["permissions"] == {"contents": "read"}, name
+            continue
+        assert writes <= {"checks", "pull-requests"}, name
+        assert job["runs-on"] == "ubuntu-latest", f"{name}: not where measured code has run"
+        for step in job["steps"]:
+            assert "run" not in step, name
+            assert re.match(r"actions/download-artifact@|OWNER/cudal1-ci/publish@", step["uses"])
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
+def test_only_the_publisher_for_forks_runs_with_the_rights_of_the_base(path):
+    triggers = set(document(path)[True])  # YAML's `on`
+    privileged = triggers & {"pull_request_target", "workflow_run", "issue_comment"}
+    assert privileged == ({"workflow_run"} if path.name == ALSO["forks"] else set())
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
+def test_jobs_on_a_runner_of_ones_own_wait_for_one_another_and_none_is_dropped(path):
+    for job in document(path)["jobs"].values():
+        if "self-hosted" in job["runs-on"]:
+            assert job["concurrency"] == {"group": "cudal1-ci-on-${{ matrix.gpu }}", "queue": "max"}
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=name_of)
+def test_every_action_is_pinned_to_a_commit_with_its_version_beside_it(path):
+    for line in path.read_text("utf-8").splitlines():
+        if re.match(r"\s*(- )?uses:", line):
+            assert re.search(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
+def test_no_checkout_leaves_a_token_behind(path):
+    checkouts = [s for s in steps_of(path) if s.get("uses", "").startswith("actions/checkout@")]
+    assert checkouts or path.name == ALSO["forks"]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=name_of)
+def test_nothing_is_interpolated_into_a_script(path):
+    for step in steps_of(path):
+        assert "${{" not in step.get("run", ""), step
+
+
+# --- the actions -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("path", "record"), [(ACTION, Inputs), (PUBLISH, PublishInputs)])
+def test_an_action_hands_on_every_input_under_the_name_that_is_read(path, record):
+    text = path.read_text("utf-8")
+    declared = document(path)["inputs"]
+    assert set(re.findall(r"inputs\.([\w-]+)", text)) == set(declared)
+    handed = {
+        name: re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", value)[1]
+        for step in steps_of(path)
+        for name, value in step.get("env", {}).items()
+        if name.startswith("INPUT_")
+    }
+    assert handed == {f"INPUT_{f.upper()}": f.replace("_", "-") for f in record.__struct_fields__}
+    assert set(declared) - set(handed.values()) <= {"artifact-name", "github-token"}
+
+
+def test_defaults_of_the_action_are_those_of_the_records():
+    for path, record in ((ACTION, Inputs), (PUBLISH, PublishInputs)):
+        defaults = record.__struct_defaults__
+        optional = record.__struct_fields__[-len(defaults) :]
+        for name, value in zip(optional, defaults, strict=True):
+            default = document(path)["inputs"][name.replace("_", "-")]["default"]
+            expected = str(value).lower() if isinstance(value, bool) else value or ""
+            assert default == (expected or ""), name
+
+
+def test_the_action_declares_the_outputs_that_are_written():
+    from cudal1_ci.action.outcome import Outcome, output_lines
+
+    declared = document(ACTION)["outputs"]
+    assert set(declared) == set(output_lines(Outcome(verdict="pass")))
+    for name, output in declared.items():
+        assert output["value"] == f"${{{{ steps.measure.outputs.{name} }}}}"
+
+
+@pytest.mark.parametrize("path", ACTIONS, ids=name_of)
+def test_the_scripts_of_an_action_are_bash_and_start_an_isolated_interpreter(path):
+    for step in steps_of(path):
+        if "run" in step:
+            done = subprocess.run(["bash", "-n"], input=step["run"], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            for line in step["run"].splitlines():
+                assert "CUDAL1_PYTHON" not in line or '"$CUDAL1_PYTHON" -I ' in line
+
+
+def test_the_token_reaches_the_publishing_step_alone():
+    holders = [s["name"] for p in ACTIONS for s in steps_of(p) if "token" in str(s).lower()]
+    assert holders == ["Publish"]
+
+
+def test_the_publisher_takes_its_environment_from_nowhere_that_measured_code_could_write():
+    assert "RUNNER_TOOL_CACHE" in ACTION.read_text("utf-8")
+    assert "RUNNER_TOOL_CACHE" not in PUBLISH.read_text("utf-8")
+
+
+def test_every_row_of_the_threat_table_names_tests_that_are_there():
+    text = (ROOT / "docs" / "security.md").read_text("utf-8")
+    section = text.partition("## The Action on a public repository\n")[2].partition("\n### ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    files = [
+        Path(__file__),
+        *(ROOT / "tests/unit/action").glob("test_*.py"),
+        ROOT / "tests/integration/test_action.py",
+    ]
+    there = {
+        name
+        for file in files
+        for name in re.findall(r"^def (test_\w+)", file.read_text("utf-8"), re.MULTILINE)
+    }
+    for row in rows:
+        named = set(re.findall(r"`(test_\w+)`", row.rsplit("|", 2)[1]))
+        assert named, row
+        assert named <= there, named - there
+
+
+def test_the_phrase_of_the_documentation_is_the_one_that_is_asked_for():
+    assert f"    {PHRASE}\n" in (ROOT / "docs" / "security.md").read_text("utf-8")
+
+
+# --- init --------------------------------------------------------------------------------------
+
+
+def init(folder: Path, *words: str):
+    return CliRunner().invoke(main, ["init", str(folder), "--workflows", *words])
+
+
+def test_examples_are_the_templates():
+    assert [path.name for path in EXAMPLES] == [path.name for path in TEMPLATES]
+    assert {path.name for path in TEMPLATES} == {ALWAYS, *ALSO.values()}
+    for example, template in zip(EXAMPLES, TEMPLATES, strict=True):
+        assert example.read_bytes() == template.read_bytes()
+
+
+def test_init_writes_workflows_for_the_runners_and_the_commit_that_are_named(tmp_path):
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    words = ["--gpu", "h100", "--gpu", "rtx-4090", "--also", "forks", "--also", "merge-queue"]
+    done = init(tmp_path, *words, "--action", f"me/cudal1-ci@{commit}")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / ".github" / "cudal1-ci.toml").is_file()
+    folder = tmp_path / ".github" / "workflows"
+    assert {path.name for path in folder.iterdir()} == {ALWAYS, *ALSO.values()}
+    text = "".join(path.read_text("utf-8") for path in folder.iterdir())
+    assert "OWNER" not in text
+    assert 40 * "0" not in text
+    assert f"me/cudal1-ci@{commit} # v" in text
+    assert f"me/cudal1-ci/publish@{commit} # v" in text
+    measure = document(folder / ALWAYS)["jobs"]["measure"]
+    assert measure["strategy"]["matrix"] == {"gpu": ["h100", "rtx-4090"]}
+    assert "Forks" in done.output
+    assert zizmor(*folder.iterdir()).returncode == 0
+
+
+def test_init_adds_workflows_to_a_repository_that_is_configured_and_overwrites_nothing(tmp_path):
+    action = "--action", "me/cudal1-ci@" + 40 * "a"
+    (tmp_path / "pyproject.toml").write_text("[tool.cudal1-ci]\n")
+    assert init(tmp_path, *action).exit_code == 0
+    assert not (tmp_path / ".github" / "cudal1-ci.toml").exists()
+    file = tmp_path / ".github" / "workflows" / ALWAYS
+    file.write_text("mine\n")
+    again = init(tmp_path, *action, "--also", "forks")
+    assert again.exit_code == 2
+    assert "is there already" in again.output
+    assert file.read_text() == "mine\n"
+    assert not (file.parent / ALSO["forks"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--action", "me/cudal1-ci@v1"], "all 40 digits"),
+        (["--action", "me/cudal1-ci@" + 40 * "a", "--gpu", "a]\n  x"], "expected the label"),
+    ],
+)
+def test_init_refuses_what_would_not_be_a_workflow(tmp_path, words, message):
+    done = init(tmp_path, *words)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_init_knows_the_action_of_the_clone_that_it_runs_from(tmp_path, monkeypatch):
+    workflows = sys.modules["cudal1_ci.cli.workflows"]
+    monkeypatch.setattr(workflows, "repository_name", lambda root: "me/fork")
+    monkeypatch.setattr(workflows, "repository_top", lambda root: root.parent)
+    monkeypatch.setattr(workflows, "head_sha", lambda root: 40 * "b")
+    assert init(tmp_path).exit_code == 0
+    assert "me/fork@" + 40 * "b" in (tmp_path / ".github" / "workflows" / ALWAYS).read_text()
+
+
+def test_init_asks_where_the_action_is_when_it_runs_from_no_clone(tmp_path, monkeypatch):
+    workflows = sys.modules["cudal1_ci.cli.workflows"]
+    monkeypatch.setattr(workflows, "repository_name", lambda root: "site-packages")
+    done = init(tmp_path)
+    assert done.exit_code == 2
+    assert "--action OWNER/cudal1-ci@COMMIT" in done.output
