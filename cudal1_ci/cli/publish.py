@@ -46,7 +46,7 @@ token is read from GITHUB_TOKEN.
 @click.option("--start", is_flag=True, help="Only say that measuring has begun; no REPORT.")
 @click.option(
     "--fail-on",
-    type=click.Choice(["never", "regression"]),
+    type=click.Choice(["never", "regression", "inconclusive"]),
     default="never",
     show_default=True,
     help="What makes the check run fail.",

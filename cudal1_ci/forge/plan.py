@@ -45,7 +45,7 @@ CommentWhen = Literal["auto", "always", "never"]
 class Options(Record, frozen=True, kw_only=True):
     """What the command line asks for."""
 
-    fail_on: Literal["never", "regression"] = "never"
+    fail_on: Literal["never", "regression", "inconclusive"] = "never"
     comment: CommentWhen = "auto"
     suggestions: bool = True
 

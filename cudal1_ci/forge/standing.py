@@ -46,7 +46,9 @@ class Standing(Record, frozen=True, kw_only=True):
     def conclusion(self, fail_on: str) -> Conclusion:
         """Of the check run. What could not be told, or was not all looked at, is no success."""
         if self.overall == "regression":
-            return "failure" if fail_on == "regression" else "neutral"
+            return "neutral" if fail_on == "never" else "failure"
+        if self.overall == "inconclusive" and fail_on == "inconclusive":
+            return "failure"
         if self.overall in ("inconclusive", "skipped") or not self.is_complete:
             return "neutral"
         return "success"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import TypeVar
 
 import msgspec
 
@@ -23,7 +24,6 @@ from cudal1_ci.report.shape import (
     EvaluationDocument,
     MeasurementDocument,
     ReportDocument,
-    StepDocument,
     WorkloadDocument,
 )
 from cudal1_ci.schema import (
@@ -36,6 +36,7 @@ from cudal1_ci.schema import (
     Workload,
 )
 
+T = TypeVar("T")
 UNDECIDED = ("inconclusive", "harness_error")
 """Statuses that speak of a machine and not of the candidate."""
 
@@ -102,15 +103,20 @@ def _joined(entries: Sequence[EntryDocument]) -> EntryDocument:
         hint=None if judged else "; ".join(hints) or None,
         workloads=workloads,
         evaluations=evaluations,
+        model_use=_only(entry.model_use for entry in entries),
+        opinion_use=_only(entry.opinion_use for entry in entries),
         step=_only(entry.step for entry in entries),
         best=_best(evaluations, workloads),
         comparison=joined([e.comparison for e in entries if e.comparison is not None]),
     )
 
 
-def _only(steps: Iterable[StepDocument | None]) -> StepDocument | None:
-    """What one report says of steps; nothing where several do, each of its own device."""
-    known = list(dict.fromkeys(step for step in steps if step is not None))
+def _only(said: Iterable[T | None]) -> T | None:
+    """What one report alone says; nothing where several do, each of its own run and device."""
+    known: list[T] = []
+    for one in said:
+        if one is not None and one not in known:
+            known.append(one)
     return known[0] if len(known) == 1 else None
 
 

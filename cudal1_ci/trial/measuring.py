@@ -191,8 +191,12 @@ def is_hopeless(disturbances: Sequence[Verdict], device: Device) -> bool:
 
 
 def noise(measurement: Measurement) -> Verdict | None:
-    """The verdict of a measurement that says nothing."""
+    """The verdict of a measurement that says nothing. An interval over three launches is wide
+    whatever they say: of so few, as of a candidate that is plainly slower, the worst one counts."""
+    ratios = [score.log_ratio(one, measurement.device.kind) for one in measurement.control]
     spread = score.control_spread(measurement)
+    if ratios and len(ratios) < score.LOOKS[0]:
+        spread = max(math.expm1(abs(ratio)) for ratio in ratios)
     if spread is None or spread <= NOISY:
         return None
     return inconclusive(

@@ -514,6 +514,8 @@ def test_51_annotations_are_sent_in_two_batches(github, workflow):
         (a_report(compared("regression", acknowledged=agreed(1.6))), "regression", "success"),
         (a_report(compared("regression", acknowledged=agreed(1.4))), "regression", "failure"),
         (a_report(compared("inconclusive")), "regression", "neutral"),
+        (a_report(compared("inconclusive")), "inconclusive", "failure"),
+        (a_report(compared("regression")), "inconclusive", "failure"),
         (a_report(compared("same", 1.0), ended="budget"), "regression", "neutral"),
         (SAME, "regression", "success"),
         (PROPOSAL, "regression", "success"),

@@ -8,7 +8,8 @@ import pytest
 from cudal1_ci.errors import ReportError
 from cudal1_ci.report.document import document
 from cudal1_ci.report.merge import merge
-from cudal1_ci.schema import Entry, Report
+from cudal1_ci.schema import Comparison, Entry, ModelUse, Report
+from tests.fakes import a_target
 from tests.unit.report.samples import (
     CPU,
     SLOWER_CPU,
@@ -112,3 +113,15 @@ def test_reports_of_different_commits_are_refused(sample, fields):
 def test_no_reports_are_refused():
     with pytest.raises(ReportError, match="at least one"):
         merge([])
+
+
+def test_what_a_model_was_asked_is_kept_beside_a_comparison_that_asked_none():
+    asked = Entry(target=a_target(), model_use=ModelUse(model="small", num_answers=3))
+    compared = Entry(target=a_target(), comparison=Comparison(verdict="same"))
+    both = [document(Report(repository="r", entries=(one,))) for one in (compared, asked)]
+    (entry,) = merge(both).entries
+    assert entry.model_use.num_answers == 3
+    assert entry.comparison.verdict == "same"
+    other = Entry(target=a_target(), model_use=ModelUse(model="small", num_answers=5))
+    merged = merge([*both, document(Report(repository="r", entries=(other,)))])
+    assert merged.entries[0].model_use is None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from cudal1_ci.schema import Finding, Launch, Verdict
+from cudal1_ci.schema import Finding, Launch, Measurement, Verdict
 from cudal1_ci.trial import TrialConfig, measuring
 from cudal1_ci.trial.measuring import Seat, is_hopeless, measure
 from tests.conftest import QUICK
@@ -113,3 +113,18 @@ def test_a_plain_effect_takes_fewer_rounds_in_the_launches_after_it(kind, ratios
     launches = [a_launch_of(ratio) for ratio in ratios]
     assert measuring.num_rounds(TrialConfig(), launches, kind) == expected
     assert measuring.num_rounds(TrialConfig(num_rounds=2), launches, kind) == 2
+
+
+@pytest.mark.parametrize(
+    ("strays", "is_noise"),
+    [
+        ((1.2, 0.85, 1.1), False),  # their t interval is 0.5 to 2.1
+        ((1.2, 1.0, 1.6), True),
+        ((1.2, 0.85, 1.1, 1.0, 1.0), False),
+        ((1.6, 0.7, 1.4, 0.6, 1.5), True),
+    ],
+)
+def test_a_machine_is_too_busy_when_equal_code_strays_far(strays, is_noise):
+    control = tuple(a_launch_of(stray) for stray in strays)
+    found = Measurement(workload="w", launches=control, control=control, device=CPU)
+    assert (measuring.noise(found) is not None) == is_noise
