@@ -95,7 +95,7 @@ def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "b
     order = in_order(pairs.pairs)
     bench.progress.start(len(order))
     count = sum(one.num_comparisons for one in order) * bench.config.num_devices
-    wanted = num_looks(count)
+    wanted = num_looks(count, bench.session.device().kind) if order else 1
     looks = [Looks(pair) for pair in order]
     for one in looks:
         if bench.budget_is_spent():

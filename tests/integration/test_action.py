@@ -296,7 +296,7 @@ def test_a_regression_gets_its_comment_and_a_push_that_mends_it_edits_that(rig, 
     assert (report["base_sha"], report["head_sha"]) == (rig.base, rig.head)
     assert entry["target"]["qualname"] == "Scale"
     assert entry["comparison"]["slowdown_low"] > 1.5
-    assert entry["comparison"]["rows"][0]["num_measurements"] == 2
+    assert entry["comparison"]["rows"][0]["num_measurements"] == 3
     assert "1 of 1 target got slower" in the_comment(github)
     assert {check["conclusion"] for check in github.checks.values()} == {"neutral"}
     # What the pull request tried.

@@ -124,7 +124,7 @@ def test_a_slower_module_is_found_and_what_did_not_change_is_not_measured(reposi
     assert slow["verdict"] == "regression"
     assert slow["acknowledged"] is None
     assert slow["slowdown_low"] > 1.15
-    assert slow["rows"][0]["num_measurements"] == 2
+    assert slow["rows"][0]["num_measurements"] == 3
     assert found["Renamed"]["verdict"] in ("same", "inconclusive")
     assert "off by" in found["Different"]["output_change"]
     assert found["Different"]["verdict"] in ("same", "inconclusive")

@@ -77,9 +77,22 @@ def test_what_can_be_neither_seen_nor_excluded_is_inconclusive():
     assert verdict_of([short], USUAL, looks=2) == ("same", None)
 
 
-@pytest.mark.parametrize(("count", "expected"), [(0, 2), (1, 2), (80, 2), (81, 3), (3200, 3)])
-def test_the_more_is_compared_the_more_often_an_alarm_must_be_found(count, expected):
-    assert num_looks(count) == expected
+@pytest.mark.parametrize(
+    ("count", "gpu", "cpu"),
+    [(0, 2, 3), (1, 2, 3), (80, 2, 3), (81, 3, 3), (3200, 3, 3), (3300, 4, 4)],
+)
+def test_the_more_is_compared_the_more_often_an_alarm_must_be_found(count, gpu, cpu):
+    assert (num_looks(count, "cuda"), num_looks(count, "cpu")) == (gpu, cpu)
+
+
+def test_what_the_base_strays_from_itself_no_difference_of_the_head_exceeds():
+    alarming = measured(1.10)
+    assert alarm(alarming, USUAL) == "regression"
+    noisy = msgspec.structs.replace(alarming, control=measured(1.12).launches)
+    assert alarm(noisy, USUAL) is None
+    assert verdict_of([noisy], USUAL, looks=2)[0] == "inconclusive"
+    quiet = msgspec.structs.replace(alarming, control=measured(1.01).launches)
+    assert alarm(quiet, USUAL) == "regression"
 
 
 def test_the_worst_decides():

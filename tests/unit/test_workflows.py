@@ -244,7 +244,8 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
     files = [
         Path(__file__),
         *(ROOT / "tests/unit/action").glob("test_*.py"),
-        ROOT / "tests/integration/test_action.py",
+        *(ROOT / f"tests/integration/test_{name}.py" for name in ("action", "publish", "compare")),
+        ROOT / "tests/unit/forge/test_trees.py",
     ]
     there = {
         name

@@ -9,7 +9,6 @@ from cudal1_ci.errors import ReportError
 from cudal1_ci.report.document import document
 from cudal1_ci.report.merge import merge
 from cudal1_ci.schema import Comparison, Entry, ModelUse, Report
-from tests.fakes import a_target
 from tests.unit.report.samples import (
     CPU,
     SLOWER_CPU,
