@@ -7,8 +7,8 @@ threshold, the absolute one, and what the base strayed from itself (the A/A cont
 measured again in new processes, more often the more is compared: chance raises one comparison of
 forty on one side, so that twice in a row is one of 1,600, and `num_looks` keeps the chance of any
 false alarm in a whole run below five in a hundred. Noise of a shared processor keeps to no
-distribution and lasts for minutes: there one more must agree (benchmarks/results/compare-rates-before.json
-holds the trial that says why).
+distribution and lasts for minutes, so there one more must agree: with two, and without the control,
+one of 60 changes that change nothing was accused (benchmarks/results/compare-rates-before.json).
 
 The worst workload decides, never a mean: no gain elsewhere makes up for a loss.
 """
