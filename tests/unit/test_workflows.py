@@ -244,7 +244,10 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
     files = [
         Path(__file__),
         *(ROOT / "tests/unit/action").glob("test_*.py"),
-        *(ROOT / f"tests/integration/test_{name}.py" for name in ("action", "publish", "compare")),
+        *(
+            ROOT / f"tests/integration/test_{name}.py"
+            for name in ("action", "publish", "compare_commits")
+        ),
         ROOT / "tests/unit/forge/test_trees.py",
     ]
     there = {
