@@ -41,7 +41,8 @@ from cudal1_ci.trial import Session
 DIFFERING = ("incorrect_values", "precision")
 """Verdicts on values, beyond which times can be compared."""
 SPENT = "not reached: the budget was spent"
-UNCONFIRMED = "a difference was seen and not measured again: the budget was spent"
+UNCONFIRMED = "a difference was seen and not measured again: "
+NO_BUDGET = "the budget was spent"
 GUESSED = "a difference, under a guess of how it is called: declare a workload to be sure"
 
 
@@ -75,6 +76,8 @@ class Looks:
     output_change: str | None = None
     refused: Comparison | None = None
     """What is said of it where there are no times."""
+    unconfirmed: str = NO_BUDGET
+    """Why an alarm was not measured as often as it must be, where it was not."""
 
     @property
     def problem(self) -> Problem:
@@ -120,19 +123,25 @@ def look(one: Looks, number: int, bench: Bench) -> None:
     try:
         found = evaluation(one.problem, one.pair.head, number, bench)
         if number == 1 and found.verdict.status in DIFFERING:
-            one.output_change = said(found)
+            one.output_change = said(found) or "they differ"
             found = evaluation(one.problem, one.pair.head, number, bench)
     except WorkerError as error:
-        one.refused = Comparison(verdict="inconclusive", reason=f"the judge failed: {error}")
+        refuse(one, Comparison(verdict="inconclusive", reason=f"the judge failed: {error}"), bench)
         return
     if found.verdict.status != "passed":
-        if number == 1:
-            one.refused = refusal(found)
-            bench.progress.target_skipped(one.pair.target, one.refused.reason or "")
+        refuse(one, refusal(found), bench)
         return
     for measurement in found.measurements:
         one.measurements.setdefault(measurement.workload, []).append(measurement)
         bench.progress.compared(one.pair.target, measurement)
+
+
+def refuse(one: Looks, why: Comparison, bench: Bench) -> None:
+    """There are no times, or no more of them."""
+    one.unconfirmed = why.reason or ""
+    if not one.measurements:
+        one.refused = why
+        bench.progress.target_skipped(one.pair.target, one.unconfirmed)
 
 
 def evaluation(problem: Problem, head: Candidate, number: int, bench: Bench) -> Evaluation:
@@ -183,7 +192,7 @@ def is_alarming(looks: Sequence[Measurement], config: CompareConfig) -> bool:
 def entry(one: Looks, wanted: int, config: CompareConfig) -> Entry:
     """What was found of a pair."""
     target, workloads = one.pair.target, one.pair.problem.workloads
-    if one.refused is not None and not one.measurements:
+    if one.refused is not None:
         return Entry(
             target=target,
             skipped=one.refused.reason,
@@ -191,7 +200,7 @@ def entry(one: Looks, wanted: int, config: CompareConfig) -> Entry:
             comparison=msgspec.structs.replace(one.refused, output_change=one.output_change),
         )
     rows = tuple(
-        row(workload, one.measurements[workload.name], wanted, config)
+        row(workload, one, wanted, config)
         for workload in workloads
         if workload.name in one.measurements
     )
@@ -206,16 +215,15 @@ def entry(one: Looks, wanted: int, config: CompareConfig) -> Entry:
     )
 
 
-def row(
-    workload: Workload, looks: Sequence[Measurement], wanted: int, config: CompareConfig
-) -> ComparedWorkload:
+def row(workload: Workload, one: Looks, wanted: int, config: CompareConfig) -> ComparedWorkload:
     """The verdict on one workload."""
+    looks = one.measurements[workload.name]
     verdict, reason = verdict_of(looks, config.thresholds, wanted)
     if is_alarming(looks, config):
         if is_guess(workload):
             verdict, reason = "inconclusive", GUESSED
         elif len(looks) < wanted:
-            reason = UNCONFIRMED
+            reason = UNCONFIRMED + one.unconfirmed
     return ComparedWorkload(
         workload=workload.name, verdict=verdict, measurements=tuple(looks), reason=reason
     )

@@ -7,7 +7,7 @@ import pytest
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.comparison.config import CompareConfig
-from cudal1_ci.comparison.loop import SPENT, UNCONFIRMED, Bench, compare
+from cudal1_ci.comparison.loop import NO_BUDGET, SPENT, UNCONFIRMED, Bench, compare
 from cudal1_ci.comparison.pairs import Pair, Pairs
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.report.progress import SilentProgress
@@ -159,7 +159,15 @@ def test_an_alarm_that_the_budget_leaves_unconfirmed_is_none(run, monkeypatch):
     judge.evaluate = late
     found, _ = run(judge, a_pair("slow"))
     assert found["slow"].verdict == "inconclusive"
-    assert found["slow"].rows[0].reason == UNCONFIRMED
+    assert found["slow"].rows[0].reason == UNCONFIRMED + NO_BUDGET
+    assert len(found["slow"].rows[0].measurements) == 1
+
+
+def test_an_alarm_that_cannot_be_measured_again_is_none(run):
+    judge = Judge(slow=[1.2, "inconclusive", WorkerError("it died")])
+    found, _ = run(judge, a_pair("slow"))
+    assert found["slow"].verdict == "inconclusive"
+    assert found["slow"].rows[0].reason == UNCONFIRMED + "the judge failed: it died"
 
 
 def test_what_is_known_is_not_measured_again_and_each_look_is_its_own(run):
