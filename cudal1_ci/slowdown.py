@@ -3,12 +3,13 @@
 Pure. The base is the reference of a measurement and the head its candidate, so a slowdown is the
 inverse of a speedup: 1.1 takes a tenth longer. A workload is a regression when four things hold of
 every measurement of it: the interval lies above 1 (statistics), the estimate exceeds the relative
-threshold, the absolute one, and what the base strayed from itself (the A/A control). An alarm is
-measured again in new processes, more often the more is compared: chance raises one comparison of
-forty on one side, so that twice in a row is one of 1,600, and `num_looks` keeps the chance of any
-false alarm in a whole run below five in a hundred. Noise of a shared processor keeps to no
-distribution and lasts for minutes, so there one more must agree: with two, and without the control,
-one of 60 changes that change nothing was accused (benchmarks/results/compare-rates-before.json).
+threshold, the absolute one, and all of it against the control, the base's other process, too. An
+alarm is measured again in new processes, more often the more is compared: chance raises one
+comparison of forty on one side, so that twice in a row is one of 1,600, and `num_looks` keeps the
+chance of any false alarm in a whole run below five in a hundred. Noise of a shared processor keeps
+to no distribution and lasts for minutes, so there one more must agree: with two, and without the
+control, one of 60 changes that change nothing was accused (benchmarks/results/compare-rates-
+before.json).
 
 The worst workload decides, never a mean: no gain elsewhere makes up for a loss.
 """
@@ -18,6 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
+
+import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.schema import ComparedWorkload, ComparisonVerdict, Measurement, Record
@@ -63,15 +66,30 @@ def slowdown(measurement: Measurement) -> score.Interval | None:
 
 def alarm(measurement: Measurement, thresholds: Thresholds) -> Alarm | None:
     """What a measurement by itself speaks for."""
+    found = [differs(one, thresholds) for one in (measurement, beside_control(measurement)) if one]
+    return found[0] if len(set(found)) == 1 else None
+
+
+def beside_control(measurement: Measurement) -> Measurement | None:
+    """The head against the control, which is the base once more: what made one of the two equal
+    processes fast did not make the other one so. None where they were not timed together."""
+    pairs = list(zip(measurement.launches, measurement.control, strict=False))
+    if not pairs or any(one.reference_us != control.reference_us for one, control in pairs):
+        return None
+    launches = tuple(
+        msgspec.structs.replace(one, reference_us=control.candidate_us) for one, control in pairs
+    )
+    return msgspec.structs.replace(measurement, launches=launches, control=())
+
+
+def differs(measurement: Measurement, thresholds: Thresholds) -> Alarm | None:
+    """Whether statistics and both thresholds say so."""
     found = slowdown(measurement)
     if found is None:
         return None
     relative = thresholds.relative_on(measurement.device.kind)
     base_us = score.reference_us(measurement)
     if abs(found.estimate - 1) * base_us <= thresholds.absolute_us:
-        return None
-    strays = score.control_spread(measurement)
-    if strays is not None and abs(math.log(found.estimate)) <= math.log1p(strays):
         return None
     if found.low > 1 and found.estimate >= 1 + relative:
         return "regression"

@@ -85,14 +85,27 @@ def test_the_more_is_compared_the_more_often_an_alarm_must_be_found(count, gpu, 
     assert (num_looks(count, "cuda"), num_looks(count, "cpu")) == (gpu, cpu)
 
 
-def test_what_the_base_strays_from_itself_no_difference_of_the_head_exceeds():
-    alarming = measured(1.10)
-    assert alarm(alarming, USUAL) == "regression"
-    noisy = msgspec.structs.replace(alarming, control=measured(1.12).launches)
-    assert alarm(noisy, USUAL) is None
-    assert verdict_of([noisy], USUAL, looks=2)[0] == "inconclusive"
-    quiet = msgspec.structs.replace(alarming, control=measured(1.01).launches)
-    assert alarm(quiet, USUAL) == "regression"
+def with_control(head: float, control: float) -> Measurement:
+    """A head and a control that take so many times as long as the reference."""
+    alone = measured(head)
+    launches = tuple(
+        msgspec.structs.replace(one, candidate_us=tuple(us * control for us in one.reference_us))
+        for one in alone.launches
+    )
+    return msgspec.structs.replace(alone, control=launches)
+
+
+def test_the_head_must_differ_from_both_processes_of_the_base():
+    assert alarm(with_control(1.10, 1.0), USUAL) == "regression"
+    assert alarm(with_control(0.90, 1.0), USUAL) == "improvement"
+    # One process of the base was fast by accident; the head is as fast as the other.
+    assert alarm(with_control(1.10, 1.10), USUAL) is None
+    assert verdict_of([with_control(1.10, 1.10)], USUAL, looks=2)[0] == "inconclusive"
+
+
+def test_a_control_that_was_timed_apart_is_no_yardstick():
+    apart = msgspec.structs.replace(measured(1.10), control=measured(1.10, base_us=90).launches)
+    assert alarm(apart, USUAL) == "regression"
 
 
 def test_the_worst_decides():
