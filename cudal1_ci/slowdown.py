@@ -3,13 +3,13 @@
 Pure. The base is the reference of a measurement and the head its candidate, so a slowdown is the
 inverse of a speedup: 1.1 takes a tenth longer. A workload is a regression when four things hold of
 every measurement of it: the interval lies above 1 (statistics), the estimate exceeds the relative
-threshold, the absolute one, and all of it against the control, the base's other process, too. An
-alarm is measured again in new processes, more often the more is compared: chance raises one
-comparison of forty on one side, so that twice in a row is one of 1,600, and `num_looks` keeps the
-chance of any false alarm in a whole run below five in a hundred. Noise of a shared processor keeps
-to no distribution and lasts for minutes, so there one more must agree: with two, and without the
-control, one of 60 changes that change nothing was accused (benchmarks/results/compare-rates-
-before.json).
+threshold, the absolute one, and the estimate against the control, the base's other process, exceeds
+the relative one too. An alarm is measured again in new processes, more often the more is compared:
+chance raises one comparison of forty on one side, so that twice in a row is one of 1,600, and
+`num_looks` keeps the chance of any false alarm in a whole run below five in a hundred. Noise of a
+shared processor keeps to no distribution and lasts for minutes, so there one more must agree: with
+two, and without the control, one of 60 changes that change nothing was accused
+(benchmarks/results/compare-rates- before.json).
 
 The worst workload decides, never a mean: no gain elsewhere makes up for a loss.
 """
@@ -66,8 +66,14 @@ def slowdown(measurement: Measurement) -> score.Interval | None:
 
 def alarm(measurement: Measurement, thresholds: Thresholds) -> Alarm | None:
     """What a measurement by itself speaks for."""
-    found = [differs(one, thresholds) for one in (measurement, beside_control(measurement)) if one]
-    return found[0] if len(set(found)) == 1 else None
+    found = differs(measurement, thresholds)
+    beside = beside_control(measurement)
+    other = slowdown(beside) if beside else None
+    if found is None or other is None:
+        return found
+    relative = thresholds.relative_on(measurement.device.kind)
+    ratio = other.estimate if found == "regression" else 1 / other.estimate
+    return found if ratio >= 1 + relative else None
 
 
 def beside_control(measurement: Measurement) -> Measurement | None:
