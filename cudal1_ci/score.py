@@ -108,7 +108,11 @@ def control(measurement: Measurement) -> Interval | None:
 
 def control_spread(measurement: Measurement) -> float | None:
     """The control's larger distance from 1, as a fraction: 0.012 is 1.2 %."""
-    found = control(measurement)
+    return distance_from_one(control(measurement))
+
+
+def distance_from_one(found: Interval | None) -> float | None:
+    """The larger distance of a ratio's bounds from 1; None without an interval."""
     return None if found is None else max(abs(found.high - 1), abs(1 - found.low))
 
 

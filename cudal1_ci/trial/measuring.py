@@ -80,7 +80,7 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
     disturbances: list[Verdict] = []
     suspicions: list[Verdict] = []
     spent_s = 0.0
-    while not is_settled(launches, config.half_width, seat.device.kind):
+    while not is_enough(launches, control, config.half_width, seat.device.kind):
         # Two launches have a spread, but one that says nothing: their t quantile is 38.
         if len(launches) >= FEWEST_LAUNCHES and spent_s > config.measure_s:
             break
@@ -114,6 +114,17 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
         device=under(seat.device, after),
     )
     return noise(measurement) or measurement
+
+
+def is_enough(
+    launches: Sequence[Launch], control: Sequence[Launch], half_width: float, kind: score.Kind
+) -> bool:
+    """Whether no further launch is made. One that was disturbed makes a control stray, and more of
+    them tell whether the machine is too busy: only the control decides that, so that nobody
+    chooses when to stop by what is claimed."""
+    if not is_settled(launches, half_width, kind):
+        return False
+    return len(launches) >= score.LOOKS[-1] or (stray(control, kind) or 0.0) <= NOISY
 
 
 def num_ahead(kind: str, num_launches: int) -> int:
@@ -191,19 +202,24 @@ def is_hopeless(disturbances: Sequence[Verdict], device: Device) -> bool:
 
 
 def noise(measurement: Measurement) -> Verdict | None:
-    """The verdict of a measurement that says nothing. An interval over three launches is wide
-    whatever they say: of so few, as of a candidate that is plainly slower, the worst one counts."""
-    ratios = [score.log_ratio(one, measurement.device.kind) for one in measurement.control]
-    spread = score.control_spread(measurement)
-    if ratios and len(ratios) < score.LOOKS[0]:
-        spread = max(math.expm1(abs(ratio)) for ratio in ratios)
-    if spread is None or spread <= NOISY:
+    """The verdict of a measurement that says nothing."""
+    found = stray(measurement.control, measurement.device.kind)
+    if found is None or found <= NOISY:
         return None
     return inconclusive(
         "timing.noisy",
-        f"the reference against itself strays by {spread:.0%} on `{measurement.workload}`: this "
+        f"the reference against itself strays by {found:.0%} on `{measurement.workload}`: this "
         "machine is too busy to measure on",
     )
+
+
+def stray(control: Sequence[Launch], kind: score.Kind) -> float | None:
+    """How far the reference against itself is from 1; None where there is no control. An interval
+    over three launches is wide whatever they say: of so few, as of a candidate that is plainly
+    slower, the worst one counts."""
+    if len(control) < score.LOOKS[0]:
+        return max((math.expm1(abs(score.log_ratio(one, kind))) for one in control), default=None)
+    return score.distance_from_one(score.interval(control, kind))
 
 
 def under(device: Device, conditions: Sequence[Conditions]) -> Device:
