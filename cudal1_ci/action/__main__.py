@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from cudal1_ci.action.children import escaped
 from cudal1_ci.action.measure import measure
 from cudal1_ci.action.publish import publish
 from cudal1_ci.errors import CudaL1Error
+from cudal1_ci.report.workflow_log import workflow_command
 
 DOORS = {"measure": measure, "publish": publish}
 
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     try:
         return DOORS[arguments[0]](os.environ)
     except CudaL1Error as error:
-        sys.stdout.write(f"::error::{escaped(str(error))}\n")
+        sys.stdout.write(workflow_command("error", str(error)) + "\n")
         return error.exit_code
 
 

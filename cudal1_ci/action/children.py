@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import Protocol
 
 import cudal1_ci
-from cudal1_ci.executor.local import SECRET_WORDS
+from cudal1_ci.executor.environment import without_secrets
+from cudal1_ci.report.workflow_log import workflow_command
 
-# GITHUB_ENV, GITHUB_PATH, GITHUB_OUTPUT and GITHUB_STATE are files that speak to later steps,
-# ACTIONS_* and GITHUB_TOKEN speak to the service, INPUT_* may hold a token.
-WITHHELD_PREFIXES = ("ACTIONS_", "GITHUB_", "INPUT_", "RUNNER_", "GH_")
 # By this the runner finds what a job has left running, and ends it.
 TRACKED_BY = "RUNNER_TRACKING_ID"
 
@@ -63,15 +61,11 @@ def scrubbed(
         state: Where it keeps its archive: not in the checkout, which may bring one along.
         keys: Names of secrets that it needs itself.
     """
-    kept = {
+    kept = without_secrets(environment) | {
         name: value
         for name, value in environment.items()
-        if name in (TRACKED_BY, *keys)
-        or not (
-            name.upper().startswith(WITHHELD_PREFIXES)
-            # A setting holds no secret, but may name the variable that does.
-            or (any(w in name.upper() for w in SECRET_WORDS) and not name.startswith("CUDAL1_CI_"))
-        )
+        # A setting of the tool holds no secret, but may name the variable that does.
+        if name in (TRACKED_BY, *keys) or name.startswith("CUDAL1_CI_")
     }
     kept.setdefault("CUDAL1_CI_STATE_DIR", str(state))
     return kept
@@ -85,7 +79,7 @@ def run_verb(
     It has `limit_s` seconds; then it is interrupted, as with Ctrl-C, and in the end killed:
     TIMED_OUT.
     """
-    _say(f"::group::cudal1-ci {escaped(' '.join(words))}")
+    _say(workflow_command("group", f"cudal1-ci {' '.join(words)}"))
     # What it prints may hold text of the pull request: `::add-path::`, `::set-output::`.
     with _SilentCommands():
         process = subprocess.Popen(
@@ -122,11 +116,6 @@ def _waited(process: subprocess.Popen[bytes], limit_s: float) -> int:
     finally:
         process.kill()
         process.wait()
-
-
-def escaped(text: str) -> str:
-    """Text within a workflow command."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _say(line: str) -> None:

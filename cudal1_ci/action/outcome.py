@@ -3,7 +3,7 @@ end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +12,19 @@ import msgspec
 from cudal1_ci.report import render
 from cudal1_ci.report.digest import worth
 from cudal1_ci.report.shape import ReportDocument
+from cudal1_ci.report.wording import count_text
+from cudal1_ci.schema import ComparisonVerdict
+from cudal1_ci.slowdown import worst
 
 Verdict = Literal["regression", "inconclusive", "improvement", "pass", "skipped", "error"]
+
+VERDICTS: dict[ComparisonVerdict, Verdict] = {
+    "regression": "regression",
+    "inconclusive": "inconclusive",
+    "improvement": "improvement",
+    "same": "pass",
+}
+"""Of the worst target; where all are new, removed or skipped, nothing was compared."""
 
 # A summary of more than 1 MiB is dropped as a whole; other steps of the job have their own.
 MAX_SUMMARY_BYTES = 1_000_000
@@ -38,27 +49,16 @@ def outcome_of(document: ReportDocument) -> Outcome:
     """Counts of a report, and the verdict: that of its worst target, never a mean. A regression
     that somebody has acknowledged is none."""
     compared = [entry.comparison for entry in document.entries if entry.comparison is not None]
-    found = ["acknowledged" if one.acknowledged else one.verdict for one in compared]
+    found = ["same" if one.acknowledged else one.verdict for one in compared]
     best = [entry.evaluations[entry.best] for entry in document.entries if entry.best is not None]
     return Outcome(
-        verdict=worst(found),
+        verdict=VERDICTS.get(worst(found), "skipped"),
         regressions=found.count("regression"),
         improvements=found.count("improvement"),
         inconclusive=found.count("inconclusive"),
         proposals=len(best),
         best_speedup=max(map(worth, best), default=None),
     )
-
-
-def worst(found: Sequence[str]) -> Verdict:
-    """The verdict of a change from those of its targets; `skipped` where none could be compared."""
-    if "regression" in found:
-        return "regression"
-    if "inconclusive" in found:
-        return "inconclusive"
-    if "improvement" in found:
-        return "improvement"
-    return "pass" if {"same", "acknowledged"} & set(found) else "skipped"
 
 
 def output_lines(outcome: Outcome) -> dict[str, str]:
@@ -80,11 +80,11 @@ def headline(outcome: Outcome) -> str:
     """The verdict in words, for the first line of the summary."""
     match outcome.verdict:
         case "regression":
-            said = f"{_count(outcome.regressions, 'target')} got slower"
+            said = f"{count_text(outcome.regressions, 'target')} got slower"
         case "inconclusive":
-            said = f"of {_count(outcome.inconclusive, 'target')} it cannot be told"
+            said = f"of {count_text(outcome.inconclusive, 'target')} it cannot be told"
         case "improvement":
-            said = f"{_count(outcome.improvements, 'target')} got faster, none slower"
+            said = f"{count_text(outcome.improvements, 'target')} got faster, none slower"
         case "pass":
             said = "nothing got slower"
         case "skipped":
@@ -92,7 +92,7 @@ def headline(outcome: Outcome) -> str:
         case "error":
             said = "it could not be measured; the log says why"
     if outcome.proposals:
-        said += f"; {_count(outcome.proposals, 'faster version')} proven"
+        said += f"; {count_text(outcome.proposals, 'faster version')} proven"
     return f"**cudal1-ci: {said}**"
 
 
@@ -135,7 +135,3 @@ def _append(file: str | None, text: str) -> None:
     if file:
         with Path(file).open("a", encoding="utf-8") as stream:
             stream.write(text)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -6,6 +6,7 @@ import datetime
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_
 from cudal1_ci.cli.outputs import output_options, write_report
 from cudal1_ci.cli.trace import traces_for
 from cudal1_ci.comparison.agreements import agreed, agreements
-from cudal1_ci.comparison.loop import Bench, compare, report_of
+from cudal1_ci.comparison.loop import Bench, compare
 from cudal1_ci.comparison.pairs import Pairs, pairs_of
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.discover import discover
@@ -111,13 +112,15 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     # Where trees lie must be known before there is one, and is not for a change to say either.
     with tempfile.TemporaryDirectory() as nowhere:
         state_dir = load_settings(Path(nowhere), overrides=given).state_dir
-    trees = Trees(path, path / state_dir / "trees")
-    plain = trees.of(change.base_sha if flags["config_from"] == "base" else change.head_sha)
+    folder = path / state_dir / "trees"
+    plain = Trees(path, folder).of(
+        change.base_sha if flags["config_from"] == "base" else change.head_sha
+    )
     settings = load_settings(plain, overrides=given)
     require(settings.device)
     told = settings.file.relative_to(plain).as_posix() if settings.file else "the configuration"
     known = agreements(settings.acks, told)
-    trees.setup = settings.compare.setup
+    trees = Trees(path, folder, setup=settings.compare.setup)
     roots = trees.of(change.base_sha), trees.of(change.head_sha)
     evidence = Evidence(
         declared=declarations(settings.workloads, told),
@@ -172,13 +175,16 @@ def measured(
         entries, notices = covered(found, known)
         known_gone = removal_notices(plan.removed)  # they have entries of their own here
         told = [notice for notice in plan.notices if notice not in known_gone]
-        empty = Report(
+        return Report(
             repository=change.repository,
             base_sha=change.base_sha,
             head_sha=change.head_sha,
+            device=session.device() if any(e.skipped is None for e in entries) else None,
+            entries=tuple(entries),
             warnings=(*told, *notices),
+            ended=ended,
+            elapsed_s=time.monotonic() - bench.started_s,
         )
-        return report_of(entries, ended, bench, empty)
 
 
 def covered(

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from cudal1_ci.errors import CudaL1Error
+from cudal1_ci.report.workflow_log import workflow_command
 
 EXIT_DONE = 0
 EXIT_NO = 1
@@ -41,15 +42,10 @@ class Verbs(click.Group):
             return super().invoke(ctx)
         except CudaL1Error as error:
             if os.environ.get("GITHUB_ACTIONS"):
-                click.echo(f"::error::{command_text(str(error))}", err=True)
+                click.echo(workflow_command("error", str(error)), err=True)
             else:
                 click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
             click.echo("interrupted; finished evaluations are kept", err=True)
             sys.exit(EXIT_INTERRUPTED)
-
-
-def command_text(message: str) -> str:
-    """A message within a workflow command: none of its lines can be a command by itself."""
-    return message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

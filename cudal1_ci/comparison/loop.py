@@ -32,7 +32,6 @@ from cudal1_ci.schema import (
     Evaluation,
     Measurement,
     Problem,
-    Report,
     Workload,
 )
 from cudal1_ci.slowdown import alarm, num_looks, verdict_of, worst
@@ -226,17 +225,4 @@ def row(workload: Workload, one: Looks, wanted: int, config: CompareConfig) -> C
             reason = UNCONFIRMED + one.unconfirmed
     return ComparedWorkload(
         workload=workload.name, verdict=verdict, measurements=tuple(looks), reason=reason
-    )
-
-
-def report_of(
-    entries: Sequence[Entry], ended: Literal["done", "budget"], bench: Bench, change_of: Report
-) -> Report:
-    """`change_of` names the repository and its commits."""
-    return msgspec.structs.replace(
-        change_of,
-        entries=tuple(entries),
-        device=bench.session.device() if any(e.skipped is None for e in entries) else None,
-        ended=ended,
-        elapsed_s=time.monotonic() - bench.started_s,
     )

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.executor.conversation import Conversation
+from cudal1_ci.executor.environment import listed
 
 WORKER_FOLDER = Path(__file__).resolve().parent.parent / "worker"
 MAX_LOG_CHARS = 4000
@@ -43,24 +44,6 @@ main(sys.argv[2:], sys.orig_argv[1:-4])
 """Loads the worker's folder as a package of its own: neither this tool nor its dependencies become
 importable for the user's code, and need not be installed in its interpreter."""
 
-KEPT = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "LD_LIBRARY_PATH",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "PYENV_ROOT",
-    "PYENV_VERSION",
-    "TMPDIR",
-    "CC",
-    "CXX",
-)
-KEPT_PREFIXES = ("CUDA", "NVIDIA_", "TORCH", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "KMP_")
-SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "AUTH")
-
-
 STEADY_ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
@@ -76,12 +59,6 @@ def scrubbed_environment(
     """What a worker may know of the host's environment: listed names, and nothing whose name
     sounds like a secret. Of several GPUs it sees the one of that index, the first by default, and
     none with None."""
-    kept = {
-        name: value
-        for name, value in environment.items()
-        if (name in KEPT or name.startswith(KEPT_PREFIXES))
-        and not any(word in name.upper() for word in SECRET_WORDS)
-    }
     visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if gpu_index is None:
         gpu = ""
@@ -90,7 +67,7 @@ def scrubbed_environment(
         gpu = visible[first] if first < len(visible) and visible[first] else str(first)
     threads = str(num_threads)
     return {
-        **kept,
+        **listed(environment),
         "HOME": str(home),
         "CUDA_VISIBLE_DEVICES": gpu,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

@@ -8,11 +8,13 @@ of an address: those are made of the run's event and of numbers that GitHub gave
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from github import Auth, Github
+from github.IssueComment import IssueComment
 from github.PullRequest import PullRequest
+from github.PullRequestComment import PullRequestComment
 
 from cudal1_ci.forge.answer import Made, Refusal
 from cudal1_ci.forge.check import CHECK_NAME, external_id
@@ -128,8 +130,8 @@ class Client:
             number=number,
             head_sha=head_sha,
             is_open=is_open,
-            comments=self._comments(pull),
-            review_comments=self._review_comments(pull) if wants_diff else (),
+            comments=self._comments(pull.get_issue_comments),
+            review_comments=self._comments(pull.get_review_comments) if wants_diff else (),
             diff=self._diff(pull) if wants_diff else {},
         )
 
@@ -154,20 +156,13 @@ class Client:
         numbers = self._read(request)
         return numbers[0] if len(numbers) == 1 else None
 
-    def _comments(self, pull: PullRequest) -> tuple[Comment, ...]:
+    def _comments(
+        self, listed: Callable[[], Iterable[IssueComment | PullRequestComment]]
+    ) -> tuple[Comment, ...]:
         def request() -> tuple[Comment, ...]:
             return tuple(
                 Comment(id=c.id, author=c.user.login if c.user else "", body=c.body or "")
-                for c in pull.get_issue_comments()
-            )
-
-        return self._read(request)
-
-    def _review_comments(self, pull: PullRequest) -> tuple[Comment, ...]:
-        def request() -> tuple[Comment, ...]:
-            return tuple(
-                Comment(id=c.id, author=c.user.login if c.user else "", body=c.body or "")
-                for c in pull.get_review_comments()
+                for c in listed()
             )
 
         return self._read(request)

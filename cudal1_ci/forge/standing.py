@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Literal
 
 from cudal1_ci.report.shape import ComparisonDocument, ReportDocument
+from cudal1_ci.report.wording import count_text
 from cudal1_ci.schema import Record
 
 Overall = Literal["regression", "inconclusive", "acknowledged", "improvement", "same", "skipped"]
@@ -57,12 +58,12 @@ class Standing(Record, frozen=True, kw_only=True):
     def title(self) -> str:
         """One line in our own words and numbers; no text of the report is in it."""
         counted = [
-            _count(self.num_regressions, "regression"),
-            _count(self.num_acknowledged, "acknowledged regression"),
-            _count(self.num_inconclusive, "target", "inconclusive"),
-            _count(self.num_improvements, "improvement"),
-            _count(self.num_output_changes, "changed output"),
-            _count(self.num_proposals, "faster version", "proven"),
+            _counted(self.num_regressions, "regression"),
+            _counted(self.num_acknowledged, "acknowledged regression"),
+            _counted(self.num_inconclusive, "target", "inconclusive"),
+            _counted(self.num_improvements, "improvement"),
+            _counted(self.num_output_changes, "changed output"),
+            _counted(self.num_proposals, "faster version", "proven"),
         ]
         parts = [part for part in counted if part]
         if not self.num_targets:
@@ -116,7 +117,5 @@ def is_acknowledged(comparison: ComparisonDocument) -> bool:
     return comparison.slowdown is not None and comparison.slowdown <= agreed.max_slowdown
 
 
-def _count(number: int, noun: str, after: str = "") -> str:
-    if not number:
-        return ""
-    return f"{number} {noun}{'' if number == 1 else 's'}{f' {after}' if after else ''}"
+def _counted(number: int, noun: str, after: str = "") -> str:
+    return f"{count_text(number, noun)} {after}".rstrip() if number else ""

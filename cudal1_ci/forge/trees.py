@@ -21,15 +21,13 @@ from pathlib import Path
 
 from cudal1_ci.archive import make_folder
 from cudal1_ci.errors import DiscoveryError, UnsupportedError
-from cudal1_ci.executor.local import SECRET_WORDS
+from cudal1_ci.executor.environment import without_secrets
 from cudal1_ci.forge.local import GIT_TIMEOUT_S, git_environment, repository_top
 from cudal1_ci.schema import content_hash
 
 SETUP_TIMEOUT_S = 1800.0
 MOST_TREES = 6
 """Kept in the folder; those that were not used for longest go."""
-SECRET_PREFIXES = ("ACTIONS_", "GITHUB_", "GIT_", "CUDAL1_CI_")
-"""What a job's own steps are given is not for the code that it builds."""
 
 
 class Trees:
@@ -118,16 +116,6 @@ def run_setup(command: str, folder: Path) -> None:
             f"setup `{command}` failed with exit code {done.returncode} in a tree of the "
             "repository (`compare.setup` in the configuration):\n" + "\n".join(said)
         )
-
-
-def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment for the user's own build commands."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if not name.startswith(SECRET_PREFIXES)
-        and not any(word in name.upper() for word in SECRET_WORDS)
-    }
 
 
 @contextmanager

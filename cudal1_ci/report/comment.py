@@ -38,7 +38,7 @@ ALL = 10**6
 MARKER = re.compile(r"<(?=!--\s*cudal1-ci)", re.IGNORECASE)
 """The beginning of what only who posts a comment may write into it."""
 
-__all__ = ["About", "comment", "has_news", "summary"]
+__all__ = ["About", "comment", "summary"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,22 +77,6 @@ def summary(document: ReportDocument, about: About, *, template: str | None = No
         ReportError: The user's template is none, or does not work.
     """
     return _fitted(document, about, FOR_SUMMARY, MAX_SUMMARY_BYTES, template)
-
-
-def has_news(document: ReportDocument) -> bool:
-    """Whether there is anything to comment on: a target that got slower or faster, outputs that
-    changed, or a proposal."""
-    return any(
-        entry.best is not None
-        or (
-            entry.comparison is not None
-            and (
-                entry.comparison.verdict in ("regression", "improvement")
-                or entry.comparison.output_change is not None
-            )
-        )
-        for entry in document.entries
-    )
 
 
 def _fitted(

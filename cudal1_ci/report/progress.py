@@ -32,6 +32,7 @@ from cudal1_ci.report.wording import (
     interval_text,
     one_line,
 )
+from cudal1_ci.report.workflow_log import workflow_command
 from cudal1_ci.schema import Candidate, Evaluation, Measurement, ModelUse, Report, Target
 from cudal1_ci.slowdown import slowdown
 
@@ -134,7 +135,7 @@ class PlainProgress:
         self._end_group()
         head = f"{self._place()} {_name(target)}"
         if self._has_groups:
-            self._say(f"::group::{_command_data(head)}")
+            self._say(workflow_command("group", one_line(head)))
             self._is_in_group = True
         else:
             self._say(head)
@@ -163,7 +164,8 @@ class PlainProgress:
         self._say(f"  {compared_text(measurement)}")
 
     def notice(self, text: str) -> None:
-        self._say(f"::warning::{_command_data(text)}" if self._has_groups else one_line(text))
+        line = one_line(text)
+        self._say(workflow_command("warning", line) if self._has_groups else line)
 
     def finish(self, report: Report) -> None:
         self._end_group()
@@ -340,8 +342,3 @@ def _name(target: Target) -> str:
 def _cropped(text: str, style: str) -> Text:
     """One line of the live display: a second one would make it jump."""
     return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")
-
-
-def _command_data(text: str) -> str:
-    """Text as the data of a workflow command, where % begins an escape."""
-    return one_line(text).replace("%", "%25")

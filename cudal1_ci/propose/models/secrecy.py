@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from cudal1_ci.executor.local import SECRET_WORDS
+from cudal1_ci.executor.environment import sounds_secret
 
 MIN_CHARS = 8
 """Shorter values are not secrets but words such as `none`, and would be found in any text."""
@@ -18,11 +18,7 @@ MIN_CHARS = 8
 
 def secret_values(environment: Mapping[str, str]) -> list[str]:
     """The values of all variables that sound like one."""
-    return [
-        value
-        for name, value in environment.items()
-        if any(word in name.upper() for word in SECRET_WORDS)
-    ]
+    return [value for name, value in environment.items() if sounds_secret(name)]
 
 
 class Secrets:

@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Self
 
 from cudal1_ci.errors import ModelError
-from cudal1_ci.executor.local import KEPT, KEPT_PREFIXES, SECRET_WORDS
+from cudal1_ci.executor.environment import listed
 from cudal1_ci.propose.models.client import Endpoint
 from cudal1_ci.propose.models.commands import HOST, Command, command, installed
 from cudal1_ci.propose.models.config import ModelConfig
@@ -215,12 +215,7 @@ def server_environment(
     environ: Mapping[str, str], *, gpu: str | None, may_download: bool
 ) -> dict[str, str]:
     """What a server may know of the host's environment."""
-    kept = {
-        name: value
-        for name, value in environ.items()
-        if (name in (*KEPT, *SERVER_KEPT) or name.startswith((*KEPT_PREFIXES, *SERVER_PREFIXES)))
-        and not any(word in name.upper() for word in SECRET_WORDS)
-    }
+    kept = listed(environ, SERVER_KEPT, SERVER_PREFIXES)
     if may_download:
         wanted = (*NETWORK, *HUB_TOKENS)
         kept |= {name: value for name, value in environ.items() if name.upper() in wanted}

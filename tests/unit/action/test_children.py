@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cudal1_ci.action import children
-from cudal1_ci.action.children import TIMED_OUT, command, escaped, run_verb, scrubbed
+from cudal1_ci.action.children import TIMED_OUT, command, run_verb, scrubbed
 
 
 def test_a_verb_gets_no_token_no_command_file_and_no_input(tmp_path):
@@ -109,7 +109,3 @@ def test_a_verb_does_not_outlive_the_step(tmp_path, monkeypatch):
 def test_a_verb_is_started_from_this_checkout_in_an_isolated_interpreter():
     assert command(["scan"])[:3] == [sys.executable, "-I", "-c"]
     assert command(["scan"])[-1] == "scan"
-
-
-def test_text_within_a_command_has_no_second_line():
-    assert escaped("100 %\r\n::x::") == "100 %25%0D%0A::x::"

@@ -12,7 +12,7 @@ from cudal1_ci.action.admission import PHRASE
 from cudal1_ci.action.children import TIMED_OUT
 from cudal1_ci.action.inputs import measure_inputs
 from cudal1_ci.action.measure import measure
-from cudal1_ci.action.outcome import MAX_SUMMARY_BYTES, device_notices, limited, worst
+from cudal1_ci.action.outcome import MAX_SUMMARY_BYTES, device_notices, limited, outcome_of
 from cudal1_ci.errors import ConfigError, DiscoveryError
 from cudal1_ci.report.shape import AcknowledgementDocument, DeviceDocument
 from tests.unit.action.jobs import FORK, a_report, an_entry, commit, git
@@ -101,13 +101,19 @@ def test_no_verb_is_told_a_secret_of_the_job(job):
         (["same", "improvement", "inconclusive"], "inconclusive"),
         (["same", "improvement"], "improvement"),
         (["same", "new"], "pass"),
-        (["acknowledged"], "pass"),
+        (["agreed"], "pass"),
         (["new", "removed", "skipped"], "skipped"),
         ([], "skipped"),
     ],
 )
 def test_the_worst_target_decides(verdicts, expected):
-    assert worst(verdicts) == expected
+    entries = [
+        an_entry(f"t{number}", "regression", acknowledged=AGREED)
+        if verdict == "agreed"
+        else an_entry(f"t{number}", verdict)
+        for number, verdict in enumerate(verdicts)
+    ]
+    assert outcome_of(a_report(*entries)).verdict == expected
 
 
 def test_what_was_found_is_counted_and_an_acknowledged_regression_is_none(job):

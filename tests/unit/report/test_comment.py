@@ -13,16 +13,14 @@ import pytest
 from markdown_it import MarkdownIt
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.report.comment import About, comment, has_news, summary
+from cudal1_ci.report.comment import About, comment, summary
 from cudal1_ci.report.comment_template import template_of
-from cudal1_ci.report.document import document
 from cudal1_ci.report.shape import (
     ContradictionDocument,
     FindingDocument,
     GenerationDocument,
     ReportDocument,
 )
-from cudal1_ci.schema import Report
 from tests.unit.report import comparisons
 from tests.unit.report.comparisons import (
     BASE_SHA,
@@ -185,18 +183,6 @@ def test_what_is_no_address_and_no_commit_is_not_shown():
     text = comment(shown, about)
     for hidden in ("javascript", "https://x", "@me", "@you", "compare "):
         assert hidden not in text
-
-
-def test_news_are_slower_faster_other_outputs_and_proposals(golden_report):
-    assert has_news(comparisons.regression())
-    assert has_news(comparisons.acknowledged())
-    assert has_news(golden_report)
-    assert has_news(a_document(compared("Fast", a_row(0.9, "improvement"))))
-    assert has_news(a_document(compared("Other", a_row(1.0), output_change="differs")))
-    assert not has_news(comparisons.mended())
-    assert not has_news(a_document(NOT_CALLED))
-    assert not has_news(a_document(compared("New", verdict="new")))
-    assert not has_news(document(Report(repository="empty")))
 
 
 # --- hostile ---------------------------------------------------------------------------------
