@@ -1,12 +1,14 @@
 """How often `compare` finds a pull request that slows a module by a tenth, and how often it accuses
 one that only renames, comments or reformats.
 
-The example's repository is copied, its tests are traced, and each trial is a branch of it: either
-one module (of several that change nothing) does its work on a tenth more rows, or up to three files
-get other names of local variables, comments and line breaks. Each is compared with its base as a
-user would.
+The example's repository is copied, its tests are traced, and each trial is a branch of it in which
+up to three files get other names of local variables, comments and line breaks; in half of the kinds
+one module is slower besides. On a CPU it then waits for a tenth of what its call took, so that the
+slowdown is what it says whatever the size; on a GPU it does its work on that share of its rows
+again, of which there are many. Each is compared with its base as a user would.
 
     python benchmarks/compare_rates.py --slowed 20 --harmless 100
+    python benchmarks/compare_rates.py --device cuda --share 0.03 --slowed 50 --harmless 200
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ import ast
 import json
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -31,12 +32,33 @@ ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "slowformer"
 OUTPUT = Path(__file__).parent / "results" / "compare-rates.json"
 LAYERS = "slowformer/layers"
-SLOWED = {"scoring.py": "GoodnessScore", "mlp.py": "GatedMLP"}
-TENTH = """
+SLOWED = {
+    "scoring.py": "GoodnessScore",
+    "mlp.py": "NewGELU",
+    "norm.py": "RMSNorm",
+}
+WAITS = """
     def forward(self, x):
-        self._forward(x[: max(1, x.shape[0] // 10)])
+        began = time.perf_counter()
+        y = self._forward(x)
+        ends = began + {factor} * (time.perf_counter() - began)
+        while time.perf_counter() < ends:
+            pass
+        return y
+"""
+MORE_ROWS = """
+    def forward(self, x):
+        self._forward(x[: int(x.shape[0] * {share})])
         return self._forward(x)
 """
+MANY_ROWS = """
+[[tool.cudal1-ci.workload]]
+target = "slowformer/layers/{file}:{name}"
+name = "many rows"
+init = {init}
+inputs = ["float32[262144, 512]"]
+"""
+INITS = {"GoodnessScore": ["512", "512"], "NewGELU": [], "RMSNorm": ["512"]}
 
 
 def main() -> None:
@@ -44,30 +66,38 @@ def main() -> None:
     parser.add_argument("--slowed", type=int, default=20)
     parser.add_argument("--harmless", type=int, default=100)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--share", type=float, default=0.1, help="of its time that a module loses")
     parser.add_argument("--limit", type=float, default=3600, help="seconds; later trials are left")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     ends_s = time.monotonic() + options.limit
-    found: dict[str, Any] = {**provenance(), "trials": []}
+    found: dict[str, Any] = {**provenance(), "share": options.share, "trials": []}
     with tempfile.TemporaryDirectory() as folder:
-        root = repository(Path(folder) / "slowformer")
+        root = repository(Path(folder) / "slowformer", options.device)
         trials = [("slowed", i) for i in range(options.slowed)]
         trials += [("harmless", i) for i in range(options.harmless)]
         random.Random(0).shuffle(trials)
         for kind, number in trials:
             if time.monotonic() > ends_s:
                 break
-            one = trial(root, kind, number, options.device)
+            one = trial(root, kind, number, options)
             found["trials"].append(one)
             options.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
             print(json.dumps({k: v for k, v in one.items() if k != "rows"}), flush=True)
     print(summary(found["trials"]))
 
 
-def repository(root: Path) -> Path:
+def repository(root: Path, device: str) -> Path:
     """The example with its traces, as the first commit of a repository."""
     shutil.copytree(EXAMPLE, root, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-    cudal1_ci(root, "trace")
+    if device == "cpu":
+        cudal1_ci(root, "trace")
+    else:
+        text = (root / "pyproject.toml").read_text(encoding="utf-8").split("# No test calls")[0]
+        for file, name in SLOWED.items():
+            text += MANY_ROWS.format(file=file, name=name, init=json.dumps(INITS[name]))
+        text = text.replace("trace = ", "# trace = ")
+        (root / "pyproject.toml").write_text(text, encoding="utf-8")
     git(root, "init", "-q")
     git(root, "add", "-A")
     git(root, "commit", "-qm", "base")
@@ -75,7 +105,7 @@ def repository(root: Path) -> Path:
     return root
 
 
-def trial(root: Path, kind: str, number: int, device: str) -> dict[str, Any]:
+def trial(root: Path, kind: str, number: int, options: argparse.Namespace) -> dict[str, Any]:
     """One pull request and what is said of it."""
     rng = random.Random(f"{kind} {number}")
     git(root, "checkout", "-q", "-B", "work", "base")
@@ -84,10 +114,10 @@ def trial(root: Path, kind: str, number: int, device: str) -> dict[str, Any]:
     for file in rng.sample(files, rng.randint(1, 3)):
         file.write_text(harmless(file.read_text(encoding="utf-8"), rng), encoding="utf-8")
     if kind == "slowed":
-        slowed = slow_down(root / LAYERS, rng)
+        slowed = slow_down(root / LAYERS, rng, options)
     git(root, "commit", "-qam", "change")
     started_s = time.monotonic()
-    words = ("compare", "base", "--fresh", "--device", device, "--json", "-", "--quiet")
+    words = ("compare", "base", "--fresh", "--device", options.device, "--json", "-", "--quiet")
     report = json.loads(cudal1_ci(root, *words, "--include", f"{LAYERS}/*"))
     rows = [
         {
@@ -114,39 +144,46 @@ def trial(root: Path, kind: str, number: int, device: str) -> dict[str, Any]:
     }
 
 
-def slow_down(layers: Path, rng: random.Random) -> str:
-    """One module does its work on a tenth more rows."""
+def slow_down(layers: Path, rng: random.Random, options: argparse.Namespace) -> str:
+    """One module takes longer."""
     name, qualname = rng.choice(sorted(SLOWED.items()))
     path = layers / name
     text = path.read_text(encoding="utf-8")
     start = text.index(f"class {qualname}(")
     end = text.find("\nclass ", start)
     body = text[start : end if end >= 0 else len(text)].rstrip("\n")
-    slower = body.replace("def forward(self, x):", "def _forward(self, x):") + "\n" + TENTH
-    path.write_text(text.replace(body, slower), encoding="utf-8")
+    slow = WAITS if options.device == "cpu" else MORE_ROWS
+    slow = slow.format(factor=1 + options.share, share=options.share)
+    slower = body.replace("def forward(self, x):", "def _forward(self, x):") + "\n" + slow
+    path.write_text("import time\n" + text.replace(body, slower), encoding="utf-8")
     return qualname
 
 
 def harmless(text: str, rng: random.Random) -> str:
     """Another name of a local variable, a comment and an empty line where they do nothing."""
-    tree = ast.parse(text)
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
     lines = text.splitlines()
-    function = rng.choice(functions) if functions else None
-    if function is not None:
-        stored = {
-            node.id
-            for node in ast.walk(function)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
-        if stored:
-            old = rng.choice(sorted(stored))
-            for i in range(function.lineno, function.end_lineno or function.lineno):
-                lines[i] = re.sub(rf"(?<![\w.]){old}\b(?!\s*=[^=])", f"{old}_", lines[i])
-                lines[i] = re.sub(rf"^(\s*){old}(\s*=[^=])", rf"\g<1>{old}_\g<2>", lines[i])
-        lines.insert(function.lineno, "        # nothing changes here")
-    lines.append("")
-    return "\n".join(lines) + "\n"
+    if functions:
+        function = rng.choice(functions)
+        lines = renamed(lines, function, rng)
+        lines.insert(function.body[0].lineno - 1, "        # nothing changes here")
+    return "\n".join([*lines, "", ""])
+
+
+def renamed(lines: list[str], function: ast.FunctionDef, rng: random.Random) -> list[str]:
+    """One local variable under another name, its arguments not among them."""
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    arguments = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+    stored = {node.id for node in names if isinstance(node.ctx, ast.Store)} - arguments
+    if not stored:
+        return lines
+    old = rng.choice(sorted(stored))
+    lines = list(lines)
+    places = sorted(((n.lineno - 1, n.col_offset) for n in names if n.id == old), reverse=True)
+    for row, column in places:
+        line = lines[row].encode()
+        lines[row] = (line[:column] + f"{old}_".encode() + line[column + len(old) :]).decode()
+    return lines
 
 
 def git(root: Path, *words: str) -> None:
