@@ -2,9 +2,10 @@
 
 First every pair once, the most important ones first; then those that raised an alarm again, in new
 processes and some time later, until an alarm was found as often as `slowdown.num_looks` asks, or
-not found again. Values decide nothing here: where the outputs of the two trees differ, that is
-noted, and times are compared all the same. A guess of how something is called raises no alarm that
-counts: the verdict on it is inconclusive at most.
+not found again. Of a budget so much is kept as that takes: a regression that is sure is worth more
+than one more target of which little is known. Values decide nothing here: where the outputs of the
+two trees differ, that is noted, and times are compared all the same. A guess of how something is
+called raises no alarm that counts: the verdict on it is inconclusive at most.
 
     entries, ended = compare(pairs, bench)
 """
@@ -12,8 +13,9 @@ counts: the verdict on it is inconclusive at most.
 from __future__ import annotations
 
 import math
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -57,13 +59,21 @@ class Bench:
     """Hash of the judge's settings."""
     budget_s: float | None = None
     may_reuse: bool = True
-    started_s: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+    started_s: float = field(init=False)
     was_cut: bool = False
+    """Whether something was left out for want of time."""
 
-    def budget_is_spent(self) -> bool:
-        if self.budget_s is not None and time.monotonic() - self.started_s > self.budget_s:
-            self.was_cut = True
-        return self.was_cut
+    def __post_init__(self) -> None:
+        self.started_s = self.clock()
+
+    def has_time(self, reserved_s: float = 0.0) -> bool:
+        """Whether there is more than this left of the budget."""
+        if self.budget_s is None:
+            return True
+        has = self.clock() - self.started_s + reserved_s <= self.budget_s
+        self.was_cut = self.was_cut or not has
+        return has
 
 
 @dataclass
@@ -75,6 +85,8 @@ class Looks:
     output_change: str | None = None
     refused: Comparison | None = None
     """What is said of it where there are no times."""
+    took_s: float = 0.0
+    """For its last look."""
     unconfirmed: str = NO_BUDGET
     """Why an alarm was not measured as often as it must be, where it was not."""
 
@@ -100,7 +112,7 @@ def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "b
     wanted = num_looks(count, bench.session.device().kind) if order else 1
     looks = [Looks(pair) for pair in order]
     for one in looks:
-        if bench.budget_is_spent():
+        if not bench.has_time(reserved_s(looks, wanted, bench.config)):
             one.refused = Comparison(verdict="skipped", reason=SPENT)
             bench.progress.target_skipped(one.pair.target, SPENT)
         else:
@@ -108,7 +120,7 @@ def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "b
             look(one, 1, bench)
     for number in range(2, wanted + 1):
         for one in looks:
-            if one.raises_alarm(bench.config) and not bench.budget_is_spent():
+            if one.raises_alarm(bench.config) and bench.has_time():
                 bench.progress.notice(
                     f"{one.pair.target.qualname}: a difference, measured again in new processes"
                 )
@@ -117,8 +129,24 @@ def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "b
     return [*entries, *pairs.others], "budget" if bench.was_cut else "done"
 
 
+def reserved_s(looks: Sequence[Looks], wanted: int, config: CompareConfig) -> float:
+    """What it takes to measure all alarms again after one more target, by what looks took so
+    far; nothing where there is no alarm."""
+    alarming_s = sum(one.took_s for one in looks if one.raises_alarm(config))
+    if not alarming_s:
+        return 0.0
+    return alarming_s * (wanted - 1) + statistics.fmean(one.took_s for one in looks if one.took_s)
+
+
 def look(one: Looks, number: int, bench: Bench) -> None:
     """Measure a pair once more."""
+    began_s = bench.clock()
+    measure(one, number, bench)
+    one.took_s = bench.clock() - began_s
+
+
+def measure(one: Looks, number: int, bench: Bench) -> None:
+    """What a look finds."""
     try:
         found = evaluation(one.problem, one.pair.head, number, bench)
         if number == 1 and found.verdict.status in DIFFERING:

@@ -148,19 +148,28 @@ def test_what_the_budget_does_not_reach_is_named(run):
     assert {one.verdict for one in found.values()} == {"skipped"}
 
 
-def test_an_alarm_that_the_budget_leaves_unconfirmed_is_none(run, monkeypatch):
+def timed(judge: Judge, look_s: float):
+    """A clock on which each trial takes that long."""
+    return lambda: len(judge.asked) * look_s
+
+
+def test_an_alarm_that_the_budget_leaves_unconfirmed_is_none(run):
     judge = Judge(slow=[1.2])
-    evaluate = judge.evaluate
-
-    def late(problem, candidate):
-        monkeypatch.setattr(Bench, "budget_is_spent", lambda bench: True)
-        return evaluate(problem, candidate)
-
-    judge.evaluate = late
-    found, _ = run(judge, a_pair("slow"))
+    found, ended = run(judge, a_pair("slow"), budget_s=10.0, clock=timed(judge, 11.0))
+    assert ended == "budget"
     assert found["slow"].verdict == "inconclusive"
     assert found["slow"].rows[0].reason == UNCONFIRMED + NO_BUDGET
     assert len(found["slow"].rows[0].measurements) == 1
+
+
+def test_the_budget_is_kept_for_alarms_rather_than_for_more_targets(run):
+    judge = Judge(same=[1.0], slow=[1.2] * 3, third=[1.0], fourth=[1.0])
+    pairs = map(a_pair, ("same", "slow", "third", "fourth"))
+    found, ended = run(judge, *pairs, budget_s=50.0, clock=timed(judge, 10.0))
+    assert names(judge) == ["same", "slow", "third", "slow", "slow"]
+    assert found["slow"].verdict == "regression"
+    assert (found["fourth"].verdict, found["fourth"].reason) == ("skipped", SPENT)
+    assert ended == "budget"
 
 
 def test_an_alarm_that_cannot_be_measured_again_is_none(run):
