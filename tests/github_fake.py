@@ -3,7 +3,9 @@
 It answers over HTTP, keeps comments, check runs and reviews, and refuses what GitHub refuses: a
 token that is none (401) or may only read (403), bodies of more than 65,536 characters, more than 50
 annotations, a completed check run without a conclusion, review comments on lines outside of the
-diff (422, and the whole review is lost). `refuse` makes the next matching request fail.
+diff (422, and the whole review is lost), inputs that a workflow does not declare, a second pull
+request of one branch. `refuse` makes the next matching request fail. What is in git is kept by
+`github_git`. Its clock goes on by a second with every write.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.github_git import GitData, Refused
 
 TOKEN = "a-token-that-must-not-be-seen"
 ACTIONS = "github-actions[bot]"
@@ -26,14 +31,6 @@ PAGE = 30
 READ_ONLY = "Resource not accessible by integration"
 
 Answer = tuple[int, Any]
-
-
-class Refused(Exception):
-    """An answer that is no success."""
-
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.message, self.headers = status, message, headers or {}
 
 
 @dataclass
@@ -64,6 +61,17 @@ class GitHub:
     checks: dict[int, dict[str, Any]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     refusals: list[tuple[str, str, Refused]] = field(default_factory=list)
+    git: GitData = field(default_factory=GitData)
+    permissions: dict[str, str] = field(default_factory=dict)
+    """Of people, by login; everybody else may read."""
+    suites: dict[str, list[datetime]] = field(default_factory=dict)
+    """When the check suites of a commit were made."""
+    workflows: dict[str, set[str]] = field(default_factory=dict)
+    """Inputs of `workflow_dispatch` in the files of the default branch."""
+    dispatched: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    labels: dict[int, list[str]] = field(default_factory=dict)
+    reactions: dict[int, list[str]] = field(default_factory=dict)
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     _last_id: int = 0
 
     @property
@@ -76,9 +84,11 @@ class GitHub:
 
     def add_pull(self, number: int, sha: str, repository: str = REPOSITORY, **more: Any) -> None:
         repo = {"full_name": repository}
+        self.suites.setdefault(sha, [self.now])
         self.pulls[number] = {
             "url": f"{self.url}/repos/{REPOSITORY}/pulls/{number}",
             "issue_url": f"{self.url}/repos/{REPOSITORY}/issues/{number}",
+            "html_url": f"https://github.com/{REPOSITORY}/pull/{number}",
             "number": number,
             "state": "open",
             "head": {"sha": sha, "ref": "feature", "repo": repo},
@@ -87,7 +97,17 @@ class GitHub:
         }
 
     def push(self, number: int, sha: str) -> None:
+        """A commit that GitHub has not seen before, or has: then its suite is as old as it was."""
         self.pulls[number]["head"]["sha"] = sha
+        self.suites.setdefault(sha, [self.tick()])
+
+    def tick(self, seconds: int = 1) -> datetime:
+        self.now += timedelta(seconds=seconds)
+        return self.now
+
+    @property
+    def stamp(self) -> str:
+        return self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def add_comment(self, number: int, body: str, author: str) -> int:
         return int(self._comment(number, body, author)["id"])
@@ -109,6 +129,8 @@ class GitHub:
                 raise refused
         if request.method != "GET" and not self.may_write:
             raise Refused(403, READ_ONLY)
+        if request.method != "GET":
+            self.tick()
         for method, pattern, handler in ROUTES:
             found = re.fullmatch(pattern.replace("R", f"/repos/{REPOSITORY}", 1), request.path)
             if method == request.method and found:
@@ -129,7 +151,11 @@ class GitHub:
         def matches(pull: dict[str, Any]) -> bool:
             owner = pull["head"]["repo"]["full_name"].partition("/")[0]
             head = f"{owner}:{pull['head']['ref']}"
-            return pull["state"] == query["state"] and query.get("head", head) == head
+            return (
+                query["state"] in (pull["state"], "all")
+                and query.get("head", head) == head
+                and query.get("base", pull["base"]["ref"]) == pull["base"]["ref"]
+            )
 
         return 200, [pull for pull in self.pulls.values() if matches(pull)]
 
@@ -167,7 +193,7 @@ class GitHub:
         if comment["user"]["login"] != self.author:
             raise Refused(403, "Must have admin rights to Repository.")
         _expect(given, {"body"})
-        comment["body"] = _body(given)
+        comment |= {"body": _body(given), "updated_at": self.stamp}
         return 200, comment
 
     def create_check(self, given: dict[str, Any]) -> Answer:
@@ -202,6 +228,60 @@ class GitHub:
         self._check_place(number, comment)
         return 201, self._review_comment(comment)
 
+    def create_pull(self, given: dict[str, Any]) -> Answer:
+        _expect(given, {"title", "head", "base"}, {"body", "draft"})
+        heads = self.git.branches
+        if given["head"] not in heads or given["base"] not in heads:
+            raise Refused(422, "Validation Failed: head or base is no branch")
+        if heads[given["head"]] == heads[given["base"]]:
+            raise Refused(422, "Validation Failed: No commits between base and head")
+        for pull in self.pulls.values():
+            if pull["state"] == "open" and pull["head"]["ref"] == given["head"]:
+                raise Refused(422, "Validation Failed: A pull request already exists")
+        number = max([*self.pulls, 100]) + 1
+        self.add_pull(number, heads[given["head"]])
+        pull = self.pulls[number]
+        pull["head"]["ref"], pull["base"]["ref"] = given["head"], given["base"]
+        pull |= {key: given[key] for key in ("title", "body", "draft") if key in given}
+        return 201, pull
+
+    def get_permission(self, query: dict[str, str], login: str) -> Answer:
+        return 200, {"permission": self.permissions.get(login, "read"), "user": {"login": login}}
+
+    def list_suites(self, query: dict[str, str], sha: str) -> Answer:
+        if sha not in self.suites:
+            raise Refused(422, f"No commit found for SHA: {sha}")
+        made = [time.strftime("%Y-%m-%dT%H:%M:%SZ") for time in self.suites[sha]]
+        found = [{"id": i, "head_sha": sha, "created_at": at} for i, at in enumerate(made)]
+        return 200, {"total_count": len(found), "check_suites": found}
+
+    def add_labels(self, given: dict[str, Any], number: str) -> Answer:
+        self._pull(number)
+        _expect(given, {"labels"})
+        self.labels.setdefault(int(number), []).extend(given["labels"])
+        return 200, {"labels": [{"name": name} for name in self.labels[int(number)]]}
+
+    def add_reaction(self, given: dict[str, Any], number: str) -> Answer:
+        _expect(given, {"content"})
+        if given["content"] not in REACTIONS or int(number) not in self.comments:
+            raise Refused(422, "Validation Failed")
+        self.reactions.setdefault(int(number), []).append(given["content"])
+        return 201, {"id": self._next_id(), "content": given["content"]}
+
+    def dispatch(self, given: dict[str, Any], file: str) -> Answer:
+        _expect(given, {"ref"}, {"inputs"})
+        if file not in self.workflows:
+            raise Refused(404, "Not Found")
+        if given["ref"] not in self.git.branches:
+            raise Refused(422, f"No ref found for: {given['ref']}")
+        inputs = given.get("inputs", {})
+        if not inputs.keys() <= self.workflows[file]:
+            raise Refused(422, f"Unexpected inputs provided: {sorted(inputs)}")
+        if not all(isinstance(value, str) for value in inputs.values()):
+            raise Refused(422, "Invalid request: inputs are strings")
+        self.dispatched.append((file, inputs))
+        return 204, None
+
     # --- state -------------------------------------------------------------------------------
 
     def _pull(self, number: str) -> dict[str, Any]:
@@ -218,13 +298,16 @@ class GitHub:
             "html_url": f"https://github.com/{REPOSITORY}/pull/{issue}#issuecomment-{number}",
             "body": body,
             "user": {"login": author, "url": f"{self.url}/users/{author}"},
+            "created_at": self.stamp,
+            "updated_at": self.stamp,
         }
         return self.comments[number]
 
     def _review_comment(self, comment: dict[str, Any]) -> dict[str, Any]:
         number = self._next_id()
         user = {"login": self.author, "url": f"{self.url}/users/{self.author}"}
-        self.review_comments[number] = {"id": number, "user": user, **comment}
+        placed = {"id": number, "user": user, "updated_at": self.stamp, **comment}
+        self.review_comments[number] = placed
         return self.review_comments[number]
 
     def _updated(self, number: int, given: dict[str, Any]) -> dict[str, Any]:
@@ -267,6 +350,7 @@ CHECK_FIELDS = {
     "conclusion",
     "output",
 }
+REACTIONS = {"+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"}
 CONCLUSIONS = {"success", "failure", "neutral", "cancelled", "skipped", "timed_out"}
 ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("GET", "/user", GitHub.get_user),
@@ -282,6 +366,19 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("PATCH", r"R/check-runs/(\d+)", GitHub.edit_check),
     ("POST", r"R/pulls/(\d+)/reviews", GitHub.create_review),
     ("POST", r"R/pulls/(\d+)/comments", GitHub.create_review_comment),
+    ("POST", "R/pulls", GitHub.create_pull),
+    ("GET", r"R/collaborators/([\w-]+)/permission", GitHub.get_permission),
+    ("GET", r"R/commits/(\w+)/check-suites", GitHub.list_suites),
+    ("POST", r"R/issues/(\d+)/labels", GitHub.add_labels),
+    ("POST", r"R/issues/comments/(\d+)/reactions", GitHub.add_reaction),
+    ("POST", r"R/actions/workflows/([\w.-]+)/dispatches", GitHub.dispatch),
+    ("GET", r"R/git/commits/(\w+)", lambda hub, _, sha: (200, hub.git.commit(sha))),
+    ("GET", r"R/git/trees/(\w+)", lambda hub, _, sha: (200, hub.git.tree(sha))),
+    ("GET", r"R/git/blobs/(\w+)", lambda hub, _, sha: (200, hub.git.blob(sha))),
+    ("GET", r"R/git/ref/heads/([\w./-]+)", lambda hub, _, name: (200, hub.git.ref(name))),
+    ("POST", "R/git/trees", lambda hub, given: (201, hub.git.create_tree(given))),
+    ("POST", "R/git/commits", lambda hub, given: (201, hub.git.create_commit(given))),
+    ("POST", "R/git/refs", lambda hub, given: (201, hub.git.create_ref(given))),
 ]
 
 
@@ -348,7 +445,7 @@ class Handler(BaseHTTPRequestHandler):
                 given = given[(page - 1) * size : page * size]
         except Refused as refused:
             status, given, headers = refused.status, {"message": refused.message}, refused.headers
-        encoded = json.dumps(given).encode()
+        encoded = b"" if status == 204 else json.dumps(given).encode()
         self.send_response(status)
         for name, value in {**headers, "Content-Type": "application/json"}.items():
             self.send_header(name, value)

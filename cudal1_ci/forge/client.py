@@ -8,8 +8,8 @@ of an address: those are made of the run's event and of numbers that GitHub gave
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar
 
 from github import Auth, Github
 from github.IssueComment import IssueComment
@@ -40,13 +40,56 @@ class Client:
         self._occasion = occasion
         self._patience = patience
 
+    @property
+    def repository(self) -> str:
+        """`owner/name`."""
+        return self._occasion.repository
+
+    def about(self, occasion: Occasion) -> Client:
+        """The same GitHub, for another commit."""
+        return Client(self._github, occasion, self._patience)
+
+    def read(self, path: str, **query: str | int) -> Any:
+        """What GitHub answers, below the repository: `read("pulls", state="open")`.
+
+        Raises:
+            Refusal: GitHub does not say.
+        """
+        whole, given = self._whole(path), dict(query)
+        return self._ask(
+            lambda: self._github.requester.requestJsonAndCheck("GET", whole, parameters=given)[1]
+        )
+
+    def write(
+        self, method: Literal["POST", "PATCH"], path: str, payload: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Make a request below the repository; what it answers, empty where that is nothing.
+
+        Raises:
+            Refusal: It was not done.
+        """
+        return self._written(Post(method=method, path=self._whole(path), payload=dict(payload)))
+
+    def login(self) -> str:
+        """Who we are.
+
+        Raises:
+            Refusal: GitHub does not say.
+        """
+        try:
+            return self._ask(lambda: self._github.get_user().login)
+        except Refusal as refusal:
+            if refusal.is_read_only or refusal.status == 404:
+                return ACTIONS_LOGIN
+            raise
+
     def known(self, *, wants_diff: bool) -> Known:
         """What is there already.
 
         Raises:
             Refusal: GitHub does not say.
         """
-        login = self._login()
+        login = self.login()
         pull = self._pull(wants_diff=wants_diff)
         return Known(login=login, pull=pull, check_id=self.started_check())
 
@@ -57,14 +100,9 @@ class Client:
             Refusal: GitHub does not say.
         """
         occasion = self._occasion
-        path = f"/repos/{occasion.repository}/commits/{occasion.head_sha}/check-runs"
         query = {"check_name": CHECK_NAME, "status": "in_progress", "filter": "all"}
-
-        def request() -> object:
-            return self._github.requester.requestJsonAndCheck("GET", path, parameters=query)[1]
-
         try:
-            answer = self._read(request)
+            answer = self.read(f"commits/{occasion.head_sha}/check-runs", **query)
         except Refusal as refusal:
             if refusal.is_read_only:
                 return None
@@ -87,33 +125,37 @@ class Client:
             Refusal: It was not done.
         """
         path = post.path.replace("{id}", str(first_id))
-
-        def request() -> object:
-            return self._github.requester.requestJsonAndCheck(
-                post.method, path, input=post.payload
-            )[1]
-
-        # Text that replaces text may be sent again; annotations would be there twice.
-        is_repeatable = post.method == "PATCH" and "output" not in post.payload
-        answer = self._patience.ask(request, is_repeatable=is_repeatable)
-        if not isinstance(answer, dict):
-            return Made()
+        answer = self._written(Post(method=post.method, path=path, payload=post.payload))
         number, url = answer.get("id"), answer.get("html_url")
         return Made(
             id=number if isinstance(number, int) else None,
             url=url if isinstance(url, str) else None,
         )
 
-    def _read(self, request: Callable[[], T]) -> T:
-        return self._patience.ask(request, is_repeatable=True)
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """Those below a pull request.
 
-    def _login(self) -> str:
-        try:
-            return self._read(lambda: self._github.get_user().login)
-        except Refusal as refusal:
-            if refusal.is_read_only or refusal.status == 404:
-                return ACTIONS_LOGIN
-            raise
+        Raises:
+            Refusal: GitHub does not say.
+        """
+        repository = self._github.get_repo(self.repository)
+        return self._comments(repository.get_pull(number).get_issue_comments)
+
+    def _whole(self, path: str) -> str:
+        return f"/repos/{self.repository}/{path}"
+
+    def _written(self, post: Post) -> Mapping[str, Any]:
+        def request() -> object:
+            requester = self._github.requester
+            return requester.requestJsonAndCheck(post.method, post.path, input=post.payload)[1]
+
+        # Text that replaces text may be sent again; annotations would be there twice.
+        is_repeatable = post.method == "PATCH" and "output" not in post.payload
+        answer = self._patience.ask(request, is_repeatable=is_repeatable)
+        return answer if isinstance(answer, dict) else {}
+
+    def _ask(self, request: Callable[[], T]) -> T:
+        return self._patience.ask(request, is_repeatable=True)
 
     def _pull(self, *, wants_diff: bool) -> Pull | None:
         repository = self._github.get_repo(self._occasion.repository)
@@ -123,7 +165,7 @@ class Client:
         if number is None:
             return None
         pull = repository.get_pull(number)
-        head_sha, is_open = self._read(lambda: (pull.head.sha, pull.state == "open"))
+        head_sha, is_open = self._ask(lambda: (pull.head.sha, pull.state == "open"))
         if head_sha != self._occasion.head_sha:
             return Pull(number=number, head_sha=head_sha, is_open=is_open)
         return Pull(
@@ -153,7 +195,7 @@ class Client:
                 and pull.head.repo.full_name == occasion.head_repository
             ]
 
-        numbers = self._read(request)
+        numbers = self._ask(request)
         return numbers[0] if len(numbers) == 1 else None
 
     def _comments(
@@ -161,15 +203,20 @@ class Client:
     ) -> tuple[Comment, ...]:
         def request() -> tuple[Comment, ...]:
             return tuple(
-                Comment(id=c.id, author=c.user.login if c.user else "", body=c.body or "")
+                Comment(
+                    id=c.id,
+                    author=c.user.login if c.user else "",
+                    body=c.body or "",
+                    updated_at=c.updated_at,
+                )
                 for c in listed()
             )
 
-        return self._read(request)
+        return self._ask(request)
 
     def _diff(self, pull: PullRequest) -> dict[str, str]:
         """Files that are binary or too large have no hunks."""
-        return self._read(lambda: {f.filename: f.patch for f in pull.get_files() if f.patch})
+        return self._ask(lambda: {f.filename: f.patch for f in pull.get_files() if f.patch})
 
 
 def with_token(token: str, occasion: Occasion, tell: Callable[[str], None]) -> Client:

@@ -10,6 +10,8 @@ that a bot of the same name repeats is none.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from datetime import datetime
 from urllib.parse import quote
 
 from cudal1_ci.schema import Record, content_hash
@@ -46,6 +48,8 @@ class Comment(Record, frozen=True, kw_only=True):
     id: int
     author: str
     body: str
+    updated_at: datetime | None = None
+    """When it was last edited, or made; by GitHub's clock."""
 
 
 def key_of(workflow: str) -> str:
@@ -73,6 +77,24 @@ def marker_of(body: str) -> Marker | None:
         sha=found["sha"],
         verdict=found["verdict"],
     )
+
+
+def ours(comments: Iterable[Comment], key: str, login: str | None) -> list[tuple[Comment, Marker]]:
+    """Comments of a workflow by us, in the order in which they were made."""
+    found = [
+        (comment, marker)
+        for comment in comments
+        if comment.author == login and (marker := marker_of(comment.body)) is not None
+    ]
+    return sorted((pair for pair in found if pair[1].key == key), key=lambda pair: pair[0].id)
+
+
+def current(
+    comments: Iterable[Comment], key: str, login: str | None
+) -> tuple[Comment, Marker] | None:
+    """The comment that stands: of ours the last one that no other has replaced."""
+    pairs = [pair for pair in ours(comments, key, login) if pair[1].verdict != SUPERSEDED]
+    return pairs[-1] if pairs else None
 
 
 def unmarked(body: str) -> str:

@@ -21,7 +21,7 @@ from cudal1_ci.forge.marker import (
     Marker,
     key_of,
     marked,
-    marker_of,
+    ours,
     suggestion_digest,
     suggestion_marker,
     unmarked,
@@ -149,20 +149,10 @@ def _silence(occasion: Occasion, pull: Pull | None, key: str, login: str | None)
             f"no comment: pull request {pull.number} has moved on to {pull.head_sha[:12]}, and the "
             f"report is of {occasion.head_sha[:12]}"
         )
-    newest = max((marker.order for _, marker in _ours(pull, key, login)), default=(0, 0))
+    newest = max((marker.order for _, marker in ours(pull.comments, key, login)), default=(0, 0))
     if newest > (occasion.run_id, occasion.attempt):
         return f"no comment: that of the later run {newest[0]} is left as it is"
     return None
-
-
-def _ours(pull: Pull, key: str, login: str | None) -> list[tuple[Comment, Marker]]:
-    """Comments of this workflow by us, in the order in which they were made."""
-    found = [
-        (comment, marker)
-        for comment in pull.comments
-        if comment.author == login and (marker := marker_of(comment.body)) is not None
-    ]
-    return sorted((pair for pair in found if pair[1].key == key), key=lambda pair: pair[0].id)
 
 
 def _check(
@@ -213,14 +203,15 @@ def _comment(
     )
     issues = f"/repos/{occasion.repository}/issues"
     create = Post(method="POST", path=f"{issues}/{pull.number}/comments", payload={"body": body})
-    ours = _ours(pull, key, login)
-    current = [pair for pair in ours if pair[1].verdict != SUPERSEDED]
-    if not current:
+    standing_ones = [
+        pair for pair in ours(pull.comments, key, login) if pair[1].verdict != SUPERSEDED
+    ]
+    if not standing_ones:
         needed = options.comment == "always" or said.has_news
         return Errand(what="comment", posts=(create,)) if needed else None
-    comment, marker = current[-1]
+    comment, marker = standing_ones[-1]
     flips = said.overall == "regression" and marker.verdict != "regression"
-    kept = current if flips else current[:-1]
+    kept = standing_ones if flips else standing_ones[:-1]
     written = (
         create
         if flips
