@@ -1,16 +1,18 @@
-"""`python -m cudal1_ci.action measure|publish`: failures become annotations and exit codes."""
+"""`python -m cudal1_ci.action measure|publish|commands`: failures become annotations and exit
+codes."""
 
 from __future__ import annotations
 
 import os
 import sys
 
+from cudal1_ci.action.commands import commands
 from cudal1_ci.action.measure import measure
 from cudal1_ci.action.publish import publish
 from cudal1_ci.errors import CudaL1Error
 from cudal1_ci.report.workflow_log import workflow_command
 
-DOORS = {"measure": measure, "publish": publish}
+DOORS = {"commands": commands, "measure": measure, "publish": publish}
 
 
 def main(arguments: list[str]) -> int:

@@ -49,12 +49,8 @@ def refusal(event: Event, runner_environment: str, phrase: str | None) -> str | 
             f"expected one of the events {', '.join(sorted(EVENTS))}, got {event.name}: it has the "
             "rights of the base, in which code of a pull request must not run (docs/security.md)"
         )
-    if phrase is not None and phrase != PHRASE:
-        raise ConfigError(
-            "input `allow-fork-code`: expected nothing, or the phrase of docs/security.md "
-            "word for word"
-        )
-    if not event.is_of_a_fork or runner_environment == "github-hosted" or phrase == PHRASE:
+    may_run_forks = is_the_phrase(phrase)
+    if not event.is_of_a_fork or runner_environment == "github-hosted" or may_run_forks:
         return None
     return (
         f"This pull request comes from {event.head_repository or 'a repository that is gone'}, and "
@@ -63,6 +59,16 @@ def refusal(event: Event, runner_environment: str, phrase: str | None) -> str | 
         f"branch of {event.repository}; for machines that are thrown away after each job see "
         "docs/security.md."
     )
+
+
+def is_the_phrase(phrase: str | None) -> bool:
+    """Whether code of forks is welcome. Raises: ConfigError for any other phrase."""
+    if phrase is not None and phrase != PHRASE:
+        raise ConfigError(
+            "input `allow-fork-code`: expected nothing, or the phrase of docs/security.md "
+            "word for word"
+        )
+    return phrase == PHRASE
 
 
 def configuration_changed(root: Path, merge_base: str) -> bool:

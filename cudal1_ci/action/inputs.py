@@ -43,7 +43,18 @@ class PublishInputs(msgspec.Struct, frozen=True, kw_only=True):
     reports: str
     fail_on: FailOn = "never"
     comment: Comment = "auto"
+    check: bool = True
+    workflow: str | None = None
+    commands: bool = False
     dry_run: bool = False
+
+
+class CommandInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs of commands/action.yml but for the token, which stays in the environment."""
+
+    fail_on: FailOn = "never"
+    workflow: str = "cudal1-ci"
+    allow_fork_code: str | None = None
 
 
 def measure_inputs(environment: Mapping[str, str]) -> Inputs:
@@ -62,6 +73,11 @@ def publish_inputs(environment: Mapping[str, str]) -> PublishInputs:
     if "reports" not in given:
         raise ConfigError("input `reports`: expected a glob of report.json files, got nothing")
     return _converted(given, PublishInputs)
+
+
+def command_inputs(environment: Mapping[str, str]) -> CommandInputs:
+    """Inputs of commands/action.yml. Raises: ConfigError, naming the input."""
+    return _converted(_given(environment, CommandInputs), CommandInputs)
 
 
 def seconds_of(name: str, text: str) -> float:

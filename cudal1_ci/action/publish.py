@@ -71,6 +71,12 @@ def reports_of(workspace: Path, pattern: str) -> list[Path]:
 
 def publish_words(inputs: PublishInputs, files: list[Path]) -> list[str]:
     words = ["publish", "--fail-on", inputs.fail_on, "--comment", inputs.comment]
+    if inputs.workflow:
+        words += ["--workflow", inputs.workflow]
+    if not inputs.check:
+        words.append("--no-check")
+    if inputs.commands:
+        words.append("--commands")
     if inputs.dry_run:
         words.append("--dry-run")
     return [*words, "--", *map(str, files)]

@@ -33,7 +33,7 @@ Examples:
   cudal1-ci init
   cudal1-ci init --trace "python -m pytest -q tests/unit"
   cudal1-ci init --workflows --gpu h100 --gpu l40
-  cudal1-ci init --workflows --also forks --also merge-queue
+  cudal1-ci init --workflows --also commands --also merge-queue
 """
 
 FORKS = """\

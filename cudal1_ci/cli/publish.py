@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from cudal1_ci.errors import ConfigError, ForgeError, ReportError, UnsupportedError
+from cudal1_ci.errors import (
+    ConfigError,
+    CudaL1Error,
+    ForgeError,
+    ReportError,
+    UnsupportedError,
+)
+from cudal1_ci.forge.acknowledgements import Agreed, covered
 from cudal1_ci.forge.answer import Refusal
 from cudal1_ci.forge.event import Occasion, occasion
 from cudal1_ci.forge.plain import log_line
@@ -18,6 +26,7 @@ from cudal1_ci.forge.plan import Known, Options, Plan, Texts, plan, plan_abandon
 from cudal1_ci.forge.publication import (
     about,
     carry_out,
+    kept,
     printed,
     refuse_another_commit,
     unread,
@@ -26,6 +35,7 @@ from cudal1_ci.forge.publication import (
 from cudal1_ci.report.comment import comment, summary
 from cudal1_ci.report.merge import merge
 from cudal1_ci.report.reading import read_document
+from cudal1_ci.report.shape import ReportDocument
 
 if TYPE_CHECKING:
     from cudal1_ci.forge.client import Client
@@ -65,6 +75,16 @@ token is read from GITHUB_TOKEN.
     show_default=True,
     help="Suggest the best proposals in the diff.",
 )
+@click.option(
+    "--check/--no-check",
+    default=True,
+    show_default=True,
+    help="Whether there is a check run; none for a report that is beside the usual one.",
+)
+@click.option(
+    "--workflow", metavar="NAME", help="Whose comment is edited [the workflow that runs]."
+)
+@click.option("--commands", is_flag=True, help="Name the commands at the end of the comment.")
 @click.option("--artifact-url", metavar="URL", help="Where the whole report can be downloaded.")
 @click.option("--dry-run", is_flag=True, help="Print what would be posted, post nothing.")
 def publish(reports: tuple[Path, ...], **flags: Any) -> None:
@@ -79,6 +99,8 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
         raise ConfigError(f"--artifact-url: expected https://..., got {url!r}")
     environ = os.environ
     run = occasion(environ)
+    if name := flags["workflow"]:
+        run = msgspec.structs.replace(run, workflow=name)
     if flags["start"]:
         _post(plan_start(run), _client(run, environ, flags), flags)
         return
@@ -88,18 +110,45 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     except (ReportError, ForgeError):
         _abandon(run, environ, flags)
         raise
-    of_run = about(document, run, flags["fail_on"], flags["artifact_url"])
-    texts = Texts(comment=comment(document, of_run), summary=summary(document, of_run))
-    if path := environ.get("GITHUB_STEP_SUMMARY"):
-        write_summary(Path(path), texts.summary, texts.comment)
     options = Options(
         fail_on=flags["fail_on"],
         comment=flags["comment_when"],
         suggestions=flags["suggestions"],
+        check=flags["check"],
     )
-    client = _client(run, environ, flags)
-    known = _known(client, run, options)
+    try:
+        client = _client(run, environ, flags)
+        known = _known(client, run, options)
+    except CudaL1Error:
+        # What was measured is told, whatever GitHub says.
+        _summarize(_texts(document, run, flags, ()), environ)
+        raise
+    agreements = kept(known, run)
+    document = covered(document, agreements)
+    texts = _texts(document, run, flags, agreements)
+    _summarize(texts, environ)
     _post(plan(document, texts, run, options, known), client, flags)
+
+
+def _texts(
+    document: ReportDocument,
+    run: Occasion,
+    flags: Mapping[str, Any],
+    agreements: tuple[Agreed, ...],
+) -> Texts:
+    of_run = msgspec.structs.replace(
+        about(document, run, flags["fail_on"], flags["artifact_url"]), commands=flags["commands"]
+    )
+    return Texts(
+        comment=comment(document, of_run),
+        summary=summary(document, of_run),
+        agreements=agreements,
+    )
+
+
+def _summarize(texts: Texts, environ: Mapping[str, str]) -> None:
+    if path := environ.get("GITHUB_STEP_SUMMARY"):
+        write_summary(Path(path), texts.summary, texts.comment)
 
 
 def _abandon(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]) -> None:

@@ -18,11 +18,17 @@ from cudal1_ci.forge.local import head_sha, repository_name, repository_top
 from cudal1_ci.templates_path import templates_folder
 
 ALWAYS = "cudal1-ci.yml"
-ALSO = {"forks": "cudal1-ci-forks.yml", "merge-queue": "cudal1-ci-merge-queue.yml"}
+ALSO = {
+    "commands": ("cudal1-ci-commands.yml", "cudal1-ci-on-request.yml"),
+    "forks": ("cudal1-ci-forks.yml",),
+    "merge-queue": ("cudal1-ci-merge-queue.yml",),
+}
 
 PLACEHOLDER = re.compile(r"OWNER/cudal1-ci(?P<folder>(?:/\w+)?)@0{40} # v[\d.]+")
 MATRIX = re.compile(r"^(?P<before> +gpu: )\[gpu\]", re.MULTILINE)
 ACTION = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40})")
+REPORTS = re.compile(r"^(?P<indent> +)reports: [^\n]+\n", re.MULTILINE)
+NAMED = 'commands: "true"\n'
 LABEL = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
@@ -33,7 +39,18 @@ def workflow_files(also: Sequence[str], action: str | None, gpus: Sequence[str])
         ConfigError: A label or the action is not of its form, or nobody knows where the Action is.
     """
     action = action or own_action()
-    return {name: rendered(name, action, gpus) for name in (ALWAYS, *(ALSO[one] for one in also))}
+    names = (ALWAYS, *(name for one in also for name in ALSO[one]))
+    files = {name: rendered(name, action, gpus) for name in names}
+    if "commands" in also:
+        files = {name: named_commands(text) for name, text in files.items()}
+    return files
+
+
+def named_commands(text: str) -> str:
+    """A workflow whose comments name the commands, for where there is what answers them."""
+    if NAMED in text:
+        return text
+    return REPORTS.sub(lambda found: found[0] + found["indent"] + NAMED, text)
 
 
 def rendered(name: str, action: str, gpus: Sequence[str]) -> str:

@@ -17,14 +17,16 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cudal1_ci.errors import ForgeError
 from cudal1_ci.forge.answer import Made, Refusal
-from cudal1_ci.forge.client import Client
 from cudal1_ci.forge.edit import edited, files_to_edit
 from cudal1_ci.report.hunks import FileDiff
 from cudal1_ci.schema import Record
+
+if TYPE_CHECKING:
+    from cudal1_ci.forge.client import Client
 
 FILE_MODES = ("100644", "100755")
 """Those of git's that are files with contents: no link, no submodule."""

@@ -2,7 +2,8 @@
 
 Reads the environment and the event's file, both written by the runner and not by the code that was
 measured. A report never says where it is posted. A run of `workflow_run` knows a commit and the
-branch it came from; which pull request that is must be looked up (`Occasion.is_looked_up`).
+branch it came from; which pull request that is must be looked up (`Occasion.is_looked_up`). One of
+`workflow_dispatch` may be told both: whoever starts one may write to the repository.
 
     occasion(os.environ).number
 """
@@ -84,12 +85,20 @@ class _MergeGroup(msgspec.Struct, frozen=True):
     head_sha: str
 
 
+class _Inputs(msgspec.Struct, frozen=True):
+    """Of the workflow that measures on request."""
+
+    number: str | None = msgspec.field(default=None, name="pull-request")
+    sha: str | None = None
+
+
 class _Event(msgspec.Struct, frozen=True):
     """As much of an event as is looked at."""
 
     pull_request: _PullRequest | None = None
     workflow_run: _WorkflowRun | None = None
     merge_group: _MergeGroup | None = None
+    inputs: _Inputs | None = None
 
 
 def occasion(environ: Mapping[str, str]) -> Occasion:
@@ -115,6 +124,8 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
             head, branch = measured.head_repository, measured.head_branch
     elif event.merge_group is not None and name == "merge_group":
         sha = event.merge_group.head_sha
+    elif name == "workflow_dispatch" and event.inputs is not None and event.inputs.number:
+        number, sha = _pull_number(event.inputs.number), event.inputs.sha or ""
     elif name in (*PULL_REQUEST, "workflow_run", "merge_group"):
         raise ConfigError(f"GITHUB_EVENT_PATH: expected the event of `{name}`, got another one")
     else:
@@ -172,6 +183,12 @@ def _number(environ: Mapping[str, str], name: str, default: str = "") -> int:
     value = _variable(environ, name, default)
     if not (value.isascii() and value.isdigit()):
         raise ConfigError(f"{name}: expected a number, got {value!r}")
+    return int(value)
+
+
+def _pull_number(value: str) -> int:
+    if not (value.isascii() and value.isdigit()):
+        raise ConfigError(f"input `pull-request`: expected a number, got {value!r}")
     return int(value)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from cudal1_ci.forge import check
+from cudal1_ci.forge.acknowledgements import Agreed, agreements_line, without_agreements
 from cudal1_ci.forge.event import Occasion
 from cudal1_ci.forge.marker import (
     SUPERSEDED,
@@ -40,14 +41,17 @@ MAX_BODY = 65_536
 """Characters of a comment that GitHub takes."""
 
 CommentWhen = Literal["auto", "always", "never"]
+FailOn = Literal["never", "regression", "inconclusive"]
 
 
 class Options(Record, frozen=True, kw_only=True):
     """What the command line asks for."""
 
-    fail_on: Literal["never", "regression", "inconclusive"] = "never"
+    fail_on: FailOn = "never"
     comment: CommentWhen = "auto"
     suggestions: bool = True
+    check: bool = True
+    """Whether there is a check run; not for a report that was asked for beside the usual one."""
 
 
 class Pull(Record, frozen=True, kw_only=True):
@@ -97,10 +101,11 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 class Texts(Record, frozen=True, kw_only=True):
-    """The report as Markdown, rendered elsewhere."""
+    """The report as Markdown, rendered elsewhere, and what its comment keeps besides."""
 
     comment: str
     summary: str
+    agreements: tuple[Agreed, ...] = ()
 
 
 def plan_start(occasion: Occasion) -> Plan:
@@ -122,7 +127,7 @@ def plan(
 ) -> Plan:
     """What to post of a report of the event's own commit."""
     said = standing(document)
-    errands = [_check(document, said, texts, occasion, options, known)]
+    errands = [_check(document, said, texts, occasion, options, known)] if options.check else []
     pull = known.pull
     why = _silence(occasion, pull, key_of(occasion.workflow), known.login)
     if why is not None or pull is None:
@@ -199,7 +204,7 @@ def _comment(
             sha=occasion.head_sha,
             verdict=said.overall,
         ),
-        texts.comment,
+        agreements_line(texts.agreements) + texts.comment,
     )
     issues = f"/repos/{occasion.repository}/issues"
     create = Post(method="POST", path=f"{issues}/{pull.number}/comments", payload={"body": body})
@@ -233,7 +238,7 @@ def _left(comment: Comment, marker: Marker) -> str:
         sha=marker.sha,
         verdict=SUPERSEDED,
     )
-    whole = marked(now, REPLACED + unmarked(comment.body))
+    whole = marked(now, REPLACED + without_agreements(unmarked(comment.body)))
     return whole if len(whole) <= MAX_BODY else marked(now, REPLACED)
 
 

@@ -1,8 +1,9 @@
 """The order in which a report is published, and what is done when a part of that fails.
 
-First the summary of the step, which needs nobody; then the check run, the comment and the review,
-each of which is tried whatever became of the others. A token that may only read is no failure: that
-is what pull requests from forks have, and the summary says it all.
+First the summary of the step, which is written even where GitHub does not answer; then the check
+run, the comment and the review, each of which is tried whatever became of the others. A token that
+may only read is no failure: that is what pull requests from forks have, and the summary says it
+all.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Protocol
 
 from cudal1_ci.errors import ForgeError
+from cudal1_ci.forge.acknowledgements import Agreed, agreements_of
 from cudal1_ci.forge.answer import Made, Refusal
 from cudal1_ci.forge.event import Occasion
+from cudal1_ci.forge.marker import current, key_of
 from cudal1_ci.forge.plan import Errand, Known, Plan, Post, Pull
 from cudal1_ci.report.comment import About
 from cudal1_ci.report.shape import ReportDocument
@@ -85,6 +88,14 @@ def unread(occasion: Occasion) -> Known:
     return Known(pull=Pull(number=occasion.number, head_sha=occasion.head_sha))
 
 
+def kept(known: Known, occasion: Occasion) -> tuple[Agreed, ...]:
+    """What was agreed to in this pull request, as our comment in it says."""
+    if known.pull is None:
+        return ()
+    pair = current(known.pull.comments, key_of(occasion.workflow), known.login)
+    return agreements_of(pair[0].body) if pair else ()
+
+
 def printed(plan: Plan) -> str:
     """The requests of a plan: comments as they would be read, all else as it would be sent."""
     return "".join(
@@ -110,7 +121,7 @@ def carry_out(
     refused: list[tuple[str, Refusal]] = []
     for errand in plan.errands:
         try:
-            made.append((errand.what, _run(errand, forge, tell)))
+            made.append((errand.what, run_errand(errand, forge, tell)))
         except Refusal as refusal:
             refused.append((errand.what, refusal))
     denied = [what for what, refusal in refused if refusal.is_read_only]
@@ -126,7 +137,12 @@ def carry_out(
     return made
 
 
-def _run(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Made:
+def run_errand(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Made:
+    """What its first request has made.
+
+    Raises:
+        Refusal: It was not done, or not to its end.
+    """
     try:
         first = forge.send(errand.posts[0])
     except Refusal as refusal:

@@ -75,6 +75,8 @@ class About(Record, frozen=True, kw_only=True):
     head_sha: str | None = None
     base_sha: str | None = None
     fail_on: str = "never"
+    commands: bool = False
+    """Whether comments are answered in this repository (docs/github.md, Commands)."""
 
 
 def told_of(document: ReportDocument, about: About) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from cudal1_ci.report.shape import (
     WorkloadDocument,
 )
 from cudal1_ci.report.wording import count_text, devices_text, duration_text, one_line
+from cudal1_ci.schema import content_hash
 
 SUSPECTED = "opinion.hack"
 """The rule of what a second opinion found (opinion/review.py)."""
@@ -35,6 +36,12 @@ class Proposal:
     number: int
     entry: EntryDocument
     evaluation: EvaluationDocument
+
+    @property
+    def id(self) -> str | None:
+        """By which its patch is asked for; None where there is none."""
+        patch = self.evaluation.candidate.patch
+        return None if patch is None else content_hash(patch)
 
     def workload(self, measurement: MeasurementDocument) -> WorkloadDocument | None:
         """How the target was called in a measurement."""

@@ -17,16 +17,22 @@ import yaml
 from click.testing import CliRunner
 
 from cudal1_ci.action.admission import PHRASE
-from cudal1_ci.action.inputs import Inputs, PublishInputs
+from cudal1_ci.action.inputs import CommandInputs, Inputs, PublishInputs
 from cudal1_ci.cli import main
 from cudal1_ci.cli.workflows import ALSO, ALWAYS
+from cudal1_ci.forge.deed import ON_REQUEST
 
 ROOT = Path(__file__).parents[2]
 OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 EXAMPLES = sorted((ROOT / "examples" / "workflows").glob("*.yml"))
 TEMPLATES = sorted((ROOT / "templates" / "workflows").glob("*.yml"))
 ACTION, PUBLISH = ROOT / "action.yml", ROOT / "publish" / "action.yml"
-WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH]
+COMMANDS = ROOT / "commands" / "action.yml"
+WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH, COMMANDS]
+ANSWERING = "cudal1-ci-commands.yml"
+"""The one workflow that comments start, and that may do more than post."""
+
+ALL_OTHERS = {name for names in ALSO.values() for name in names}
 
 LABELS = "self-hosted-runner:\n  labels: [gpu]\n"
 
@@ -139,18 +145,24 @@ def test_a_job_that_may_write_checks_out_nothing_and_runs_no_script(path):
         if not writes:
             assert job["permissions"] == {"contents": "read"}, name
             continue
-        assert writes <= {"checks", "pull-requests"}, name
+        may = {"checks", "pull-requests"}
+        may |= {"actions", "contents"} if path.name == ANSWERING else set()
+        assert writes <= may, name
         assert job["runs-on"] == "ubuntu-latest", f"{name}: not where measured code has run"
         for step in job["steps"]:
             assert "run" not in step, name
-            assert re.match(r"actions/download-artifact@|OWNER/cudal1-ci/publish@", step["uses"])
+            ours = r"actions/download-artifact@|OWNER/cudal1-ci/(publish|commands)@"
+            assert re.match(ours, step["uses"])
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
-def test_only_the_publisher_for_forks_runs_with_the_rights_of_the_base(path):
+def test_only_two_workflows_that_check_out_nothing_run_with_the_rights_of_the_base(path):
     triggers = set(document(path)[True])  # YAML's `on`
     privileged = triggers & {"pull_request_target", "workflow_run", "issue_comment"}
-    assert privileged == ({"workflow_run"} if path.name == ALSO["forks"] else set())
+    expected = {ALSO["forks"][0]: {"workflow_run"}, ANSWERING: {"issue_comment"}}
+    assert privileged == expected.get(path.name, set())
+    if privileged:
+        assert not [s for s in steps_of(path) if "checkout" in s.get("uses", "") or "run" in s]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
@@ -170,7 +182,7 @@ def test_every_action_is_pinned_to_a_commit_with_its_version_beside_it(path):
 @pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
 def test_no_checkout_leaves_a_token_behind(path):
     checkouts = [s for s in steps_of(path) if s.get("uses", "").startswith("actions/checkout@")]
-    assert checkouts or path.name == ALSO["forks"]
+    assert checkouts or path.name in (ALSO["forks"][0], ANSWERING)
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
 
@@ -183,7 +195,9 @@ def test_nothing_is_interpolated_into_a_script(path):
 # --- the actions -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("path", "record"), [(ACTION, Inputs), (PUBLISH, PublishInputs)])
+@pytest.mark.parametrize(
+    ("path", "record"), [(ACTION, Inputs), (PUBLISH, PublishInputs), (COMMANDS, CommandInputs)]
+)
 def test_an_action_hands_on_every_input_under_the_name_that_is_read(path, record):
     text = path.read_text("utf-8")
     declared = document(path)["inputs"]
@@ -199,7 +213,7 @@ def test_an_action_hands_on_every_input_under_the_name_that_is_read(path, record
 
 
 def test_defaults_of_the_action_are_those_of_the_records():
-    for path, record in ((ACTION, Inputs), (PUBLISH, PublishInputs)):
+    for path, record in ((ACTION, Inputs), (PUBLISH, PublishInputs), (COMMANDS, CommandInputs)):
         defaults = record.__struct_defaults__
         optional = record.__struct_fields__[-len(defaults) :]
         for name, value in zip(optional, defaults, strict=True):
@@ -227,14 +241,15 @@ def test_the_scripts_of_an_action_are_bash_and_start_an_isolated_interpreter(pat
                 assert "CUDAL1_PYTHON" not in line or '"$CUDAL1_PYTHON" -I ' in line
 
 
-def test_the_token_reaches_the_publishing_step_alone():
+def test_the_token_reaches_the_steps_that_post_alone():
     holders = [s["name"] for p in ACTIONS for s in steps_of(p) if "token" in str(s).lower()]
-    assert holders == ["Publish"]
+    assert holders == ["Publish", "Answer", "Fetch the report", "Answer with the report"]
 
 
-def test_the_publisher_takes_its_environment_from_nowhere_that_measured_code_could_write():
+@pytest.mark.parametrize("path", [PUBLISH, COMMANDS], ids=name_of)
+def test_what_posts_takes_its_environment_from_nowhere_that_measured_code_could_write(path):
     assert "RUNNER_TOOL_CACHE" in ACTION.read_text("utf-8")
-    assert "RUNNER_TOOL_CACHE" not in PUBLISH.read_text("utf-8")
+    assert "RUNNER_TOOL_CACHE" not in path.read_text("utf-8")
 
 
 def test_every_row_of_the_threat_table_names_tests_that_are_there():
@@ -274,28 +289,61 @@ def init(folder: Path, *words: str):
 
 def test_examples_are_the_templates():
     assert [path.name for path in EXAMPLES] == [path.name for path in TEMPLATES]
-    assert {path.name for path in TEMPLATES} == {ALWAYS, *ALSO.values()}
+    assert {path.name for path in TEMPLATES} == {ALWAYS, *ALL_OTHERS}
     for example, template in zip(EXAMPLES, TEMPLATES, strict=True):
         assert example.read_bytes() == template.read_bytes()
 
 
 def test_init_writes_workflows_for_the_runners_and_the_commit_that_are_named(tmp_path):
     commit = "0123456789abcdef0123456789abcdef01234567"
-    words = ["--gpu", "h100", "--gpu", "rtx-4090", "--also", "forks", "--also", "merge-queue"]
+    words = ["--gpu", "h100", "--gpu", "rtx-4090", *(f"--also={one}" for one in ALSO)]
     done = init(tmp_path, *words, "--action", f"me/cudal1-ci@{commit}")
     assert done.exit_code == 0, done.output
     assert (tmp_path / ".github" / "cudal1-ci.toml").is_file()
     folder = tmp_path / ".github" / "workflows"
-    assert {path.name for path in folder.iterdir()} == {ALWAYS, *ALSO.values()}
+    assert {path.name for path in folder.iterdir()} == {ALWAYS, *ALL_OTHERS}
     text = "".join(path.read_text("utf-8") for path in folder.iterdir())
     assert "OWNER" not in text
     assert 40 * "0" not in text
     assert f"me/cudal1-ci@{commit} # v" in text
     assert f"me/cudal1-ci/publish@{commit} # v" in text
+    assert f"me/cudal1-ci/commands@{commit} # v" in text
     measure = document(folder / ALWAYS)["jobs"]["measure"]
     assert measure["strategy"]["matrix"] == {"gpu": ["h100", "rtx-4090"]}
     assert "Forks" in done.output
     assert zizmor(*folder.iterdir()).returncode == 0
+
+
+@pytest.mark.parametrize("also", [[], ["commands"], ["commands", "forks"]])
+def test_comments_name_the_commands_where_something_answers_them(tmp_path, also):
+    words = [f"--also={one}" for one in also]
+    assert init(tmp_path, "--action", "me/cudal1-ci@" + 40 * "a", *words).exit_code == 0
+    publishing = [
+        step["with"].get("commands")
+        for path in (tmp_path / ".github" / "workflows").iterdir()
+        for step in steps_of(path)
+        if "/publish@" in step.get("uses", "")
+    ]
+    assert publishing == ["true" if also else None] * (1 + len(also))
+
+
+def test_the_workflow_that_measures_on_request_takes_what_the_command_gives(tmp_path):
+    path = ROOT / "examples" / "workflows" / ON_REQUEST
+    declared = document(path)[True]["workflow_dispatch"]["inputs"]
+    assert set(declared) == {"pull-request", "sha", "base", "include", "optimize"}
+    uses = {step["uses"].partition("@")[0]: step["with"] for step in steps_of(path)}
+    assert uses["actions/checkout"]["ref"] == "${{ inputs.sha }}"
+    assert "inputs.base" in uses["OWNER/cudal1-ci"]["base"]
+
+
+def test_a_label_that_means_nothing_here_ends_no_measurement():
+    read = document(ROOT / "examples" / "workflows" / ALWAYS)
+    assert "labeled" in read[True]["pull_request"]["types"]
+    group = " ".join(read["concurrency"]["group"].split())
+    assert "!startsWith(github.event.label.name, 'cudal1:') && github.run_id || 'measured'" in group
+    assert "!contains(github.event.pull_request.labels.*.name, 'cudal1:skip')" in " ".join(
+        read["jobs"]["measure"]["if"].split()
+    )
 
 
 def test_init_adds_workflows_to_a_repository_that_is_configured_and_overwrites_nothing(tmp_path):
@@ -309,7 +357,7 @@ def test_init_adds_workflows_to_a_repository_that_is_configured_and_overwrites_n
     assert again.exit_code == 2
     assert "is there already" in again.output
     assert file.read_text() == "mine\n"
-    assert not (file.parent / ALSO["forks"]).exists()
+    assert not (file.parent / ALSO["forks"][0]).exists()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,127 @@
+"""commands/action.yml: a comment below a pull request is answered. Runs nothing of the pull
+request, checks nothing out and starts no process, so that the token stays in this one.
+
+The step is there twice. First it decides; where the report that the author has seen is needed, it
+names that report's run (output `report-run`), the next step fetches its artifacts, and this one
+decides again, with the report and with what GitHub says by then. So each command is carried out
+once, and never on facts that are older than a second.
+
+There is no verb of the command line for it: a person has the website, and a verb that posts in the
+name of a comment would have to be told whose.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cudal1_ci.action.admission import is_the_phrase
+from cudal1_ci.action.inputs import command_inputs
+from cudal1_ci.action.publish import reports_of
+from cudal1_ci.errors import ConfigError, ReportError
+from cudal1_ci.forge.answer import Refusal
+from cudal1_ci.forge.branches import open_pull
+from cudal1_ci.forge.command import Command, command_in
+from cudal1_ci.forge.comment_event import Asked, asked
+from cudal1_ci.forge.decision import Decision, Rules
+from cudal1_ci.forge.deed import Fetched, decide
+from cudal1_ci.forge.event import occasion
+from cudal1_ci.forge.inquiry import facts_about
+from cudal1_ci.forge.plain import log_line
+from cudal1_ci.forge.publication import run_errand
+from cudal1_ci.forge.reply import Reaction, reacted, refused_text, replied
+from cudal1_ci.report.merge import merge
+from cudal1_ci.report.reading import read_document
+
+if TYPE_CHECKING:
+    from cudal1_ci.forge.client import Client
+
+FAILED = 5
+"""Exit code where GitHub did not do it; whoever asked was told."""
+
+
+def commands(environment: Mapping[str, str]) -> int:
+    """Answer the comment of this event; returns the exit code of the step."""
+    inputs = command_inputs(environment)
+    rules = Rules(
+        occasion=occasion(environment),
+        workflow=inputs.workflow,
+        fail_on=inputs.fail_on,
+        may_run_forks=is_the_phrase(inputs.allow_fork_code),
+    )
+    comment = asked(environment)
+    command = command_in(comment.body) if comment.is_obeyable else None
+    if command is None:
+        _say("the comment holds no command, was edited, or is not of a person")
+        return 0
+    client = _client(environment, rules)
+    facts = facts_about(client, comment)
+    decision = decide(comment, command, facts, rules, _fetched(environment))
+    if decision.report_run is not None:
+        _output(environment, "report-run", decision.report_run)
+    return _carried_out(decision, client, comment, command)
+
+
+def _carried_out(decision: Decision, client: Client, comment: Asked, command: Command) -> int:
+    """Make the requests; a failure is told in a reply."""
+    reaction, reply, code = decision.reaction, decision.reply, 0
+    try:
+        for errand in decision.errands:
+            run_errand(errand, client, _say)
+        if decision.proposed is not None:
+            _say(f"pull request: {open_pull(client, decision.proposed).url}")
+    except Refusal as refusal:
+        _say(str(refusal))
+        reaction, reply, code = "confused", refused_text(command.verb, refusal), FAILED
+    if reply is not None:
+        client.send(replied(client.repository, comment, command, reply))
+    if reaction is not None:
+        _react(reaction, client, comment)
+    _say(f"{command.text}: {reaction or 'answered'}")
+    return code
+
+
+def _react(reaction: Reaction, client: Client, comment: Asked) -> None:
+    """A comment that was deleted meanwhile has no place for one."""
+    try:
+        client.send(reacted(client.repository, comment, reaction))
+    except Refusal as refusal:
+        _say(f"no reaction: {refusal}")
+
+
+def _client(environment: Mapping[str, str], rules: Rules) -> Client:
+    """Raises: ConfigError where there is no token."""
+    from cudal1_ci.forge.client import with_token  # PyGithub: measuring does without
+
+    token = environment.get("GITHUB_TOKEN")
+    if not token:
+        raise ConfigError("GITHUB_TOKEN: expected a token in the environment, it is not set")
+    return with_token(token, rules.occasion, _say)
+
+
+def _fetched(environment: Mapping[str, str]) -> Fetched | None:
+    """The report that an earlier step has fetched: hostile data. None before that step."""
+    run = environment.get("REPORT_RUN", "")
+    if not run:
+        return None
+    if not (run.isascii() and run.isdigit()):
+        raise ConfigError(f"REPORT_RUN: expected the number of a run, got {run!r}")
+    folder = Path(environment.get("RUNNER_TEMP", "")) / "cudal1-ci" / "reports"
+    try:
+        documents = [read_document(file) for file in reports_of(folder, "**/report.json")]
+        return Fetched(run=int(run), document=merge(documents) if documents else None)
+    except (ReportError, ConfigError) as error:
+        _say(str(error))
+        return Fetched(run=int(run), document=None)
+
+
+def _output(environment: Mapping[str, str], name: str, value: int) -> None:
+    if file := environment.get("GITHUB_OUTPUT"):
+        with Path(file).open("a", encoding="utf-8") as stream:
+            stream.write(f"{name}={value}\n")
+
+
+def _say(message: str) -> None:
+    sys.stdout.write(log_line(message) + "\n")
