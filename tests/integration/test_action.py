@@ -24,15 +24,19 @@ from typing import Any
 
 import pytest
 
+from cudal1_ci.forge.acknowledgements import agreements_of
+from cudal1_ci.forge.deed import ON_REQUEST
+from cudal1_ci.forge.marker import Marker, key_of, marked, marker_of
 from cudal1_ci.report import render
 from tests import github_fake
-from tests.github_fake import TOKEN, GitHub
+from tests.github_fake import ACTIONS, TOKEN, GitHub
 from tests.unit.action.jobs import FORK, OWN, a_report, an_entry, commit, git
 
 ROOT = Path(__file__).parents[2]
 PARTS = (
     ".ci",
     "action.yml",
+    "commands",
     "constraints.txt",
     "cudal1_ci",
     "publish",
@@ -124,7 +128,7 @@ runs:
         mkdir -p "$INTO" "$RUNNER_TEMP/cudal1-ci"
         find "$STUB_ARTIFACTS" -mindepth 1 -maxdepth 1 -name "$PATTERN" -exec cp -r -t "$INTO" {} +
         # The publisher's own environment, so that nothing has to be downloaded.
-        ln -s "$STUB_ENVIRONMENTS" "$RUNNER_TEMP/cudal1-ci/environments"
+        ln -sfn "$STUB_ENVIRONMENTS" "$RUNNER_TEMP/cudal1-ci/environments"
 """
 SHOW = """\
       - if: always()
@@ -191,7 +195,26 @@ class Rig:
             "action": "synchronize",
             "number": 7,
             "repository": {"full_name": OWN, "name": "repository", "owner": {"login": "own"}},
-            "pull_request": {"number": 7, "draft": False, "head": head, "base": base},
+            "pull_request": {
+                "number": 7,
+                "draft": False,
+                "labels": [],
+                "head": head,
+                "base": base,
+            },
+        }
+
+    def comment(self, body: str, author: str = "me") -> dict[str, Any]:
+        """The event of a comment that was made now."""
+        self.github.tick(60)
+        made = self.github.comments[self.github.add_comment(7, body, author)]
+        self.github.tick(5)
+        own = {"full_name": OWN, "name": "repository", "owner": {"login": "own"}}
+        return {
+            "action": "created",
+            "issue": {"number": 7, "pull_request": {"url": "u"}},
+            "comment": {**made, "user": {"login": author, "type": "User"}},
+            "repository": {**own, "default_branch": "main"},
         }
 
     def run(
@@ -244,13 +267,18 @@ class Rig:
         return {**stubs, ACTION: self.action}
 
 
+def example(name: str) -> str:
+    """A shipped workflow without the key that act does not know."""
+    text = (ROOT / "examples" / "workflows" / name).read_text("utf-8")
+    return text.replace("      queue: max\n", "")
+
+
 def shipped(**inputs: str) -> str:
     """The workflow for pull requests with more inputs, a job that is careless with its token, and a
     step that shows the outputs."""
-    text = (ROOT / "examples" / "workflows" / "cudal1-ci.yml").read_text("utf-8")
+    text = example("cudal1-ci.yml")
     given = "".join(f"          {name.replace('_', '-')}: '{v}'\n" for name, v in inputs.items())
     for old, new in (
-        ("      queue: max\n", ""),
         ("    strategy:\n", "    env: {GITHUB_TOKEN: '${{ github.token }}'}\n    strategy:\n"),
         (f"      - uses: {ACTION} ", f"      - id: measured\n        uses: {ACTION} "),
         ("          python: python\n", f"          python: '{sys.executable}'\n{given}"),
@@ -259,6 +287,15 @@ def shipped(**inputs: str) -> str:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     return text
+
+
+def answering() -> str:
+    """The workflow for comments, on a runner that has the environment already."""
+    text = example("cudal1-ci-commands.yml")
+    link = "      - uses: actions/download-artifact@37930b1c2abaa49bbe596cd826c3c89aef350131\n"
+    link += "        with: {pattern: nothing}\n"
+    assert text.count("    steps:\n") == 1
+    return text.replace("    steps:\n", "    steps:\n" + link)
 
 
 def outputs_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
@@ -353,8 +390,7 @@ def test_reports_of_all_runners_are_published_together(rig, github):
 
 @pytest.mark.slow
 def test_the_merge_queue_measures_against_what_it_merges_into(rig):
-    workflow = (ROOT / "examples/workflows/cudal1-ci-merge-queue.yml").read_text("utf-8")
-    workflow = workflow.replace("      queue: max\n", "")
+    workflow = example("cudal1-ci-merge-queue.yml")
     workflow = workflow.replace(
         "python: python", f"device: cpu\n          python: {sys.executable}"
     )
@@ -368,7 +404,7 @@ def test_the_merge_queue_measures_against_what_it_merges_into(rig):
 
 @pytest.mark.parametrize("head_repository", [FORK, OWN])
 def test_the_publisher_for_forks_publishes_for_forks(rig, github, head_repository):
-    workflow = (ROOT / "examples/workflows/cudal1-ci-forks.yml").read_text("utf-8")
+    workflow = example("cudal1-ci-forks.yml")
     github.add_pull(7, rig.head, head_repository)
     github.pulls[7]["head"]["ref"] = "topic"
     said = a_report(an_entry("Scale", "regression"), base_sha=rig.base, head_sha=rig.head)
@@ -385,7 +421,7 @@ def test_the_publisher_for_forks_publishes_for_forks(rig, github, head_repositor
 
 
 def test_a_hostile_report_of_a_fork_is_posted_nowhere(rig, github):
-    workflow = (ROOT / "examples/workflows/cudal1-ci-forks.yml").read_text("utf-8")
+    workflow = example("cudal1-ci-forks.yml")
     github.add_pull(7, rig.head, FORK)
     report = rig.artifacts / "cudal1-ci-gpu" / "report.json"
     report.parent.mkdir()
@@ -401,3 +437,99 @@ def test_a_hostile_report_of_a_fork_is_posted_nowhere(rig, github):
     assert done.returncode == 1, done.stdout + done.stderr
     assert "expected JSON" in done.stdout
     assert not github.comments
+
+
+def left_report(rig: Rig, *entries: Any) -> None:
+    """What the measuring job has left of the head."""
+    report = rig.artifacts / "cudal1-ci-gpu" / "report.json"
+    report.parent.mkdir(exist_ok=True)
+    said = a_report(*entries, base_sha=rig.base, head_sha=rig.head)
+    report.write_text(render(said, "json"))
+
+
+def our_comment(github: GitHub, sha: str) -> int:
+    marker = Marker(key=key_of("cudal1-ci"), run=77, attempt=1, sha=sha, verdict="regression")
+    return github.add_comment(7, marked(marker, "1 of 1 target got slower"), ACTIONS)
+
+
+def test_an_acknowledgement_is_written_into_the_comment_and_the_check(rig, github):
+    github.permissions["me"] = "write"
+    github.add_pull(7, rig.head)
+    ours = our_comment(github, rig.head)
+    numbers = {"slowdown": 1.5, "slowdown_low": 1.4, "slowdown_high": 1.6}
+    left_report(rig, an_entry("Scale", "regression", **numbers))
+    done = rig.run(answering(), rig.comment("/cudal1 ack Scale it was wrong"), "issue_comment")
+    assert done.returncode == 0, done.stdout + done.stderr
+    body = github.comments[ours]["body"]
+    assert [(one.target, one.max_slowdown) for one in agreements_of(body)] == [
+        ("model.py:Scale", 1.6)
+    ]
+    assert "is acknowledged by me until this pull request is closed" in body
+    assert {check["conclusion"] for check in github.checks.values()} == {"success"}
+    assert [content for all_of in github.reactions.values() for content in all_of] == [
+        "eyes",
+        "rocket",
+    ]
+    assert TOKEN not in done.stdout
+
+
+def test_a_measurement_on_request_is_started_by_a_comment_and_by_no_strangers(rig, github):
+    github.permissions["me"] = "write"
+    github.add_pull(7, rig.head, OWN)
+    github.git.put("main", {}, rig.base)
+    github.workflows[ON_REQUEST] = {"pull-request", "sha", "base", "include", "optimize"}
+    for author in ("stranger", "me"):
+        done = rig.run(answering(), rig.comment("/cudal1 run", author), "issue_comment")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert len(github.dispatched) == (author == "me")
+    ((_, inputs),) = github.dispatched
+    assert (inputs["pull-request"], inputs["sha"]) == ("7", rig.head)
+    talk = rig.run(answering(), rig.comment("Try /cudal1 run"), "issue_comment")
+    assert "/commands] " not in talk.stdout
+    assert len(github.dispatched) == 1
+
+
+@pytest.mark.parametrize("compares", [True, False])
+def test_what_was_asked_for_is_measured_and_posted_below_the_pull_request(rig, github, compares):
+    github.add_pull(7, rig.head)
+    workflow = example("cudal1-ci-on-request.yml")
+    settings = f"device: cpu\n          optimize: 'false'\n          python: {sys.executable}"
+    workflow = workflow.replace("python: python", settings)
+    inputs = {"pull-request": "7", "sha": rig.head, "base": rig.base, "include": "model.py"}
+    inputs["optimize"] = "false" if compares else "true"
+    event = {"inputs": inputs, "repository": {"full_name": OWN}}
+    done = rig.run(workflow, event, "workflow_dispatch")
+    assert done.returncode == 0, done.stdout + done.stderr
+    if not compares:
+        assert not github.checks
+        return
+    assert marker_of(the_comment(github)).key == key_of("cudal1-ci")
+    assert "1 of 1 target got slower" in the_comment(github)
+    assert {check["head_sha"] for check in github.checks.values()} == {rig.head}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_measured"),
+    [
+        ({"labels": [{"name": "cudal1:skip"}]}, False),
+        ({"draft": True}, False),
+        ({"draft": True, "labels": [{"name": "cudal1:run"}]}, True),
+    ],
+)
+def test_labels_say_whether_a_pull_request_is_measured(rig, github, change, is_measured):
+    github.add_pull(7, rig.head)
+    event = rig.event(FORK)  # refused there at once, so that nothing takes long
+    event["pull_request"] |= change
+    done = rig.run(shipped(device="cpu"), event)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (f"comes from {FORK}" in done.stdout) == is_measured
+
+
+@pytest.mark.parametrize("label", ["cudal1:run", "bug"])
+def test_a_label_that_was_put_on_starts_a_measurement_where_it_says_so(rig, github, label):
+    event = rig.event(FORK)
+    event |= {"action": "labeled", "label": {"name": label}}
+    event["pull_request"]["labels"] = [{"name": label}]
+    done = rig.run(shipped(device="cpu"), event)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (f"comes from {FORK}" in done.stdout) == (label == "cudal1:run")
