@@ -10,6 +10,16 @@
     answer      what it made, or why it did not
     publication the order of it all, and what happens when a part fails
 
+A comment of a person that asks for something (`/cudal1 ...`):
+
+    command, comment_event     what a text says, and who wrote it when
+    inquiry     what GitHub says of that person and of the head
+    decision    whether it is obeyed: pure
+    deed        what is done then: pure
+    reply       what is said to who asked
+    acknowledgements           slowdowns that were agreed to, kept in our comment
+    branches, edit             a patch as a draft pull request; the patch as texts of files
+
 This room stands above the report's, as it posts what that renders; it renders nothing itself.
 Only `client` and `pace` import PyGithub.
 """

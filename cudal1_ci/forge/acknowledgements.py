@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import msgspec
 
 from cudal1_ci.errors import ForgeError
-from cudal1_ci.forge.marker import unmarked
+from cudal1_ci.forge.marker import marker_of, unmarked
 from cudal1_ci.report.shape import (
     AcknowledgementDocument,
     ComparisonDocument,
@@ -53,7 +53,7 @@ def name_of(entry: EntryDocument) -> str:
 def agreements_of(body: str) -> tuple[Agreed, ...]:
     """Those that a comment of ours holds."""
     found = _LINE.match(unmarked(body))
-    if found is None:
+    if found is None or marker_of(body) is None:
         return ()
     try:
         return msgspec.json.decode(found["agreed"], type=tuple[Agreed, ...])

@@ -261,9 +261,9 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
         *(ROOT / "tests/unit/action").glob("test_*.py"),
         *(
             ROOT / f"tests/integration/test_{name}.py"
-            for name in ("action", "publish", "compare_commits")
+            for name in ("action", "branches", "commands", "compare_commits", "publish")
         ),
-        ROOT / "tests/unit/forge/test_trees.py",
+        *(ROOT / "tests/unit/forge").glob("test_*.py"),
     ]
     there = {
         name

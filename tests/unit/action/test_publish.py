@@ -28,6 +28,14 @@ def test_every_report_is_handed_on_unread(job):
     assert files == [str(job.root / f"reports/{n}/report.json") for n in ("-x", "a100", "h100")]
 
 
+def test_what_is_beside_the_usual_report_says_so(job):
+    leave(job, "gpu")
+    inputs = {"INPUT_WORKFLOW": "cudal1-ci", "INPUT_CHECK": "false", "INPUT_COMMANDS": "true"}
+    assert publish(job.environment(**GLOB, **inputs), job.run) == 0
+    ((words, _),) = job.asked
+    assert words[5:9] == ["--workflow", "cudal1-ci", "--no-check", "--commands"]
+
+
 def test_the_publisher_has_the_token_and_no_other_secret(job):
     leave(job, "gpu")
     secrets = {"GITHUB_TOKEN": "t", "ACTIONS_RUNTIME_TOKEN": "a", "OPENAI_API_KEY": "k"}

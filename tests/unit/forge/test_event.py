@@ -62,9 +62,27 @@ def test_other_events_have_a_commit_and_no_pull_request(environ, name):
     assert not found.is_looked_up
 
 
+def test_a_request_names_its_pull_request_and_the_commit(environ):
+    inputs = {"pull-request": "7", "sha": SHA, "base": "b", "optimize": "true"}
+    found = occasion(environ("workflow_dispatch", {"inputs": inputs}))
+    assert (found.number, found.head_sha, found.run_id) == (7, SHA, 9)
+    assert not found.is_looked_up
+    other = occasion(environ("push", {"inputs": inputs}))
+    assert (other.number, other.head_sha) == (None, "c" * 40), "anybody's event but that one"
+    own = occasion(environ("workflow_dispatch", {"inputs": {"level": "debug"}}))
+    assert (own.number, own.head_sha) == (None, "c" * 40)
+
+
 @pytest.mark.parametrize(
     ("name", "payload", "more", "words"),
     [
+        ("workflow_dispatch", {"inputs": {"pull-request": "7"}}, {}, "expected a full sha"),
+        (
+            "workflow_dispatch",
+            {"inputs": {"pull-request": "7/../8", "sha": SHA}},
+            {},
+            "input `pull-request`",
+        ),
         ("pull_request", {}, {}, "expected the event of `pull_request`"),
         ("pull_request", "{", {}, "no event of GitHub"),
         ("pull_request", "[" * 5000, {}, "no event of GitHub"),

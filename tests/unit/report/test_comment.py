@@ -65,6 +65,19 @@ def test_proposals_are_as_they_were_agreed(golden_report):
     check_golden("comment-proposals.md", comment(comparisons.proposals(golden_report), ABOUT))
 
 
+def test_the_commands_are_named_only_where_something_answers_them(golden_report):
+    shown = comparisons.proposals(golden_report)
+    plain, named = (
+        comment(shown, msgspec.structs.replace(ABOUT, commands=on)) for on in (False, True)
+    )
+    added = [line for line in named.splitlines() if line not in plain.splitlines()]
+    ids = re.findall(r"`/cudal1 apply ([0-9a-f]{16})`", named)
+    assert len(ids) == len(set(ids)) == plain.count("**To apply:**") > 0
+    assert "/cudal1" not in plain
+    assert added[-1].startswith("<sub>Commands, in a comment of whoever may write here: ")
+    assert len(added) == len(ids) + 1
+
+
 def test_a_hostile_report_is_as_it_was_agreed(golden_report):
     shown = poisoned(comparisons.proposals(golden_report))
     check_golden("comment-hostile.md", comment(shown, ABOUT))
