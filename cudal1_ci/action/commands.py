@@ -49,6 +49,7 @@ def commands(environment: Mapping[str, str]) -> int:
         occasion=occasion(environment),
         workflow=inputs.workflow,
         fail_on=inputs.fail_on,
+        folder=inputs.path,
         may_run_forks=is_the_phrase(inputs.allow_fork_code),
     )
     comment = asked(environment)

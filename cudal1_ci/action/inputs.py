@@ -26,6 +26,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     include: tuple[str, ...] = ()
     device: str | None = None
     budget: str = "10m"
+    compare: bool = True
     optimize: bool = True
     optimize_budget: str = "10m"
     model: str | None = None
@@ -52,6 +53,7 @@ class PublishInputs(msgspec.Struct, frozen=True, kw_only=True):
 class CommandInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of commands/action.yml but for the token, which stays in the environment."""
 
+    path: str = "."
     fail_on: FailOn = "never"
     workflow: str = "cudal1-ci"
     allow_fork_code: str | None = None

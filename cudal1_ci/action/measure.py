@@ -106,10 +106,11 @@ def measured_on(
             "`ref: ${{ github.event.pull_request.head.sha }}`."
         )
     code, reports = 0, []
+    compared = base if inputs.compare else None
     known = scrubbed(environment, place.state)
-    if base is not None:
+    if compared is not None:
         file = place.reports / "compare.json"
-        words = compare_words(inputs, base, file)
+        words = compare_words(inputs, compared, file)
         code = run(
             words, cwd=place.tree, environment=known, limit_s=limit_s("budget", inputs.budget)
         )
@@ -124,7 +125,7 @@ def measured_on(
             return Measured(code, reports, notices)
         file = place.reports / "scan.json"
         words, limit = (
-            scan_words(inputs, base, file),
+            scan_words(inputs, compared, file),
             limit_s("optimize_budget", inputs.optimize_budget),
         )
         keyed = with_model_keys(inputs, place, environment, run)
@@ -132,7 +133,7 @@ def measured_on(
         reports += found_in(file, scanned)
         notices += ended_badly("scan", scanned)
         # Whether the change is slower is what the step answers; proposals are a gift.
-        code = scanned if base is None and scanned not in ANSWERS else code
+        code = scanned if compared is None and scanned not in ANSWERS else code
     return Measured(code, reports, notices)
 
 

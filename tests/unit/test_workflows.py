@@ -333,7 +333,7 @@ def test_the_workflow_that_measures_on_request_takes_what_the_command_gives(tmp_
     assert set(declared) == {"pull-request", "sha", "base", "include", "optimize"}
     uses = {step["uses"].partition("@")[0]: step["with"] for step in steps_of(path)}
     assert uses["actions/checkout"]["ref"] == "${{ inputs.sha }}"
-    assert "inputs.base" in uses["OWNER/cudal1-ci"]["base"]
+    assert uses["OWNER/cudal1-ci"]["base"] == "${{ inputs.base }}", "settings are those of the base"
 
 
 def test_a_label_that_means_nothing_here_ends_no_measurement():

@@ -232,6 +232,21 @@ def test_settings_of_the_pull_request_do_not_hold_for_the_scan(job):
     assert "edits the configuration" in job.summary
 
 
+def test_everything_is_scanned_on_request_by_the_settings_of_the_base(job):
+    request = {"inputs": {"pull-request": "7", "sha": job.head}}
+    inputs = {"INPUT_BASE": job.base, "INPUT_COMPARE": "false"}
+    environment = job.environment(request, "workflow_dispatch", **inputs)
+    assert measure(environment, job.run) == 0
+    ((scan, _),) = job.asked
+    assert scan[0] == "scan"
+    assert "--changed" not in scan
+    assert job.outputs["verdict"] == "skipped"
+    commit(job.root, {".github/cudal1-ci.toml": 'python = "mine"\n'}, "settings")
+    assert measure(environment, job.run) == 0
+    assert len(job.asked) == 1
+    assert "edits the configuration" in job.summary
+
+
 def test_a_shallow_clone_is_an_error_that_names_the_mend(job):
     event = job.pull_request()
     event["pull_request"]["base"]["sha"] = 40 * "a"
