@@ -259,7 +259,7 @@ class GitHub:
         self._pull(number)
         _expect(given, {"labels"})
         self.labels.setdefault(int(number), []).extend(given["labels"])
-        return 200, {"labels": [{"name": name} for name in self.labels[int(number)]]}
+        return 200, [{"name": name} for name in self.labels[int(number)]]
 
     def add_reaction(self, given: dict[str, Any], number: str) -> Answer:
         _expect(given, {"content"})

@@ -39,6 +39,8 @@ def files_to_edit(patch: str, folder: str = ".") -> tuple[FileDiff, ...]:
         raise ForgeError(f"the patch: expected 1 to {MAX_FILES} files, got {len(files)}")
     if len({file.path for file in files}) < len(files) or not _is_all_read(patch, files):
         raise ForgeError("the patch: expected files and hunks, got more than that")
+    for file in files:
+        _refuse_place(file.path)
     below = PurePosixPath(folder)
     files = tuple(replace(file, path=(below / file.path).as_posix()) for file in files)
     for file in files:

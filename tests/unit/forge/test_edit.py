@@ -82,6 +82,8 @@ def test_a_patch_for_another_text_is_refused(patch, before):
         "../outside.py",
         "a b.py",
         "/etc/passwd",
+        "pkg//m.py",
+        "./m.py",
     ],
 )
 def test_what_is_not_the_projects_own_code_is_not_touched(path):
