@@ -31,7 +31,7 @@ from cudal1_ci.forge.event import occasion
 from cudal1_ci.forge.inquiry import facts_about
 from cudal1_ci.forge.plain import log_line
 from cudal1_ci.forge.publication import run_errand
-from cudal1_ci.forge.reply import Reaction, reacted, refused_text, replied
+from cudal1_ci.forge.reply import Reaction, is_replied, reacted, refused_text, replied
 from cudal1_ci.report.merge import merge
 from cudal1_ci.report.reading import read_document
 
@@ -62,11 +62,14 @@ def commands(environment: Mapping[str, str]) -> int:
     decision = decide(comment, command, facts, rules, _fetched(environment))
     if decision.report_run is not None:
         _output(environment, "report-run", decision.report_run)
-    return _carried_out(decision, client, comment, command)
+    may_reply = not is_replied(facts.comments, comment, facts.login)
+    return _carried_out(decision, client, comment, command, may_reply=may_reply)
 
 
-def _carried_out(decision: Decision, client: Client, comment: Asked, command: Command) -> int:
-    """Make the requests; a failure is told in a reply."""
+def _carried_out(
+    decision: Decision, client: Client, comment: Asked, command: Command, *, may_reply: bool
+) -> int:
+    """Make the requests; a failure is told in a reply, once for each comment."""
     reaction, reply, code = decision.reaction, decision.reply, 0
     try:
         for errand in decision.errands:
@@ -76,7 +79,7 @@ def _carried_out(decision: Decision, client: Client, comment: Asked, command: Co
     except Refusal as refusal:
         _say(str(refusal))
         reaction, reply, code = "confused", refused_text(command.verb, refusal), FAILED
-    if reply is not None:
+    if reply is not None and may_reply:
         client.send(replied(client.repository, comment, command, reply))
     if reaction is not None:
         _react(reaction, client, comment)

@@ -20,7 +20,7 @@ from cudal1_ci.forge.comment_event import Asked
 from cudal1_ci.forge.event import Occasion
 from cudal1_ci.forge.marker import Comment
 from cudal1_ci.forge.plan import Errand, FailOn
-from cudal1_ci.forge.reply import HELP, Reaction, is_replied
+from cudal1_ci.forge.reply import HELP, Reaction
 from cudal1_ci.schema import Record
 
 MAY = ("admin", "maintain", "write")
@@ -77,8 +77,6 @@ def gate(asked: Asked, command: Command, facts: Facts) -> Decision | None:
     """What is decided without a look at what the command wants; None where it may have that."""
     if facts.permission not in MAY or facts.head is None:
         return Decision(reaction="confused")
-    if is_replied(facts.comments, asked, facts.login):
-        return Decision()
     if command.verb == "help":
         return Decision(reply=HELP)
     if command.verb is None:

@@ -227,7 +227,10 @@ def _agreed(
         Options(fail_on=rules.fail_on, suggestions=False),
         Known(login=facts.login, pull=pull),
     )
-    return Decision(reaction="rocket", errands=made.errands)
+    if not any(errand.what == "comment" for errand in made.errands):
+        return refused(f"there is nowhere to keep it: {'; '.join(made.remarks)}.")
+    # The comment first: no check is green for what is written down nowhere.
+    return Decision(reaction="rocket", errands=made.errands[::-1])
 
 
 def _meant(command: Command, document: ReportDocument) -> EntryDocument | Decision:

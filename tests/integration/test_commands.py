@@ -225,7 +225,7 @@ def test_a_command_that_nobody_knows_is_told_so_once_and_starts_nothing(rig, git
     assert "there is no such command" in reply
     assert "@everyone" not in re.sub(r"``.*?``", "", reply), "in code it calls nobody"
     assert not github.dispatched
-    assert rig.reactions == ["confused"]
+    assert rig.reactions == ["confused", "confused"]
 
 
 # --- who, and which comment ----------------------------------------------------------------------
@@ -631,6 +631,16 @@ def test_a_failure_is_told_in_one_reply_with_what_may_be_missing(
     assert message in reply
     assert mend in reply
     assert rig.reactions[-1] == "confused"
+
+
+def test_a_run_that_is_started_again_tries_again_and_replies_no_second_time(rig, github):
+    event = rig.event("/cudal1 run")
+    for _ in range(2):
+        github.refuse("POST", "/dispatches", 404, "Not Found")
+        assert rig.answer(event) == 5
+    assert rig.answer(event) == 0
+    assert len(github.dispatched) == 1
+    assert len(rig.replies) == 1
 
 
 def test_a_reaction_that_fails_takes_nothing_with_it(rig, github):

@@ -72,11 +72,19 @@ def test_a_report_is_asked_for_first_and_nothing_is_done_before(body):
 
 def test_what_is_posted_is_posted_in_the_name_of_the_run_that_measured():
     made = decided("/cudal1 ack pool why", Fetched(run=100, document=REPORT))
-    check, comment = made.errands
+    comment, check = made.errands
     assert check.posts[0].payload["external_id"] == "cudal1%2Dci/100/2"
     assert check.posts[0].payload["head_sha"] == HEAD
+    assert [errand.what for errand in made.errands] == ["comment", "check run"]
     assert comment.posts[0].path == "/repos/o/r/issues/comments/3"
     assert "run=100 attempt=2" in comment.posts[0].payload["body"]
+
+
+def test_an_agreement_that_could_be_kept_nowhere_is_in_no_check():
+    later = ours(2, run=101, verdict="superseded")
+    made = decided("/cudal1 ack pool why", Fetched(run=100, document=REPORT), later, ours())
+    assert "there is nowhere to keep it" in (made.reply or "")
+    assert not made.errands
 
 
 @pytest.mark.parametrize(
