@@ -501,6 +501,8 @@ def test_what_was_asked_for_is_measured_and_posted_below_the_pull_request(rig, g
     done = rig.run(workflow, event, "workflow_dispatch")
     assert done.returncode == 0, done.stdout + done.stderr
     if not compares:
+        assert "cudal1-ci compare" not in done.stdout
+        assert not list(rig.artifacts.iterdir())
         assert not github.checks
         return
     assert marker_of(the_comment(github)).key == key_of("cudal1-ci")
