@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
@@ -129,6 +130,7 @@ def review(plan: Plan, bench: Bench) -> Report:
         entries=tuple(entries),
         warnings=plan.notices,
         elapsed_s=time.monotonic() - bench.started_s,
+        generated_at=datetime.now(UTC).replace(microsecond=0),
         ended=ended,
     )
     bench.progress.finish(report)

@@ -12,6 +12,7 @@ the JSON that users may rely on is `report/document.py`.
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -552,6 +553,8 @@ class Report(Record, frozen=True, kw_only=True):
     entries: tuple[Entry, ...] = ()
     warnings: tuple[Notice, ...] = ()
     elapsed_s: float = 0.0
+    generated_at: datetime | None = None
+    """When it was finished; None of what was measured in no run."""
     ended: Literal["done", "budget", "interrupted"] = "done"
 
     @property

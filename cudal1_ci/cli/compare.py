@@ -184,6 +184,7 @@ def measured(
             warnings=(*told, *notices),
             ended=ended,
             elapsed_s=time.monotonic() - bench.started_s,
+            generated_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
         )
 
 

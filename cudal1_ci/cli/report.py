@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cudal1_ci.cli.history import append, show
 from cudal1_ci.cli.outputs import output_options, write_document
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.report.merge import merge
@@ -17,11 +18,13 @@ Examples:
   cudal1-ci report report.json --html report.html
   cudal1-ci report h100.json l40.json --format md
   cudal1-ci report report.json --format comment --template comment.md.j2
+  cudal1-ci report h100.json l40.json --history-append history.jsonl --checkout .
+  cudal1-ci report --history history.jsonl --html site/index.html
 """
 
 
 @click.command(epilog=EPILOG)
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--template",
     "template_path",
@@ -29,14 +32,66 @@ Examples:
     metavar="FILE",
     help="Template of your own for --format comment, which may replace blocks of ours.",
 )
+@click.option(
+    "--history",
+    "history",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="SOURCE",
+    help="Render the speed over commits instead: a history (JSONL) or a folder of report.json.",
+)
+@click.option(
+    "--history-append",
+    "append_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write what FILES say at the end of a history, and render nothing.",
+)
+@click.option(
+    "--checkout",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Of a history: a clone that knows order and dates of its commits, and accepted proposals.",
+)
+@click.option(
+    "--repository-url",
+    metavar="URL",
+    help="Of a history: where its commits can be looked at [in Actions: this repository].",
+)
 @output_options
-def report(files: tuple[Path, ...], template_path: Path | None, **flags: Any) -> None:
-    """Merge FILES (report.json of the same commit) and render them."""
+def report(
+    files: tuple[Path, ...],
+    template_path: Path | None,
+    history: Path | None,
+    append_path: Path | None,
+    checkout: Path | None,
+    repository_url: str | None,
+    **flags: Any,
+) -> None:
+    """Merge FILES (report.json of the same commit) and render them, or a history of many."""
+    _refuse_both(files, history, append_path)
+    if history is not None:
+        show(history, checkout, repository_url, flags)
+        return
+    if append_path is not None:
+        append([read_document(file) for file in files], append_path, checkout)
+        return
+    if checkout is not None or repository_url is not None:
+        raise ConfigError("--checkout and --repository-url are about a history: add --history")
     template = _template(template_path, flags["stdout_format"])
     documents = [read_document(file) for file in files]
     flags["patch_folder"] = None
     shown = documents[0] if len(documents) == 1 else merge(documents)
     write_document(shown, flags, template)
+
+
+def _refuse_both(files: tuple[Path, ...], history: Path | None, append_path: Path | None) -> None:
+    if history is None and not files:
+        raise click.UsageError("expected a report, got none: name FILES, or --history SOURCE")
+    if history is not None and (files or append_path is not None):
+        raise ConfigError(
+            "--history renders what is in a history already: append to it first (`report FILES "
+            "--history-append FILE`), then render it"
+        )
 
 
 def _template(path: Path | None, stdout_format: str) -> str | None:

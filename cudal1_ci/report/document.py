@@ -126,6 +126,7 @@ def document(report: Report, config: ReportConfig | None = None) -> ReportDocume
         totals=totals(entries),
         warnings=tuple(_copied(notice, NoticeDocument) for notice in notices),
         elapsed_s=report.elapsed_s,
+        generated_at=report.generated_at,
         ended=report.ended,
     )
 

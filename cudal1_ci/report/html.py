@@ -41,7 +41,7 @@ MAX_OPEN_DIFFS = 25
 def render_html(document: ReportDocument) -> str:
     """The whole page."""
     found = digest(document)
-    script = _asset("report.js")
+    script = asset("report.js")
     bars = _measurements(found)[:MAX_BARS]
     return (
         _environment()
@@ -54,9 +54,9 @@ def render_html(document: ReportDocument) -> str:
             num_bars=len(bars),
             several_devices=has_several_devices(document),
             open_diffs=len(found.proposals) <= MAX_OPEN_DIFFS,
-            style=Markup(_asset("report.css")),
+            style=Markup(asset("report.css")),
             script=Markup(script),
-            script_hash=_integrity(script),
+            script_hash=integrity(script),
             version=__version__,
             ended=ENDED_WORDS.get(document.ended),
             model_use=model_text(document),
@@ -71,8 +71,8 @@ def _measurements(found: Digest) -> list[MeasurementDocument]:
     return [m for proposal in found.proposals for m in proposal.evaluation.measurements]
 
 
-@cache
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """Templates of pages: whatever they show is escaped."""
     environment = Environment(
         loader=FileSystemLoader(templates_folder()),
         undefined=StrictUndefined,
@@ -81,8 +81,14 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters.update(FILTERS)
+    return environment
+
+
+@cache
+def _environment() -> Environment:
+    environment = page_environment()
     environment.filters.update(
-        FILTERS,
         **CHANGE_FILTERS,
         attempts=attempts_text,
         diff=diff_html,
@@ -123,10 +129,11 @@ def _pieces(pieces: Iterable[Piece]) -> Markup:
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A style or a script of a page."""
     return (templates_folder() / name).read_text(encoding="utf-8")
 
 
-def _integrity(script: str) -> str:
+def integrity(script: str) -> str:
     """The hash by which the policy knows the script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -67,6 +67,7 @@ def merge(documents: Sequence[ReportDocument]) -> ReportDocument:
         totals=totals(entries),
         warnings=tuple(dict.fromkeys(w for document in documents for w in document.warnings)),
         elapsed_s=sum(document.elapsed_s for document in documents),
+        generated_at=max((d.generated_at for d in documents if d.generated_at), default=None),
         ended=next((d.ended for d in documents if d.ended != "done"), "done"),
     )
 

@@ -8,6 +8,7 @@ defaults. Unknown fields are ignored when read, so that a field can be added wit
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -353,6 +354,7 @@ class ReportDocument(Document, frozen=True, kw_only=True):
     totals: TotalsDocument
     warnings: tuple[NoticeDocument, ...] = ()
     elapsed_s: NotNegative = 0.0
+    generated_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     ended: Ended = "done"
 
 

@@ -1,0 +1,56 @@
+"""In which order commits came.
+
+A checkout knows; without one they are in the order in which they were first written, which is that
+of their pushes where a job appends them. Commits that a checkout does not reach from its HEAD, such
+as those of pull requests that were squashed, have no place in a line of history and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cudal1_ci.history.record import History, Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """A commit of the history, at its place."""
+
+    sha: str
+    date: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commits:
+    """Commits that were measured, the oldest first."""
+
+    all: tuple[Commit, ...]
+    left_out: tuple[str, ...] = ()
+    places: dict[str, int] = field(default_factory=dict)
+    """Of the measured ones; and of those between, that of the last measured one before."""
+
+    def place(self, sha: str | None) -> int | None:
+        """Index into `all`, None where it is unknown."""
+        return None if sha is None else self.places.get(sha)
+
+
+def commits_of(history: History, known: Iterable[Commit] = ()) -> Commits:
+    """The commits of a history. `known` are those of a checkout, the oldest first."""
+    dates: dict[str, datetime | None] = {}
+    for run in history.of(Run):
+        dates[run.commit] = dates.get(run.commit) or run.date
+    lineage = list(known)
+    if not lineage:
+        found = tuple(Commit(sha=sha, date=date) for sha, date in dates.items())
+        return Commits(all=found, places={c.sha: i for i, c in enumerate(found)})
+    measured: list[Commit] = []
+    places = {}
+    for commit in lineage:
+        if commit.sha in dates:
+            measured.append(commit)
+        if measured:
+            places[commit.sha] = len(measured) - 1
+    left_out = tuple(sha for sha in dates if sha not in places)
+    return Commits(all=tuple(measured), left_out=left_out, places=places)
