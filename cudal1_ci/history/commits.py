@@ -29,10 +29,9 @@ class Commits:
     all: tuple[Commit, ...]
     left_out: tuple[str, ...] = ()
     places: dict[str, int] = field(default_factory=dict)
-    """Of the measured ones; and of those between, that of the last measured one before."""
 
     def place(self, sha: str | None) -> int | None:
-        """Index into `all`, None where it is unknown."""
+        """Index into `all`, None for one that was not measured."""
         return None if sha is None else self.places.get(sha)
 
 
@@ -41,16 +40,8 @@ def commits_of(history: History, known: Iterable[Commit] = ()) -> Commits:
     dates: dict[str, datetime | None] = {}
     for run in history.of(Run):
         dates[run.commit] = dates.get(run.commit) or run.date
-    lineage = list(known)
-    if not lineage:
-        found = tuple(Commit(sha=sha, date=date) for sha, date in dates.items())
-        return Commits(all=found, places={c.sha: i for i, c in enumerate(found)})
-    measured: list[Commit] = []
-    places = {}
-    for commit in lineage:
-        if commit.sha in dates:
-            measured.append(commit)
-        if measured:
-            places[commit.sha] = len(measured) - 1
+    lineage = list(known) or [Commit(sha=sha, date=date) for sha, date in dates.items()]
+    measured = tuple(commit for commit in lineage if commit.sha in dates)
+    places = {commit.sha: place for place, commit in enumerate(measured)}
     left_out = tuple(sha for sha in dates if sha not in places)
-    return Commits(all=tuple(measured), left_out=left_out, places=places)
+    return Commits(all=measured, left_out=left_out, places=places)

@@ -29,6 +29,8 @@ NUM_SINGLE = 60
 """The last points, which are drawn one by one."""
 NUM_THINNED = 150
 """What earlier points are thinned to, at most."""
+SMALLEST_DISTANCE = 2.0
+"""Pixels between two links of a chain."""
 SMALLEST_SPAN = math.log(1.25)
 """Of the axis of time: noise of a percent must not fill the drawing."""
 
@@ -69,7 +71,7 @@ def draw(
         *_ends(commits),
         *_breaks(series, frame),
         *_acceptances(accepted, commits, frame),
-        _chain(line, frame),
+        _chain(thinned(line, frame), frame),
         _levels(series, frame),
         _thinned(series.points[:-NUM_SINGLE], frame),
         *_single(series.points[-NUM_SINGLE:], commits, link, frame),
@@ -175,6 +177,17 @@ def _chain(line: Sequence[tuple[int, bool, float]], frame: Frame) -> Markup:
     whole.append(f"M{frame.x(place):.1f} {frame.y(time_us):.1f}H{WIDTH - RIGHT}")
     gap = Markup('<path class="chain gap" d="{}"/>').format("".join(dashed)) if dashed else ""
     return Markup('<path class="chain" d="{}"/>{}').format("".join(whole), gap)
+
+
+def thinned(
+    line: Sequence[tuple[int, bool, float]], frame: Frame
+) -> list[tuple[int, bool, float]]:
+    """A chain without the links that lie on the same pixels as the one before; gaps are kept."""
+    kept = list(line[:1])
+    for place, has_gap, time_us in line[1:-1]:
+        if has_gap or frame.x(place) - frame.x(kept[-1][0]) >= SMALLEST_DISTANCE:
+            kept.append((place, has_gap, time_us))
+    return kept + list(line[1:][-1:])
 
 
 def _levels(series: Series, frame: Frame) -> Markup:
