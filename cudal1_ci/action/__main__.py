@@ -1,5 +1,4 @@
-"""`python -m cudal1_ci.action measure|publish|commands`: failures become annotations and exit
-codes."""
+"""`python -m cudal1_ci.action DOOR`: failures become annotations and exit codes."""
 
 from __future__ import annotations
 
@@ -7,12 +6,13 @@ import os
 import sys
 
 from cudal1_ci.action.commands import commands
+from cudal1_ci.action.history import history
 from cudal1_ci.action.measure import measure
 from cudal1_ci.action.publish import publish
 from cudal1_ci.errors import CudaL1Error
 from cudal1_ci.report.workflow_log import workflow_command
 
-DOORS = {"commands": commands, "measure": measure, "publish": publish}
+DOORS = {"commands": commands, "history": history, "measure": measure, "publish": publish}
 
 
 def main(arguments: list[str]) -> int:

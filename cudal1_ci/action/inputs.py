@@ -59,6 +59,15 @@ class CommandInputs(msgspec.Struct, frozen=True, kw_only=True):
     allow_fork_code: str | None = None
 
 
+class HistoryInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs of history/action.yml but for the token, which stays in the environment."""
+
+    reports: str = "reports/**/report.json"
+    checkout: str = "source"
+    branch: str = "cudal1-ci-history"
+    site: str = "site"
+
+
 def measure_inputs(environment: Mapping[str, str]) -> Inputs:
     """Inputs of action.yml. Raises: ConfigError, naming the input."""
     given = _given(environment, Inputs)
@@ -80,6 +89,11 @@ def publish_inputs(environment: Mapping[str, str]) -> PublishInputs:
 def command_inputs(environment: Mapping[str, str]) -> CommandInputs:
     """Inputs of commands/action.yml. Raises: ConfigError, naming the input."""
     return _converted(_given(environment, CommandInputs), CommandInputs)
+
+
+def history_inputs(environment: Mapping[str, str]) -> HistoryInputs:
+    """Inputs of history/action.yml."""
+    return _converted(_given(environment, HistoryInputs), HistoryInputs)
 
 
 def seconds_of(name: str, text: str) -> float:

@@ -21,6 +21,7 @@ ALWAYS = "cudal1-ci.yml"
 ALSO = {
     "commands": ("cudal1-ci-commands.yml", "cudal1-ci-on-request.yml"),
     "forks": ("cudal1-ci-forks.yml",),
+    "history": ("cudal1-ci-history.yml",),
     "merge-queue": ("cudal1-ci-merge-queue.yml",),
 }
 

@@ -17,7 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 from cudal1_ci.action.admission import PHRASE
-from cudal1_ci.action.inputs import CommandInputs, Inputs, PublishInputs
+from cudal1_ci.action.inputs import CommandInputs, HistoryInputs, Inputs, PublishInputs
 from cudal1_ci.cli import main
 from cudal1_ci.cli.workflows import ALSO, ALWAYS
 from cudal1_ci.forge.deed import ON_REQUEST
@@ -27,12 +27,20 @@ OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 EXAMPLES = sorted((ROOT / "examples" / "workflows").glob("*.yml"))
 TEMPLATES = sorted((ROOT / "templates" / "workflows").glob("*.yml"))
 ACTION, PUBLISH = ROOT / "action.yml", ROOT / "publish" / "action.yml"
-COMMANDS = ROOT / "commands" / "action.yml"
-WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH, COMMANDS]
+COMMANDS, HISTORY = ROOT / "commands" / "action.yml", ROOT / "history" / "action.yml"
+WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH, COMMANDS, HISTORY]
 ANSWERING = "cudal1-ci-commands.yml"
 """The one workflow that comments start, and that may do more than post."""
+REMEMBERING = "cudal1-ci-history.yml"
+"""The one workflow that pushes to a branch."""
 
 ALL_OTHERS = {name for names in ALSO.values() for name in names}
+RECORDS = [
+    (ACTION, Inputs),
+    (PUBLISH, PublishInputs),
+    (COMMANDS, CommandInputs),
+    (HISTORY, HistoryInputs),
+]
 
 LABELS = "self-hosted-runner:\n  labels: [gpu]\n"
 
@@ -138,6 +146,16 @@ def test_a_workflow_has_no_permission_that_a_job_did_not_ask_for(path):
         assert job["timeout-minutes"] <= 60, name
 
 
+PUBLISHER_USES = r"actions/download-artifact@|OWNER/cudal1-ci/(publish|commands)@"
+HISTORY_RIGHTS = {"history": {"contents"}, "pages": {"pages", "id-token"}}
+HISTORY_USES = (
+    r"actions/(download-artifact|checkout|upload-pages-artifact|deploy-pages)@"
+    r"|OWNER/cudal1-ci/history@"
+)
+"""The history is told order and texts of commits by a clone beside the workspace's top; it is
+pushed code, not that of a pull request, and nothing of it is run."""
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
 def test_a_job_that_may_write_checks_out_nothing_and_runs_no_script(path):
     for name, job in document(path)["jobs"].items():
@@ -145,14 +163,14 @@ def test_a_job_that_may_write_checks_out_nothing_and_runs_no_script(path):
         if not writes:
             assert job["permissions"] == {"contents": "read"}, name
             continue
-        may = {"checks", "pull-requests"}
-        may |= {"actions", "contents"} if path.name == ANSWERING else set()
-        assert writes <= may, name
+        rights = {"checks", "pull-requests"}
+        rights |= {"actions", "contents"} if path.name == ANSWERING else set()
+        is_history = path.name == REMEMBERING
+        assert writes <= (HISTORY_RIGHTS[name] if is_history else rights), name
         assert job["runs-on"] == "ubuntu-latest", f"{name}: not where measured code has run"
         for step in job["steps"]:
             assert "run" not in step, name
-            ours = r"actions/download-artifact@|OWNER/cudal1-ci/(publish|commands)@"
-            assert re.match(ours, step["uses"])
+            assert re.match(HISTORY_USES if is_history else PUBLISHER_USES, step["uses"])
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
@@ -182,6 +200,8 @@ def test_every_action_is_pinned_to_a_commit_with_its_version_beside_it(path):
 @pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
 def test_no_checkout_leaves_a_token_behind(path):
     checkouts = [s for s in steps_of(path) if s.get("uses", "").startswith("actions/checkout@")]
+    if path.name == REMEMBERING:
+        assert [step["with"].get("path") for step in checkouts] == [None, "source"]
     assert checkouts or path.name in (ALSO["forks"][0], ANSWERING)
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
@@ -196,7 +216,7 @@ def test_nothing_is_interpolated_into_a_script(path):
 
 
 @pytest.mark.parametrize(
-    ("path", "record"), [(ACTION, Inputs), (PUBLISH, PublishInputs), (COMMANDS, CommandInputs)]
+    ("path", "record"), RECORDS
 )
 def test_an_action_hands_on_every_input_under_the_name_that_is_read(path, record):
     text = path.read_text("utf-8")
@@ -213,7 +233,7 @@ def test_an_action_hands_on_every_input_under_the_name_that_is_read(path, record
 
 
 def test_defaults_of_the_action_are_those_of_the_records():
-    for path, record in ((ACTION, Inputs), (PUBLISH, PublishInputs), (COMMANDS, CommandInputs)):
+    for path, record in RECORDS:
         defaults = record.__struct_defaults__
         optional = record.__struct_fields__[-len(defaults) :]
         for name, value in zip(optional, defaults, strict=True):
@@ -243,10 +263,16 @@ def test_the_scripts_of_an_action_are_bash_and_start_an_isolated_interpreter(pat
 
 def test_the_token_reaches_the_steps_that_post_alone():
     holders = [s["name"] for p in ACTIONS for s in steps_of(p) if "token" in str(s).lower()]
-    assert holders == ["Publish", "Answer", "Fetch the report", "Answer with the report"]
+    assert holders == [
+        "Publish",
+        "Answer",
+        "Fetch the report",
+        "Answer with the report",
+        "Append, push and render",
+    ]
 
 
-@pytest.mark.parametrize("path", [PUBLISH, COMMANDS], ids=name_of)
+@pytest.mark.parametrize("path", [PUBLISH, COMMANDS, HISTORY], ids=name_of)
 def test_what_posts_takes_its_environment_from_nowhere_that_measured_code_could_write(path):
     assert "RUNNER_TOOL_CACHE" in ACTION.read_text("utf-8")
     assert "RUNNER_TOOL_CACHE" not in path.read_text("utf-8")
