@@ -176,6 +176,13 @@ class Archive:
         evaluations = (decoded(blob) for (blob,) in rows)
         return [e for e in evaluations if e is not None and e.measurements]
 
+    def recorded(self) -> list[tuple[float, Evaluation]]:
+        """Every evaluation that this version reads, oldest first, with the moment at which it was
+        recorded, in seconds since the epoch."""
+        rows = self._rows("SELECT recorded_at, evaluation FROM evaluations ORDER BY id", ())
+        found = ((float(moment), decoded(blob)) for moment, blob in rows)
+        return [(moment, evaluation) for moment, evaluation in found if evaluation is not None]
+
     def note(self, kind: str, key: str, value: Any) -> None:
         """Keep a record or plain data under a name; what was there is replaced."""
         self._write(

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import click
 
+from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError, DiscoveryError, ReportError
-from cudal1_ci.forge.local import committed_text, repository_top, run_git
+from cudal1_ci.forge.local import committed_text, repository_name, repository_top, run_git
+from cudal1_ci.history.archived import archived_reports
 from cudal1_ci.history.commits import Commit, commits_of
 from cudal1_ci.history.lines import append_lines, encoded, missing_from, read_lines
 from cudal1_ci.history.page import render_page
@@ -31,16 +33,18 @@ from cudal1_ci.report.shape import ReportDocument
 
 FORMATS = ("text", "html")
 MAX_REPORTS = 20_000
+SQLITE = b"SQLite format 3\0"
 ADDRESS = re.compile(r"https?://[\w.-]+(?::\d+)?(?:/[\w.~-]+)+/?")
 
 
 class Checkout:
-    """The line of commits that leads to the HEAD of a checkout, and their files. Of merges the
-    first parent: that is the branch that was merged into."""
+    """The line of commits that leads to the HEAD of a checkout, and their files, by their paths
+    below the folder that was scanned. Of merges the first parent: the branch was merged into it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.top = repository_top(folder)
+        self._below = folder.resolve().relative_to(self.top.resolve())
         self._touched = cache(self._find_touched)
         self._text_at = cache(self._find_text)
 
@@ -67,13 +71,23 @@ class Checkout:
         number = bisect_right(touched, self.places[sha])
         return self._text_at(touched[number - 1], path) if number else None
 
+    def newest_at(self, moment_s: float) -> str | None:
+        """The commit that was the newest at a moment, in seconds since the epoch."""
+        before = [c for c in self.commits if c.date and c.date.timestamp() <= moment_s]
+        return before[-1].sha if before else None
+
+    def _full(self, path: str) -> str:
+        return (self._below / path).as_posix()
+
     def _find_touched(self, path: str) -> list[int]:
-        listed = run_git(self.top, "log", "--first-parent", "--format=%H", "HEAD", "--", path)
+        listed = run_git(
+            self.top, "log", "--first-parent", "--format=%H", "HEAD", "--", self._full(path)
+        )
         return sorted(self.places[sha] for sha in listed.split())
 
     def _find_text(self, place: int, path: str) -> str | None:
         try:
-            return committed_text(self.top, self.commits[place].sha, path)
+            return committed_text(self.top, self.commits[place].sha, self._full(path))
         except DiscoveryError:
             return None  # that commit removed it
 
@@ -122,7 +136,12 @@ def history_of(source: Path, checkout: Checkout | None) -> tuple[View, list[str]
         ReportError: There is nothing, or nothing that can be read.
     """
     notices: list[str] = []
-    history = of_reports(source, checkout, notices) if source.is_dir() else read_lines(source)
+    if source.is_dir():
+        history = of_reports(source, checkout, notices)
+    elif is_archive(source):
+        history = of_archive(source, checkout, notices)
+    else:
+        history = read_lines(source)
     if not history.of(Run):
         raise ReportError(f"{source}: expected a history, got no report of any commit in it")
     commits = commits_of(history, checkout.commits if checkout else ())
@@ -153,6 +172,34 @@ def of_reports(folder: Path, checkout: Checkout | None, notices: list[str]) -> H
         batches.append(((place, moment), lines))
     batches.sort(key=lambda batch: batch[0])
     return joined([lines for _, lines in batches], checkout)
+
+
+def is_archive(source: Path) -> bool:
+    """Whether a file is a database and no lines."""
+    with source.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
+
+
+def of_archive(source: Path, checkout: Checkout | None, notices: list[str]) -> History:
+    """The history that scans of a checkout have left.
+
+    Raises:
+        ConfigError: No checkout says which commits they were of.
+    """
+    if checkout is None:
+        raise ConfigError(
+            f"{source}: an archive knows no commits: name the clone that was scanned, --checkout ."
+        )
+    with Archive.open(source) as archive:
+        documents, num_placeless = archived_reports(
+            archive.recorded(),
+            repository_name(checkout.folder),
+            checkout.newest_at,
+            checkout.text,
+        )
+    if num_placeless:
+        notices.append(f"left out: {num_placeless} evaluations of files that no commit has")
+    return joined([lines_of(one, _date(one, checkout)) for one in documents], checkout)
 
 
 def joined(batches: Sequence[Sequence[AnyEntry]], checkout: Checkout | None) -> History:

@@ -179,9 +179,7 @@ def _chain(line: Sequence[tuple[int, bool, float]], frame: Frame) -> Markup:
     return Markup('<path class="chain" d="{}"/>{}').format("".join(whole), gap)
 
 
-def thinned(
-    line: Sequence[tuple[int, bool, float]], frame: Frame
-) -> list[tuple[int, bool, float]]:
+def thinned(line: Sequence[tuple[int, bool, float]], frame: Frame) -> list[tuple[int, bool, float]]:
     """A chain without the links that lie on the same pixels as the one before; gaps are kept."""
     kept = list(line[:1])
     for place, has_gap, time_us in line[1:-1]:
