@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cudal1_ci.action.children import Runner, run_verb, scrubbed
 from cudal1_ci.action.data_branch import DataBranch
+from cudal1_ci.action.event import read_event
 from cudal1_ci.action.inputs import HistoryInputs, history_inputs
 from cudal1_ci.action.publish import reports_of
 from cudal1_ci.errors import ConfigError, ReportError
@@ -29,7 +30,7 @@ def history(environment: Mapping[str, str], run: Runner = run_verb) -> int:
     """Append, render, push; without any report, render what is there."""
     inputs = history_inputs(environment)
     workspace = Path(environment.get("GITHUB_WORKSPACE") or os.curdir).resolve()
-    commit = environment.get("GITHUB_SHA", "")
+    commit = read_event(environment).head_sha or environment.get("GITHUB_SHA", "")
     own = Path(environment.get("RUNNER_TEMP") or workspace / ".cudal1-ci").resolve() / "cudal1-ci"
     files, notices = reports_of_commit(workspace, inputs, commit)
     for notice in notices:

@@ -39,6 +39,7 @@ PARTS = (
     "commands",
     "constraints.txt",
     "cudal1_ci",
+    "history",
     "publish",
     "pyproject.toml",
     "templates",
@@ -87,13 +88,14 @@ inputs:
   ref: {description: r, default: HEAD}
   fetch-depth: {description: f, default: '1'}
   persist-credentials: {description: p, default: 'true'}
+  path: {description: i, default: '.'}
 runs:
   using: composite
   steps:
     - shell: bash
-      env: {REF: '${{ inputs.ref }}'}
+      env: {REF: '${{ inputs.ref }}', INTO: '${{ inputs.path }}'}
       run: |
-        git clone -q "$STUB_ORIGIN" . && git checkout -q "$REF"
+        git clone -q "$STUB_ORIGIN" "$INTO" && cd "$INTO" && git checkout -q "${REF#refs/heads/}"
         git remote set-url origin https://github.com/own/repository.git
 """
 UPLOAD = """\
@@ -130,12 +132,41 @@ runs:
         # The publisher's own environment, so that nothing has to be downloaded.
         ln -sfn "$STUB_ENVIRONMENTS" "$RUNNER_TEMP/cudal1-ci/environments"
 """
+PAGES = """\
+name: pages
+description: stand-in
+inputs:
+  path: {description: p, required: true}
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env: {FROM: '${{ inputs.path }}'}
+      run: cp -r "$FROM" "$STUB_ARTIFACTS/github-pages"
+"""
+DEPLOY = """\
+name: deploy
+description: stand-in
+runs:
+  using: composite
+  steps:
+    - {shell: bash, run: 'mv "$STUB_ARTIFACTS/github-pages" "$STUB_ARTIFACTS/deployed"'}
+"""
 SHOW = """\
       - if: always()
         run: |
           echo "OUTPUTS=$OUTPUTS"
         env: {OUTPUTS: '${{ toJSON(steps.measured.outputs) }}'}
 """
+
+
+STAND_INS = {
+    "checkout": CHECKOUT,
+    "upload": UPLOAD,
+    "download": DOWNLOAD,
+    "pages": PAGES,
+    "deploy": DEPLOY,
+}
 
 
 class Rig:
@@ -147,6 +178,7 @@ class Rig:
         self.action = folder / "action"
         self.origin = folder / "origin"
         self.artifacts = folder / "artifacts"
+        self.server = folder / "server"
         # Where act puts RUNNER_TOOL_CACHE.
         self.tools = folder / "cache" / "act" / "tool_cache" / "cudal1-ci"
         for made in (self.action, self.origin, self.artifacts, self.tools):
@@ -154,7 +186,7 @@ class Rig:
         for part in PARTS:
             copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
             copy(ROOT / part, self.action / part)
-        for name, text in (("checkout", CHECKOUT), ("upload", UPLOAD), ("download", DOWNLOAD)):
+        for name, text in STAND_INS.items():
             (folder / name).mkdir()
             (folder / name / "action.yml").write_text(text)
         self._make_repository()
@@ -248,6 +280,7 @@ class Rig:
             "STUB_ARTIFACTS": self.artifacts,
             "STUB_ENVIRONMENTS": self.tools,
             "GITHUB_API_URL": self.github.url,
+            "XDG_CONFIG_HOME": self._git_settings(),
             "PYTHON": self._python()["PYTHON"],
         }
         for variable, value in told.items():
@@ -257,11 +290,20 @@ class Rig:
             words, cwd=shop, env=environment, capture_output=True, text=True, timeout=280
         )
 
+    def _git_settings(self) -> Path:
+        """By which git finds the repositories of github.com in a folder."""
+        settings = self.folder / "config" / "git" / "config"
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text(f'[url "file://{self.server}/"]\n\tinsteadOf = https://github.com/\n')
+        return settings.parents[1]
+
     def _actions(self) -> dict[str, Path]:
         pins = {
             "checkout": "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd",
             "upload": "actions/upload-artifact@b7c566a772e6b6bfb58ed0dc250532a479d7789f",
             "download": "actions/download-artifact@37930b1c2abaa49bbe596cd826c3c89aef350131",
+            "pages": "actions/upload-pages-artifact@fc324d3547104276b827a68afc52ff2a11cc49c9",
+            "deploy": "actions/deploy-pages@cd2ce8fcbc39b97be8ca5fce6e763baed58fa128",
         }
         stubs = {pin: self.folder / name for name, pin in pins.items()}
         return {**stubs, ACTION: self.action}
@@ -535,3 +577,26 @@ def test_a_label_that_was_put_on_starts_a_measurement_where_it_says_so(rig, gith
     done = rig.run(shipped(device="cpu"), event)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (f"comes from {FORK}" in done.stdout) == (label == "cudal1:run")
+
+
+@pytest.mark.slow
+def test_a_push_is_a_point_of_the_history_and_its_page_is_deployed(rig):
+    workflow = example("cudal1-ci-history.yml").replace("[main]", "[topic]")
+    workflow = workflow.replace(
+        "python: python",
+        f"device: cpu\n          optimize: 'false'\n          python: {sys.executable}",
+    )
+    remote = rig.server / OWN
+    remote.mkdir(parents=True)
+    git(remote, "init", "-q", "--bare")
+    repository = {"full_name": OWN, "name": "repository", "owner": {"login": "own"}}
+    event = {"ref": "refs/heads/topic", "before": rig.base, "after": rig.head}
+    done = rig.run(workflow, {**event, "repository": repository}, "push")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = git(remote, "show", "cudal1-ci-history:history.jsonl").splitlines()
+    rows = [line for line in map(json.loads, lines) if line["record"] == "row"]
+    assert [(row["commit"], row["target"]) for row in rows] == [(rig.head, "model.py:Scale")]
+    assert rows[0]["slowdown"] > 1
+    deployed = rig.artifacts / "deployed"
+    assert rig.head[:10] in (deployed / "index.html").read_text()
+    assert (deployed / "history.jsonl").read_text().splitlines() == lines

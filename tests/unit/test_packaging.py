@@ -104,7 +104,8 @@ def test_the_source_distribution_can_be_tested(dist):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     needed = {"Makefile", ".ci/venv", ".ci/run", "constraints.txt", "pyproject.toml"}
-    assert needed | {"action.yml", "publish/action.yml", "history/action.yml", ".ci/action", ".ci/environment"} <= names
+    actions = {"action.yml", "publish/action.yml", "history/action.yml"}
+    assert needed | actions | {".ci/action", ".ci/environment"} <= names
     assert "tests/fakes.py" in names
 
 
