@@ -23,8 +23,8 @@ from cudal1_ci.history.series import Level, Point, Series
 from cudal1_ci.report.wording import ratio_text, time_text
 
 WIDTH, HEIGHT = 640, 190
-LEFT, RIGHT, TOP, BOTTOM = 64, 14, 26, 24
-"""Pixels around the drawing: room for its labels."""
+LEFT, RIGHT, TOP, BOTTOM = 82, 14, 26, 26
+"""Pixels around the drawing: room for its labels, which are larger on a small screen."""
 NUM_SINGLE = 60
 """The last points, which are drawn one by one."""
 NUM_THINNED = 150

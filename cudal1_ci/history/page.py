@@ -5,6 +5,7 @@ comes from who renders the page and never from the history.
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 from markupsafe import Markup
@@ -12,9 +13,11 @@ from markupsafe import Markup
 from cudal1_ci import __version__
 from cudal1_ci.history.drawing import draw
 from cudal1_ci.history.proposals import Measured
+from cudal1_ci.history.series import Series
 from cudal1_ci.history.view import Drawn, TargetView, View
 from cudal1_ci.report.html import asset, integrity, page_environment
 from cudal1_ci.report.wording import NOT_MEASURED, count_text, interval_text, ratio_text, time_text
+from cudal1_ci.slowdown import RELATIVE
 
 
 def render_page(view: View, address: str | None = None) -> str:
@@ -59,7 +62,7 @@ def told(drawn: Drawn) -> str:
     series = drawn.series
     parts = [
         f"{time_text(series.points[-1].time_us)} now",
-        how(series.change) + " by steps" if series.steps else "no step",
+        steps_text(series),
     ]
     if drawn.chain.links:
         last = drawn.chain.links[-1]
@@ -69,6 +72,14 @@ def told(drawn: Drawn) -> str:
             f"time at first" + (f" ({count_text(gaps, 'gap')})" if gaps else "")
         )
     return "; ".join(parts)
+
+
+def steps_text(series: Series) -> str:
+    """`1.12x slower by steps`, where they do not undo one another."""
+    if not series.steps:
+        return "no step"
+    is_undone = abs(math.log(series.change)) < math.log1p(RELATIVE[series.machine.kind])
+    return "steps that undo one another" if is_undone else f"{how(series.change)} by steps"
 
 
 def saved_text(one: Measured) -> str:

@@ -87,8 +87,8 @@ def test_each_point_level_step_and_break_is_drawn(line, page):
 def test_everything_is_drawn_inside_of_the_drawing(text):
     for drawing in re.findall(r"<svg class=\"history\".*?</svg>", text, re.DOTALL):
         for x, y in re.findall(r'cx="([\d.-]+)" cy="([\d.-]+)"', drawing):
-            assert 64 <= float(x) <= 626
-            assert 26 <= float(y) <= 166
+            assert 82 <= float(x) <= 626
+            assert 26 <= float(y) <= 164
         for x, y in re.findall(r"[ML]([\d.-]+) ([\d.-]+)", drawing):
             assert 0 <= float(x) <= 640
             assert 0 <= float(y) <= 190

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,12 @@ def test_a_target_whose_judge_dies_does_not_stop_the_others(tmp_path):
     bad, good = setting.review().entries
     assert "the judge was killed" in bad.skipped
     assert good.best == 0
+
+
+def test_a_report_says_when_it_was_finished(tmp_path):
+    before = datetime.now(UTC).replace(microsecond=0)
+    finished = Setting(tmp_path, FakeSession({})).review().generated_at
+    assert before <= finished <= datetime.now(UTC)
 
 
 def test_where_nothing_is_proposed_nothing_is_run(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 
@@ -124,3 +126,10 @@ def test_what_a_model_was_asked_is_kept_beside_a_comparison_that_asked_none():
     other = Entry(target=a_target(), model_use=ModelUse(model="small", num_answers=5))
     merged = merge([*both, document(Report(repository="r", entries=(other,)))])
     assert merged.entries[0].model_use is None
+
+
+def test_a_merged_report_is_as_late_as_its_last(sample):
+    moments = [datetime(2026, 11, 22, hour, tzinfo=UTC) for hour in (3, 5, 4)]
+    reports = [msgspec.structs.replace(sample, generated_at=moment) for moment in moments]
+    assert merge([sample, *reports]).generated_at == moments[1]
+    assert merge([sample, sample]).generated_at is None

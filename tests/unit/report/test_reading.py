@@ -82,6 +82,8 @@ EDITS = {
     "a speedup outside of its interval": ((*TIMES, "speedup"), 1e6, "speedup_low <= speedup"),
     "a time of zero": ((*TIMES, "launches", 0, "candidate_us", 0), 0, "> 0"),
     "pairs that are none": ((*TIMES, "launches", 0, "candidate_us"), [1.0], "as many candidate"),
+    "a moment of no time zone": (("generated_at",), "2026-11-22T03:14:15", "timezone"),
+    "a moment that is none": (("generated_at",), "yesterday", "RFC3339"),
     "an infinite number": ((*TIMES, "speedup"), math.inf, "expected JSON|malformed"),
     "an unknown status": ((*BEST, "status"), "fantastic", "Invalid enum value 'fantastic'"),
     "measurements of what failed": ((*BEST, "status"), "reward_hack", "cannot have measurements"),
