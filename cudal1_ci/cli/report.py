@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cudal1_ci.cli.history import append, show
-from cudal1_ci.cli.outputs import output_options, write_document
+from cudal1_ci.cli.outputs import FILES, output_options, write_document
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.report.merge import merge
 from cudal1_ci.report.reading import read_document
@@ -68,7 +68,7 @@ def report(
     **flags: Any,
 ) -> None:
     """Merge FILES (report.json of the same commit) and render them, or a history of many."""
-    _refuse_both(files, history, append_path)
+    _refuse_both(files, history, append_path, flags)
     if history is not None:
         show(history, checkout, repository_url, flags)
         return
@@ -84,7 +84,9 @@ def report(
     write_document(shown, flags, template)
 
 
-def _refuse_both(files: tuple[Path, ...], history: Path | None, append_path: Path | None) -> None:
+def _refuse_both(
+    files: tuple[Path, ...], history: Path | None, append_path: Path | None, flags: dict[str, Any]
+) -> None:
     if history is None and not files:
         raise click.UsageError("expected a report, got none: name FILES, or --history SOURCE")
     if history is not None and (files or append_path is not None):
@@ -92,6 +94,9 @@ def _refuse_both(files: tuple[Path, ...], history: Path | None, append_path: Pat
             "--history renders what is in a history already: append to it first (`report FILES "
             "--history-append FILE`), then render it"
         )
+    asked = [f"--{name}" for name in FILES if flags[f"{name}_path"]]
+    if append_path is not None and asked:
+        raise ConfigError(f"--history-append renders nothing: leave out {', '.join(asked)}")
 
 
 def _template(path: Path | None, stdout_format: str) -> str | None:

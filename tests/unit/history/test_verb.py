@@ -164,6 +164,7 @@ def test_what_is_no_report_is_named_and_left_out(tmp_path):
         ([], "expected a report, got none"),
         (["{file}", "--history", "{file}"], "append to it first"),
         (["{file}", "--checkout", "."], "add --history"),
+        (["{file}", "--history-append", "h.jsonl", "--html", "x"], "leave out --html"),
         (["--history", "{file}", "--json", "x.json"], "--history is written as text, html"),
         (["--history", "{file}", "--format", "md"], "--history is written as text, html"),
         (["--history", "{file}", "--repository-url", "javascript:alert(1)"], "https://HOST/OWNER"),
