@@ -215,9 +215,7 @@ def test_nothing_is_interpolated_into_a_script(path):
 # --- the actions -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("path", "record"), RECORDS
-)
+@pytest.mark.parametrize(("path", "record"), RECORDS)
 def test_an_action_hands_on_every_input_under_the_name_that_is_read(path, record):
     text = path.read_text("utf-8")
     declared = document(path)["inputs"]
