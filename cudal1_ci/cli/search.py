@@ -1,0 +1,187 @@
+"""A search of a tree for faster code, as `scan` and `sweep` make it: its options, its plan, what it
+works with, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.cli.device import measures_on_gpu
+from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
+from cudal1_ci.cli.execution import executor_of, executor_options
+from cudal1_ci.cli.group import (
+    EXIT_BUDGET,
+    EXIT_DONE,
+    EXIT_INCONCLUSIVE,
+    EXIT_INTERRUPTED,
+    EXIT_NO,
+)
+from cudal1_ci.cli.model import model_for, opinion_of, optimizer_of, reviewer_of
+from cudal1_ci.cli.trace import traces_for
+from cudal1_ci.config import Settings
+from cudal1_ci.discover.declared import declarations
+from cudal1_ci.discover.ladder import Evidence
+from cudal1_ci.errors import DiscoveryError
+from cudal1_ci.forge.local import head_sha, repository_name
+from cudal1_ci.pipeline import Bench
+from cudal1_ci.propose.playbook import Playbook
+from cudal1_ci.report.progress import Progress
+from cudal1_ci.schema import Change, Entry, Report
+from cudal1_ci.survey import Plan, survey
+from cudal1_ci.trial import Session
+
+KEYS = {
+    **EXECUTION_KEYS,
+    "include": "discover.include",
+    "exclude": "discover.exclude",
+    "seed": "trial.seed",
+    "rounds": "review.num-rounds",
+    "fail_on": "fail-on",
+    "compile": "playbook.compile",
+    "model": "model.model",
+    "adapter": "model.adapter",
+}
+"""Flags of both that stand for a setting."""
+
+OPTIONS = (
+    click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable)."),
+    click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable)."),
+    click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto]."),
+    click.option(
+        "--require-sandbox",
+        is_flag=True,
+        default=None,
+        help="Refuse to run where it is incomplete.",
+    ),
+    executor_options,
+    click.option("--python", help="Interpreter of the project [default: this one]."),
+    click.option(
+        "--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1]."
+    ),
+    click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2]."),
+    click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0]."),
+    click.option("--compile", is_flag=True, default=None, help="Also propose torch.compile."),
+    click.option(
+        "--model", metavar="MODEL", help="Weights (a folder, a hub id) or the URL of a server."
+    ),
+    click.option("--adapter", metavar="FOLDER", help="LoRA adapter for the weights."),
+    click.option("--no-model", is_flag=True, help="Rewrites of the playbook alone."),
+    click.option("--fresh", is_flag=True, help="Judge again what the archive already knows."),
+    click.option("--retrace", is_flag=True, help="Run the configured `trace` command first."),
+    click.option(
+        "--fail-on",
+        type=click.Choice(["never", "proposal", "inconclusive"]),
+        help="Exit 1 when there is a proposal, or 3 when a verdict is inconclusive "
+        "[default: never].",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
+)
+
+
+def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of both verbs."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def refuse_no_folder(path: Path) -> None:
+    """Raises: DiscoveryError."""
+    if not path.is_dir():
+        found = "a file" if path.exists() else "nothing"
+        raise DiscoveryError(f"{path}: expected a directory to scan, found {found}")
+
+
+def plan_of(
+    path: Path,
+    settings: Settings,
+    progress: Progress,
+    *,
+    change: Change | None = None,
+    retrace: bool = False,
+    with_problems: bool = True,
+) -> Plan:
+    """Discovery and workloads of a tree, or of what changed in it."""
+    # As the report names it: it goes to others, whom the folders of this machine tell nothing.
+    file = settings.file.relative_to(path).as_posix() if settings.file else "the configuration"
+    evidence = Evidence(
+        declared=declarations(settings.workloads, file),
+        traces=traces_for(path, settings, progress, again=retrace),
+    )
+    return survey(
+        path,
+        settings.discover,
+        evidence=evidence,
+        repository=repository_name(path),
+        head_sha=head_sha(path),
+        change=change,
+        with_problems=with_problems,
+        on_gpu=measures_on_gpu(settings.device),
+    )
+
+
+@contextlib.contextmanager
+def bench_of(
+    root: Path, settings: Settings, progress: Progress, *, may_reuse: bool
+) -> Iterator[Bench]:
+    """The judge, the playbook and the archive of the checkout at `root`; no model."""
+    session = Session(
+        settings.trial,
+        device=settings.device,
+        require_sandbox=settings.require_sandbox,
+        builds=settings.builds,
+        executor=executor_of(settings, root.resolve()),
+    )
+    with Archive.open(root / settings.state_dir / "archive.sqlite") as archive, session:
+        yield Bench(
+            session=session,
+            proposers=[Playbook(settings.playbook)],
+            archive=archive,
+            progress=progress,
+            config=settings.review,
+            policy=settings.trial.policy,
+            may_reuse=may_reuse,
+        )
+
+
+@contextlib.contextmanager
+def with_models(
+    bench: Bench, plan: Plan, settings: Settings, *, is_wanted: bool, since: float
+) -> Iterator[Bench]:
+    """The same with the models that are configured, in a run that began then."""
+    with contextlib.ExitStack() as stack:
+        model = stack.enter_context(model_for(plan, settings, bench.progress, is_wanted=is_wanted))
+        # Without a model that writes there is no jump to ask about.
+        other = stack.enter_context(opinion_of(settings, bench.progress)) if model else None
+        yield replace(
+            bench,
+            optimizer=optimizer_of(model, settings, since=since),
+            reviewer=reviewer_of(other, settings, plan.root, bench.archive, since=since),
+            started_s=time.monotonic(),  # the budget is for looking, not for loading weights
+        )
+
+
+def exit_code(report: Report, fail_on: str) -> int:
+    """The exit code of docs/exit-codes.md for a finished, cut short or interrupted search."""
+    if report.ended == "interrupted":
+        return EXIT_INTERRUPTED
+    if fail_on == "proposal" and any(is_evident(entry) for entry in report.entries):
+        return EXIT_NO
+    if report.ended == "budget":
+        return EXIT_BUDGET
+    statuses = {e.verdict.status for entry in report.entries for e in entry.evaluations}
+    if fail_on == "inconclusive" and "inconclusive" in statuses:
+        return EXIT_INCONCLUSIVE
+    return EXIT_DONE
+
+
+def is_evident(entry: Entry) -> bool:
+    """Whether there is a proposal that rests on more than a guess of how the target is called."""
+    return entry.best is not None and any(w.provenance != "synthetic" for w in entry.workloads)
