@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -91,8 +91,15 @@ class Bench:
         return self.was_cut
 
 
-def review(plan: Plan, bench: Bench) -> Report:
-    """Judge proposals for every planned target, most promising first.
+def review(
+    plan: Plan,
+    bench: Bench,
+    *,
+    order: Callable[[Sequence[Planned]], Sequence[Planned]] | None = None,
+    look: Callable[[Planned, Bench], Entry] | None = None,
+) -> Report:
+    """Judge proposals for every planned target, most promising first. `order` and `look` are what a
+    sweep does otherwise than `by_promise` and `improve`.
 
     An interrupt (Ctrl-C) or a spent budget ends the review early: the report then holds what was
     finished and is not `complete`. Every evaluation is in the archive before the next one starts.
@@ -103,13 +110,13 @@ def review(plan: Plan, bench: Bench) -> Report:
     bench.progress.start(len(plan.targets))
     entries: list[Entry] = []
     ended: Literal["done", "budget", "interrupted"] = "done"
-    queue = iter(by_promise(plan.targets))
+    queue = iter((order or by_promise)(plan.targets))
     try:
         for planned in queue:
             if planned.problem is not None and bench.budget_is_spent():
                 entries.append(untried(planned, "not reached: the budget was spent"))
                 break
-            entries.append(improve(planned, bench))
+            entries.append((look or improve)(planned, bench))
             if bench.was_interrupted:
                 break
     except KeyboardInterrupt:

@@ -15,6 +15,7 @@ from cudal1_ci.cli.init import init
 from cudal1_ci.cli.publish import publish
 from cudal1_ci.cli.report import report
 from cudal1_ci.cli.scan import scan
+from cudal1_ci.cli.sweep import sweep_verb
 from cudal1_ci.cli.trace import trace
 from cudal1_ci.cli.verify import verify
 
@@ -25,6 +26,7 @@ Examples:
   cudal1-ci trace -- pytest -q              record how the tests call your modules
   cudal1-ci verify reference.py faster.py   judge one rewrite
   cudal1-ci compare origin/main             did this branch get slower?
+  cudal1-ci sweep . --budget 4h             the whole tree, going on where the last sweep ended
 
 Shell completion: eval "$(_CUDAL1_CI_COMPLETE=bash_source cudal1-ci)"  (or zsh_source, fish_source)
 """
@@ -36,5 +38,5 @@ def main() -> None:
     """Find slow PyTorch code, propose faster code, and prove that it computes the same."""
 
 
-for verb in (scan, verify, compare_verb, trace, report, publish, init, doctor):
+for verb in (scan, verify, compare_verb, trace, sweep_verb, report, publish, init, doctor):
     main.add_command(verb)

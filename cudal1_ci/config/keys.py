@@ -28,6 +28,7 @@ from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.playbook import PlaybookConfig
 from cudal1_ci.report.config import ReportConfig
 from cudal1_ci.schema import Record
+from cudal1_ci.sweep.config import SweepConfig
 from cudal1_ci.trial import BuildsConfig, TrialConfig
 
 ENVIRONMENT_PREFIX = "CUDAL1_CI_"
@@ -77,6 +78,7 @@ class Settings(Record, frozen=True, kw_only=True):
     opinion: OpinionConfig = OpinionConfig()
     review: ReviewConfig = ReviewConfig()
     compare: CompareConfig = CompareConfig()
+    sweep: SweepConfig = SweepConfig()
     report: ReportConfig = ReportConfig()
 
     # What follows is not made of keys.

@@ -1,0 +1,111 @@
+"""`cudal1-ci sweep`: scan a repository for hours, and go on at the next run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from cudal1_ci import __version__
+from cudal1_ci.archive import Archive
+from cudal1_ci.cli.device import require
+from cudal1_ci.cli.outputs import output_options, write_report
+from cudal1_ci.cli.search import KEYS as SEARCH_KEYS
+from cudal1_ci.cli.search import (
+    bench_of,
+    exit_code,
+    plan_of,
+    refuse_no_folder,
+    search_options,
+    with_models,
+)
+from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.report.document import document
+from cudal1_ci.report.progress import Progress, progress_on
+from cudal1_ci.schema import Report, content_hash
+from cudal1_ci.survey import Plan
+from cudal1_ci.sweep.loop import course_of, sweep
+
+EPILOG = """\b
+Examples:
+  cudal1-ci sweep . --budget 4h --json report.json   exit 6 when spent; the next one goes on
+  cudal1-ci publish --sweep report.json              the rolling issue (docs/sweep.md)
+
+Targets that no sweep was done with come first, then those whose code, device or software changed,
+then those that were inconclusive. What is known and unchanged is told from the archive.
+"""
+
+KEYS = {**SEARCH_KEYS, "budget": "sweep.budget"}
+"""Flags that stand for a setting."""
+
+
+@click.command("sweep", epilog=EPILOG)
+@click.argument("path", default=".", type=click.Path(path_type=Path))
+@click.option("--budget", help="Stop after 90m, 4h; the next sweep goes on [default: 4h].")
+@search_options
+@output_options
+def sweep_verb(path: Path, **flags: Any) -> None:
+    """Scan PATH for as long as the budget lasts, and go on where the last sweep ended.
+
+    Exit code 0 when every target is known, 6 when the budget was spent before, 130 when
+    interrupted: what was finished is kept.
+    """
+    refuse_no_folder(path)
+    given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] not in (None, ())}
+    settings = load_settings(path, overrides=given)
+    require(settings.device)
+    progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
+    plan = plan_of(path, settings, progress, retrace=flags["retrace"])
+    report = run(plan, settings, progress, flags)
+    write_report(document(report, settings.report), flags)
+    sys.exit(exit_code(report, settings.fail_on))
+
+
+def run(plan: Plan, settings: Settings, progress: Progress, flags: dict[str, Any]) -> Report:
+    """One sweep, with the archive of this checkout as memory."""
+    budget_s = settings.sweep.budget_s
+    timed = msgspec.structs.replace(
+        settings, review=msgspec.structs.replace(settings.review, budget_s=budget_s)
+    )
+    wanted = not flags["no_model"]
+    with bench_of(plan.root, timed, progress, may_reuse=not flags["fresh"]) as bench:
+        course = course_of(plan, bench, means_of(settings, with_model=wanted))
+        run_id, since = begun(bench.archive, plan.root)
+        with (
+            with_models(bench, course.open, timed, is_wanted=wanted, since=since) as full,
+            progress,
+        ):
+            report = sweep(course, full)
+        if report.ended != "interrupted":
+            bench.archive.finish_run(run_id)
+    return report
+
+
+def begun(archive: Archive, root: Path) -> tuple[str, float]:
+    """This run and when it began. One that was killed goes on: what it has asked of a model is
+    known only as long as prompts show what they showed. A spent budget is an end, as what it
+    found is to be shown to the next."""
+    arguments = {"sweep": str(root.resolve())}
+    unfinished = archive.unfinished_run(arguments)
+    run_id = unfinished.id if unfinished else archive.start_run(arguments)
+    return run_id, archive.run_started_at(run_id)
+
+
+def means_of(settings: Settings, *, with_model: bool) -> str:
+    """Hash of what decides what is tried on a target, beside the target itself."""
+    model = settings.model
+    asked = (model.model, model.name, model.adapter, settings.optimizer, settings.contrast)
+    review = settings.review
+    return content_hash(
+        [
+            __version__,
+            settings.trial.policy,
+            settings.playbook,
+            (review.num_rounds, review.num_candidates),
+            (*asked, settings.opinion.model) if with_model and model.model else None,
+        ]
+    )
