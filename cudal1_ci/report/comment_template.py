@@ -195,6 +195,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         cut_short=_cut_short,
         fenced=fenced,
         html_text=partial(html_text, max_chars=MAX_NAME),
+        indented=_indented,
         inline=partial(inline, max_chars=MAX_TEXT),
         link=_link,
         name=partial(escaped, max_chars=MAX_NAME),
@@ -230,6 +231,11 @@ def template_of(own: str | None) -> Template:
         raise ReportError(f"the template of the comment cannot be read: {error}") from error
 
 
+def named_template(name: str) -> Template:
+    """One of ours beside the comment's, in the same sandbox."""
+    return _environment().get_template(name)
+
+
 def _finalize(value: Any) -> Any:
     return value if isinstance(value, Markdown | Markup) else escaped(value, MAX_TEXT)
 
@@ -237,6 +243,13 @@ def _finalize(value: Any) -> Any:
 def _unbroken(text: str) -> Markdown:
     """A number with its unit, or a ratio with its interval, on one line of a table."""
     return Markdown(escaped(text, MAX_NAME).replace(" ", "&nbsp;"))
+
+
+def _indented(written: object) -> Markdown:
+    """What is Markdown already, as part of an item of a list; all else is escaped."""
+    written = written if isinstance(written, Markdown | Markup) else escaped(written)
+    lines = str(written).strip("\n").split("\n")
+    return Markdown("\n".join(f"  {line}" if line else "" for line in lines))
 
 
 def _link(text: str, url: str | None) -> Markdown:

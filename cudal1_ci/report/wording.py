@@ -105,6 +105,11 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.{_decimals(ratio)}f}x"
 
 
+def at_least_text(ratio: float) -> str:
+    """`2.31x` of a lower bound: what is said to be certain is not rounded up."""
+    return f"{_rounded_down(ratio)}x"
+
+
 def speedup_text(measurement: MeasurementDocument) -> str:
     """The speedup with its interval; a dash where too few launches were made to tell."""
     if (
@@ -246,6 +251,7 @@ def one_line(text: str) -> str:
 
 
 FILTERS: dict[str, Callable[..., str]] = {
+    "at_least": at_least_text,
     "count": count_text,
     "device": device_text,
     "direction": direction,
