@@ -56,6 +56,11 @@ class GitHub:
     url: str = ""
     pulls: dict[int, dict[str, Any]] = field(default_factory=dict)
     files: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    issues: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Those that are no pull requests; both have their numbers from one series."""
+    default_branch: str = "main"
+    may_open_pulls: bool = True
+    """As a repository's settings say of Actions; it is off in a new one."""
     comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     review_comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     checks: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -182,7 +187,8 @@ class GitHub:
         return 200, {"total_count": len(found), "check_runs": found}
 
     def create_comment(self, given: dict[str, Any], number: str) -> Answer:
-        self._pull(number)
+        if int(number) not in self.issues:
+            self._pull(number)
         _expect(given, {"body"})
         return 201, self._comment(int(number), _body(given), self.author)
 
@@ -228,8 +234,65 @@ class GitHub:
         self._check_place(number, comment)
         return 201, self._review_comment(comment)
 
+    def get_repository(self, query: dict[str, str]) -> Answer:
+        return 200, {"full_name": REPOSITORY, "default_branch": self.default_branch}
+
+    def list_issues(self, query: dict[str, str]) -> Answer:
+        """Issues and pull requests, as GitHub lists both; open ones unless asked for others."""
+        pulls = [self._as_issue(pull) for pull in self.pulls.values()]
+        found = [
+            each
+            for each in (*self.issues.values(), *pulls)
+            if query.get("state", "open") in (each["state"], "all")
+            and query.get("creator", each["user"]["login"]) == each["user"]["login"]
+        ]
+        return 200, sorted(found, key=lambda each: each["number"])
+
+    def create_issue(self, given: dict[str, Any]) -> Answer:
+        _expect(given, {"title"}, {"body", "labels"})
+        if not given["title"] or len(given["title"]) > 256:
+            raise Refused(422, "Validation Failed: title is too long (maximum is 256 characters)")
+        number = max([*self.pulls, *self.issues, 200]) + 1
+        self.issues[number] = {
+            "number": number,
+            "id": self._next_id(),
+            "html_url": f"https://github.com/{REPOSITORY}/issues/{number}",
+            "title": given["title"],
+            "body": _body(given),
+            "state": "open",
+            "state_reason": None,
+            "labels": [{"name": name} for name in given.get("labels", [])],
+            "user": {"login": self.author, "url": f"{self.url}/users/{self.author}"},
+        }
+        return 201, self.issues[number]
+
+    def edit_issue(self, given: dict[str, Any], number: str) -> Answer:
+        if int(number) not in self.issues:
+            raise Refused(404, "Not Found")
+        _expect(given, set(), {"title", "body", "state", "state_reason", "labels"})
+        if given.get("state", "open") not in ("open", "closed"):
+            raise Refused(422, "Invalid request: state")
+        if given.get("state_reason") not in (None, "completed", "not_planned", "reopened"):
+            raise Refused(422, "Invalid request: state_reason")
+        if "body" in given:
+            _body(given)
+        self.issues[int(number)] |= given
+        return 200, self.issues[int(number)]
+
+    def _as_issue(self, pull: dict[str, Any]) -> dict[str, Any]:
+        merged = {"merged_at": pull.get("merged_at"), "url": pull["url"]}
+        user = pull.get("user", {"login": "somebody"})
+        listed = {key: pull[key] for key in ("number", "state", "html_url")}
+        return {**listed, "body": pull.get("body"), "user": user, "pull_request": merged}
+
     def create_pull(self, given: dict[str, Any]) -> Answer:
         _expect(given, {"title", "head", "base"}, {"body", "draft"})
+        if not self.may_open_pulls:
+            raise Refused(
+                403, "GitHub Actions is not permitted to create or approve pull requests."
+            )
+        if len(given.get("body") or "") > MAX_BODY or len(given["title"]) > 256:
+            raise Refused(422, "Validation Failed: body or title is too long")
         heads = self.git.branches
         if given["head"] not in heads or given["base"] not in heads:
             raise Refused(422, "Validation Failed: head or base is no branch")
@@ -238,8 +301,9 @@ class GitHub:
         for pull in self.pulls.values():
             if pull["state"] == "open" and pull["head"]["ref"] == given["head"]:
                 raise Refused(422, "Validation Failed: A pull request already exists")
-        number = max([*self.pulls, 100]) + 1
-        self.add_pull(number, heads[given["head"]])
+        number = max([*self.pulls, *self.issues, 100]) + 1
+        user = {"login": self.author, "url": f"{self.url}/users/{self.author}"}
+        self.add_pull(number, heads[given["head"]], user=user)
         pull = self.pulls[number]
         pull["head"]["ref"], pull["base"]["ref"] = given["head"], given["base"]
         pull |= {key: given[key] for key in ("title", "body", "draft") if key in given}
@@ -367,6 +431,10 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("POST", r"R/pulls/(\d+)/reviews", GitHub.create_review),
     ("POST", r"R/pulls/(\d+)/comments", GitHub.create_review_comment),
     ("POST", "R/pulls", GitHub.create_pull),
+    ("GET", "R", GitHub.get_repository),
+    ("GET", "R/issues", GitHub.list_issues),
+    ("POST", "R/issues", GitHub.create_issue),
+    ("PATCH", r"R/issues/(\d+)", GitHub.edit_issue),
     ("GET", r"R/collaborators/([\w-]+)/permission", GitHub.get_permission),
     ("GET", r"R/commits/(\w+)/check-suites", GitHub.list_suites),
     ("POST", r"R/issues/(\d+)/labels", GitHub.add_labels),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,23 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from cudal1_ci.errors import (
-    ConfigError,
-    CudaL1Error,
-    ForgeError,
-    ReportError,
-    UnsupportedError,
-)
+from cudal1_ci.cli.github import client_of, notice, post, tell
+from cudal1_ci.cli.publish_sweep import publish_sweep
+from cudal1_ci.errors import ConfigError, CudaL1Error, ForgeError, ReportError
 from cudal1_ci.forge.acknowledgements import Agreed, covered
 from cudal1_ci.forge.answer import Refusal
 from cudal1_ci.forge.event import Occasion, occasion
-from cudal1_ci.forge.plain import log_line
-from cudal1_ci.forge.plan import Known, Options, Plan, Texts, plan, plan_abandoned, plan_start
+from cudal1_ci.forge.plan import Known, Options, Texts, plan, plan_abandoned, plan_start
 from cudal1_ci.forge.publication import (
     about,
     carry_out,
     kept,
-    printed,
     refuse_another_commit,
     unread,
     write_summary,
@@ -45,6 +38,7 @@ Examples:
   cudal1-ci publish --start                      the check run, in progress
   cudal1-ci publish h100.json l40.json           check run, comment, suggestions
   cudal1-ci publish report.json --dry-run        print what would be posted
+  cudal1-ci publish --sweep report.json          the rolling issue of a sweep
 
 What is posted where is decided by the event that started the workflow, never by a report. The
 token is read from GITHUB_TOKEN.
@@ -86,6 +80,21 @@ token is read from GITHUB_TOKEN.
 )
 @click.option("--commands", is_flag=True, help="Name the commands at the end of the comment.")
 @click.option("--artifact-url", metavar="URL", help="Where the whole report can be downloaded.")
+@click.option("--sweep", is_flag=True, help="Reports of a sweep: the rolling issue instead.")
+@click.option(
+    "--max-items",
+    type=click.IntRange(1, 100),
+    default=20,
+    show_default=True,
+    help="With --sweep: proposals in the issue.",
+)
+@click.option(
+    "--max-open-prs",
+    type=click.IntRange(0, 100),
+    default=0,
+    show_default=True,
+    help="With --sweep: draft pull requests that are open at a time.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be posted, post nothing.")
 def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     """Post REPORTs (report.json of one commit) to GitHub.
@@ -93,16 +102,19 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     Exit code 0 when posted, also where the token may only read; 5 when something could not be, or
     when the reports are of another commit than the event's.
     """
-    if bool(reports) == flags["start"]:
+    if bool(reports) == flags["start"] or (flags["sweep"] and flags["start"]):
         raise ConfigError("expected REPORTs, or --start and none")
     if (url := flags["artifact_url"]) and not url.startswith("https://"):
         raise ConfigError(f"--artifact-url: expected https://..., got {url!r}")
+    if flags["sweep"]:
+        publish_sweep(reports, flags)
+        return
     environ = os.environ
     run = occasion(environ)
     if name := flags["workflow"]:
         run = msgspec.structs.replace(run, workflow=name)
     if flags["start"]:
-        _post(plan_start(run), _client(run, environ, flags), flags)
+        post(plan_start(run), client_of(run, environ, flags), flags)
         return
     try:
         document = merge([read_document(file) for file in reports])
@@ -117,7 +129,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
         check=flags["check"],
     )
     try:
-        client = _client(run, environ, flags)
+        client = client_of(run, environ, flags)
         known = _known(client, run, options)
     except CudaL1Error:
         # What was measured is told, whatever GitHub says.
@@ -127,7 +139,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     document = covered(document, agreements)
     texts = _texts(document, run, flags, agreements)
     _summarize(texts, environ)
-    _post(plan(document, texts, run, options, known), client, flags)
+    post(plan(document, texts, run, options, known), client, flags)
 
 
 def _texts(
@@ -155,35 +167,13 @@ def _abandon(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]
     """End the check run that was started, if one was; why is said by whoever calls."""
     if flags["dry_run"] or not environ.get("GITHUB_TOKEN"):
         return
-    client = _client(run, environ, flags)
+    client = client_of(run, environ, flags)
     try:
         check_id = client.started_check() if client else None
         if client and check_id is not None:
-            carry_out(plan_abandoned(run, check_id), client, _tell, _notice)
+            carry_out(plan_abandoned(run, check_id), client, tell, notice)
     except ForgeError as error:
-        _tell(f"the check run was left in progress: {error}")
-
-
-def _client(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Client | None:
-    """GitHub; None for a dry run without a token, which asks nobody.
-
-    Raises:
-        ConfigError: There is no token.
-        UnsupportedError: PyGithub is not installed.
-    """
-    token = environ.get("GITHUB_TOKEN")
-    if not token and flags["dry_run"]:
-        return None
-    if not token:
-        raise ConfigError(
-            "GITHUB_TOKEN: expected a token in the environment, it is not set; `env: GITHUB_TOKEN: "
-            "${{ github.token }}`, or --dry-run"
-        )
-    try:
-        from cudal1_ci.forge.client import with_token
-    except ImportError as error:
-        raise UnsupportedError(f"publish needs PyGithub: pip install PyGithub ({error})") from error
-    return with_token(token, run, _tell)
+        tell(f"the check run was left in progress: {error}")
 
 
 def _known(client: Client | None, run: Occasion, options: Options) -> Known:
@@ -193,42 +183,12 @@ def _known(client: Client | None, run: Occasion, options: Options) -> Known:
         ForgeError: It cannot be read.
     """
     if client is None:
-        _tell("no GITHUB_TOKEN: as if the pull request had no comment and its diff were unknown")
+        tell("no GITHUB_TOKEN: as if the pull request had no comment and its diff were unknown")
         return unread(run)
     try:
         return client.known(wants_diff=options.suggestions)
     except Refusal as refusal:
         if not refusal.is_read_only:
             raise ForgeError(f"could not read what is on GitHub: {refusal}") from refusal
-        _notice(f"the pull request cannot be read with this token: {refusal}")
+        notice(f"the pull request cannot be read with this token: {refusal}")
         return Known()
-
-
-def _post(plan: Plan, client: Client | None, flags: Mapping[str, Any]) -> None:
-    for remark in plan.remarks:
-        _tell(remark)
-    if flags["dry_run"]:
-        _print(printed(plan))
-    elif client is not None:
-        for what, made in carry_out(plan, client, _tell, _notice):
-            click.echo(f"{what}: {made.url}" if made.url else what)
-
-
-def _print(text: str) -> None:
-    """In a workflow a printed line may be a command to its runner: none is while this is."""
-    if not os.environ.get("GITHUB_ACTIONS"):
-        click.echo(text, nl=False)
-        return
-    word = secrets.token_hex(16)
-    click.echo(f"::stop-commands::{word}")
-    click.echo(text, nl=False)
-    click.echo(f"::{word}::")
-
-
-def _tell(message: str) -> None:
-    click.echo(log_line(message), err=True)
-
-
-def _notice(message: str) -> None:
-    mark = "::notice::" if os.environ.get("GITHUB_ACTIONS") else "notice: "
-    click.echo(mark + log_line(message), err=True)

@@ -20,6 +20,12 @@ A comment of a person that asks for something (`/cudal1 ...`):
     acknowledgements           slowdowns that were agreed to, kept in our comment
     branches, edit             a patch as a draft pull request; the patch as texts of files
 
+What a sweep has found:
+
+    rolling     the one issue: how it is found, what people dismissed, what to write: pure
+    drafts      which proposals get a draft pull request: pure
+    sweeps      what is there, and the order in which it is posted
+
 This room stands above the report's, as it posts what that renders; it renders nothing itself.
 Only `client` and `pace` import PyGithub.
 """

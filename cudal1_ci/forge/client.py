@@ -142,7 +142,7 @@ class Client:
         return self._comments(repository.get_pull(number).get_issue_comments)
 
     def _whole(self, path: str) -> str:
-        return f"/repos/{self.repository}/{path}"
+        return f"/repos/{self.repository}/{path}".rstrip("/")
 
     def _written(self, post: Post) -> Mapping[str, Any]:
         def request() -> object:
