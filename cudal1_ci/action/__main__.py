@@ -9,10 +9,17 @@ from cudal1_ci.action.commands import commands
 from cudal1_ci.action.history import history
 from cudal1_ci.action.measure import measure
 from cudal1_ci.action.publish import publish
+from cudal1_ci.action.sweep import sweep
 from cudal1_ci.errors import CudaL1Error
 from cudal1_ci.report.workflow_log import workflow_command
 
-DOORS = {"commands": commands, "history": history, "measure": measure, "publish": publish}
+DOORS = {
+    "commands": commands,
+    "history": history,
+    "measure": measure,
+    "publish": publish,
+    "sweep": sweep,
+}
 
 
 def main(arguments: list[str]) -> int:

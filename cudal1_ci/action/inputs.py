@@ -47,7 +47,24 @@ class PublishInputs(msgspec.Struct, frozen=True, kw_only=True):
     check: bool = True
     workflow: str | None = None
     commands: bool = False
+    sweep: bool = False
+    max_items: int = 20
+    max_open_prs: int = 0
     dry_run: bool = False
+
+
+class SweepInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs of sweep/action.yml."""
+
+    path: str = "."
+    include: tuple[str, ...] = ()
+    device: str | None = None
+    budget: str = "4h"
+    model: str | None = None
+    python: str = "python"
+    executor: str | None = None
+    container_image: str | None = None
+    require_sandbox: bool = False
 
 
 class CommandInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +92,15 @@ def measure_inputs(environment: Mapping[str, str]) -> Inputs:
     inputs = _converted({**given, "include": [line for line in include.split() if line]}, Inputs)
     for name in ("budget", "optimize_budget"):
         seconds_of(name, getattr(inputs, name))
+    return inputs
+
+
+def sweep_inputs(environment: Mapping[str, str]) -> SweepInputs:
+    """Inputs of sweep/action.yml. Raises: ConfigError, naming the input."""
+    given = _given(environment, SweepInputs)
+    include = given.pop("include", "")
+    inputs = _converted({**given, "include": include.split()}, SweepInputs)
+    seconds_of("budget", inputs.budget)
     return inputs
 
 

@@ -18,8 +18,16 @@ import msgspec
 from cudal1_ci.action.admission import configuration_changed, refusal
 from cudal1_ci.action.children import GRACE_S, TIMED_OUT, Runner, run_verb, scrubbed
 from cudal1_ci.action.event import Event, read_event
-from cudal1_ci.action.inputs import Inputs, measure_inputs, seconds_of
-from cudal1_ci.action.outcome import Outcome, device_notices, outcome_of, summary, tell
+from cudal1_ci.action.inputs import Inputs, SweepInputs, measure_inputs, seconds_of
+from cudal1_ci.action.outcome import (
+    Outcome,
+    device_notices,
+    headline,
+    outcome_of,
+    output_lines,
+    summary,
+    tell,
+)
 from cudal1_ci.config import load_settings
 from cudal1_ci.errors import CudaL1Error, ReportError
 from cudal1_ci.forge.local import common_ancestor, head_sha, run_git
@@ -64,7 +72,7 @@ def measure(environment: Mapping[str, str], run: Runner = run_verb) -> int:
         if reason is not None:
             outcome, notices = Outcome(verdict="skipped"), [reason]
             return 0
-        place = place_of(environment, inputs)
+        place = place_of(environment, inputs.path)
         measured = measured_on(event, inputs, place, environment, run)
         notices = measured.notices
         if measured.reports:
@@ -78,10 +86,10 @@ def measure(environment: Mapping[str, str], run: Runner = run_verb) -> int:
         notices = [*notices, str(error)]
         raise
     finally:
-        tell(outcome, summary(outcome, notices, document), environment)
+        tell(output_lines(outcome), summary(headline(outcome), notices, document), environment)
 
 
-def place_of(environment: Mapping[str, str], inputs: Inputs) -> Place:
+def place_of(environment: Mapping[str, str], path: str) -> Place:
     """Folders of the job; what is written is outside of the checkout, which is the change's."""
     workspace = Path(environment.get("GITHUB_WORKSPACE") or ".").resolve()
     own = Path(environment.get("RUNNER_TEMP") or workspace / ".cudal1-ci").resolve() / "cudal1-ci"
@@ -89,7 +97,7 @@ def place_of(environment: Mapping[str, str], inputs: Inputs) -> Place:
     reports.mkdir(parents=True, exist_ok=True)
     for old in reports.glob("*"):
         old.unlink()
-    return Place(workspace / inputs.path, reports, own / "state")
+    return Place(workspace / path, reports, own / "state")
 
 
 def measured_on(
@@ -128,7 +136,7 @@ def measured_on(
             scan_words(inputs, compared, file),
             limit_s("optimize_budget", inputs.optimize_budget),
         )
-        keyed = with_model_keys(inputs, place, environment, run)
+        keyed = with_model_keys(place, environment, run, limit)
         scanned = run(words, cwd=place.tree, environment=keyed, limit_s=limit)
         reports += found_in(file, scanned)
         notices += ended_badly("scan", scanned)
@@ -175,8 +183,8 @@ def scan_words(inputs: Inputs, base: str | None, file: Path) -> list[str]:
     ]
 
 
-def shared_words(inputs: Inputs) -> list[str]:
-    """Options that both verbs have."""
+def shared_words(inputs: Inputs | SweepInputs) -> list[str]:
+    """Options that all verbs have that measure."""
     words = ["--python", inputs.python]
     for name in ("device", "executor", "container_image"):
         value = getattr(inputs, name)
@@ -193,9 +201,9 @@ def limit_s(name: str, budget: str) -> float:
 
 
 def with_model_keys(
-    inputs: Inputs, place: Place, environment: Mapping[str, str], run: Runner
+    place: Place, environment: Mapping[str, str], run: Runner, limit: float
 ) -> dict[str, str]:
-    """The environment of `scan`, which asks models itself: with their keys, unless it would
+    """The environment of a verb that asks models itself: with their keys, unless it would
     also run the project's tests. Those have recorded what they record before, without the keys."""
     without = scrubbed(environment, place.state)
     settings = load_settings(place.tree, overrides={})
@@ -204,7 +212,6 @@ def with_model_keys(
         return without
     traces = Path(without["CUDAL1_CI_STATE_DIR"]) / "traces"
     if settings.trace and not any(traces.glob("trace-*.jsonl")):
-        limit = limit_s("optimize_budget", inputs.optimize_budget)
         run(["trace", "."], cwd=place.tree, environment=without, limit_s=limit)
         if not any(traces.glob("trace-*.jsonl")):
             return without

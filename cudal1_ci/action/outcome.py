@@ -103,9 +103,9 @@ def device_notices(document: ReportDocument) -> list[str]:
     return []
 
 
-def summary(outcome: Outcome, notices: Iterable[str], document: ReportDocument | None) -> str:
+def summary(headline: str, notices: Iterable[str], document: ReportDocument | None) -> str:
     """Markdown for the step's summary."""
-    parts = [headline(outcome), *(f"> {notice}" for notice in notices)]
+    parts = [headline, *(f"> {notice}" for notice in notices)]
     if document is not None:
         parts.append(render(document, "md"))
     return limited("\n\n".join(parts) + "\n")
@@ -120,9 +120,8 @@ def limited(text: str) -> str:
     return kept.decode() + "\n" + CUT
 
 
-def tell(outcome: Outcome, text: str, environment: Mapping[str, str]) -> None:
+def tell(lines: Mapping[str, str], text: str, environment: Mapping[str, str]) -> None:
     """Append outputs and summary to the files that the runner reads."""
-    lines = output_lines(outcome)
     _append(environment.get("GITHUB_STEP_SUMMARY"), text)
     # One line each: a name or a path with a line feed in it would be another output.
     _append(

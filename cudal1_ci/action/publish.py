@@ -70,6 +70,10 @@ def reports_of(workspace: Path, pattern: str) -> list[Path]:
 
 
 def publish_words(inputs: PublishInputs, files: list[Path]) -> list[str]:
+    if inputs.sweep:
+        most = ["--max-items", str(inputs.max_items), "--max-open-prs", str(inputs.max_open_prs)]
+        dry = ["--dry-run"] if inputs.dry_run else []
+        return ["publish", "--sweep", *most, *dry, "--", *map(str, files)]
     words = ["publish", "--fail-on", inputs.fail_on, "--comment", inputs.comment]
     if inputs.workflow:
         words += ["--workflow", inputs.workflow]

@@ -23,6 +23,7 @@ ALSO = {
     "forks": ("cudal1-ci-forks.yml",),
     "history": ("cudal1-ci-history.yml",),
     "merge-queue": ("cudal1-ci-merge-queue.yml",),
+    "sweep": ("cudal1-ci-sweep.yml",),
 }
 
 PLACEHOLDER = re.compile(r"OWNER/cudal1-ci(?P<folder>(?:/\w+)?)@0{40} # v[\d.]+")

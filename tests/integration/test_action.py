@@ -42,6 +42,7 @@ PARTS = (
     "history",
     "publish",
     "pyproject.toml",
+    "sweep",
     "templates",
 )
 ACTION = "OWNER/cudal1-ci@" + 40 * "0"
@@ -255,11 +256,11 @@ class Rig:
         """One run of a workflow, with a job's token that must not be seen."""
         shop = self.folder / "shop"
         shutil.rmtree(shop, ignore_errors=True)
+        # Where the event names no commit, it is that of the repository in which act is started.
+        git(self.folder, "clone", "-q", str(self.origin), str(shop))
+        git(shop, "remote", "set-url", "origin", "https://github.com/own/repository.git")
         (shop / ".github" / "workflows").mkdir(parents=True)
         (shop / ".github" / "workflows" / "w.yml").write_text(workflow)
-        git(shop, "init", "-q")
-        git(shop, "remote", "add", "origin", "https://github.com/own/repository.git")
-        commit(shop, {"README": "r"})
         (self.folder / "event.json").write_text(json.dumps(event))
         act = shutil.which("act", path=Path(sys.executable).parent) or shutil.which("act")
         assert act, "act is not installed: pip install -c constraints.txt -e .[test]"
@@ -600,3 +601,40 @@ def test_a_push_is_a_point_of_the_history_and_its_page_is_deployed(rig):
     deployed = rig.artifacts / "deployed"
     assert rig.head[:10] in (deployed / "index.html").read_text()
     assert (deployed / "history.jsonl").read_text().splitlines() == lines
+
+
+def test_a_scheduled_sweep_keeps_one_issue_and_the_next_one_measures_nothing(rig, github):
+    workflow = (ROOT / "examples/workflows/cudal1-ci-sweep.yml").read_text("utf-8")
+    workflow = workflow.replace("      queue: max\n", "")
+    for old, new in (
+        ("python: python\n", f"python: '{sys.executable}'\n          device: cpu\n"),
+        ("budget: 4h", "budget: 2m"),
+        (
+            "    timeout-minutes: 270",
+            "    env: {GITHUB_TOKEN: '${{ github.token }}'}\n    timeout-minutes: 9",
+        ),
+    ):
+        assert workflow.count(old) == 1, old
+        workflow = workflow.replace(old, new)
+    github.default_branch = "topic"
+    repository = {"full_name": OWN, "default_branch": "topic"}
+    event = {"schedule": "17 1 * * *", "repository": repository}
+    done = rig.run(workflow, event, "schedule")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((rig.artifacts / "cudal1-ci-sweep-gpu" / "report.json").read_text())
+    assert report["head_sha"] == rig.head
+    (entry,) = [e for e in report["entries"] if e["target"]["qualname"] == "Scale"]
+    assert entry["best"] is not None
+    (issue,) = github.issues.values()
+    assert "**Scale** in `model.py`" in issue["body"]
+    assert "-        return torch.tanh(torch.diag(weight) @ x)" in issue["body"]
+    # What the repository's own command could see and say.
+    assert "TOLD []" in done.stdout
+    assert "imported from the checkout" not in done.stdout
+
+    body, num_writes = issue["body"], len(github.writes)
+    again = rig.run(workflow, event, "schedule")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "sweep: 0 to look at, 1 known and unchanged" in again.stdout
+    assert "says it already" in again.stdout
+    assert (issue["body"], len(github.writes)) == (body, num_writes)

@@ -17,9 +17,16 @@ import yaml
 from click.testing import CliRunner
 
 from cudal1_ci.action.admission import PHRASE
-from cudal1_ci.action.inputs import CommandInputs, HistoryInputs, Inputs, PublishInputs
+from cudal1_ci.action.inputs import (
+    CommandInputs,
+    HistoryInputs,
+    Inputs,
+    PublishInputs,
+    SweepInputs,
+)
 from cudal1_ci.cli import main
 from cudal1_ci.cli.workflows import ALSO, ALWAYS
+from cudal1_ci.config.values import parse_duration
 from cudal1_ci.forge.deed import ON_REQUEST
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +35,10 @@ EXAMPLES = sorted((ROOT / "examples" / "workflows").glob("*.yml"))
 TEMPLATES = sorted((ROOT / "templates" / "workflows").glob("*.yml"))
 ACTION, PUBLISH = ROOT / "action.yml", ROOT / "publish" / "action.yml"
 COMMANDS, HISTORY = ROOT / "commands" / "action.yml", ROOT / "history" / "action.yml"
-WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH, COMMANDS, HISTORY]
+SWEEP = ROOT / "sweep" / "action.yml"
+WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH, COMMANDS, HISTORY, SWEEP]
+SWEEPING = "cudal1-ci-sweep.yml"
+"""The one workflow that lasts for hours."""
 ANSWERING = "cudal1-ci-commands.yml"
 """The one workflow that comments start, and that may do more than post."""
 REMEMBERING = "cudal1-ci-history.yml"
@@ -40,6 +50,7 @@ RECORDS = [
     (PUBLISH, PublishInputs),
     (COMMANDS, CommandInputs),
     (HISTORY, HistoryInputs),
+    (SWEEP, SweepInputs),
 ]
 
 LABELS = "self-hosted-runner:\n  labels: [gpu]\n"
@@ -143,7 +154,8 @@ def test_a_workflow_has_no_permission_that_a_job_did_not_ask_for(path):
     assert read["concurrency"]
     for name, job in read["jobs"].items():
         assert job["permissions"], name
-        assert job["timeout-minutes"] <= 60, name
+        most = 300 if (path.name, name) == (SWEEPING, "sweep") else 60
+        assert job["timeout-minutes"] <= most, name
 
 
 PUBLISHER_USES = r"actions/download-artifact@|OWNER/cudal1-ci/(publish|commands)@"
@@ -165,6 +177,7 @@ def test_a_job_that_may_write_checks_out_nothing_and_runs_no_script(path):
             continue
         rights = {"checks", "pull-requests"}
         rights |= {"actions", "contents"} if path.name == ANSWERING else set()
+        rights = {"issues"} if path.name == SWEEPING else rights
         is_history = path.name == REMEMBERING
         assert writes <= (HISTORY_RIGHTS[name] if is_history else rights), name
         assert job["runs-on"] == "ubuntu-latest", f"{name}: not where measured code has run"
@@ -236,8 +249,8 @@ def test_defaults_of_the_action_are_those_of_the_records():
         optional = record.__struct_fields__[-len(defaults) :]
         for name, value in zip(optional, defaults, strict=True):
             default = document(path)["inputs"][name.replace("_", "-")]["default"]
-            expected = str(value).lower() if isinstance(value, bool) else value or ""
-            assert default == (expected or ""), name
+            expected = "" if value in (None, ()) else str(value)
+            assert default == (expected.lower() if isinstance(value, bool) else expected), name
 
 
 def test_the_action_declares_the_outputs_that_are_written():
@@ -247,6 +260,24 @@ def test_the_action_declares_the_outputs_that_are_written():
     assert set(declared) == set(output_lines(Outcome(verdict="pass")))
     for name, output in declared.items():
         assert output["value"] == f"${{{{ steps.measure.outputs.{name} }}}}"
+
+
+def test_the_sweep_declares_the_outputs_that_are_written():
+    from cudal1_ci.action.outcome import Outcome
+    from cudal1_ci.action.sweep import sweep_lines
+
+    declared = document(SWEEP)["outputs"]
+    assert set(declared) == set(sweep_lines(Outcome(verdict="pass"), None))
+    for name, output in declared.items():
+        assert output["value"] == f"${{{{ steps.sweep.outputs.{name} }}}}"
+
+
+def test_a_sweep_has_time_for_its_budget_and_starts_off_the_hour():
+    read = document(ROOT / "examples" / "workflows" / SWEEPING)
+    (schedule,) = read[True]["schedule"]
+    assert int(schedule["cron"].split()[0]) not in (0, 15, 30, 45)
+    budget = read["jobs"]["sweep"]["steps"][-1]["with"]["budget"]
+    assert parse_duration(budget) / 60 + 20 <= read["jobs"]["sweep"]["timeout-minutes"]
 
 
 @pytest.mark.parametrize("path", ACTIONS, ids=name_of)
@@ -332,6 +363,7 @@ def test_init_writes_workflows_for_the_runners_and_the_commit_that_are_named(tmp
     assert f"me/cudal1-ci@{commit} # v" in text
     assert f"me/cudal1-ci/publish@{commit} # v" in text
     assert f"me/cudal1-ci/commands@{commit} # v" in text
+    assert f"me/cudal1-ci/sweep@{commit} # v" in text
     measure = document(folder / ALWAYS)["jobs"]["measure"]
     assert measure["strategy"]["matrix"] == {"gpu": ["h100", "rtx-4090"]}
     assert "Forks" in done.output
