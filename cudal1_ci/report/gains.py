@@ -10,7 +10,8 @@ in a trace and the time of one, the time of one call. Different units are not co
 better source comes first.
 
 A proposal's id is a hash of what it changes, wherever in its file that stands: it outlives lines
-that move, and changes with the code that it replaces.
+that move, and changes with the code that it replaces. (What `/cudal1 apply` names is a patch to the
+letter, `digest.Proposal.id`: what is applied must be what was seen.)
 """
 
 from __future__ import annotations

@@ -604,8 +604,7 @@ def test_a_push_is_a_point_of_the_history_and_its_page_is_deployed(rig):
 
 
 def test_a_scheduled_sweep_keeps_one_issue_and_the_next_one_measures_nothing(rig, github):
-    workflow = (ROOT / "examples/workflows/cudal1-ci-sweep.yml").read_text("utf-8")
-    workflow = workflow.replace("      queue: max\n", "")
+    workflow = example("cudal1-ci-sweep.yml")
     for old, new in (
         ("python: python\n", f"python: '{sys.executable}'\n          device: cpu\n"),
         ("budget: 4h", "budget: 2m"),

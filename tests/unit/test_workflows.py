@@ -316,7 +316,14 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
         *(ROOT / "tests/unit/action").glob("test_*.py"),
         *(
             ROOT / f"tests/integration/test_{name}.py"
-            for name in ("action", "branches", "commands", "compare_commits", "publish")
+            for name in (
+                "action",
+                "branches",
+                "commands",
+                "compare_commits",
+                "publish",
+                "publish_sweep",
+            )
         ),
         *(ROOT / "tests/unit/forge").glob("test_*.py"),
     ]
