@@ -131,6 +131,7 @@ def review(
     entries.extend(untried(planned, reason) for planned in queue)
     report = Report(
         repository=plan.repository,
+        folder=plan.folder,
         base_sha=plan.base_sha,
         head_sha=plan.head_sha,
         device=device,

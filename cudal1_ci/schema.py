@@ -547,6 +547,8 @@ class Report(Record, frozen=True, kw_only=True):
     """What goes back to the person who asked."""
 
     repository: str
+    folder: str = "."
+    """What was looked at, below the top of the repository: paths begin there."""
     base_sha: str | None = None
     head_sha: str | None = None
     device: Device | None = None

@@ -38,6 +38,8 @@ class Plan:
 
     root: Path
     repository: str
+    folder: str = "."
+    """Of the root, below the top of its repository."""
     base_sha: str | None = None
     head_sha: str | None = None
     targets: tuple[Planned, ...]
@@ -54,6 +56,7 @@ def survey(
     *,
     evidence: Evidence,
     repository: str,
+    folder: str = ".",
     head_sha: str | None = None,
     change: Change | None = None,
     with_problems: bool = True,
@@ -85,6 +88,7 @@ def survey(
     return Plan(
         root=root,
         repository=repository,
+        folder=folder,
         base_sha=change.base_sha if change else None,
         head_sha=head_sha,
         targets=tuple(

@@ -29,6 +29,7 @@ from cudal1_ci.forge.decision import Decision, Rules
 from cudal1_ci.forge.deed import Fetched, decide
 from cudal1_ci.forge.event import occasion
 from cudal1_ci.forge.inquiry import facts_about
+from cudal1_ci.forge.placed import from_top
 from cudal1_ci.forge.plain import log_line
 from cudal1_ci.forge.publication import run_errand
 from cudal1_ci.forge.reply import Reaction, is_replied, reacted, refused_text, replied
@@ -49,7 +50,6 @@ def commands(environment: Mapping[str, str]) -> int:
         occasion=occasion(environment),
         workflow=inputs.workflow,
         fail_on=inputs.fail_on,
-        folder=inputs.path,
         may_run_forks=is_the_phrase(inputs.allow_fork_code),
     )
     comment = asked(environment)
@@ -115,7 +115,7 @@ def _fetched(environment: Mapping[str, str]) -> Fetched | None:
     folder = Path(environment.get("RUNNER_TEMP", "")) / "cudal1-ci" / "reports"
     try:
         documents = [read_document(file) for file in reports_of(folder, "**/report.json")]
-        return Fetched(run=int(run), document=merge(documents) if documents else None)
+        return Fetched(run=int(run), document=from_top(merge(documents)) if documents else None)
     except (ReportError, ConfigError) as error:
         _say(str(error))
         return Fetched(run=int(run), document=None)

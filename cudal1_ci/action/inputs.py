@@ -70,7 +70,6 @@ class SweepInputs(msgspec.Struct, frozen=True, kw_only=True):
 class CommandInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of commands/action.yml but for the token, which stays in the environment."""
 
-    path: str = "."
     fail_on: FailOn = "never"
     workflow: str = "cudal1-ci"
     allow_fork_code: str | None = None

@@ -29,7 +29,7 @@ from cudal1_ci.discover import discover
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.errors import DiscoveryError
-from cudal1_ci.forge.local import committed_change, is_clean
+from cudal1_ci.forge.local import committed_change, folder_in_repository, is_clean
 from cudal1_ci.forge.trees import Trees
 from cudal1_ci.report.document import document
 from cudal1_ci.report.progress import Progress, progress_on
@@ -177,6 +177,7 @@ def measured(
         told = [notice for notice in plan.notices if notice not in known_gone]
         return Report(
             repository=change.repository,
+            folder=folder_in_repository(path),
             base_sha=change.base_sha,
             head_sha=change.head_sha,
             device=session.device() if any(e.skipped is None for e in entries) else None,

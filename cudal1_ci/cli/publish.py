@@ -16,6 +16,7 @@ from cudal1_ci.errors import ConfigError, CudaL1Error, ForgeError, ReportError
 from cudal1_ci.forge.acknowledgements import Agreed, covered
 from cudal1_ci.forge.answer import Refusal
 from cudal1_ci.forge.event import Occasion, occasion
+from cudal1_ci.forge.placed import from_top
 from cudal1_ci.forge.plan import Known, Options, Texts, plan, plan_abandoned, plan_start
 from cudal1_ci.forge.publication import (
     about,
@@ -117,7 +118,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
         post(plan_start(run), client_of(run, environ, flags), flags)
         return
     try:
-        document = merge([read_document(file) for file in reports])
+        document = from_top(merge([read_document(file) for file in reports]))
         refuse_another_commit(document, run)
     except (ReportError, ForgeError):
         _abandon(run, environ, flags)

@@ -13,6 +13,7 @@ from cudal1_ci.cli.github import client_of, notice, post, show, tell
 from cudal1_ci.errors import ConfigError, CudaL1Error, ForgeError
 from cudal1_ci.forge.answer import Refusal
 from cudal1_ci.forge.event import Occasion, occasion
+from cudal1_ci.forge.placed import from_top
 from cudal1_ci.forge.publication import refuse_another_commit, write_summary
 from cudal1_ci.report.merge import merge
 from cudal1_ci.report.reading import read_document
@@ -37,7 +38,7 @@ def publish_sweep(reports: Sequence[Path], flags: Mapping[str, Any]) -> None:
 
     run = occasion(os.environ)
     branch = branch_of(run, os.environ)
-    document = merge([read_document(file) for file in reports])
+    document = from_top(merge([read_document(file) for file in reports]))
     refuse_another_commit(document, run)
     options = Options(max_items=flags["max_items"], max_open_prs=flags["max_open_prs"])
     try:

@@ -29,7 +29,7 @@ from cudal1_ci.config import Settings
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.errors import DiscoveryError
-from cudal1_ci.forge.local import head_sha, repository_name
+from cudal1_ci.forge.local import folder_in_repository, head_sha, repository_name
 from cudal1_ci.pipeline import Bench
 from cudal1_ci.propose.playbook import Playbook
 from cudal1_ci.report.progress import Progress
@@ -120,6 +120,7 @@ def plan_of(
         settings.discover,
         evidence=evidence,
         repository=repository_name(path),
+        folder=folder_in_repository(path),
         head_sha=head_sha(path),
         change=change,
         with_problems=with_problems,

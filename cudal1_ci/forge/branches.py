@@ -46,8 +46,6 @@ class Proposed(Record, frozen=True, kw_only=True):
     """The branch that is made for it; the same change should have the same name."""
     title: str
     body: str
-    folder: str = "."
-    """What was scanned, of the repository: there the paths of the patch begin."""
 
 
 def open_pull(client: Client, proposed: Proposed) -> Made:
@@ -62,7 +60,7 @@ def open_pull(client: Client, proposed: Proposed) -> Made:
     if found is not None:
         return found
     try:
-        files = files_to_edit(proposed.patch, proposed.folder)
+        files = files_to_edit(proposed.patch)
         tree = _tree(client, proposed.base_sha, files)
     except ForgeError as error:
         raise error if isinstance(error, Refusal) else Refusal(str(error)) from error

@@ -59,8 +59,6 @@ class Rules(Record, frozen=True, kw_only=True):
     """Whose comment and check are meant."""
     fail_on: FailOn = "never"
     may_run_forks: bool = False
-    folder: str = "."
-    """What is measured, of the repository."""
 
 
 class Decision(Record, frozen=True, kw_only=True):

@@ -123,7 +123,7 @@ def _reported(
     try:
         refuse_another_commit(fetched.document, run)
         if command.verb == "apply":
-            return _applied(command, facts.head, fetched.document, asked, rules)
+            return _applied(command, facts.head, fetched.document, asked)
         return _agreed(asked, command, facts, rules, run, seen, fetched.document)
     except ForgeError as error:
         return refused(f"{code(error, 400)}.")
@@ -164,9 +164,7 @@ def _measuring_run(asked: Asked, head: Head, marker: Marker, rules: Rules) -> Oc
     )
 
 
-def _applied(
-    command: Command, head: Head, document: ReportDocument, asked: Asked, rules: Rules
-) -> Decision:
+def _applied(command: Command, head: Head, document: ReportDocument, asked: Asked) -> Decision:
     """A draft pull request with the proposal's patch, into the branch."""
     found = [one for one in digest(document).proposals if one.id == command.id]
     patches = {one.evaluation.candidate.patch for one in found}
@@ -177,7 +175,6 @@ def _applied(
         patch=patch,
         base_sha=head.sha,
         base_branch=head.branch,
-        folder=rules.folder,
         branch=f"cudal1-ci/apply-{command.id}-on-{head.sha[:10]}",
         title=one_line(f"Faster {name}", 120),
         body=(

@@ -10,9 +10,6 @@ It goes neither to `.github` nor to what git itself reads, and writes no charact
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import PurePosixPath
-
 from cudal1_ci.errors import ForgeError, ReportError
 from cudal1_ci.forge.plain import ordinary_path
 from cudal1_ci.forge.suggestion import is_shown_as_it_is
@@ -23,8 +20,8 @@ MAX_PATCH = 2**20
 """Characters; nobody reads more of a change before taking it."""
 
 
-def files_to_edit(patch: str, folder: str = ".") -> tuple[FileDiff, ...]:
-    """The files of a patch, by their paths in the repository; in the patch they begin at `folder`.
+def files_to_edit(patch: str) -> tuple[FileDiff, ...]:
+    """The files of a patch, whose paths are those in the repository.
 
     Raises:
         ForgeError: It is none, or does more than to change lines of ordinary files.
@@ -39,10 +36,6 @@ def files_to_edit(patch: str, folder: str = ".") -> tuple[FileDiff, ...]:
         raise ForgeError(f"the patch: expected 1 to {MAX_FILES} files, got {len(files)}")
     if len({file.path for file in files}) < len(files) or not _is_all_read(patch, files):
         raise ForgeError("the patch: expected files and hunks, got more than that")
-    for file in files:
-        _refuse_place(file.path)
-    below = PurePosixPath(folder)
-    files = tuple(replace(file, path=(below / file.path).as_posix()) for file in files)
     for file in files:
         _refuse_place(file.path)
         for line in (line for hunk in file.hunks for line in hunk.lines if line.mark == "+"):

@@ -125,6 +125,15 @@ def repository_name(root: Path) -> str:
         return root.resolve().name
 
 
+def folder_in_repository(root: Path) -> str:
+    """`root` below the top of its repository, `.` for the top and where there is none."""
+    try:
+        top = repository_top(root)
+    except DiscoveryError:
+        return "."
+    return root.resolve().relative_to(top.resolve()).as_posix()
+
+
 def repository_top(root: Path) -> Path:
     """The top of the repository that `root` is in. Raises: DiscoveryError when there is none."""
     if not root.is_dir():

@@ -118,6 +118,7 @@ def document(report: Report, config: ReportConfig | None = None) -> ReportDocume
     return ReportDocument(
         schema_version=SCHEMA_VERSION,
         repository=report.repository,
+        folder=report.folder,
         base_sha=report.base_sha,
         head_sha=report.head_sha,
         device=device,

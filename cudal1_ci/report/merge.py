@@ -59,6 +59,7 @@ def merge(documents: Sequence[ReportDocument]) -> ReportDocument:
     return ReportDocument(
         schema_version=first.schema_version,
         repository=first.repository,
+        folder=first.folder,
         base_sha=first.base_sha,
         head_sha=first.head_sha,
         device=devices[0] if len(devices) == 1 else None,
@@ -73,7 +74,7 @@ def merge(documents: Sequence[ReportDocument]) -> ReportDocument:
 
 
 def _refuse_another_commit(first: ReportDocument, other: ReportDocument) -> None:
-    for field in ("repository", "base_sha", "head_sha"):
+    for field in ("repository", "folder", "base_sha", "head_sha"):
         expected, found = getattr(first, field), getattr(other, field)
         if expected != found:
             raise ReportError(

@@ -346,6 +346,7 @@ class ReportDocument(Document, frozen=True, kw_only=True):
 
     schema_version: Literal[1]
     repository: Name
+    folder: Name = "."
     base_sha: Name | None = None
     head_sha: Name | None = None
     device: DeviceDocument | None = None

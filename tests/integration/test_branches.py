@@ -79,13 +79,6 @@ def test_all_files_are_one_commit_on_the_commit_that_was_judged(github, us):
     assert len([w for w in github.writes if w.path.endswith("/git/commits")]) == 1
 
 
-def test_a_project_in_a_folder_is_patched_there(github, us):
-    open_pull(us, changed(patch=PATCH.replace("pkg/model.py", "model.py"), folder="pkg"))
-    files = github.git.files_of(github.git.branches["cudal1-ci/apply-1"])
-    assert "weight.unsqueeze(1) * x" in files["pkg/model.py"][1]
-    assert set(files) == set(FILES)
-
-
 def test_the_second_time_the_first_pull_request_is_found_also_a_closed_one(github, us):
     made = open_pull(us, CHANGE)
     writes = len(github.writes)

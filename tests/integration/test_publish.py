@@ -539,6 +539,19 @@ def test_a_proposal_in_the_diff_is_suggested_once(github, workflow):
     assert len(posted(github, "/reviews")) == 1
 
 
+def test_a_project_below_the_top_is_posted_where_it_lies(github, workflow):
+    """The same pull request, measured in the folder `pkg`."""
+    (entry,) = PROPOSAL.entries
+    patch = entry.evaluations[0].candidate.patch.replace("/pkg/model.py", "/model.py")
+    inside = proposed(patch)
+    target = msgspec.structs.replace(inside.target, path="model.py")
+    inside = a_report(msgspec.structs.replace(inside, target=target), folder="pkg")
+    assert workflow.publish(inside).exit_code == 0
+    (suggested,) = github.review_comments.values()
+    assert (suggested["path"], suggested["start_line"]) == ("pkg/model.py", 5)
+    assert {note["path"] for note in the_check(github)["notes"]} == {"pkg/model.py"}
+
+
 @pytest.mark.parametrize(
     "patch",
     [

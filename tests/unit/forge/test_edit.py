@@ -92,20 +92,6 @@ def test_what_is_not_the_projects_own_code_is_not_touched(path):
 
 
 @pytest.mark.parametrize(
-    ("folder", "path"),
-    [(".", "m.py"), ("./", "m.py"), ("lib", "lib/m.py"), ("./lib/a/", "lib/a/m.py")],
-)
-def test_a_patch_begins_at_the_folder_that_was_scanned(folder, path):
-    assert [file.path for file in files_to_edit(one_file("m.py"), folder)] == [path]
-
-
-@pytest.mark.parametrize("folder", ["..", "../x", "/x", ".github", "a b"])
-def test_a_folder_outside_of_the_repository_is_refused(folder):
-    with pytest.raises(ForgeError):
-        files_to_edit(one_file("m.py"), folder)
-
-
-@pytest.mark.parametrize(
     "patch",
     [
         "diff --git a/m.py b/m.py\nold mode 100644\nnew mode 100755\n" + one_file("m.py"),
