@@ -8,7 +8,7 @@ DEMO := examples/slowformer
 OUT := build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint format bench wheel pins clean
+.PHONY: help venv rig demo test check lint format bench wheel pins clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,12 +16,15 @@ help: ## Say what can be made
 venv: ## Make .venv and install this checkout and its tests into it
 	@.ci/venv $(VENV)
 
+rig: ## Install what holds our requests against GitHub's own description of them
+	@.ci/github-rig
+
 demo: venv ## Scan the example: build/demo/report.json and report.html
 	@mkdir -p $(OUT)
 	$(BIN)/cudal1-ci trace $(DEMO)
 	$(BIN)/cudal1-ci scan $(DEMO) --json $(OUT)/report.json --html $(OUT)/report.html
 
-test: venv ## Run the tests that need no GPU, no model and no network
+test: venv rig ## Run the tests that need no GPU, no model and no network
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 lint: venv ## Formatting, lint, types and layers

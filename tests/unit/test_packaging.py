@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -19,7 +20,7 @@ import cudal1_ci
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-SCRIPTS = [ROOT / ".ci" / name for name in ("run", "venv", "pins", "environment")]
+SCRIPTS = [ROOT / ".ci" / name for name in ("run", "venv", "pins", "environment", "github-rig")]
 
 
 # --- packaging ---------------------------------------------------------------------------------
@@ -136,7 +137,20 @@ def test_continuous_integration_runs_the_test_command_and_nothing_else():
     lines = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
     commands = [line for line in lines if line and not line.startswith("#")]
     assert commands[-1] == "exec make test"
-    assert len(commands) == 3
+    assert commands[:-1] == ["set -euo pipefail", commands[1], "export CI=true"]
+    assert commands[1].startswith("cd ")
+
+
+def test_the_lock_of_what_npm_installs_names_hashes_and_no_address():
+    """Where it comes from is the affair of whoever installs; that it is the same, of the hash."""
+    folder = ROOT / ".ci" / "rig"
+    lock = json.loads((folder / "package-lock.json").read_text("utf-8"))
+    installed = {name: one for name, one in lock["packages"].items() if name}
+    assert installed
+    assert all(one["integrity"].startswith("sha512-") for one in installed.values())
+    assert not any("resolved" in one for one in installed.values())
+    wanted = json.loads((folder / "package.json").read_text("utf-8"))["dependencies"]
+    assert wanted == {n: installed[f"node_modules/{n}"]["version"] for n in wanted}, "exact"
 
 
 def test_make_help_names_every_target():
