@@ -21,6 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests import github_answers as full
 from tests.github_git import GitData, Refused
 
 TOKEN = "a-token-that-must-not-be-seen"
@@ -91,9 +92,6 @@ class GitHub:
         repo = {"full_name": repository}
         self.suites.setdefault(sha, [self.now])
         self.pulls[number] = {
-            "url": f"{self.url}/repos/{REPOSITORY}/pulls/{number}",
-            "issue_url": f"{self.url}/repos/{REPOSITORY}/issues/{number}",
-            "html_url": f"https://github.com/{REPOSITORY}/pull/{number}",
             "number": number,
             "state": "open",
             "head": {"sha": sha, "ref": "feature", "repo": repo},
@@ -150,7 +148,7 @@ class GitHub:
     def get_user(self, query: dict[str, str]) -> Answer:
         if self.login is None:
             raise Refused(403, READ_ONLY)
-        return 200, {"login": self.login, "url": f"{self.url}/user"}
+        return 200, full.account(self.url, self.login)
 
     def list_pulls(self, query: dict[str, str]) -> Answer:
         def matches(pull: dict[str, Any]) -> bool:
@@ -162,19 +160,23 @@ class GitHub:
                 and query.get("base", pull["base"]["ref"]) == pull["base"]["ref"]
             )
 
-        return 200, [pull for pull in self.pulls.values() if matches(pull)]
+        found = [pull for pull in self.pulls.values() if matches(pull)]
+        return 200, [full.pull(self.url, REPOSITORY, pull) for pull in found]
 
     def get_pull(self, query: dict[str, str], number: str) -> Answer:
-        return 200, self._pull(number)
+        return 200, full.pull(self.url, REPOSITORY, self._pull(number))
 
     def list_files(self, query: dict[str, str], number: str) -> Answer:
-        return 200, self.files.get(int(number), [])
+        files = self.files.get(int(number), [])
+        return 200, [full.file(self.url, REPOSITORY, file) for file in files]
 
     def list_comments(self, query: dict[str, str], number: str) -> Answer:
-        return 200, [c for c in self.comments.values() if c["issue"] == int(number)]
+        found = [c for c in self.comments.values() if c["issue"] == int(number)]
+        return 200, [full.issue_comment(self.url, REPOSITORY, one) for one in found]
 
     def list_review_comments(self, query: dict[str, str], number: str) -> Answer:
-        return 200, list(self.review_comments.values())
+        found = [c for c in self.review_comments.values() if c["pull"] == int(number)]
+        return 200, [full.review_comment(self.url, REPOSITORY, one) for one in found]
 
     def list_checks(self, query: dict[str, str], sha: str) -> Answer:
         found = [
@@ -184,13 +186,15 @@ class GitHub:
             and query.get("check_name", check["name"]) == check["name"]
             and query.get("status", check["status"]) == check["status"]
         ]
-        return 200, {"total_count": len(found), "check_runs": found}
+        runs = [full.check_run(self.url, REPOSITORY, check) for check in found]
+        return 200, {"total_count": len(runs), "check_runs": runs}
 
     def create_comment(self, given: dict[str, Any], number: str) -> Answer:
         if int(number) not in self.issues:
             self._pull(number)
         _expect(given, {"body"})
-        return 201, self._comment(int(number), _body(given), self.author)
+        comment = self._comment(int(number), _body(given), self.author)
+        return 201, full.issue_comment(self.url, REPOSITORY, comment)
 
     def edit_comment(self, given: dict[str, Any], number: str) -> Answer:
         comment = self.comments.get(int(number))
@@ -200,12 +204,12 @@ class GitHub:
             raise Refused(403, "Must have admin rights to Repository.")
         _expect(given, {"body"})
         comment |= {"body": _body(given), "updated_at": self.stamp}
-        return 200, comment
+        return 200, full.issue_comment(self.url, REPOSITORY, comment)
 
     def create_check(self, given: dict[str, Any]) -> Answer:
         _expect(given, {"name", "head_sha", "status"}, CHECK_FIELDS)
         number = self._next_id()
-        self.checks[number] = {"id": number, "html_url": f"{self.url}/runs/{number}", "notes": []}
+        self.checks[number] = {"id": number, "notes": []}
         try:
             return 201, self._updated(number, given)
         except Refused:
@@ -225,24 +229,32 @@ class GitHub:
         comments = given.get("comments", [])
         for comment in comments:
             self._check_place(number, comment)
+        kept = {"id": self._next_id(), "pull": int(number), "user": {"login": self.author}}
         for comment in comments:
-            self._review_comment(comment)
-        return 200, {"id": self._next_id(), "html_url": f"{self.url}/review"}
+            self._review_comment(int(number), comment)
+        said = {name: given[name] for name in ("body", "commit_id")}
+        return 200, full.review(self.url, REPOSITORY, {**kept, **said})
 
     def create_review_comment(self, given: dict[str, Any], number: str) -> Answer:
         comment = {key: value for key, value in given.items() if key != "commit_id"}
-        self._check_place(number, comment)
-        return 201, self._review_comment(comment)
+        if given.get("subject_type") == "file":
+            self._check_file(number, given)
+        else:
+            self._check_place(number, comment)
+        made = self._review_comment(int(number), comment)
+        return 201, full.review_comment(self.url, REPOSITORY, made)
 
     def get_repository(self, query: dict[str, str]) -> Answer:
-        return 200, {"full_name": REPOSITORY, "default_branch": self.default_branch}
+        said = full.repository(self.url, REPOSITORY)
+        return 200, {**said, "default_branch": self.default_branch}
 
     def list_issues(self, query: dict[str, str]) -> Answer:
         """Issues and pull requests, as GitHub lists both; open ones unless asked for others."""
-        pulls = [self._as_issue(pull) for pull in self.pulls.values()]
+        pulls = [full.pull_as_issue(self.url, REPOSITORY, one) for one in self.pulls.values()]
+        issues = [full.issue(self.url, REPOSITORY, one) for one in self.issues.values()]
         found = [
             each
-            for each in (*self.issues.values(), *pulls)
+            for each in (*issues, *pulls)
             if query.get("state", "open") in (each["state"], "all")
             and query.get("creator", each["user"]["login"]) == each["user"]["login"]
         ]
@@ -256,15 +268,14 @@ class GitHub:
         self.issues[number] = {
             "number": number,
             "id": self._next_id(),
-            "html_url": f"https://github.com/{REPOSITORY}/issues/{number}",
             "title": given["title"],
             "body": _body(given),
             "state": "open",
             "state_reason": None,
             "labels": [{"name": name} for name in given.get("labels", [])],
-            "user": {"login": self.author, "url": f"{self.url}/users/{self.author}"},
+            "user": {"login": self.author},
         }
-        return 201, self.issues[number]
+        return 201, full.issue(self.url, REPOSITORY, self.issues[number])
 
     def edit_issue(self, given: dict[str, Any], number: str) -> Answer:
         if int(number) not in self.issues:
@@ -277,13 +288,7 @@ class GitHub:
         if "body" in given:
             _body(given)
         self.issues[int(number)] |= given
-        return 200, self.issues[int(number)]
-
-    def _as_issue(self, pull: dict[str, Any]) -> dict[str, Any]:
-        merged = {"merged_at": pull.get("merged_at"), "url": pull["url"]}
-        user = pull.get("user", {"login": "somebody"})
-        listed = {key: pull[key] for key in ("number", "state", "html_url")}
-        return {**listed, "body": pull.get("body"), "user": user, "pull_request": merged}
+        return 200, full.issue(self.url, REPOSITORY, self.issues[int(number)])
 
     def create_pull(self, given: dict[str, Any]) -> Answer:
         _expect(given, {"title", "head", "base"}, {"body", "draft"})
@@ -302,35 +307,37 @@ class GitHub:
             if pull["state"] == "open" and pull["head"]["ref"] == given["head"]:
                 raise Refused(422, "Validation Failed: A pull request already exists")
         number = max([*self.pulls, *self.issues, 100]) + 1
-        user = {"login": self.author, "url": f"{self.url}/users/{self.author}"}
-        self.add_pull(number, heads[given["head"]], user=user)
+        self.add_pull(number, heads[given["head"]], user={"login": self.author})
         pull = self.pulls[number]
         pull["head"]["ref"], pull["base"]["ref"] = given["head"], given["base"]
         pull |= {key: given[key] for key in ("title", "body", "draft") if key in given}
-        return 201, pull
+        return 201, full.pull(self.url, REPOSITORY, pull)
 
     def get_permission(self, query: dict[str, str], login: str) -> Answer:
-        return 200, {"permission": self.permissions.get(login, "read"), "user": {"login": login}}
+        kept = {"permission": self.permissions.get(login, "read")}
+        return 200, full.permission(self.url, login, kept)
 
     def list_suites(self, query: dict[str, str], sha: str) -> Answer:
         if sha not in self.suites:
             raise Refused(422, f"No commit found for SHA: {sha}")
         made = [time.strftime("%Y-%m-%dT%H:%M:%SZ") for time in self.suites[sha]]
         found = [{"id": i, "head_sha": sha, "created_at": at} for i, at in enumerate(made)]
-        return 200, {"total_count": len(found), "check_suites": found}
+        suites = [full.check_suite(self.url, REPOSITORY, one) for one in found]
+        return 200, {"total_count": len(suites), "check_suites": suites}
 
     def add_labels(self, given: dict[str, Any], number: str) -> Answer:
         self._pull(number)
         _expect(given, {"labels"})
         self.labels.setdefault(int(number), []).extend(given["labels"])
-        return 200, [{"name": name} for name in self.labels[int(number)]]
+        return 200, [full.label(self.url, REPOSITORY, name) for name in self.labels[int(number)]]
 
     def add_reaction(self, given: dict[str, Any], number: str) -> Answer:
         _expect(given, {"content"})
         if given["content"] not in REACTIONS or int(number) not in self.comments:
             raise Refused(422, "Validation Failed")
         self.reactions.setdefault(int(number), []).append(given["content"])
-        return 201, {"id": self._next_id(), "content": given["content"]}
+        kept = {"id": self._next_id(), "content": given["content"]}
+        return 201, full.reaction(self.url, self.author, kept)
 
     def dispatch(self, given: dict[str, Any], file: str) -> Answer:
         _expect(given, {"ref"}, {"inputs"})
@@ -346,6 +353,27 @@ class GitHub:
         self.dispatched.append((file, inputs))
         return 204, None
 
+    def get_commit(self, query: dict[str, str], sha: str) -> Answer:
+        return 200, full.git_commit(self.url, REPOSITORY, self.git.commit(sha))
+
+    def get_tree(self, query: dict[str, str], sha: str) -> Answer:
+        return 200, self.git.tree(sha)
+
+    def get_blob(self, query: dict[str, str], sha: str) -> Answer:
+        return 200, full.git_blob(self.url, REPOSITORY, self.git.blob(sha))
+
+    def get_ref(self, query: dict[str, str], name: str) -> Answer:
+        return 200, full.git_ref(self.url, REPOSITORY, self.git.ref(name))
+
+    def create_tree(self, given: dict[str, Any]) -> Answer:
+        return 201, self.git.create_tree(given)
+
+    def create_commit(self, given: dict[str, Any]) -> Answer:
+        return 201, full.git_commit(self.url, REPOSITORY, self.git.create_commit(given))
+
+    def create_ref(self, given: dict[str, Any]) -> Answer:
+        return 201, full.git_ref(self.url, REPOSITORY, self.git.create_ref(given))
+
     # --- state -------------------------------------------------------------------------------
 
     def _pull(self, number: str) -> dict[str, Any]:
@@ -358,20 +386,17 @@ class GitHub:
         self.comments[number] = {
             "id": number,
             "issue": issue,
-            "url": f"{self.url}/repos/{REPOSITORY}/issues/comments/{number}",
-            "html_url": f"https://github.com/{REPOSITORY}/pull/{issue}#issuecomment-{number}",
             "body": body,
-            "user": {"login": author, "url": f"{self.url}/users/{author}"},
+            "user": {"login": author},
             "created_at": self.stamp,
             "updated_at": self.stamp,
         }
         return self.comments[number]
 
-    def _review_comment(self, comment: dict[str, Any]) -> dict[str, Any]:
+    def _review_comment(self, pull: int, comment: dict[str, Any]) -> dict[str, Any]:
         number = self._next_id()
-        user = {"login": self.author, "url": f"{self.url}/users/{self.author}"}
-        placed = {"id": number, "user": user, "updated_at": self.stamp, **comment}
-        self.review_comments[number] = placed
+        kept = {"id": number, "pull": pull, "user": {"login": self.author}}
+        self.review_comments[number] = {**kept, "updated_at": self.stamp, **comment}
         return self.review_comments[number]
 
     def _updated(self, number: int, given: dict[str, Any]) -> dict[str, Any]:
@@ -390,7 +415,7 @@ class GitHub:
         check = self.checks[number]
         check["notes"] = [*check["notes"], *notes]
         check.update(given)
-        return check
+        return full.check_run(self.url, REPOSITORY, check)
 
     def _check_place(self, number: str, comment: dict[str, Any]) -> None:
         """As GitHub does: all lines inside of one hunk, on the right side."""
@@ -403,6 +428,13 @@ class GitHub:
             ):
                 return
         raise Refused(422, "Unprocessable Entity: line must be part of the diff")
+
+    def _check_file(self, number: str, given: dict[str, Any]) -> None:
+        """A comment on a file has no line, and the file is one of the diff."""
+        _expect(given, {"commit_id", "path", "subject_type", "body"})
+        _body(given)
+        if given["path"] not in {file["filename"] for file in self.files.get(int(number), [])}:
+            raise Refused(422, "Unprocessable Entity: path must be part of the diff")
 
 
 CHECK_FIELDS = {
@@ -440,13 +472,13 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("POST", r"R/issues/(\d+)/labels", GitHub.add_labels),
     ("POST", r"R/issues/comments/(\d+)/reactions", GitHub.add_reaction),
     ("POST", r"R/actions/workflows/([\w.-]+)/dispatches", GitHub.dispatch),
-    ("GET", r"R/git/commits/(\w+)", lambda hub, _, sha: (200, hub.git.commit(sha))),
-    ("GET", r"R/git/trees/(\w+)", lambda hub, _, sha: (200, hub.git.tree(sha))),
-    ("GET", r"R/git/blobs/(\w+)", lambda hub, _, sha: (200, hub.git.blob(sha))),
-    ("GET", r"R/git/ref/heads/([\w./-]+)", lambda hub, _, name: (200, hub.git.ref(name))),
-    ("POST", "R/git/trees", lambda hub, given: (201, hub.git.create_tree(given))),
-    ("POST", "R/git/commits", lambda hub, given: (201, hub.git.create_commit(given))),
-    ("POST", "R/git/refs", lambda hub, given: (201, hub.git.create_ref(given))),
+    ("GET", r"R/git/commits/(\w+)", GitHub.get_commit),
+    ("GET", r"R/git/trees/(\w+)", GitHub.get_tree),
+    ("GET", r"R/git/blobs/(\w+)", GitHub.get_blob),
+    ("GET", r"R/git/ref/heads/([\w./-]+)", GitHub.get_ref),
+    ("POST", "R/git/trees", GitHub.create_tree),
+    ("POST", "R/git/commits", GitHub.create_commit),
+    ("POST", "R/git/refs", GitHub.create_ref),
 ]
 
 
@@ -512,7 +544,8 @@ class Handler(BaseHTTPRequestHandler):
                     headers["Link"] = f'<{url}>; rel="next"'
                 given = given[(page - 1) * size : page * size]
         except Refused as refused:
-            status, given, headers = refused.status, {"message": refused.message}, refused.headers
+            status, headers = refused.status, refused.headers
+            given = full.refusal(status, refused.message)
         encoded = b"" if status == 204 else json.dumps(given).encode()
         self.send_response(status)
         for name, value in {**headers, "Content-Type": "application/json"}.items():
@@ -522,18 +555,33 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(encoded)
 
 
+class Server:
+    """A port of this machine, and which GitHub answers on it now."""
+
+    def __init__(self) -> None:
+        self._handler = type("Bound", (Handler,), {})
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler)
+        self._http.daemon_threads = True
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+
+    def show(self, github: GitHub) -> None:
+        self._handler.github = github  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
 @contextmanager
 def serving(github: GitHub) -> Iterator[GitHub]:
     """Answer on a port of this machine."""
-    handler = type("Bound", (Handler,), {"github": github})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    github.url = f"http://127.0.0.1:{server.server_port}"
+    server = Server()
+    server.show(github)
+    github.url = server.url
     try:
         yield github
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        server.close()

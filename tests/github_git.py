@@ -65,7 +65,7 @@ class GitData:
             if entry["mode"] not in MODES or entry["path"].startswith("/"):
                 raise Refused(422, "tree.mode is not one of those of git")
             files[entry["path"]] = (entry["mode"], entry["content"])
-        return {"sha": self._store(files)}
+        return self.tree(self._store(files))
 
     def create_commit(self, given: dict[str, Any]) -> dict[str, Any]:
         if given["tree"] not in self._files or not set(given["parents"]) <= self.commits.keys():
