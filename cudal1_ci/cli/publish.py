@@ -68,7 +68,7 @@ token is read from GITHUB_TOKEN.
     "--suggestions/--no-suggestions",
     default=True,
     show_default=True,
-    help="Suggest the best proposals in the diff.",
+    help="Suggest the best proposals in the diff, or tell of them on its files.",
 )
 @click.option(
     "--check/--no-check",

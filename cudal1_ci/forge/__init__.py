@@ -4,7 +4,8 @@
     event       what started this run, and so which commit and pull request is meant
     standing    what a report says for its pull request, in one word
     marker      how comments of ours are found again
-    check, suggestion, plan    what to post: pure, of a report, an event and what is there already
+    check, suggestion, review, plan   what to post: pure, of a report, an event and what is
+                                      there already
     plain       text of a report outside of Markdown
     client, pace               GitHub itself, and waiting when it asks for that
     answer      what it made, or why it did not

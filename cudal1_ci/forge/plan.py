@@ -1,8 +1,8 @@
 """What to post: decided from a report, the run's event and what is on GitHub already. Pure.
 
 A plan is the requests themselves, so that a dry run prints what would be sent and not something
-like it. Three errands at most, each of which may fail without the others: the check run, the
-comment, and a review with suggestions.
+like it. Four errands at most, each of which may fail without the others: the check run, the
+comment, a review with suggestions, and comments on files.
 
 The comment is edited in place, and a new one is made only when the verdict turns to a regression,
 as an edit calls nobody. What a later run wrote is left alone.
@@ -24,18 +24,13 @@ from cudal1_ci.forge.marker import (
     marked,
     ours,
     suggestion_digest,
-    suggestion_marker,
     unmarked,
 )
-from cudal1_ci.forge.plain import one_line
+from cudal1_ci.forge.review import placed
 from cudal1_ci.forge.standing import Standing, standing
-from cudal1_ci.forge.suggestion import Suggestion, fenced, suggestion
-from cudal1_ci.report.digest import digest, worth
-from cudal1_ci.report.markup import code
 from cudal1_ci.report.shape import ReportDocument
 from cudal1_ci.schema import Record
 
-MAX_SUGGESTIONS = 3
 REPLACED = "> **Replaced by a newer comment of this workflow, further down.**\n\n"
 MAX_BODY = 65_536
 """Characters of a comment that GitHub takes."""
@@ -85,12 +80,17 @@ class Post(Record, frozen=True, kw_only=True):
 
 
 class Errand(Record, frozen=True, kw_only=True):
-    """Requests that follow one another. Where GitHub refuses the contents of the first and only
-    one, `singly` are tried instead, each by itself."""
+    """Requests that follow one another. Where there are none, or GitHub refuses the contents of
+    the first and only one, `singly` are tried, each by itself."""
 
     what: str
-    posts: tuple[Post, ...]
+    posts: tuple[Post, ...] = ()
     singly: tuple[Post, ...] = ()
+
+    @property
+    def first(self) -> tuple[Post, ...]:
+        """What is sent if nothing is refused."""
+        return self.posts or self.singly
 
 
 class Plan(Record, frozen=True, kw_only=True):
@@ -139,9 +139,9 @@ def plan(
     elif options.comment == "auto":
         remarks.append("no comment: there is nothing to say")
     if options.suggestions and pull.is_open:
-        review, unplaced = _review(document, occasion, pull, known.login)
+        reviews, unplaced = _review(document, occasion, pull, known.login)
         remarks += unplaced
-        errands += [review] if review else []
+        errands += reviews
     return Plan(errands=tuple(errands), remarks=tuple(remarks))
 
 
@@ -244,57 +244,34 @@ def _left(comment: Comment, marker: Marker) -> str:
 
 def _review(
     document: ReportDocument, occasion: Occasion, pull: Pull, login: str | None
-) -> tuple[Errand | None, list[str]]:
-    """The suggestions that are not there yet; and what became of proposals that are none."""
+) -> tuple[list[Errand], list[str]]:
+    """Proposals that are not in the diff yet; and what became of those that are not shown there.
+    No review takes a comment on a file, so each of these goes by itself."""
     known = {suggestion_digest(c.body) for c in pull.review_comments if c.author == login}
-    comments: list[dict[str, Any]] = []
-    num_unplaced = 0
-    for proposal in digest(document).proposals[:MAX_SUGGESTIONS]:
-        gain = worth(proposal.evaluation)
-        patch = proposal.evaluation.candidate.patch
-        found = suggestion(patch, pull.diff) if patch and gain > 1 else None
-        if found is None:
-            num_unplaced += 1
-        elif found.digest not in known:
-            known.add(found.digest)
-            comments.append(_review_comment(found, proposal.entry.target.qualname, gain))
+    found = placed(document, pull.diff, known, occasion.run_url)
     remarks = []
-    if num_unplaced:
+    if found.num_unplaced:
         remarks.append(
-            f"{num_unplaced} of the best proposals cannot be suggested in the diff; their patches "
-            "are in the report"
+            f"{found.num_unplaced} of the best proposals cannot be suggested in the diff; their "
+            "patches are in the report"
         )
-    if not comments:
-        return None, remarks
     pulls = f"/repos/{occasion.repository}/pulls/{pull.number}"
-    review = Post(
-        method="POST",
-        path=f"{pulls}/reviews",
-        payload={
+
+    def singly(comments: tuple[dict[str, Any], ...]) -> tuple[Post, ...]:
+        of = {"commit_id": occasion.head_sha}
+        path = f"{pulls}/comments"
+        return tuple(Post(method="POST", path=path, payload={**of, **one}) for one in comments)
+
+    errands = []
+    if found.in_hunks:
+        review = {
             "commit_id": occasion.head_sha,
             "event": "COMMENT",
             "body": "Faster versions of what this pull request changes, measured by cudal1-ci.",
-            "comments": comments,
-        },
-    )
-    singly = tuple(
-        Post(
-            method="POST",
-            path=f"{pulls}/comments",
-            payload={"commit_id": occasion.head_sha, **comment},
-        )
-        for comment in comments
-    )
-    return Errand(what="suggestions", posts=(review,), singly=singly), remarks
-
-
-def _review_comment(found: Suggestion, qualname: str, gain: float) -> dict[str, Any]:
-    _, marker = suggestion_marker(found.path, found.old, found.new)
-    words = (
-        f"{code(one_line(qualname, 200))} computes the same and is at least {gain:.3g}x as fast "
-        "with this."
-    )
-    placed: dict[str, Any] = {"path": found.path, "line": found.last_line, "side": "RIGHT"}
-    if found.first_line != found.last_line:
-        placed |= {"start_line": found.first_line, "start_side": "RIGHT"}
-    return {**placed, "body": f"{marker}\n{words}\n\n{fenced(found.new)}"}
+            "comments": list(found.in_hunks),
+        }
+        posts = (Post(method="POST", path=f"{pulls}/reviews", payload=review),)
+        errands.append(Errand(what="suggestions", posts=posts, singly=singly(found.in_hunks)))
+    if found.on_files:
+        errands.append(Errand(what="comments on files", singly=singly(found.on_files)))
+    return errands, remarks

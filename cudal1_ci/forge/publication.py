@@ -1,9 +1,9 @@
 """The order in which a report is published, and what is done when a part of that fails.
 
 First the summary of the step, which is written even where GitHub does not answer; then the check
-run, the comment and the review, each of which is tried whatever became of the others. A token that
-may only read is no failure: that is what pull requests from forks have, and the summary says it
-all.
+run, the comment, the review and comments on files, each of which is tried whatever became of the
+others. A token that may only read is no failure: that is what pull requests from forks have, and
+the summary says it all.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def printed(plan: Plan) -> str:
     return "".join(
         f"=== {errand.what}: {post.method} {post.path}\n{_body(post)}\n"
         for errand in plan.errands
-        for post in errand.posts
+        for post in errand.first
     )
 
 
@@ -143,6 +143,8 @@ def run_errand(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Mad
     Raises:
         Refusal: It was not done, or not to its end.
     """
+    if not errand.posts:
+        return _one_by_one(errand, forge, tell)
     try:
         first = forge.send(errand.posts[0])
     except Refusal as refusal:
@@ -157,11 +159,16 @@ def run_errand(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Mad
 def _one_by_one(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Made:
     """Those that GitHub takes; the others are dropped, as one of them would take all with it."""
     made = Made()
-    for post in errand.singly:
+    left = list(errand.singly)
+    while left:
+        post = left.pop(0)
         try:
             made = forge.send(post)
         except Refusal as refusal:
             if not refusal.is_unprocessable:
                 raise
-            tell(f"dropped one of the {errand.what}: {refusal}")
+            if post.otherwise is not None:
+                left.insert(0, post.otherwise)
+            else:
+                tell(f"dropped one of the {errand.what}: {refusal}")
     return made

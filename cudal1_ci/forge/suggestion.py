@@ -5,6 +5,8 @@ GitHub refuses a review with any other. So a proposal becomes one only if it cha
 diff, all of its changed lines lie in one hunk, and those lines are what it says that they are. A
 patch that changes two hunks is no suggestion, since half of it might be applied.
 
+Of a patch that is none but changes one file of the diff, `whole` says what it does there.
+
 A report is hostile data, and a suggestion is one click from being committed: code with characters
 that are not seen, or that turn text around, is not suggested.
 
@@ -20,7 +22,7 @@ from itertools import pairwise
 from cudal1_ci.errors import ReportError
 from cudal1_ci.forge.marker import suggestion_marker
 from cudal1_ci.forge.plain import is_visible
-from cudal1_ci.report.hunks import Hunk, files_of
+from cudal1_ci.report.hunks import FileDiff, Hunk, files_of
 from cudal1_ci.schema import Record
 
 MAX_LINES = 200
@@ -46,6 +48,19 @@ class Suggestion(Record, frozen=True, kw_only=True):
         return suggestion_marker(self.path, self.old, self.new)[0]
 
 
+class Whole(Record, frozen=True, kw_only=True):
+    """All that a patch takes out of a file and puts into it."""
+
+    path: str
+    old: str
+    new: str
+
+    @property
+    def digest(self) -> str:
+        """That of the suggestion which it would be if its lines were next to one another."""
+        return suggestion_marker(self.path, self.old, self.new)[0]
+
+
 class _Edit(Record, frozen=True, kw_only=True):
     """Lines `start` up to `end` (not included) are replaced; none are where both are equal."""
 
@@ -57,14 +72,10 @@ class _Edit(Record, frozen=True, kw_only=True):
 def suggestion(patch: str, diff: Mapping[str, str]) -> Suggestion | None:
     """A patch as a suggestion on a pull request; `diff` holds the hunks of each file of it. None
     where it is none."""
-    try:
-        files = files_of(patch)
-        if len(files) != 1 or files[0].is_new or files[0].path not in diff:
-            return None
-        (file,) = files
-        sides = right_sides(diff[file.path])
-    except ReportError:
+    found = _file_of(patch, diff)
+    if found is None:
         return None
+    file, sides = found
     edits = [edit for hunk in file.hunks for edit in _edits(hunk)]
     if not edits or any(one.end > next_.start for one, next_ in pairwise(edits)):
         return None
@@ -79,6 +90,31 @@ def suggestion(patch: str, diff: Mapping[str, str]) -> Suggestion | None:
             return None
         return Suggestion(path=file.path, first_line=first, last_line=last, old=old, new=new)
     return None
+
+
+def whole(patch: str, diff: Mapping[str, str]) -> Whole | None:
+    """A patch of one file of the diff, wherever in it; None where it is of another state of that
+    file, of more than it, or not shown as it is."""
+    found = _file_of(patch, diff)
+    if found is None or not is_shown_as_it_is(patch):
+        return None
+    file, sides = found
+    if not all(_agrees(file.hunks, side) for side in sides):
+        return None
+    lines = [line for hunk in file.hunks for line in hunk.lines]
+    old, new = ("".join(f"{_text(x.text)}\n" for x in lines if x.mark == mark) for mark in "-+")
+    return Whole(path=file.path, old=old, new=new) if old or new else None
+
+
+def _file_of(patch: str, diff: Mapping[str, str]) -> tuple[FileDiff, list[RightSide]] | None:
+    """The one file that a patch changes, and the hunks that the diff has of it."""
+    try:
+        files = files_of(patch)
+        if len(files) != 1 or files[0].is_new or files[0].path not in diff:
+            return None
+        return files[0], right_sides(diff[files[0].path])
+    except ReportError:
+        return None
 
 
 def right_sides(hunks: str) -> list[RightSide]:

@@ -29,7 +29,7 @@ from tests.publishing import (
     the_check,
     workflow_run,
 )
-from tests.reports import DIFF, HEAD, a_report, a_target, compared, proposed
+from tests.reports import DIFF, ELSEWHERE, HEAD, a_report, a_target, compared, proposed
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +146,12 @@ def test_a_refused_review_is_tried_comment_by_comment(github, workflow):
     github.refuse("POST", "/reviews", 422, "Unprocessable Entity")
     assert workflow.publish(PROPOSAL).exit_code == 0
     assert len(github.review_comments) == 1
+
+
+def test_a_proposal_beyond_the_hunks_is_told_on_its_file(github, workflow):
+    assert workflow.publish(a_report(proposed(ELSEWHERE), proposed())).exit_code == 0
+    kinds = [comment.get("subject_type") for comment in github.review_comments.values()]
+    assert kinds == [None, "file"]
 
 
 def test_a_rate_limit_is_waited_for(github, workflow):

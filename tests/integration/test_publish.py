@@ -472,20 +472,42 @@ def test_a_project_below_the_top_is_posted_where_it_lies(github, workflow):
 @pytest.mark.parametrize(
     "patch",
     [
-        ELSEWHERE,
         PATCH.replace("pkg/model.py", "pkg/unchanged.py"),
         PATCH.replace("scale @ x", "scale @ y"),
         PATCH.replace("unsqueeze(1)", "unsqueeze(1)\u202e"),
         None,
     ],
-    ids=["other hunk", "other file", "other lines", "text turned around", "no patch"],
+    ids=["other file", "other lines", "text turned around", "no patch"],
 )
-def test_what_is_not_in_a_hunk_of_the_diff_is_not_suggested(github, workflow, patch):
+def test_what_is_not_of_the_diff_is_not_suggested(github, workflow, patch):
     result = workflow.publish(a_report(proposed(patch)))
     assert result.exit_code == 0, result.output
     assert not posted(github, "/reviews")
+    assert not posted(github, "/pulls/7/comments")
     assert "cannot be suggested" in result.stderr
     assert len(github.comments) == 1
+
+
+def test_a_proposal_beyond_a_hunk_of_the_diff_is_told_on_its_file_once(github, workflow):
+    report = a_report(proposed(ELSEWHERE))
+    assert workflow.publish(report, run=100).exit_code == 0
+    (told,) = github.review_comments.values()
+    assert (told["path"], told["subject_type"]) == ("pkg/model.py", "file")
+    assert f"```diff\n{ELSEWHERE}```" in told["body"]
+    github.push(7, NEXT)
+    assert workflow.publish(at(report, NEXT), sha=NEXT, run=101).exit_code == 0
+    assert len(github.review_comments) == 1
+    assert not posted(github, "/reviews")
+
+
+def test_a_comment_on_a_file_that_github_refuses_takes_nothing_with_it(github, workflow):
+    github.refuse("POST", "/pulls/7/comments", 422, "Unprocessable Entity")
+    report = a_report(proposed(ELSEWHERE), proposed(ELSEWHERE.replace("+x", "x + 0")), proposed())
+    result = workflow.publish(report)
+    assert result.exit_code == 0
+    assert "dropped one of the comments on files" in result.stderr
+    kinds = [comment.get("subject_type") for comment in github.review_comments.values()]
+    assert kinds == [None, "file"]
 
 
 def test_no_suggestions_where_none_are_wanted_or_the_pull_request_is_closed(github, workflow):
@@ -525,7 +547,8 @@ def as_printed(github: GitHub) -> str:
         payload = request.payload
         return payload["body"] if payload.keys() == {"body"} else request.body
 
-    names = {"check-runs": "check run", "comments": "comment", "reviews": "suggestions"}
+    names = {"check-runs": "check run", "reviews": "suggestions", "issues/": "comment"}
+    names |= {"pulls/": "comments on files"}
     return "".join(
         f"=== {next(n for k, n in names.items() if k in w.path)}: {w.method} {w.path}\n{shown(w)}\n"
         for w in github.writes
@@ -538,13 +561,13 @@ def test_a_dry_run_prints_byte_for_byte_what_is_posted(github, workflow, before)
         workflow.publish(None, "--start", run=101)
         workflow.publish(before, "--comment", "always", run=100)
         github.requests.clear()
-    report = a_report(compared("regression"), proposed())
+    report = a_report(compared("regression"), proposed(), proposed(ELSEWHERE))
     dry = workflow.publish(report, "--dry-run", run=101)
     assert dry.exit_code == 0, dry.output
     assert not github.writes
     assert workflow.publish(report, run=101).exit_code == 0
     assert between_guards(dry.stdout) == as_printed(github)
-    assert len(github.writes) == (4 if before else 3)
+    assert len(github.writes) == (5 if before else 4)
 
 
 def test_a_dry_run_without_a_token_contacts_nobody(github, workflow):

@@ -11,8 +11,19 @@ from cudal1_ci.forge.check import MAX_SUMMARY_BYTES
 from cudal1_ci.forge.event import Occasion
 from cudal1_ci.forge.marker import Comment, Marker, key_of, marked, marker_of
 from cudal1_ci.forge.plan import Known, Options, Pull, Texts, plan
+from cudal1_ci.forge.review import MAX_PATCH_LINES
 from cudal1_ci.forge.standing import standing
-from tests.reports import DIFF, HEAD, PATCH, a_report, a_target, agreed, compared, proposed
+from tests.reports import (
+    DIFF,
+    ELSEWHERE,
+    HEAD,
+    PATCH,
+    a_report,
+    a_target,
+    agreed,
+    compared,
+    proposed,
+)
 
 RUN = Occasion(
     event="pull_request",
@@ -44,12 +55,13 @@ def posts(report, state: Known, what: str = "comment", options: Options | None =
         (post.method, post.path.removeprefix("/repos/o/r/"), post.payload)
         for errand in made.errands
         if errand.what == what
-        for post in errand.posts
+        for post in errand.first
     ]
 
 
 REGRESSION = a_report(compared("regression"))
 SAME = a_report(compared("same", 1.0))
+IN_HUNK = proposed()
 
 
 def test_nothing_to_say_makes_no_comment_and_mends_the_one_that_is_there():
@@ -132,6 +144,32 @@ def test_the_best_three_proposals_are_suggested_each_once():
     planted = tuple(msgspec.structs.replace(c, author="stranger") for c in again)
     state = known(diff={"m.py": diff}, review_comments=planted)
     assert len(posts(a_report(*entries), state, "suggestions")) == 1
+
+
+def test_the_best_three_count_where_they_stand_and_a_file_keeps_what_it_was_told():
+    report = a_report(*(proposed(ELSEWHERE.replace("+x", f"{i} * x")) for i in range(3)), IN_HUNK)
+    told = posts(report, known(), "comments on files")
+    assert [path for _, path, _ in told] == ["pulls/7/comments"] * 3
+    assert {p["subject_type"] for *_, p in told} == {"file"}
+    assert posts(report, known(), "suggestions") == [], "it is the fourth"
+    again = tuple(Comment(id=i, author=US, body=p["body"]) for i, (*_, p) in enumerate(told))
+    assert posts(report, known(review_comments=again), "comments on files") == []
+    planted = tuple(msgspec.structs.replace(c, author="stranger") for c in again)
+    assert posts(report, known(review_comments=planted), "comments on files") == told
+
+
+@pytest.mark.parametrize(
+    ("num_lines", "is_shown"), [(MAX_PATCH_LINES - 10, True), (MAX_PATCH_LINES, False)]
+)
+def test_a_patch_that_nobody_reads_in_a_margin_is_where_the_report_is(num_lines, is_shown):
+    lines = "".join(f"+    # {i} ```\n" for i in range(num_lines))
+    patch = ELSEWHERE.replace("+9,2 @@", f"+9,{num_lines + 1} @@").replace(
+        "+    return +x\n", lines
+    )
+    ((*_, payload),) = posts(a_report(proposed(patch)), known(), "comments on files")
+    assert ("\n````diff\n--- a/pkg/model.py\n" in payload["body"]) is is_shown
+    assert ("/actions/runs/100)" in payload["body"]) is not is_shown
+    assert "suggestion\n" not in payload["body"], "nobody can apply it with a click"
 
 
 def test_a_number_that_makes_no_sense_is_short_and_no_gain_is_no_suggestion():

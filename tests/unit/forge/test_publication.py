@@ -76,6 +76,15 @@ def test_suggestions_are_tried_singly_only_where_their_contents_were_refused():
         carried_out(Forge(d=Refusal("404 Not Found", 404)))
 
 
+def test_requests_that_are_one_anothers_equals_are_each_tried():
+    on_files = Errand(what="comments on files", singly=(a_post("g"), a_post("h")))
+    forge, told = Forge(g=UNPROCESSABLE), list[str]()
+    carry_out(Plan(errands=(on_files,)), forge, told.append, told.append)
+    assert [path for path, _ in forge.sent] == ["g", "h"]
+    assert len(told) == 1
+    assert printed(Plan(errands=(on_files,))).count("=== comments on files: POST ") == 2
+
+
 def test_comments_are_printed_as_they_would_be_read():
     assert printed(Plan(errands=PLAN.errands[1:2])) == "=== comment: POST c\nto c\n"
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cudal1_ci.forge.suggestion import fenced, right_sides, suggestion
+from cudal1_ci.forge.suggestion import fenced, right_sides, suggestion, whole
 from cudal1_ci.report.patch import _file_diff
 from tests.reports import DIFF, MODEL, PATCH
 
@@ -107,3 +107,40 @@ def test_the_same_code_is_the_same_suggestion_wherever_it_stands():
     moved = suggestion(diff_of(["0", *lines], ["0", *new]), {"m.py": added(["0", *lines])})
     assert first.first_line != moved.first_line
     assert first.digest == moved.digest
+
+
+# --- what is no suggestion, but of a file of the diff -----------------------------------------
+
+
+def test_changes_in_several_places_are_one_change_of_the_file():
+    lines = [f"line {i}" for i in range(40)]
+    new = ["first", *lines[1:-1], "last"]
+    diff = {"m.py": "@@ -0,0 +1,1 @@\n+line 0"}
+    patch = diff_of(lines, new)
+    assert suggestion(patch, diff) is None
+    found = whole(patch, diff)
+    assert (found.path, found.old, found.new) == ("m.py", "line 0\nline 39\n", "first\nlast\n")
+    moved = whole(diff_of(["put", "before", *lines], ["put", "before", *new]), {"m.py": ""})
+    assert moved.digest == found.digest, "wherever it stands in the file"
+
+
+def test_a_suggestion_that_has_left_the_diff_is_the_same_change():
+    assert whole(PATCH, {"pkg/model.py": DIFF}).digest == (
+        suggestion(PATCH, {"pkg/model.py": DIFF}).digest
+    )
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        PATCH.replace("scale @ x", "scale @ y"),
+        PATCH.replace("pkg/model.py", "pkg/other.py"),
+        PATCH.replace("unsqueeze(1)", "unsqueeze(1)\u202e"),
+        PATCH + "\n--- a/other.py\n+++ b/other.py\n@@ -1,1 +1,1 @@\n-a\n+b\n",
+        "no patch",
+        "",
+    ],
+    ids=["other lines", "other file", "text turned around", "two files", "text", "nothing"],
+)
+def test_what_is_of_no_file_of_the_diff_is_no_change_of_one(patch):
+    assert whole(patch, {"pkg/model.py": DIFF}) is None

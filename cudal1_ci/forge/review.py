@@ -1,0 +1,91 @@
+"""Proposals beside the code that they are of: what can be applied in the diff, and what cannot.
+
+A proposal is a suggestion where it can be one (suggestion.py). One that changes a file of the diff
+in several places, or outside of its hunks, is a comment on that file with the patch to read. All
+others are in the report alone. Each is made once: a comment of ours holds the hash of its change.
+
+    placed(document, pull.diff, known, run_url)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cudal1_ci.forge.marker import suggestion_marker
+from cudal1_ci.forge.plain import one_line
+from cudal1_ci.forge.suggestion import Suggestion, Whole, fenced, suggestion, whole
+from cudal1_ci.report import markup
+from cudal1_ci.report.digest import Proposal, digest, worth
+from cudal1_ci.report.markup import code
+from cudal1_ci.report.shape import ReportDocument
+from cudal1_ci.schema import Record
+
+MAX_PROPOSALS = 3
+MAX_PATCH_LINES = 120
+MAX_PATCH_CHARS = 12_000
+"""Of a patch that is shown on a file: a few screens, and far below what a comment may have."""
+
+Payload = dict[str, Any]
+
+
+class Placed(Record, frozen=True, kw_only=True):
+    """Comments that are not there yet, and how many proposals are none."""
+
+    in_hunks: tuple[Payload, ...] = ()
+    on_files: tuple[Payload, ...] = ()
+    num_unplaced: int = 0
+
+
+def placed(
+    document: ReportDocument, diff: Mapping[str, str], known: set[str | None], run_url: str
+) -> Placed:
+    """Where the best proposals are shown; `known` are the hashes of those that are."""
+    in_hunks: list[Payload] = []
+    on_files: list[Payload] = []
+    num_unplaced = 0
+    for proposal in digest(document).proposals[:MAX_PROPOSALS]:
+        patch = proposal.evaluation.candidate.patch
+        if not patch or worth(proposal.evaluation) <= 1:
+            num_unplaced += 1
+        elif (found := suggestion(patch, diff)) is not None:
+            if found.digest not in known:
+                known = known | {found.digest}
+                in_hunks.append(_in_hunk(found, proposal))
+        elif (change := whole(patch, diff)) is not None:
+            if change.digest not in known:
+                known = known | {change.digest}
+                on_files.append(_on_file(change, patch, proposal, run_url))
+        else:
+            num_unplaced += 1
+    return Placed(in_hunks=tuple(in_hunks), on_files=tuple(on_files), num_unplaced=num_unplaced)
+
+
+def _in_hunk(found: Suggestion, proposal: Proposal) -> Payload:
+    _, marker = suggestion_marker(found.path, found.old, found.new)
+    where: Payload = {"path": found.path, "line": found.last_line, "side": "RIGHT"}
+    if found.first_line != found.last_line:
+        where |= {"start_line": found.first_line, "start_side": "RIGHT"}
+    return {**where, "body": f"{marker}\n{_claim(proposal)} with this.\n\n{fenced(found.new)}"}
+
+
+def _on_file(change: Whole, patch: str, proposal: Proposal, run_url: str) -> Payload:
+    _, marker = suggestion_marker(change.path, change.old, change.new)
+    is_short = patch.count("\n") <= MAX_PATCH_LINES and len(patch) <= MAX_PATCH_CHARS
+    if is_short:
+        rest = (
+            "with this change. It reaches beyond one hunk of the diff, so it cannot be suggested; "
+            f"`git apply` takes it.\n\n{markup.fenced(patch, 'diff')}"
+        )
+    else:
+        rest = (
+            f"with a change of {patch.count(chr(10))} lines, which is too long to be shown here: "
+            f"it is in the report of [the run]({run_url})."
+        )
+    body = f"{marker}\n{_claim(proposal)} {rest}"
+    return {"path": change.path, "subject_type": "file", "body": body}
+
+
+def _claim(proposal: Proposal) -> str:
+    name = code(one_line(proposal.entry.target.qualname, 200))
+    return f"{name} computes the same and is at least {worth(proposal.evaluation):.3g}x as fast"
