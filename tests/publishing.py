@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from cudal1_ci.cli import main
 from cudal1_ci.report.shape import ReportDocument
 from tests.github_fake import TOKEN, GitHub, Request
-from tests.reports import HEAD, a_report, compared, proposed, written
+from tests.reports import BASE, HEAD, a_report, compared, proposed, written
 
 NEXT = "2" * 40
 REGRESSION = a_report(compared("regression"))
@@ -75,7 +75,9 @@ class Workflow:
 
 def pull_request(sha: str = HEAD, repository: str = "o/r") -> Any:
     head = {"sha": sha, "ref": "feature", "repo": {"full_name": repository}}
-    return {"action": "synchronize", "number": 7, "pull_request": {"number": 7, "head": head}}
+    base = {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r"}}
+    pull = {"number": 7, "head": head, "base": base}
+    return {"action": "synchronize", "number": 7, "pull_request": pull}
 
 
 def workflow_run(sha: str = HEAD, repository: str = "stranger/r", run: int = 55) -> Any:

@@ -1,6 +1,6 @@
 """The event that started the workflow: whose code it is about, and what it is to be compared with.
 
-Read from the file that the runner wrote, never from the checkout. Pure but for that one file.
+Read from the file that the runner wrote (forge/payload.py), never from the checkout.
 """
 
 from __future__ import annotations
@@ -11,37 +11,10 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.forge.payload import Payload, read_payload
 
 NO_COMMIT = "0" * 40
-"""What a push says of the commit before a branch's first."""
-
-
-class _Repository(msgspec.Struct, frozen=True):
-    full_name: str
-
-
-class _Side(msgspec.Struct, frozen=True):
-    sha: str
-    repo: _Repository | None = None
-
-
-class _PullRequest(msgspec.Struct, frozen=True):
-    number: int
-    base: _Side
-    head: _Side
-
-
-class _MergeGroup(msgspec.Struct, frozen=True):
-    base_sha: str
-    head_sha: str
-
-
-class _Payload(msgspec.Struct, frozen=True):
-    repository: _Repository | None = None
-    pull_request: _PullRequest | None = None
-    merge_group: _MergeGroup | None = None
-    before: str | None = None
-    after: str | None = None
+"""What a push says of the commit before a branch's first, and after its last."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,32 +42,29 @@ def read_event(environment: Mapping[str, str]) -> Event:
             "expected GITHUB_EVENT_NAME and GITHUB_EVENT_PATH: this is started by a workflow; "
             "elsewhere use `cudal1-ci compare` and `cudal1-ci scan`"
         )
-    try:
-        return event_of(name, Path(file).read_bytes(), environment.get("GITHUB_REPOSITORY", ""))
-    except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{file}: expected the event `{name}` as JSON: {error}") from error
+    return event_of(name, read_payload(name, Path(file)), environment.get("GITHUB_REPOSITORY", ""))
 
 
-def event_of(name: str, payload: bytes, repository: str = "") -> Event:
+def event_of(name: str, payload: Payload, repository: str = "") -> Event:
     """An event from what it carries; `repository` where the event names none."""
-    read = msgspec.json.decode(payload, type=_Payload)
-    repository = read.repository.full_name if read.repository else repository
-    if read.pull_request is not None:
-        head = read.pull_request.head
-        return Event(
-            name=name,
-            repository=repository,
-            number=read.pull_request.number,
-            base_sha=read.pull_request.base.sha,
-            head_sha=head.sha,
-            head_repository=head.repo.full_name if head.repo else None,
+    known = Event(
+        name=name,
+        repository=payload.repository.full_name if payload.repository else repository,
+    )
+    if (pull := payload.pull_request) is not None:
+        return msgspec.structs.replace(
+            known,
+            number=pull.number,
+            base_sha=pull.base.sha,
+            head_sha=pull.head.sha,
+            head_repository=pull.head.repo.full_name if pull.head.repo else None,
         )
-    if read.merge_group is not None:
-        group = read.merge_group
-        return Event(
-            name=name, repository=repository, base_sha=group.base_sha, head_sha=group.head_sha
-        )
-    if name == "push":
-        before = read.before if read.before != NO_COMMIT else None
-        return Event(name=name, repository=repository, base_sha=before, head_sha=read.after)
-    return Event(name=name, repository=repository)
+    if (group := payload.merge_group) is not None:
+        return msgspec.structs.replace(known, base_sha=group.base_sha, head_sha=group.head_sha)
+    return msgspec.structs.replace(
+        known, base_sha=_commit(payload.before), head_sha=_commit(payload.after)
+    )
+
+
+def _commit(sha: str | None) -> str | None:
+    return None if sha == NO_COMMIT else sha

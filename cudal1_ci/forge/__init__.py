@@ -1,6 +1,7 @@
 """Forges: where a Change comes from, and where what was found goes.
 
     local       a checkout on this machine, by asking git
+    payload     what GitHub said of the event that started this run
     event       what started this run, and so which commit and pull request is meant
     standing    what a report says for its pull request, in one word
     marker      how comments of ours are found again

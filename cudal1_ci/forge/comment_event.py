@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.forge.event import MAX_EVENT_BYTES
+from cudal1_ci.forge.payload import MAX_EVENT_BYTES
 from cudal1_ci.schema import Record
 
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,99})")

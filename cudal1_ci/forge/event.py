@@ -14,14 +14,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.forge.payload import PULL_REQUEST, read_payload
 from cudal1_ci.schema import Record
 
-PULL_REQUEST = ("pull_request", "pull_request_target")
-MAX_EVENT_BYTES = 32 * 2**20
-"""GitHub's own events end at 25 MB."""
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
@@ -56,51 +52,6 @@ class Occasion(Record, frozen=True, kw_only=True):
         return f"{self.server_url}/{self.repository}/actions/runs/{self.run_id}"
 
 
-class _Repository(msgspec.Struct, frozen=True):
-    full_name: str
-
-
-class _Head(msgspec.Struct, frozen=True):
-    sha: str
-    ref: str
-    repo: _Repository | None = None
-    """None once a fork is deleted."""
-
-
-class _PullRequest(msgspec.Struct, frozen=True):
-    number: int
-    head: _Head
-
-
-class _WorkflowRun(msgspec.Struct, frozen=True):
-    id: int
-    head_sha: str
-    event: str
-    run_attempt: int = 1
-    head_branch: str | None = None
-    head_repository: _Repository | None = None
-
-
-class _MergeGroup(msgspec.Struct, frozen=True):
-    head_sha: str
-
-
-class _Inputs(msgspec.Struct, frozen=True):
-    """Of the workflow that measures on request."""
-
-    number: str | None = msgspec.field(default=None, name="pull-request")
-    sha: str | None = None
-
-
-class _Event(msgspec.Struct, frozen=True):
-    """As much of an event as is looked at."""
-
-    pull_request: _PullRequest | None = None
-    workflow_run: _WorkflowRun | None = None
-    merge_group: _MergeGroup | None = None
-    inputs: _Inputs | None = None
-
-
 def occasion(environ: Mapping[str, str]) -> Occasion:
     """What started this run.
 
@@ -108,26 +59,24 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         ConfigError: A variable of GitHub Actions is missing or malformed, or the event is no event.
     """
     name = _variable(environ, "GITHUB_EVENT_NAME")
-    event = _event(Path(_variable(environ, "GITHUB_EVENT_PATH")))
+    event = read_payload(name, Path(_variable(environ, "GITHUB_EVENT_PATH")))
     run_id = _number(environ, "GITHUB_RUN_ID")
     attempt = _number(environ, "GITHUB_RUN_ATTEMPT", default="1")
     number: int | None = None
     head = None
     branch: str | None = None
-    if event.pull_request is not None and name in PULL_REQUEST:
+    if event.pull_request is not None:
         number, head = event.pull_request.number, event.pull_request.head.repo
         sha, branch = event.pull_request.head.sha, event.pull_request.head.ref
-    elif event.workflow_run is not None and name == "workflow_run":
+    elif event.workflow_run is not None:
         measured = event.workflow_run
         sha, run_id, attempt = measured.head_sha, measured.id, measured.run_attempt
         if measured.event in PULL_REQUEST:
             head, branch = measured.head_repository, measured.head_branch
-    elif event.merge_group is not None and name == "merge_group":
+    elif event.merge_group is not None:
         sha = event.merge_group.head_sha
-    elif name == "workflow_dispatch" and event.inputs is not None and event.inputs.number:
+    elif event.inputs is not None and event.inputs.number:
         number, sha = _pull_number(event.inputs.number), event.inputs.sha or ""
-    elif name in (*PULL_REQUEST, "workflow_run", "merge_group"):
-        raise ConfigError(f"GITHUB_EVENT_PATH: expected the event of `{name}`, got another one")
     else:
         sha = _variable(environ, "GITHUB_SHA")
     return Occasion(
@@ -143,17 +92,6 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         api_url=_url(environ, "GITHUB_API_URL", "https://api.github.com"),
         server_url=_url(environ, "GITHUB_SERVER_URL", "https://github.com"),
     )
-
-
-def _event(path: Path) -> _Event:
-    try:
-        if path.stat().st_size > MAX_EVENT_BYTES:
-            raise ConfigError(f"GITHUB_EVENT_PATH: expected an event, {path} is too large for one")
-        return msgspec.json.decode(path.read_bytes(), type=_Event)
-    except OSError as error:
-        raise ConfigError(f"GITHUB_EVENT_PATH: {path} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ConfigError(f"GITHUB_EVENT_PATH: {path} is no event of GitHub: {error}") from error
 
 
 def _variable(environ: Mapping[str, str], name: str, default: str = "") -> str:

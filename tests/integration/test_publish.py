@@ -241,7 +241,10 @@ def test_a_fork_that_has_moved_on_gets_a_check_alone(github, workflow):
 
 @pytest.mark.parametrize(
     ("event", "payload"),
-    [("push", {"after": HEAD}), ("merge_group", {"merge_group": {"head_sha": "f" * 40}})],
+    [
+        ("push", {"before": BASE, "after": HEAD}),
+        ("merge_group", {"merge_group": {"base_sha": BASE, "head_sha": "f" * 40}}),
+    ],
 )
 def test_an_event_without_a_pull_request_gets_a_check_alone(github, workflow, event, payload):
     result = workflow.publish(at(REGRESSION, "f" * 40), event=event, payload=payload)

@@ -89,8 +89,8 @@ class Job:
             "repository": {"full_name": OWN},
             "pull_request": {
                 "number": 7,
-                "base": {"sha": self.base, "repo": {"full_name": OWN}},
-                "head": {"sha": self.head, "repo": repo},
+                "base": {"sha": self.base, "ref": "main", "repo": {"full_name": OWN}},
+                "head": {"sha": self.head, "ref": "topic", "repo": repo},
             },
         }
 

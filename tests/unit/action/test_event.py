@@ -7,13 +7,15 @@ import json
 import pytest
 
 from cudal1_ci.action.admission import PHRASE, configuration_changed, refusal
-from cudal1_ci.action.event import event_of, read_event
+from cudal1_ci.action.event import Event, event_of, read_event
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.forge.payload import payload_of
 from tests.unit.action.jobs import FORK, OWN, commit, git
 
 
 def event(name: str, **payload):
-    return event_of(name, json.dumps({"repository": {"full_name": OWN}, **payload}).encode())
+    raw = json.dumps({"repository": {"full_name": OWN}, **payload}).encode()
+    return event_of(name, payload_of(name, raw))
 
 
 def pull_request(head_repository: str | None):
@@ -22,8 +24,8 @@ def pull_request(head_repository: str | None):
         "pull_request",
         pull_request={
             "number": 7,
-            "base": {"sha": "b", "repo": {"full_name": OWN}},
-            "head": {"sha": "h", "repo": repo},
+            "base": {"sha": "b", "ref": "main", "repo": {"full_name": OWN}},
+            "head": {"sha": "h", "ref": "topic", "repo": repo},
         },
     )
 
@@ -89,7 +91,7 @@ def test_a_phrase_that_is_nearly_right_is_an_error_before_a_fork_comes(phrase):
 @pytest.mark.parametrize("name", ["pull_request_target", "workflow_run", "issue_comment", "fork"])
 def test_nothing_runs_with_the_rights_of_the_base(name, phrase):
     with pytest.raises(ConfigError, match="rights of the base"):
-        refusal(event(name), "github-hosted", phrase)
+        refusal(Event(name=name, repository=OWN), "github-hosted", phrase)
 
 
 @pytest.mark.parametrize(
