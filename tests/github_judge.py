@@ -12,6 +12,7 @@ what a token may. The fake has rules for those.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -20,8 +21,10 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from functools import cache
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pytest
 
@@ -46,6 +49,17 @@ def needs_rig() -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(why)
     pytest.skip(why)
+
+
+@cache
+def _events() -> dict[str, str]:
+    return {kind["name"]: json.dumps(kind["examples"]) for kind in json.loads(EVENTS.read_text())}
+
+
+def recorded(name: str) -> list[dict[str, Any]]:
+    """The events of a name that GitHub has recorded, for the caller to change."""
+    needs_rig()
+    return json.loads(_events()[name])
 
 
 class Judge:
