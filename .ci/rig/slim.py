@@ -1,29 +1,51 @@
 """Cuts GitHub's description of its API down to what the product asks: python slim.py WHOLE SLIM
 
 The whole is 13 MB, and a proxy that has read it needs seven seconds and 400 MB; of this one it is
-one second. One thing is added: of most requests the description names few refusals or none, where
-any may be refused, because the token is none, or may not write, or has asked too often.
+one second. Two things are added. Of most requests the description names few refusals or none, where
+any may be refused, because the token is none, or may not write, or has asked too often. And a name
+with slashes in it, as a branch has, is a path of its own.
 """
 
 import copy
 import json
+import re
 import sys
 from pathlib import Path
 
 REPOSITORY = "/repos/{owner}/{repo}"
 PATHS = (
     "/user",
+    REPOSITORY,
+    REPOSITORY + "/actions/workflows/{workflow_id}/dispatches",
     REPOSITORY + "/check-runs",
     REPOSITORY + "/check-runs/{check_run_id}",
+    REPOSITORY + "/collaborators/{username}/permission",
     REPOSITORY + "/commits/{ref}/check-runs",
+    REPOSITORY + "/commits/{ref}/check-suites",
+    REPOSITORY + "/git/blobs/{file_sha}",
+    REPOSITORY + "/git/commits",
+    REPOSITORY + "/git/commits/{commit_sha}",
+    REPOSITORY + "/git/ref/{ref}",
+    REPOSITORY + "/git/refs",
+    REPOSITORY + "/git/trees",
+    REPOSITORY + "/git/trees/{tree_sha}",
+    REPOSITORY + "/issues",
     REPOSITORY + "/issues/comments/{comment_id}",
+    REPOSITORY + "/issues/comments/{comment_id}/reactions",
+    REPOSITORY + "/issues/{issue_number}",
     REPOSITORY + "/issues/{issue_number}/comments",
+    REPOSITORY + "/issues/{issue_number}/labels",
     REPOSITORY + "/pulls",
     REPOSITORY + "/pulls/{pull_number}",
     REPOSITORY + "/pulls/{pull_number}/comments",
     REPOSITORY + "/pulls/{pull_number}/files",
     REPOSITORY + "/pulls/{pull_number}/reviews",
 )
+BRANCHES = (
+    REPOSITORY + "/git/ref/heads/{branch}",
+    REPOSITORY + "/git/ref/heads/{folder}/{branch}",
+)
+"""What `/git/ref/{ref}` is of a branch: the proxy takes a parameter for one segment of a path."""
 REFUSALS = ("401", "403", "404", "422", "429", "500", "502", "503")
 
 
@@ -37,6 +59,7 @@ def slim(whole: dict) -> dict:
         for operation in operations.values():
             if "responses" in operation:
                 add_refusals(operation["responses"])
+    kept |= {path: of_branch(kept[REPOSITORY + "/git/ref/{ref}"], path) for path in BRANCHES}
     seen: set[str] = set()
     walk(kept, whole, seen)
     components = {
@@ -46,6 +69,20 @@ def slim(whole: dict) -> dict:
     return {"openapi": whole["openapi"], "info": whole["info"], "paths": kept} | {
         "components": components
     }
+
+
+def of_branch(operations: dict, path: str) -> dict:
+    """The same operations with the parameters of another path."""
+    made = copy.deepcopy(operations)
+    names = re.findall(r"{(\w+)}", path.removeprefix(REPOSITORY))
+    for method, operation in made.items():
+        operation["operationId"] = f"{method}-{'-'.join(names)}"
+        others = [one for one in operation["parameters"] if "git-ref" not in one.get("$ref", "")]
+        operation["parameters"] = others + [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
+        ]
+    return made
 
 
 def add_refusals(responses: dict) -> None:

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.github_judge import Judge, needs_rig
 
 QUICK = {
     "CUDAL1_CI_TRIAL_NUM_ROUNDS": "4",
@@ -65,6 +67,14 @@ def run_until(is_settled: Callable[[Ran], bool], *words: object) -> Ran:
         if is_settled(ran):
             break
     return ran
+
+
+@pytest.fixture(scope="session")
+def judge() -> Iterator[Judge]:
+    """GitHub's own description of its API, in front of whichever fake it is shown."""
+    needs_rig()
+    with Judge() as judge:
+        yield judge
 
 
 @pytest.fixture

@@ -2,16 +2,18 @@
 
 Real: the workflow's expressions, the composite actions, the environment's script,
 `cudal1_ci.action`, the processes it starts: `compare` and `scan` with their judge on the CPU, and
-`publish`, which speaks over HTTP to a GitHub with a state on this machine. Not real: act enforces
-no permissions, no fork's token and no concurrency (so `queue:`, which it does not know, is taken
-out); checkout, upload and download are stand-ins that do the same with a local repository and a
-folder.
+`publish`, which speaks over HTTP to a GitHub with a state on this machine, by way of GitHub's own
+description of what may be asked and answered. Events are those that GitHub has recorded, with the
+names and commits of the test. Not real: act enforces no permissions, no fork's token and no
+concurrency (so `queue:`, which it does not know, is taken out); checkout, upload and download are
+stand-ins that do the same with a local repository and a folder.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,8 +30,11 @@ from cudal1_ci.forge.acknowledgements import agreements_of
 from cudal1_ci.forge.deed import ON_REQUEST
 from cudal1_ci.forge.marker import Marker, key_of, marked, marker_of
 from cudal1_ci.report import render
+from cudal1_ci.report.shape import EntryDocument
 from tests import github_fake
 from tests.github_fake import ACTIONS, TOKEN, GitHub
+from tests.github_judge import recorded
+from tests.reports import a_target, proposed
 from tests.unit.action.jobs import FORK, OWN, a_report, an_entry, commit, git
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +51,13 @@ PARTS = (
     "templates",
 )
 ACTION = "OWNER/cudal1-ci@" + 40 * "0"
+
+SIDE = {"ref": "topic", "repo": {"full_name": FORK}}
+"""Where a fork's pull request comes from."""
+PLANTED = (
+    "<!-- cudal1-ci:v1 key=cudal1%2Dci%20for%20forks run=999999 attempt=1 sha={sha} "
+    "verdict=same -->\nhello"
+)
 
 MODEL = """\
 import torch
@@ -170,6 +182,19 @@ STAND_INS = {
 }
 
 
+def first(name: str, action: str) -> dict[str, Any]:
+    """The first event of its kind that GitHub has recorded."""
+    return next(event for event in recorded(name) if event["action"] == action)
+
+
+def of_own(event: dict[str, Any]) -> dict[str, Any]:
+    """The same event in the repository of these tests."""
+    owner, _, name = OWN.partition("/")
+    event["repository"] |= {"full_name": OWN, "name": name, "default_branch": "main"}
+    event["repository"]["owner"]["login"] = owner
+    return event
+
+
 class Rig:
     """A runner that has been used before: the requirements of the Action are installed."""
 
@@ -222,33 +247,42 @@ class Rig:
         return {**os.environ, "PYTHON": str(Path(sys.base_prefix) / "bin" / "python3")}
 
     def event(self, head_repository: str = OWN) -> dict[str, Any]:
-        head = {"sha": self.head, "ref": "topic", "repo": {"full_name": head_repository}}
-        base = {"sha": self.base, "ref": "main", "repo": {"full_name": OWN}}
-        return {
-            "action": "synchronize",
-            "number": 7,
-            "repository": {"full_name": OWN, "name": "repository", "owner": {"login": "own"}},
-            "pull_request": {
-                "number": 7,
-                "draft": False,
-                "labels": [],
-                "head": head,
-                "base": base,
-            },
-        }
+        event = of_own(first("pull_request", "synchronize"))
+        event["number"] = event["pull_request"]["number"] = 7
+        for name, sha, ref, repository in (
+            ("head", self.head, "topic", head_repository),
+            ("base", self.base, "main", OWN),
+        ):
+            side = event["pull_request"][name]
+            side |= {"sha": sha, "ref": ref}
+            side["repo"]["full_name"] = repository
+        return event
+
+    def run_of(self, head_repository: str) -> dict[str, Any]:
+        """The end of a run that measured a pull request."""
+        event = of_own(first("workflow_run", "completed"))
+        run = event["workflow_run"]
+        run |= {"name": "cudal1-ci", "event": "pull_request", "conclusion": "success"}
+        run |= {"id": 99, "head_sha": self.head, "head_branch": "topic", "pull_requests": []}
+        run["head_repository"]["full_name"] = head_repository
+        return event
+
+    def leave_report(self, text: str) -> None:
+        """As the measuring job of a pull request leaves it for who publishes."""
+        report = self.artifacts / "cudal1-ci-gpu" / "report.json"
+        report.parent.mkdir()
+        report.write_text(text)
 
     def comment(self, body: str, author: str = "me") -> dict[str, Any]:
         """The event of a comment that was made now."""
         self.github.tick(60)
         made = self.github.comments[self.github.add_comment(7, body, author)]
         self.github.tick(5)
-        own = {"full_name": OWN, "name": "repository", "owner": {"login": "own"}}
-        return {
-            "action": "created",
-            "issue": {"number": 7, "pull_request": {"url": "u"}},
-            "comment": {**made, "user": {"login": author, "type": "User"}},
-            "repository": {**own, "default_branch": "main"},
-        }
+        event = of_own(first("issue_comment", "created"))
+        event["issue"] |= {"number": 7, "pull_request": {"url": "u"}}
+        who = event["comment"]["user"] | {"login": author, "type": "User"}
+        event["comment"] |= {**made, "user": who}
+        return event
 
     def run(
         self, workflow: str, event: dict[str, Any], name: str = "pull_request"
@@ -349,9 +383,9 @@ def outputs_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def github(monkeypatch) -> Iterator[GitHub]:
+def github(monkeypatch, judge) -> Iterator[GitHub]:
     monkeypatch.setattr(github_fake, "REPOSITORY", OWN)
-    with github_fake.serving(GitHub()) as fake:
+    with judge.serving(GitHub()) as fake:
         yield fake
 
 
@@ -437,49 +471,87 @@ def test_the_merge_queue_measures_against_what_it_merges_into(rig):
     workflow = workflow.replace(
         "python: python", f"device: cpu\n          python: {sys.executable}"
     )
-    group = {"base_sha": rig.base, "head_sha": rig.head, "head_ref": "refs/heads/queue/main"}
-    event = {"merge_group": group, "repository": {"full_name": OWN}}
+    event = of_own(first("merge_group", "checks_requested"))
+    event["merge_group"] |= {"base_sha": rig.base, "head_sha": rig.head}
     done = rig.run(workflow, event, "merge_group")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Scale: a difference, measured again in new processes" in done.stdout
     assert "cudal1-ci scan" not in done.stdout
 
 
+# --- the publisher for forks, and what a fork may leave for it --------------------------------
+
+DIFF = "@@ -5,3 +5,3 @@\n class Scale(nn.Module):\n" + textwrap.dedent("""\
+         def forward(self, x, weight):
+    -        return torch.tanh(weight.unsqueeze(1) * x)
+    +        return torch.tanh(torch.diag(weight) @ x)""")
+PATCH = """\
+--- a/model.py
++++ b/model.py
+@@ -6,2 +6,2 @@
+     def forward(self, x, weight):
+-        return torch.tanh(torch.diag(weight) @ x)
++        return torch.tanh(weight.unsqueeze(1) * x)
+"""
+
+
+def said_of(rig: Rig, *entries: EntryDocument, **fields: Any) -> str:
+    document = a_report(*entries, base_sha=rig.base, head_sha=rig.head, **fields)
+    return render(document, "json")
+
+
 @pytest.mark.parametrize("head_repository", [FORK, OWN])
 def test_the_publisher_for_forks_publishes_for_forks(rig, github, head_repository):
-    workflow = example("cudal1-ci-forks.yml")
     github.add_pull(7, rig.head, head_repository)
     github.pulls[7]["head"]["ref"] = "topic"
-    said = a_report(an_entry("Scale", "regression"), base_sha=rig.base, head_sha=rig.head)
-    report = rig.artifacts / "cudal1-ci-gpu" / "report.json"
-    report.parent.mkdir()
-    report.write_text(render(said, "json"))
-    run = {"id": 99, "run_attempt": 1, "event": "pull_request", "conclusion": "success"}
-    run |= {"head_repository": {"id": 5, "full_name": head_repository}, "head_sha": rig.head}
-    run |= {"head_branch": "topic", "name": "cudal1-ci", "pull_requests": []}
-    event = {"action": "completed", "workflow_run": run, "repository": {"full_name": OWN}}
-    done = rig.run(workflow, event, "workflow_run")
+    rig.leave_report(said_of(rig, an_entry("Scale", "regression")))
+    done = rig.run(example("cudal1-ci-forks.yml"), rig.run_of(head_repository), "workflow_run")
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(github.comments) == (1 if head_repository == FORK else 0)
 
 
-def test_a_hostile_report_of_a_fork_is_posted_nowhere(rig, github):
-    workflow = example("cudal1-ci-forks.yml")
-    github.add_pull(7, rig.head, FORK)
-    report = rig.artifacts / "cudal1-ci-gpu" / "report.json"
-    report.parent.mkdir()
-    report.write_text("hostile")
-    run = {"id": 99, "run_attempt": 1, "event": "pull_request", "conclusion": "success"}
-    run |= {"head_repository": {"id": 5, "full_name": FORK}, "head_sha": rig.head}
-    event = {
-        "action": "completed",
-        "workflow_run": {**run, "head_branch": "topic", "name": "cudal1-ci"},
-        "repository": {"full_name": OWN},
-    }
-    done = rig.run(workflow, event, "workflow_run")
+def test_what_a_fork_says_of_itself_is_neither_address_nor_mention(rig, github):
+    """A planted marker, the number of another pull request, a mention, and a proposal."""
+    github.add_pull(7, rig.head, FORK, head={**SIDE, "sha": rig.head})
+    github.add_pull(8, "8" * 40)
+    github.files[7] = [{"filename": "model.py", "patch": DIFF}]
+    planted = github.add_comment(7, PLANTED.format(sha=rig.head), "stranger")
+    path = "model.py"
+    entry = proposed(PATCH, target=a_target("@everyone ::error::x", path), analysis="@everyone")
+    report = json.loads(said_of(rig, an_entry("Scale", "regression"), entry))
+    rig.leave_report(json.dumps({**report, "number": 8, "pull_request": {"number": 8}}))
+    done = rig.run(example("cudal1-ci-forks.yml"), rig.run_of(FORK), "workflow_run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept = github.comments.pop(planted)
+    assert kept["body"] == PLANTED.format(sha=rig.head)
+    (comment,) = github.comments.values()
+    assert comment["issue"] == 7
+    assert "got slower" in comment["body"].splitlines()[1]
+    (suggested,) = github.review_comments.values()
+    assert (suggested["line"], suggested["pull"]) == (7, 7)
+    (check,) = github.checks.values()
+    for words in (comment["body"], suggested["body"], json.dumps(check["notes"])):
+        assert "@everyone" not in re.sub(r"`[^`\n]+`", "", words), "in code it calls nobody"
+
+
+@pytest.mark.parametrize("kind", ["no report", "5 MB"])
+def test_a_hostile_report_of_a_fork_is_posted_nowhere(rig, github, kind):
+    github.add_pull(7, rig.head, FORK, head={**SIDE, "sha": rig.head})
+    huge = proposed(PATCH, analysis="x" * 5_000_000)
+    rig.leave_report("hostile" if kind == "no report" else said_of(rig, huge))
+    done = rig.run(example("cudal1-ci-forks.yml"), rig.run_of(FORK), "workflow_run")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "expected JSON" in done.stdout
+    assert ("expected JSON" if kind == "no report" else "of length <= 1000000") in done.stdout
+    assert not github.writes
+
+
+def test_a_force_push_after_the_measurement_leaves_the_comment_alone(rig, github):
+    github.add_pull(7, "2" * 40, FORK, head={**SIDE, "sha": "2" * 40})
+    rig.leave_report(said_of(rig, an_entry("Scale", "regression")))
+    done = rig.run(example("cudal1-ci-forks.yml"), rig.run_of(FORK), "workflow_run")
+    assert done.returncode == 0, done.stdout + done.stderr
     assert not github.comments
+    assert [check["head_sha"] for check in github.checks.values()] == [rig.head]
 
 
 def left_report(rig: Rig, *entries: Any) -> None:
@@ -540,7 +612,7 @@ def test_what_was_asked_for_is_measured_and_posted_below_the_pull_request(rig, g
     workflow = workflow.replace("python: python", settings)
     inputs = {"pull-request": "7", "sha": rig.head, "base": rig.base, "include": "model.py"}
     inputs["optimize"] = "false" if compares else "true"
-    event = {"inputs": inputs, "repository": {"full_name": OWN}}
+    event = {**of_own(recorded("workflow_dispatch")[0]), "inputs": inputs}
     done = rig.run(workflow, event, "workflow_dispatch")
     assert done.returncode == 0, done.stdout + done.stderr
     if not compares:

@@ -16,7 +16,7 @@ from github import Auth, Github, GithubException
 from cudal1_ci.forge import client
 from cudal1_ci.forge.marker import marker_of
 from tests.github_fake import ACTIONS, READ_ONLY, REPOSITORY, ROUTES, TOKEN, GitHub
-from tests.github_judge import DESCRIPTION, Judge, needs_rig
+from tests.github_judge import DESCRIPTION, needs_rig
 from tests.publishing import (
     NEXT,
     PROPOSAL,
@@ -30,13 +30,6 @@ from tests.publishing import (
     workflow_run,
 )
 from tests.reports import DIFF, ELSEWHERE, HEAD, a_report, a_target, compared, proposed
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    needs_rig()
-    with Judge() as judge:
-        yield judge
 
 
 @pytest.fixture
