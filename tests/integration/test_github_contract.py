@@ -201,6 +201,14 @@ def test_an_answer_that_lacks_a_field_is_no_answer(github, judge, workflow, monk
     assert objection.startswith(f"post /repos/{REPOSITORY}/issues/7/comments: ")
 
 
+def test_without_the_description_ci_fails_and_elsewhere_it_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr("tests.github_judge.PRISM", tmp_path / "prism")
+    for ci, outcome in (("true", pytest.fail.Exception), ("", pytest.skip.Exception)):
+        monkeypatch.setenv("CI", ci)
+        with pytest.raises(outcome, match=r"no prism: run \.ci/github-rig, which needs npm"):
+            needs_rig()
+
+
 def test_all_that_the_fake_answers_can_be_judged():
     """A new route needs its path in `.ci/rig/slim.py`."""
     needs_rig()

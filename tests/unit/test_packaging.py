@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -205,6 +206,20 @@ def test_an_environment_is_made_once_and_again_after_an_interruption(tmp_path):
     (venv / "bin" / "python").unlink()
     assert run(str(ROOT / ".ci" / "venv"), str(venv), **offline).returncode != 0
     assert (venv / "bin" / "python").exists(), "a broken environment is made anew"
+
+
+@pytest.mark.parametrize(("ci", "code"), [("true", 1), ("", 0)])
+def test_without_npm_continuous_integration_fails_and_others_are_told(tmp_path, ci, code):
+    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("bash", "cat", "dirname", "env", "sha256sum"):
+        (programs / name).symlink_to(shutil.which(name))
+    done = run(str(tmp_path / ".ci" / "github-rig"), PATH=str(programs), CI=ci)
+    assert done.returncode == code, done.stderr
+    assert "npm was not found" in done.stderr
+    assert "cannot run" in done.stderr
+    assert not (tmp_path / "build").exists()
 
 
 # --- the environment of the Action -------------------------------------------------------------
