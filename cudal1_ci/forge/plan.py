@@ -77,6 +77,8 @@ class Post(Record, frozen=True, kw_only=True):
     method: Literal["POST", "PATCH"]
     path: str
     payload: dict[str, Any]
+    otherwise: Post | None = None
+    """Of one that is tried by itself: what to send where its contents are refused."""
 
 
 class Errand(Record, frozen=True, kw_only=True):
@@ -257,10 +259,13 @@ def _review(
         )
     pulls = f"/repos/{occasion.repository}/pulls/{pull.number}"
 
-    def singly(comments: tuple[dict[str, Any], ...]) -> tuple[Post, ...]:
-        of = {"commit_id": occasion.head_sha}
-        path = f"{pulls}/comments"
-        return tuple(Post(method="POST", path=path, payload={**of, **one}) for one in comments)
+    def single(comment: dict[str, Any], refused: dict[str, Any] | None = None) -> Post:
+        return Post(
+            method="POST",
+            path=f"{pulls}/comments",
+            payload={"commit_id": occasion.head_sha, **comment},
+            otherwise=single(refused) if refused else None,
+        )
 
     errands = []
     if found.in_hunks:
@@ -268,10 +273,12 @@ def _review(
             "commit_id": occasion.head_sha,
             "event": "COMMENT",
             "body": "Faster versions of what this pull request changes, measured by cudal1-ci.",
-            "comments": list(found.in_hunks),
+            "comments": [comment for comment, _ in found.in_hunks],
         }
         posts = (Post(method="POST", path=f"{pulls}/reviews", payload=review),)
-        errands.append(Errand(what="suggestions", posts=posts, singly=singly(found.in_hunks)))
+        singly = tuple(single(comment, refused) for comment, refused in found.in_hunks)
+        errands.append(Errand(what="suggestions", posts=posts, singly=singly))
     if found.on_files:
-        errands.append(Errand(what="comments on files", singly=singly(found.on_files)))
+        singly = tuple(single(comment) for comment in found.on_files)
+        errands.append(Errand(what="comments on files", singly=singly))
     return errands, remarks

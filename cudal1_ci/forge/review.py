@@ -26,13 +26,17 @@ MAX_PATCH_LINES = 120
 MAX_PATCH_CHARS = 12_000
 """Of a patch that is shown on a file: a few screens, and far below what a comment may have."""
 
+BEYOND = "It reaches beyond one hunk of the diff, so it cannot be suggested"
+REFUSED = "GitHub does not take it as a suggestion"
+
 Payload = dict[str, Any]
 
 
 class Placed(Record, frozen=True, kw_only=True):
     """Comments that are not there yet, and how many proposals are none."""
 
-    in_hunks: tuple[Payload, ...] = ()
+    in_hunks: tuple[tuple[Payload, Payload], ...] = ()
+    """Each with the comment on its file that it is where GitHub refuses it."""
     on_files: tuple[Payload, ...] = ()
     num_unplaced: int = 0
 
@@ -41,7 +45,7 @@ def placed(
     document: ReportDocument, diff: Mapping[str, str], known: set[str | None], run_url: str
 ) -> Placed:
     """Where the best proposals are shown; `known` are the hashes of those that are."""
-    in_hunks: list[Payload] = []
+    in_hunks: list[tuple[Payload, Payload]] = []
     on_files: list[Payload] = []
     num_unplaced = 0
     for proposal in digest(document).proposals[:MAX_PROPOSALS]:
@@ -51,11 +55,12 @@ def placed(
         elif (found := suggestion(patch, diff)) is not None:
             if found.digest not in known:
                 known = known | {found.digest}
-                in_hunks.append(_in_hunk(found, proposal))
+                refused = _on_file(found, REFUSED, patch, proposal, run_url)
+                in_hunks.append((_in_hunk(found, proposal), refused))
         elif (change := whole(patch, diff)) is not None:
             if change.digest not in known:
                 known = known | {change.digest}
-                on_files.append(_on_file(change, patch, proposal, run_url))
+                on_files.append(_on_file(change, BEYOND, patch, proposal, run_url))
         else:
             num_unplaced += 1
     return Placed(in_hunks=tuple(in_hunks), on_files=tuple(on_files), num_unplaced=num_unplaced)
@@ -69,14 +74,13 @@ def _in_hunk(found: Suggestion, proposal: Proposal) -> Payload:
     return {**where, "body": f"{marker}\n{_claim(proposal)} with this.\n\n{fenced(found.new)}"}
 
 
-def _on_file(change: Whole, patch: str, proposal: Proposal, run_url: str) -> Payload:
+def _on_file(
+    change: Whole | Suggestion, why: str, patch: str, proposal: Proposal, run_url: str
+) -> Payload:
     _, marker = suggestion_marker(change.path, change.old, change.new)
     is_short = patch.count("\n") <= MAX_PATCH_LINES and len(patch) <= MAX_PATCH_CHARS
     if is_short:
-        rest = (
-            "with this change. It reaches beyond one hunk of the diff, so it cannot be suggested; "
-            f"`git apply` takes it.\n\n{markup.fenced(patch, 'diff')}"
-        )
+        rest = f"with this change. {why}; `git apply` takes it.\n\n{markup.fenced(patch, 'diff')}"
     else:
         rest = (
             f"with a change of {patch.count(chr(10))} lines, which is too long to be shown here: "

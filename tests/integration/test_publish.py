@@ -525,12 +525,26 @@ def test_a_refused_review_is_tried_comment_by_comment(github, workflow):
     assert workflow.publish(PROPOSAL).exit_code == 0
     assert len(github.review_comments) == 1
     github.review_comments.clear()
-    github.refuse("POST", "/reviews", 422, "Unprocessable Entity")
-    github.refuse("POST", "/pulls/7/comments", 422, "Unprocessable Entity")
+    for path, num_refused in (("/reviews", 1), ("/pulls/7/comments", 2)):
+        for _ in range(num_refused):
+            github.refuse("POST", path, 422, "Unprocessable Entity")
     result = workflow.publish(PROPOSAL, run=101)
     assert result.exit_code == 0
     assert "dropped one" in result.stderr
     assert not github.review_comments
+
+
+def test_a_suggestion_that_is_refused_by_itself_is_told_on_its_file_once(github, workflow):
+    for run in (100, 101):
+        github.refuse("POST", "/reviews", 422, "Unprocessable Entity")
+        github.refuse("POST", "/pulls/7/comments", 422, "Unprocessable Entity")
+        result = workflow.publish(PROPOSAL, run=run)
+        assert result.exit_code == 0, result.output
+        assert "dropped" not in result.stderr
+    (told,) = github.review_comments.values()
+    assert (told["path"], told["subject_type"]) == ("pkg/model.py", "file")
+    assert "does not take it as a suggestion" in told["body"]
+    assert f"```diff\n{PATCH}" in told["body"]
 
 
 # --- the dry run -------------------------------------------------------------------------------
