@@ -7,7 +7,7 @@ read from its log as well. The description says nothing of some things that GitH
 comment of 70,000 characters, a completed check without a conclusion, a line outside of the diff,
 what a token may. The fake has rules for those.
 
-    with Judge() as judge: judge.show(GitHub()); ...; assert not judge.objections()
+    with Judge() as judge, judge.serving(GitHub()) as github: ...
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -40,15 +42,24 @@ _OBJECTION = re.compile(r"\[HTTP SERVER\] (\w+ \S+) .*terminated with error: (.*
 _MARK = "/has-all-been-written"
 
 
+def has_rig() -> bool:
+    """Whether there is what `.ci/github-rig` installs, or has to be."""
+    return not _missing() or os.environ.get("CI") == "true"
+
+
 def needs_rig() -> None:
     """Without what `.ci/github-rig` installs CI fails, and elsewhere a test is skipped."""
-    missing = [path.name for path in (PRISM, DESCRIPTION, EVENTS) if not path.exists()]
+    missing = _missing()
     if not missing:
         return
     why = f"build/github-rig has no {', '.join(missing)}: run .ci/github-rig, which needs npm"
     if os.environ.get("CI") == "true":
         pytest.fail(why)
     pytest.skip(why)
+
+
+def _missing() -> list[str]:
+    return [path.name for path in (PRISM, DESCRIPTION, EVENTS) if not path.exists()]
 
 
 @cache
@@ -100,6 +111,13 @@ class Judge:
         """Let this one answer; the addresses in its answers lead past the judge as well."""
         self._server.show(github)
         github.url = self.url
+
+    @contextmanager
+    def serving(self, github: GitHub) -> Iterator[GitHub]:
+        """Answer for this one, and see in the end that nothing was objected to."""
+        self.show(github)
+        yield github
+        assert not self.objections()
 
     def objections(self, limit_s: float = 10.0) -> list[str]:
         """What was wrong since this was asked last: `post /repos/...: why`. A request of our own,

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.github_judge import Judge, needs_rig
+from tests.github_fake import GitHub, serving
+from tests.github_judge import Judge, has_rig, needs_rig
 
 QUICK = {
     "CUDAL1_CI_TRIAL_NUM_ROUNDS": "4",
@@ -75,6 +77,17 @@ def judge() -> Iterator[Judge]:
     needs_rig()
     with Judge() as judge:
         yield judge
+
+
+@pytest.fixture
+def served(
+    request: pytest.FixtureRequest,
+) -> Callable[[GitHub], AbstractContextManager[GitHub]]:
+    """How a GitHub of the test answers: judged where the judge is installed, as it is in CI."""
+    if not has_rig():
+        return serving
+    judge: Judge = request.getfixturevalue("judge")
+    return judge.serving
 
 
 @pytest.fixture

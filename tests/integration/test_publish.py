@@ -53,12 +53,16 @@ def no_pause(monkeypatch):
     monkeypatch.setattr(client, "SECONDS_BETWEEN_WRITES", 0)
 
 
+def with_pull(github: GitHub) -> GitHub:
+    github.add_pull(7, HEAD)
+    github.files[7] = [{"filename": "pkg/model.py", "status": "modified", "patch": DIFF}]
+    return github
+
+
 @pytest.fixture
-def github() -> Iterator[GitHub]:
-    with serving(GitHub()) as fake:
-        fake.add_pull(7, HEAD)
-        fake.files[7] = [{"filename": "pkg/model.py", "status": "modified", "patch": DIFF}]
-        yield fake
+def github(served) -> Iterator[GitHub]:
+    with served(GitHub()) as fake:
+        yield with_pull(fake)
 
 
 @pytest.fixture
@@ -550,6 +554,13 @@ def test_a_suggestion_that_is_refused_by_itself_is_told_on_its_file_once(github,
 # --- the dry run -------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def unread(tmp_path) -> Iterator[Workflow]:
+    """With nobody between it and GitHub: who judges a request writes it anew."""
+    with serving(GitHub()) as fake:
+        yield Workflow(with_pull(fake), tmp_path)
+
+
 def between_guards(stdout: str) -> str:
     """What is printed while the runner takes no commands."""
     first, _, rest = stdout.partition("\n")
@@ -573,7 +584,8 @@ def as_printed(github: GitHub) -> str:
 
 
 @pytest.mark.parametrize("before", [None, SAME])
-def test_a_dry_run_prints_byte_for_byte_what_is_posted(github, workflow, before):
+def test_a_dry_run_prints_byte_for_byte_what_is_posted(unread, before):
+    workflow, github = unread, unread.github
     if before:
         workflow.publish(None, "--start", run=101)
         workflow.publish(before, "--comment", "always", run=100)
@@ -587,7 +599,8 @@ def test_a_dry_run_prints_byte_for_byte_what_is_posted(github, workflow, before)
     assert len(github.writes) == (5 if before else 4)
 
 
-def test_a_dry_run_without_a_token_contacts_nobody(github, workflow):
+def test_a_dry_run_without_a_token_contacts_nobody(unread):
+    workflow, github = unread, unread.github
     workflow.token = None
     dry = workflow.publish(REGRESSION, "--dry-run")
     assert dry.exit_code == 0, dry.output
