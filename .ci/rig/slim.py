@@ -1,9 +1,9 @@
 """Cuts GitHub's description of its API down to what the product asks: python slim.py WHOLE SLIM
 
 The whole is 13 MB, and a proxy that has read it needs seven seconds and 400 MB; of this one it is
-one second. Two things are added. Of most requests the description names few refusals or none, where
-any may be refused, because the token is none, or may not write, or has asked too often. And a name
-with slashes in it, as a branch has, is a path of its own.
+one second. Three things are added. Of most requests the description names few refusals or none,
+where any may be refused, because the token is none, or may not write, or has asked too often. A
+name with slashes in it, as a branch has, is a path of its own. And a fork may be gone.
 """
 
 import copy
@@ -59,6 +59,7 @@ def slim(whole: dict) -> dict:
         for operation in operations.values():
             if "responses" in operation:
                 add_refusals(operation["responses"])
+    whole = with_deleted_forks(whole)
     kept |= {path: of_branch(kept[REPOSITORY + "/git/ref/{ref}"], path) for path in BRANCHES}
     seen: set[str] = set()
     walk(kept, whole, seen)
@@ -69,6 +70,18 @@ def slim(whole: dict) -> dict:
     return {"openapi": whole["openapi"], "info": whole["info"], "paths": kept} | {
         "components": components
     }
+
+
+def with_deleted_forks(whole: dict) -> dict:
+    """A pull request outlives the repository that it came from, which is null then: GitHub answers
+    so, and its description says that it does not."""
+    made = copy.deepcopy(whole)
+    schemas = made["components"]["schemas"]
+    schemas["nullable-repository"] = {**schemas["repository"], "nullable": True}
+    for name in ("pull-request", "pull-request-simple"):
+        head = schemas[name]["properties"]["head"]["properties"]
+        head["repo"] = {"$ref": "#/components/schemas/nullable-repository"}
+    return made
 
 
 def of_branch(operations: dict, path: str) -> dict:

@@ -12,7 +12,7 @@ from cudal1_ci.forge.answer import Refusal
 from cudal1_ci.forge.branches import Proposed, open_pull
 from cudal1_ci.forge.client import Client, with_token
 from cudal1_ci.forge.event import Occasion
-from tests.github_fake import TOKEN, GitHub, serving
+from tests.github_fake import TOKEN, GitHub
 from tests.reports import HEAD, MODEL, PATCH
 
 TEXT = "\n".join(MODEL) + "\n"
@@ -39,8 +39,8 @@ def no_pause(monkeypatch):
 
 
 @pytest.fixture
-def github() -> Iterator[GitHub]:
-    with serving(GitHub()) as fake:
+def github(served) -> Iterator[GitHub]:
+    with served(GitHub()) as fake:
         fake.git.put("feature", FILES, HEAD)
         yield fake
 
@@ -66,7 +66,7 @@ def test_all_files_are_one_commit_on_the_commit_that_was_judged(github, us):
     made = open_pull(us, CHANGE)
     pull = github.pulls[made.id]
     assert (pull["draft"], pull["base"]["ref"], pull["title"]) == (True, "feature", "Faster pool")
-    assert made.url == pull["html_url"]
+    assert made.url == f"https://github.com/o/r/pull/{made.id}"
     sha = github.git.branches["cudal1-ci/apply-1"]
     assert github.git.commits[sha]["parents"] == [{"sha": HEAD}]
     files = github.git.files_of(sha)

@@ -25,7 +25,7 @@ from cudal1_ci.forge.deed import ON_REQUEST
 from cudal1_ci.forge.marker import marker_of
 from cudal1_ci.report.digest import digest
 from cudal1_ci.report.shape import ReportDocument
-from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub, serving
+from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub
 from tests.reports import (
     HEAD,
     MODEL,
@@ -51,9 +51,9 @@ def no_pause(monkeypatch):
 
 
 @pytest.fixture
-def github() -> Iterator[GitHub]:
+def github(served) -> Iterator[GitHub]:
     read = yaml.safe_load((ROOT / "examples" / "workflows" / ON_REQUEST).read_text("utf-8"))
-    with serving(GitHub(permissions={"me": "write"})) as fake:
+    with served(GitHub(permissions={"me": "write"})) as fake:
         fake.git.put("main", {}, "b" * 40)
         fake.git.put("feature", {"pkg/model.py": ("100644", "\n".join(MODEL) + "\n")}, HEAD)
         fake.workflows[ON_REQUEST] = set(read[True]["workflow_dispatch"]["inputs"])
@@ -91,7 +91,8 @@ class Rig:
         report = msgspec.structs.replace(report, head_sha=sha)
         file = written(self.folder / "posted.json", report)
         head = {"sha": sha, "ref": "feature", "repo": {"full_name": "o/r"}}
-        event = {"pull_request": {"number": 7, "head": head}}
+        base = {"sha": "b" * 40, "ref": "main", "repo": {"full_name": "o/r"}}
+        event = {"pull_request": {"number": 7, "head": head, "base": base}}
         environ = self.environment("pull_request", event, run, more.pop("workflow", "cudal1-ci"))
         known: dict[str, str | None] = {n: None for n in os.environ if n.startswith("GITHUB_")}
         words = ["publish", str(file), "--commands", "--no-suggestions"]
@@ -280,7 +281,7 @@ def test_a_comment_that_is_not_obeyed_asks_nobody(rig, github, change):
 
 
 def test_another_event_is_an_error(rig):
-    environ = rig.environment("push", {}, 1, "x")
+    environ = rig.environment("push", {"before": "b" * 40, "after": HEAD}, 1, "x")
     with pytest.raises(ConfigError, match="issue_comment"):
         commands(environ)
 

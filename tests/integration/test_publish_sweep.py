@@ -37,12 +37,16 @@ def no_pause(monkeypatch):
     monkeypatch.setattr(client, "SECONDS_BETWEEN_WRITES", 0)
 
 
+def with_files(github: GitHub) -> GitHub:
+    files = {"pkg/model.py": ("100644", TEXT), "pkg/other.py": ("100644", TEXT)}
+    github.git.put("main", files, HEAD)
+    return github
+
+
 @pytest.fixture
-def github() -> Iterator[GitHub]:
-    with serving(GitHub()) as fake:
-        files = {"pkg/model.py": ("100644", TEXT), "pkg/other.py": ("100644", TEXT)}
-        fake.git.put("main", files, HEAD)
-        yield fake
+def github(served) -> Iterator[GitHub]:
+    with served(GitHub()) as fake:
+        yield with_files(fake)
 
 
 @dataclass
@@ -91,6 +95,13 @@ class Night:
 @pytest.fixture
 def night(github, tmp_path) -> Night:
     return Night(github, tmp_path)
+
+
+@pytest.fixture
+def unread(tmp_path) -> Iterator[Night]:
+    """With nobody between it and GitHub: who judges a request writes it anew."""
+    with serving(GitHub()) as fake:
+        yield Night(with_files(fake), tmp_path)
 
 
 def the_issue(github: GitHub) -> dict[str, Any]:
@@ -422,7 +433,8 @@ def as_printed(github: GitHub) -> str:
 
 
 @pytest.mark.parametrize("has_issue", [False, True])
-def test_a_dry_run_prints_byte_for_byte_what_is_posted(github, night, has_issue):
+def test_a_dry_run_prints_byte_for_byte_what_is_posted(unread, has_issue):
+    night, github = unread, unread.github
     if has_issue:
         night.posts(ONE, run=100)
     github.requests.clear()

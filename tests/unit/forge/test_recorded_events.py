@@ -18,6 +18,7 @@ import pytest
 from cudal1_ci.action.admission import EVENTS, refusal
 from cudal1_ci.action.event import Event, read_event
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.forge.comment_event import asked
 from cudal1_ci.forge.event import Occasion, occasion
 from cudal1_ci.forge.payload import OWN
 from tests.github_judge import recorded
@@ -124,6 +125,23 @@ def test_a_run_of_a_forks_pull_request_is_looked_up_and_others_are_not(run):
         assert known.is_looked_up
         assert known.head_repository == "stranger/fork"
         assert known.head_branch == example["workflow_run"]["head_branch"]
+
+
+def test_a_comment_is_read_as_it_was_written(run):
+    for example in recorded("issue_comment"):
+        comment = asked(run.environ("issue_comment", example))
+        assert comment.number == example["issue"]["number"]
+        assert (comment.comment_id, comment.body) == (
+            example["comment"]["id"],
+            example["comment"]["body"],
+        )
+        assert comment.author == example["comment"]["user"]["login"]
+        assert comment.default_branch == example["repository"]["default_branch"]
+        assert not comment.is_obeyable, "all of them stand below issues"
+        example["issue"]["pull_request"] = {"url": "u"}
+        below = asked(run.environ("issue_comment", example))
+        written_now = example["comment"]["created_at"] == example["comment"]["updated_at"]
+        assert below.is_obeyable == (example["action"] == "created" and written_now)
 
 
 def test_a_schedule_has_nothing_of_its_own(run):
