@@ -42,6 +42,7 @@ class PublishInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of publish/action.yml but for the token, which stays in the environment."""
 
     reports: str
+    start: bool = False
     fail_on: FailOn = "never"
     comment: Comment = "auto"
     check: bool = True

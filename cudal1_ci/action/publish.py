@@ -30,13 +30,14 @@ def publish(environment: Mapping[str, str], run: Runner = run_verb) -> int:
     """Post the reports; without any, say so and be content: measuring was refused or has failed."""
     inputs = publish_inputs(environment)
     workspace = Path(environment.get("GITHUB_WORKSPACE") or os.curdir)
-    files = reports_of(workspace, inputs.reports)
-    if not files:
+    files = [] if inputs.start else reports_of(workspace, inputs.reports)
+    if not files and not inputs.start:
         summary = environment.get("GITHUB_STEP_SUMMARY")
         if summary:
             with Path(summary).open("a", encoding="utf-8") as stream:
                 stream.write(limited(NOTHING))
-        return 0
+        if inputs.sweep or not inputs.check or not environment.get("GITHUB_TOKEN"):
+            return 0
     # It speaks to the service and starts nothing: of the job's environment it needs the token, the
     # event and where to write the summary, and not what else is secret here.
     state = Path(environment.get("RUNNER_TEMP") or workspace) / "cudal1-ci" / "state"
@@ -70,6 +71,11 @@ def reports_of(workspace: Path, pattern: str) -> list[Path]:
 
 
 def publish_words(inputs: PublishInputs, files: list[Path]) -> list[str]:
+    """The verb for what is there: reports, or a check run to begin or to end."""
+    if not files:
+        words = ["publish", "--start" if inputs.start else "--abandon"]
+        words += ["--workflow", inputs.workflow] if inputs.workflow else []
+        return [*words, "--dry-run"] if inputs.dry_run else words
     if inputs.sweep:
         most = ["--max-items", str(inputs.max_items), "--max-open-prs", str(inputs.max_open_prs)]
         dry = ["--dry-run"] if inputs.dry_run else []

@@ -50,6 +50,9 @@ token is read from GITHUB_TOKEN.
 @click.argument("reports", nargs=-1, metavar="[REPORT]...", type=click.Path(path_type=Path))
 @click.option("--start", is_flag=True, help="Only say that measuring has begun; no REPORT.")
 @click.option(
+    "--abandon", is_flag=True, help="Only end the check run that --start has begun; no REPORT."
+)
+@click.option(
     "--fail-on",
     type=click.Choice(["never", "regression", "inconclusive"]),
     default="never",
@@ -103,8 +106,9 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     Exit code 0 when posted, also where the token may only read; 5 when something could not be, or
     when the reports are of another commit than the event's.
     """
-    if bool(reports) == flags["start"] or (flags["sweep"] and flags["start"]):
-        raise ConfigError("expected REPORTs, or --start and none")
+    alone = [flag for flag in ("start", "abandon") if flags[flag]]
+    if bool(reports) == bool(alone) or len(alone) > 1 or (flags["sweep"] and alone):
+        raise ConfigError("expected REPORTs, or one of --start and --abandon and none")
     if (url := flags["artifact_url"]) and not url.startswith("https://"):
         raise ConfigError(f"--artifact-url: expected https://..., got {url!r}")
     if flags["sweep"]:
@@ -116,6 +120,9 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
         run = msgspec.structs.replace(run, workflow=name)
     if flags["start"]:
         post(plan_start(run), client_of(run, environ, flags), flags)
+        return
+    if flags["abandon"]:
+        _abandon(run, environ, flags)
         return
     try:
         document = from_top(merge([read_document(file) for file in reports]))

@@ -55,7 +55,7 @@ def abandoned(occasion: Occasion) -> Payload:
         "conclusion": "neutral",
         "output": {
             "title": "No result",
-            "summary": f"The report could not be used: see [the run]({occasion.run_url}).",
+            "summary": f"There is no report that can be used: see [the run]({occasion.run_url}).",
         },
     }
 

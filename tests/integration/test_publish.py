@@ -397,6 +397,18 @@ def test_a_check_that_was_started_is_completed(github, workflow):
     )
 
 
+def test_a_check_without_a_report_does_not_stay_in_progress(github, workflow):
+    assert workflow.publish(None, "--abandon").exit_code == 0
+    assert not github.checks, "none is made to be ended"
+    workflow.publish(None, "--start")
+    assert workflow.publish(None, "--abandon").exit_code == 0
+    assert (the_check(github)["status"], the_check(github)["conclusion"]) == (
+        "completed",
+        "neutral",
+    )
+    assert "no report" in the_check(github)["output"]["summary"]
+
+
 def test_a_check_that_another_run_has_started_is_left_to_it(github, workflow):
     workflow.publish(None, "--start", run=99)
     workflow.publish(SAME, run=100)
@@ -631,7 +643,17 @@ def test_the_verb_in_a_process_of_its_own(github, workflow, tmp_path):
     assert the_check(github)["status"] == "completed"
 
 
-@pytest.mark.parametrize("words", [[], ["--start", "report.json"], ["--artifact-url", "x", "r"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--start", "report.json"],
+        ["--abandon", "report.json"],
+        ["--start", "--abandon"],
+        ["--sweep", "--start"],
+        ["--artifact-url", "x", "r"],
+    ],
+)
 def test_a_command_line_that_says_nothing_sensible_is_refused(github, workflow, words):
     assert workflow.publish(None, *words).exit_code == 2
     assert not github.requests

@@ -52,6 +52,28 @@ def test_no_report_is_no_failure_and_nothing_is_posted(job):
     assert "no report to publish" in job.summary
 
 
+def test_a_check_is_begun_before_there_is_a_report(job):
+    leave(job, "of an earlier run")
+    inputs = {"INPUT_START": "true", "INPUT_WORKFLOW": "cudal1-ci", "GITHUB_TOKEN": "t"}
+    assert publish(job.environment(**GLOB, **inputs), job.run) == 0
+    ((words, _),) = job.asked
+    assert words == ["publish", "--start", "--workflow", "cudal1-ci"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "asked"),
+    [
+        ({}, [["publish", "--abandon"]]),
+        ({"INPUT_CHECK": "false"}, []),
+        ({"INPUT_SWEEP": "true"}, []),
+    ],
+)
+def test_a_check_that_was_begun_is_ended_where_there_is_no_report(job, inputs, asked):
+    assert publish(job.environment(**GLOB, GITHUB_TOKEN="t", **inputs), job.run) == 0
+    assert [words for words, _ in job.asked] == asked
+    assert "no report to publish" in job.summary
+
+
 def test_a_link_is_not_followed_out_of_the_artifact(job, tmp_path):
     (tmp_path / "secret").write_text("s")
     folder = job.root / "reports" / "gpu"
