@@ -16,8 +16,7 @@ import msgspec
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.cli.device import measures_on_gpu, require
-from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
-from cudal1_ci.cli.execution import executor_of, executor_options
+from cudal1_ci.cli.execution import TREE_KEYS, executor_of, tree_options
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO
 from cudal1_ci.cli.outputs import output_options, write_report
 from cudal1_ci.cli.trace import traces_for
@@ -48,10 +47,7 @@ the thresholds and the agreements of a change are not for the change to say.
 """
 
 KEYS = {
-    **EXECUTION_KEYS,
-    "include": "discover.include",
-    "exclude": "discover.exclude",
-    "seed": "trial.seed",
+    **TREE_KEYS,
     "budget": "budget",
     "fail_on": "fail-on",
     "threshold": "compare.threshold",
@@ -75,26 +71,15 @@ KEYS = {
     show_default=True,
     help="Which commit's configuration counts.",
 )
-@click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable).")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable).")
-@click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto].")
-@click.option(
-    "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
-)
-@executor_options
-@click.option("--python", help="Interpreter of the project [default: this one].")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
+@tree_options
 @click.option("--budget", help="Stop after 90s, 10m, 1h30m; the rest is named as not measured.")
 @click.option("--threshold", type=float, help="Relative [default: 0.05 on a CPU, 0.02 on a GPU].")
-@click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
-@click.option("--fresh", is_flag=True, help="Measure again what the archive already knows.")
 @click.option(
     "--fail-on",
     type=click.Choice(["never", "regression", "inconclusive"]),
     help="Exit 1 for a regression that nobody agreed to, or 3 too when a verdict is inconclusive "
     "[default: never].",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @output_options
 def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     """Measure what HEAD changed since it left BASE, on both trees: did it get slower?

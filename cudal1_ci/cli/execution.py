@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -21,6 +21,13 @@ KEYS = {
     "container_image": "container-image",
 }
 """Flags of every verb that judges, by the setting that they stand for."""
+TREE_KEYS = {
+    **KEYS,
+    "include": "discover.include",
+    "exclude": "discover.exclude",
+    "seed": "trial.seed",
+}
+"""The same of every verb that looks at a tree."""
 
 
 def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,6 +41,42 @@ def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="container: judge in one of docker or podman [default: local].",
     )
     return executor(image(command))
+
+
+TREE_OPTIONS = (
+    click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable)."),
+    click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable)."),
+    click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto]."),
+    click.option(
+        "--require-sandbox",
+        is_flag=True,
+        default=None,
+        help="Refuse to run where it is incomplete.",
+    ),
+    executor_options,
+    click.option("--python", help="Interpreter of the project [default: this one]."),
+    click.option(
+        "--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1]."
+    ),
+    click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0]."),
+    click.option("--fresh", is_flag=True, help="Measure again what the archive already knows."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
+)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def with_options(
+    options: Sequence[Callable[[Callable[..., Any]], Callable[..., Any]]], command: Command
+) -> Command:
+    """A command with these options, in this order of its help."""
+    for option in reversed(options):
+        command = cast(Command, option(command))
+    return command
+
+
+def tree_options(command: Command) -> Command:
+    """Options of every verb that judges what it finds in a tree."""
+    return with_options(TREE_OPTIONS, command)
 
 
 def executor_of(settings: Settings, *checkouts: Path) -> Executor:

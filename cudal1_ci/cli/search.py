@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.cli.device import measures_on_gpu
-from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
-from cudal1_ci.cli.execution import executor_of, executor_options
+from cudal1_ci.cli.execution import (
+    TREE_KEYS,
+    Command,
+    executor_of,
+    tree_options,
+    with_options,
+)
 from cudal1_ci.cli.group import (
     EXIT_BUDGET,
     EXIT_DONE,
@@ -38,10 +42,7 @@ from cudal1_ci.survey import Plan, survey
 from cudal1_ci.trial import Session
 
 KEYS = {
-    **EXECUTION_KEYS,
-    "include": "discover.include",
-    "exclude": "discover.exclude",
-    "seed": "trial.seed",
+    **TREE_KEYS,
     "rounds": "review.num-rounds",
     "fail_on": "fail-on",
     "compile": "playbook.compile",
@@ -51,29 +52,14 @@ KEYS = {
 """Flags of both that stand for a setting."""
 
 OPTIONS = (
-    click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable)."),
-    click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable)."),
-    click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto]."),
-    click.option(
-        "--require-sandbox",
-        is_flag=True,
-        default=None,
-        help="Refuse to run where it is incomplete.",
-    ),
-    executor_options,
-    click.option("--python", help="Interpreter of the project [default: this one]."),
-    click.option(
-        "--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1]."
-    ),
+    tree_options,
     click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2]."),
-    click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0]."),
     click.option("--compile", is_flag=True, default=None, help="Also propose torch.compile."),
     click.option(
         "--model", metavar="MODEL", help="Weights (a folder, a hub id) or the URL of a server."
     ),
     click.option("--adapter", metavar="FOLDER", help="LoRA adapter for the weights."),
     click.option("--no-model", is_flag=True, help="Rewrites of the playbook alone."),
-    click.option("--fresh", is_flag=True, help="Judge again what the archive already knows."),
     click.option("--retrace", is_flag=True, help="Run the configured `trace` command first."),
     click.option(
         "--fail-on",
@@ -81,15 +67,12 @@ OPTIONS = (
         help="Exit 1 when there is a proposal, or 3 when a verdict is inconclusive "
         "[default: never].",
     ),
-    click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
 )
 
 
-def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def search_options(command: Command) -> Command:
     """Options of both verbs."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+    return with_options(OPTIONS, command)
 
 
 def refuse_no_folder(path: Path) -> None:
