@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cudal1_ci.errors import ConfigError
@@ -67,15 +69,32 @@ def run_trace(
         hook.write_text(text, encoding="utf-8")
         environment = traced_environment(scratch, python)
         try:
-            process = subprocess.Popen(
-                list(command), cwd=root, env=environment, stdout=2, start_new_session=True
-            )
+            with hearing_interrupts():
+                process = subprocess.Popen(
+                    list(command), cwd=root, env=environment, stdout=2, start_new_session=True
+                )
         except OSError as error:
             raise ConfigError(
                 f"`{command[0]}` cannot be run ({error.strerror}); give a command that runs in "
                 f"{root}, for example `python -m pytest -q`"
             ) from error
         return wait(process, timeout_s)
+
+
+@contextlib.contextmanager
+def hearing_interrupts() -> Iterator[None]:
+    """What is started meanwhile can be interrupted. A shell starts what is in its background with
+    interrupts ignored, and whoever is started by that would inherit it; a handler is not
+    inherited."""
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if not is_ignored or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def traced_environment(scratch: str, python: str | None) -> dict[str, str]:

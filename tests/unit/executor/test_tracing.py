@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -240,6 +242,23 @@ def test_a_command_that_hangs_is_ended_and_what_it_called_is_kept(package, tmp_p
         if workloads(read_traces(tmp_path / "t"), "Inner"):
             break
     assert workloads(read_traces(tmp_path / "t"), "Inner")
+
+
+def test_a_command_can_be_interrupted_where_this_tool_is_in_the_background(package, tmp_path):
+    """A shell starts what is in its background with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        script = (
+            "import time\ntry:\n    time.sleep(60)\n"
+            "except KeyboardInterrupt:\n    open('heard', 'w')\n"
+        )
+        started_s = time.monotonic()
+        assert run_trace([sys.executable, "-c", script], package, tmp_path / "t", {}, 2) == 124
+        assert time.monotonic() - started_s < 6
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (package / "heard").exists()
 
 
 def test_a_command_that_is_none_is_named(package, tmp_path):
