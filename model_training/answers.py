@@ -1,0 +1,116 @@
+"""The answer that a model is trained to give for a variant: analysis, design and code, in the form
+that the product asks for and reads.
+
+The analysis begins with what was measured, the operators that take most of the reference's time,
+and then says why the variant is faster; both are short, as the prompt asks for at most eighty
+words. The code defines `ModelNew`, with its imports and what it uses, and nothing of what makes
+inputs.
+
+    answer_text(problem, evaluation, profile)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import libcst as cst
+
+from cudal1_ci import score
+from cudal1_ci.propose.answer import Unusable
+from cudal1_ci.propose.prompt import MAX_WORDS
+from cudal1_ci.propose.splice.names import binds, uses
+from cudal1_ci.propose.splice.text_form import as_text_program
+from cudal1_ci.propose.task import ProfileRow
+from cudal1_ci.schema import Evaluation, Problem, TextProgram
+
+NUM_OPERATORS = 3
+"""Of the profile, those that the analysis names."""
+TEMPLATE = """## Performance analysis
+{analysis}
+
+## Algorithm design
+{design}
+
+## Code
+```python
+{code}
+```
+"""
+
+
+def answer_text(
+    problem: Problem, evaluation: Evaluation, profile: Sequence[ProfileRow] = ()
+) -> str | None:
+    """None for a program that is no answer: it is the reference, or none that is a text."""
+    code = code_of(problem, evaluation)
+    if code is None:
+        return None
+    candidate = evaluation.candidate
+    analysis = " ".join(filter(None, (where_time_goes(profile), in_a_line(candidate.analysis))))
+    return TEMPLATE.format(
+        analysis=shortened(analysis) or "The reference does more work than its result needs.",
+        design=shortened(in_a_line(candidate.design)) or "The same result with less work.",
+        code=code.strip(),
+    )
+
+
+def code_of(problem: Problem, evaluation: Evaluation) -> str | None:
+    """The variant as an answer's code."""
+    reference, program = problem.reference, evaluation.candidate.program
+    if not isinstance(reference, TextProgram) or not isinstance(program, TextProgram):
+        return None
+    found = as_text_program(reference, program.source)
+    return None if isinstance(found, Unusable) else without_leftovers(found.source)
+
+
+def without_leftovers(source: str) -> str:
+    """Without docstrings of the file, and sizes that only the inputs were made of."""
+    module = cst.parse_module(source)
+    definitions = [item for item in module.body if isinstance(item, cst.ClassDef | cst.FunctionDef)]
+    used = {name for item in definitions for name in uses(item)}
+    kept: list[cst.BaseStatement | cst.SimpleStatementLine | cst.BaseCompoundStatement] = []
+    for item in module.body:
+        is_text = isinstance(item, cst.SimpleStatementLine) and all(
+            isinstance(part, cst.Expr) for part in item.body
+        )
+        is_size = isinstance(item, cst.SimpleStatementLine) and all(
+            isinstance(part, cst.Assign | cst.AnnAssign) for part in item.body
+        )
+        if not is_text and not (is_size and not set(binds(item)) & used):
+            kept.append(item)
+    return module.with_changes(body=kept, header=[]).code.strip() + "\n"
+
+
+def where_time_goes(profile: Sequence[ProfileRow]) -> str:
+    """`Most of the time goes to aten::mm (71%) and aten::copy_ (12%).`"""
+    total_us = sum(row.time_us for row in profile)
+    if total_us <= 0:
+        return ""
+    first = sorted(profile, key=lambda row: -row.time_us)[:NUM_OPERATORS]
+    named = [f"{row.name} ({row.time_us / total_us:.0%})" for row in first]
+    listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    return f"Most of the time goes to {listed}."
+
+
+def in_a_line(text: str) -> str:
+    """Of a list of reasons: without marks, and without where they were found."""
+    text = text.partition("\n\nFound:")[0]
+    lines = [re.sub(r"^[-*] (?:\w+: )?", "", line).strip() for line in text.splitlines()]
+    sentences = [f"{line[0].upper()}{line[1:].rstrip('.')}." for line in lines if line]
+    return " ".join(sentences)
+
+
+def shortened(text: str) -> str:
+    """Whole sentences of at most as many words as the prompt allows."""
+    kept: list[str] = []
+    for sentence in re.split(r"(?<=[.!?]) ", text):
+        if len(" ".join([*kept, sentence]).split()) > MAX_WORDS:
+            break
+        kept.append(sentence)
+    return " ".join(kept)
+
+
+def speedup_of(evaluation: Evaluation) -> float:
+    """What it is worth as an example: the lower bound of its speedup."""
+    return score.score(evaluation)

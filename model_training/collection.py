@@ -1,0 +1,193 @@
+"""Stage 1's data: variants of tasks that the judge has passed, as conversations to learn from.
+
+    for task in tasks:
+        evaluations = judged(task, proposers, session, archive, policy)
+        examples += examples_of(task, evaluations, ...)
+    chosen = balanced(examples, config)
+
+Only what passed is kept, with its measured speedup: near-duplicates once, the fastest few of a
+task, no family of techniques above its share. Every verdict goes to the archive when it is there,
+so that a collection that was killed goes on and judges nothing twice.
+
+Source: CUDA-L1 (arXiv 2507.14111), section 2.2: successful variants alone, at most two of a model
+and task. Departures: variants come from the product's playbook too, and a target's analysis is
+written from the measured profile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.bounds import at_least, positive
+from cudal1_ci.propose.context import context_of
+from cudal1_ci.propose.contrast import REFERENCE
+from cudal1_ci.propose.fingerprint import fingerprint
+from cudal1_ci.propose.models import Message
+from cudal1_ci.propose.prompt import render
+from cudal1_ci.propose.task import ProfileRow, Variant
+from cudal1_ci.propose.task import Task as Question
+from cudal1_ci.propose.variants import reference_text
+from cudal1_ci.schema import Candidate, Device, Evaluation, Exemplar, Problem, Record
+from model_training.answers import answer_text, code_of, speedup_of
+from model_training.tasks.record import Task
+
+PROMPT_TOKENS = 4000
+UNKNOWN = "none"
+"""Family of what names no technique."""
+
+
+class CollectionConfig(Record, frozen=True, kw_only=True):
+    """What is kept."""
+
+    min_speedup: float = 1.0
+    """Of the lower bound; what is right and slower teaches form alone."""
+    max_per_task: int = 4
+    max_share: float = 0.3
+    """Of all examples, that of one family of techniques."""
+
+    def __post_init__(self) -> None:
+        at_least(self, "collection", 1, "max_per_task")
+        positive(self, "collection", "min_speedup", "max_share")
+
+
+class Example(Record, frozen=True, kw_only=True):
+    """A conversation to learn from; a line of the data set."""
+
+    task: str
+    """Name of the task."""
+    messages: tuple[Message, ...]
+    """The product's own prompt, and the answer."""
+    speedup: float
+    techniques: tuple[str, ...]
+    proposer: str
+    form: str
+    """Fingerprint of the code."""
+
+
+class Proposer(Protocol):
+    """The product's: the playbook, or a model behind it."""
+
+    def propose(
+        self, problem: Problem, exemplars: Sequence[Exemplar], n: int
+    ) -> Sequence[Candidate]: ...
+
+
+class Judge(Protocol):
+    """The product's session."""
+
+    def device(self) -> Device: ...
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation: ...
+
+
+def judged(
+    task: Task,
+    proposers: Iterable[Proposer],
+    judge: Judge,
+    archive: Archive,
+    policy: str,
+    max_candidates: int = 16,
+) -> Iterator[Evaluation]:
+    """Every candidate of a task with its verdict, from the archive where that knows it."""
+    problem = task.problem
+    for proposer in proposers:
+        for candidate in proposer.propose(problem, (), max_candidates):
+            known = archive.lookup(problem.id, candidate.id, judge.device().key, policy)
+            if known is None:
+                known = judge.evaluate(problem, candidate)
+                archive.record(known, policy)
+            yield known
+
+
+def examples_of(
+    task: Task,
+    evaluations: Iterable[Evaluation],
+    device: Device,
+    profile: Sequence[ProfileRow],
+    config: CollectionConfig,
+) -> list[Example]:
+    """The fastest of those that passed, of each form one."""
+    problem = task.problem
+    found: dict[str, Example] = {}
+    for one in sorted(evaluations, key=speedup_of, reverse=True):
+        if one.verdict.status != "passed" or speedup_of(one) <= config.min_speedup:
+            continue
+        code, answer = code_of(problem, one), answer_text(problem, one, profile)
+        if code is None or answer is None:
+            continue
+        form = fingerprint(code)
+        if form not in found and len(found) < config.max_per_task:
+            request = render(question(problem, device, profile), PROMPT_TOKENS)
+            found[form] = Example(
+                task=task.name,
+                messages=(*request, Message(role="assistant", content=answer)),
+                speedup=speedup_of(one),
+                techniques=one.candidate.techniques,
+                proposer=one.candidate.proposer,
+                form=form,
+            )
+    return list(found.values())
+
+
+def question(
+    problem: Problem,
+    device: Device,
+    profile: Sequence[ProfileRow],
+    variants: Sequence[Variant] = (),
+) -> Question:
+    """What the product would ask of this problem: the reference is always among what is shown."""
+    reference = Candidate(problem_id=problem.id, program=problem.reference, proposer=REFERENCE)
+    original = Variant(
+        exemplar=Exemplar(candidate=reference, score=1.0), text=reference_text(problem)
+    )
+    return Question(
+        problem=problem,
+        name="ModelNew",
+        form="module_text",
+        context=context_of(problem),
+        device=device,
+        profile=tuple(profile) or "no operator was seen",
+        variants=tuple(variants) or (original,),
+    )
+
+
+def balanced(examples: Sequence[Example], config: CollectionConfig) -> list[Example]:
+    """With no family above its share, of what is kept in the end; the fastest of a family stay.
+    Where there are too few families for that, the largest are as large as one another."""
+    families: dict[str, list[Example]] = defaultdict(list)
+    for one in sorted(examples, key=lambda one: (-one.speedup, one.form)):
+        families[family_of(one)].append(one)
+    limit = most_of_a_family([len(members) for members in families.values()], config.max_share)
+    kept = {id(one) for members in families.values() for one in members[:limit]}
+    return [one for one in examples if id(one) in kept]
+
+
+def family_of(example: Example) -> str:
+    return example.techniques[0] if example.techniques else UNKNOWN
+
+
+def most_of_a_family(sizes: Sequence[int], share: float) -> int:
+    """The largest number so that families of at most that many keep to their share; where no
+    number does, that of the second largest family."""
+    if not sizes:
+        return 0
+    for limit in range(max(sizes), 0, -1):
+        total = sum(min(size, limit) for size in sizes)
+        if limit <= share * total:
+            return limit
+    return sorted(sizes)[-2] if len(sizes) > 1 else sizes[0]
+
+
+def counted(examples: Sequence[Example]) -> dict[str, int]:
+    """Examples by family, for the record of a run."""
+    return dict(Counter(map(family_of, examples)).most_common())
+
+
+def lines(examples: Iterable[Example]) -> str:
+    """JSON lines, as TRL's SFT trainer reads `messages`."""
+    return "".join(msgspec.json.encode(one).decode() + "\n" for one in examples)
