@@ -15,8 +15,10 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +54,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--these-packages", action="store_true", help="of this interpreter: nothing is downloaded"
+    )
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     found: dict[str, Any] = {**provenance(), "device": options.device, "runs": []}
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / "tools"
+        if options.these_packages:
+            borrowed(cache)
         interpreter(cache)  # the first job of a machine installs
         for case, (name, text, inputs) in CASES.items():
             for number in range(options.repeat):
@@ -122,6 +129,19 @@ def run(place: Path, cache: Path, change: dict[str, str], inputs: dict[str, str]
             "num_comments": len(github.comments),
             "checks": [check["output"]["title"] for check in github.checks.values()],
         }
+
+
+def borrowed(cache: Path) -> None:
+    """The environment, as the first job of a machine leaves it, of what is installed here."""
+    words = [str(ROOT / ".ci" / "environment"), "--where", str(cache), "model"]
+    named = subprocess.run(words, capture_output=True, text=True, check=True)
+    where = Path(named.stdout.strip())
+    venv.create(where, with_pip=False)
+    inside = Path(sysconfig.get_path("purelib", vars={"base": str(where)}))
+    places = [path for path in sys.path if path and Path(path).is_dir() and "-packages" in path]
+    places += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    (inside / "borrowed.pth").write_text("\n".join(places) + "\n")
+    (where / "ready").touch()
 
 
 def interpreter(cache: Path) -> str:
