@@ -1,0 +1,163 @@
+"""The readable step of GRPO on a language of seven words."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+
+import pytest
+import torch
+
+from model_training.grpo import Group, GrpoConfig, batch_of, log_probabilities, step
+from model_training.objective.loss import ObjectiveConfig
+
+NUM_WORDS, END, LENGTH = 7, 1, 6
+GOOD = 3
+
+
+class Toy:
+    """A recurrent policy, small enough to learn in a second."""
+
+    def __init__(self, seed: int = 0):
+        torch.manual_seed(seed)
+        self.embed = torch.nn.Embedding(NUM_WORDS, 16)
+        self.cell = torch.nn.GRU(16, 16, batch_first=True)
+        self.head = torch.nn.Linear(16, NUM_WORDS)
+
+    def parameters(self):
+        return [p for part in (self.embed, self.cell, self.head) for p in part.parameters()]
+
+    def logits(self, tokens_BL, mask_BL):
+        # What is masked is skipped: a recurrence has no other way not to look.
+        x = self.embed(tokens_BL) * mask_BL.unsqueeze(-1)
+        return self.head(self.cell(x)[0])
+
+    @torch.no_grad()
+    def sample(self, prompt: tuple[int, ...], num: int, generator) -> list[tuple[int, ...]]:
+        tokens = torch.tensor([prompt] * num)
+        for _ in range(LENGTH):
+            p = self.logits(tokens, torch.ones_like(tokens))[:, -1].softmax(-1)
+            tokens = torch.cat([tokens, torch.multinomial(p, 1, generator=generator)], dim=1)
+        return [until_end(row) for row in tokens[:, len(prompt) :].tolist()]
+
+
+def until_end(words: list[int]) -> tuple[int, ...]:
+    return tuple(words[: words.index(END) + 1] if END in words else words)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tensors this small are slower on several."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def rewarded(policy: Toy, generator, num_groups: int = 4, size: int = 8) -> list[Group]:
+    """Groups whose reward is the share of one word."""
+    groups = []
+    for number in range(num_groups):
+        prompt = (2, number % NUM_WORDS)
+        texts = tuple(policy.sample(prompt, size, generator))
+        rewards = tuple(text.count(GOOD) / LENGTH for text in texts)
+        groups.append(Group(prompt=prompt, completions=texts, rewards=rewards))
+    return groups
+
+
+def test_what_is_rewarded_is_learned():
+    policy, generator = Toy(), torch.Generator().manual_seed(0)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=0.02)
+    config = GrpoConfig(max_grad_norm=1.0)
+    rewards = [
+        step(policy, optimizer, rewarded(policy, generator), config).reward for _ in range(40)
+    ]
+    assert statistics.fmean(rewards[:3]) < 0.3
+    assert statistics.fmean(rewards[-3:]) > 0.8
+
+
+def test_the_same_seeds_are_the_same_curve():
+    def curve():
+        policy, generator = Toy(), torch.Generator().manual_seed(0)
+        optimizer = torch.optim.Adam(policy.parameters(), lr=0.02)
+        return [
+            step(policy, optimizer, rewarded(policy, generator), GrpoConfig()) for _ in range(3)
+        ]
+
+    assert curve() == curve()
+
+
+def test_silent_groups_change_nothing():
+    policy = Toy()
+    before = copy.deepcopy([p.detach().clone() for p in policy.parameters()])
+    group = Group(prompt=(2,), completions=((3, 1), (4, 1)), rewards=(0.5, 0.5))
+    metrics = step(policy, torch.optim.SGD(policy.parameters(), lr=1.0), [group] * 3, GrpoConfig())
+    assert metrics.silent_share == 1.0
+    assert metrics.num_tokens == 0
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+
+
+def test_a_silent_group_that_stays_makes_the_step_smaller():
+    loud = Group(prompt=(2,), completions=((3, 1), (4, 1)), rewards=(1.0, 0.0))
+    silent = Group(prompt=(2,), completions=((5, 1), (6, 1)), rewards=(0.0, 0.0))
+    norms = []
+    for drops in (True, False):
+        policy = Toy()
+        optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+        config = GrpoConfig(drops_silent=drops, max_grad_norm=1e9)
+        norms.append(step(policy, optimizer, [loud, silent], config).grad_norm)
+    assert norms[1] == pytest.approx(norms[0] / 2)
+
+
+def test_padding_changes_no_probability():
+    policy = Toy()
+    short = Group(prompt=(2,), completions=((3, 1), (4, 5, 6, 1)), rewards=(1.0, 0.0))
+    long = Group(prompt=(2, 4, 5), completions=((6, 6, 1), (3, 3, 3, 3, 1)), rewards=(1.0, 0.0))
+
+    class Unpadded:
+        """Each row by itself."""
+
+        def logits(self, tokens_BL, mask_BL):
+            rows = []
+            for tokens, mask in zip(tokens_BL, mask_BL, strict=True):
+                place = int(mask.argmax())
+                found = policy.logits(tokens[place:][None], mask[place:][None])[0]
+                rows.append(torch.cat([torch.zeros(place, NUM_WORDS), found]))
+            return torch.stack(rows)
+
+    batch = batch_of([short, long], "centered", pad=0)
+    assert batch.place == 3
+    found = log_probabilities(Unpadded(), batch)
+    alone = batch_of([short], "centered", pad=0)
+    expected = log_probabilities(policy, alone)
+    mask = alone.completion_mask_BT.bool()
+    torch.testing.assert_close(found[:2, :4][mask], expected[mask])
+
+
+def test_later_updates_are_bounded_by_the_clip():
+    policy, generator = Toy(), torch.Generator().manual_seed(0)
+    groups = rewarded(policy, generator)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=30.0)
+    config = GrpoConfig(num_updates=4, max_grad_norm=1.0)
+    assert step(policy, optimizer, groups, config).clipped_share > 0.2
+    once = GrpoConfig(num_updates=1)
+    assert step(Toy(), optimizer, groups, once).clipped_share == 0.0
+
+
+def test_a_divergence_with_a_weight_keeps_the_policy_near_its_start():
+    distances = []
+    for beta in (0.0, 1.0):
+        policy, generator = Toy(), torch.Generator().manual_seed(0)
+        start = copy.deepcopy(policy)
+        optimizer = torch.optim.Adam(policy.parameters(), lr=0.02)
+        config = GrpoConfig(objective=ObjectiveConfig(beta=beta), max_grad_norm=1.0)
+        for _ in range(15):
+            metrics = step(policy, optimizer, rewarded(policy, generator), config, reference=start)
+        distances.append(metrics.divergence)
+    assert distances[1] < distances[0] / 2
+
+
+@pytest.mark.parametrize("completions", [((3, 1),), ((3, 1), ())])
+def test_a_group_needs_a_reward_for_each_text(completions):
+    with pytest.raises(ValueError, match="each with its reward"):
+        Group(prompt=(2,), completions=completions, rewards=(1.0, 0.0))
