@@ -122,7 +122,9 @@ def examples_of(
             continue
         form = fingerprint(code)
         if form not in found and len(found) < config.max_per_task:
-            request = render(question(problem, device, profile), PROMPT_TOKENS)
+            request = render(
+                question(problem, device, profile, (original(problem),)), PROMPT_TOKENS
+            )
             found[form] = Example(
                 task=task.name,
                 messages=(*request, Message(role="assistant", content=answer)),
@@ -138,13 +140,9 @@ def question(
     problem: Problem,
     device: Device,
     profile: Sequence[ProfileRow],
-    variants: Sequence[Variant] = (),
+    variants: Sequence[Variant],
 ) -> Question:
-    """What the product would ask of this problem: the reference is always among what is shown."""
-    reference = Candidate(problem_id=problem.id, program=problem.reference, proposer=REFERENCE)
-    original = Variant(
-        exemplar=Exemplar(candidate=reference, score=1.0), text=reference_text(problem)
-    )
+    """What the product would ask of this problem."""
     return Question(
         problem=problem,
         name="ModelNew",
@@ -152,8 +150,14 @@ def question(
         context=context_of(problem),
         device=device,
         profile=tuple(profile) or "no operator was seen",
-        variants=tuple(variants) or (original,),
+        variants=tuple(variants),
     )
+
+
+def original(problem: Problem) -> Variant:
+    """The reference as a variant: all that the first question of a problem shows."""
+    reference = Candidate(problem_id=problem.id, program=problem.reference, proposer=REFERENCE)
+    return Variant(exemplar=Exemplar(candidate=reference, score=1.0), text=reference_text(problem))
 
 
 def balanced(examples: Sequence[Example], config: CollectionConfig) -> list[Example]:

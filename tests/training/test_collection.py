@@ -25,6 +25,7 @@ from model_training.collection import (
     judged,
     lines,
     most_of_a_family,
+    original,
     question,
 )
 from model_training.tasks.generate import generate
@@ -131,7 +132,9 @@ def test_what_the_playbook_finds_becomes_an_answer_that_the_product_reads(archiv
     for example in examples:
         *asked, answer = example.messages
         assert [message.role for message in example.messages] == ["system", "user", "assistant"]
-        assert asked == render(question(TASK.problem, CPU, PROFILE), 4000)
+        assert asked == render(
+            question(TASK.problem, CPU, PROFILE, (original(TASK.problem),)), 4000
+        )
         read = parse(answer.content)
         assert isinstance(read, Parsed)
         assert read.analysis.startswith("Most of the time goes to aten::mm (75%)")

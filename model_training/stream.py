@@ -1,0 +1,114 @@
+"""The prompts of stage 3: tasks in turn, each with exemplars of what is known by then.
+
+    stream = Stream(tasks, archive, device, StreamConfig(), state)
+    prompts = [stream.next() for _ in range(16)]
+    ...                                           # sample, judge, record into the archive, train
+    stream.publish()                              # what was recorded since is shown from here on
+
+Exemplars and words are the product's own (`optimization.variants_of`, `contrast.select`,
+`prompt.render`), and so is the store: the archive, in which a candidate that passed is an exemplar
+of its task. What a prompt shows is a function of the archive as it was when the stream was last
+published, of the seed and of the place in the stream, and of nothing else: a run that was killed
+and goes on asks the same, and all completions of a group have one prompt.
+
+The tasks of an epoch are in an order of their own. A published moment is in seconds since the
+epoch, as the archive's rows are.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.optimization import known_profile, remember, variants_of
+from cudal1_ci.propose.contrast import ContrastConfig, select
+from cudal1_ci.propose.models import Message
+from cudal1_ci.propose.prompt import render
+from cudal1_ci.schema import Device, Record
+from model_training.collection import question
+from model_training.tasks.record import Task
+
+
+class StreamConfig(Record, frozen=True, kw_only=True):
+    """Of a run."""
+
+    contrast: ContrastConfig = ContrastConfig()
+    """`sampler = "none"` is the paper's vanilla GRPO, `random` and `island` its ablations."""
+    prompt_tokens: int = 4000
+    seed: int = 0
+
+
+class StreamState(Record, frozen=True, kw_only=True):
+    """All that a checkpoint keeps of a stream."""
+
+    cursor: int = 0
+    published: float = 0.0
+
+
+class Prompt(Record, frozen=True, kw_only=True):
+    """A question, and what it was made of."""
+
+    task: Task
+    messages: tuple[Message, ...]
+    exemplar_ids: tuple[str, ...]
+    cursor: int
+    published: float
+    """The moment up to which the archive was known."""
+
+
+class Stream:
+    """An endless sequence of prompts."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        archive: Archive,
+        device: Device,
+        config: StreamConfig,
+        state: StreamState,
+    ) -> None:
+        if not tasks:
+            raise ValueError("expected tasks to ask about")
+        self._tasks, self._archive, self._device = tuple(tasks), archive, device
+        self._config = config
+        self.state = state
+
+    def next(self) -> Prompt:
+        """The next prompt; the cursor moves on."""
+        found = self.at(self.state.cursor)
+        self.state = msgspec.structs.replace(self.state, cursor=self.state.cursor + 1)
+        return found
+
+    def publish(self) -> None:
+        """From here on prompts show what was recorded until now."""
+        self.state = msgspec.structs.replace(self.state, published=time.time())
+
+    def at(self, cursor: int) -> Prompt:
+        """The prompt of a place, as the archive was when the stream was published."""
+        task = self.task_at(cursor)
+        remember(task.problem, self._archive)
+        known = variants_of(
+            task.problem, (), self._archive, self._device, since=self.state.published
+        )
+        rng = random.Random(f"{self._config.seed} {cursor}")
+        shown = select(known, self._config.contrast, rng)
+        profile = known_profile(task.problem, self._archive, self._device)
+        asked = question(task.problem, self._device, profile, shown)
+        return Prompt(
+            task=task,
+            messages=tuple(render(asked, self._config.prompt_tokens)),
+            exemplar_ids=tuple(one.exemplar.candidate.id for one in shown),
+            cursor=cursor,
+            published=self.state.published,
+        )
+
+    def task_at(self, cursor: int) -> Task:
+        """Each task once in an epoch."""
+        epoch, place = divmod(cursor, len(self._tasks))
+        order = list(range(len(self._tasks)))
+        random.Random(f"{self._config.seed} epoch {epoch}").shuffle(order)
+        return self._tasks[order[place]]

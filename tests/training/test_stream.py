@@ -1,0 +1,124 @@
+"""The prompts of stage 3 are the product's, and the same again after a kill."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import msgspec
+import pytest
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.optimization import variants_of
+from cudal1_ci.propose.contrast import ContrastConfig, select
+from cudal1_ci.propose.prompt import render
+from cudal1_ci.schema import Candidate, Evaluation, TextProgram, Verdict
+from model_training.collection import question
+from model_training.stream import Stream, StreamConfig, StreamState
+from model_training.tasks.generate import generate
+from tests.fakes import CPU
+from tests.unit.test_slowdown import measured
+
+TASKS = [generate(seed, "softmax") for seed in range(5)]
+
+
+@pytest.fixture
+def archive(tmp_path):
+    with Archive.open(tmp_path / "archive.sqlite") as found:
+        yield found
+
+
+def prove(archive: Archive, task, speedup: float, word: str) -> str:
+    """A variant that passed; its candidate's id."""
+    source = task.text.replace("class Model(", f"class ModelNew(  # {word}\n    ")
+    source = source.replace("return x\n", f"{word} = x\n        return {word} * 1\n")
+    candidate = Candidate(
+        problem_id=task.problem.id,
+        program=TextProgram(source=source, entry="ModelNew"),
+        proposer=f"model:{word}",
+    )
+    measurement = msgspec.structs.replace(
+        measured(1 / speedup, noise=0.0), workload="default", device=CPU
+    )
+    archive.record(
+        Evaluation(
+            candidate=candidate,
+            verdict=Verdict(status="passed"),
+            measurements=(measurement,),
+            device=CPU,
+        ),
+        "p",
+    )
+    return candidate.id
+
+
+def stream(archive, state=None, **config) -> Stream:
+    return Stream(TASKS, archive, CPU, StreamConfig(**config), state or StreamState())
+
+
+def test_a_prompt_is_what_the_product_would_ask(archive):
+    for task in TASKS:
+        prove(archive, task, 1.5, "a")
+        prove(archive, task, 3.0, "b")
+    prompts = stream(archive)
+    prompts.publish()
+    found = prompts.next()
+    problem = found.task.problem
+    known = variants_of(problem, (), archive, CPU, found.published)
+    shown = select(known, ContrastConfig(), random.Random("0 0"))
+    assert len(shown) == 2
+    assert found.exemplar_ids == tuple(one.exemplar.candidate.id for one in shown)
+    assert list(found.messages) == render(question(problem, CPU, (), shown), 4000)
+
+
+def test_what_is_recorded_is_shown_once_it_is_published(archive):
+    prompts = stream(archive)
+    prompts.publish()
+    before = prompts.at(0)
+    assert len(before.exemplar_ids) == 1, "the reference"
+    time.sleep(0.01)
+    better = prove(archive, before.task, 2.0, "a")
+    assert prompts.at(0) == before
+    time.sleep(0.01)
+    prompts.publish()
+    assert better in prompts.at(0).exemplar_ids
+
+
+def test_a_stream_that_goes_on_asks_the_same(archive):
+    first = stream(archive)
+    first.publish()
+    asked = [first.next() for _ in range(3)]
+    saved = msgspec.json.decode(msgspec.json.encode(first.state), type=StreamState)
+    time.sleep(0.01)
+    for task in TASKS:
+        prove(archive, task, 2.0, "after the kill")
+    rest = [first.next() for _ in range(3)]
+    again = stream(archive, saved)
+    assert [again.next() for _ in range(3)] == rest
+    assert asked + rest == [stream(archive, saved).at(n) for n in range(6)]
+
+
+def test_every_task_has_its_turn_in_each_epoch_in_another_order(archive):
+    prompts = stream(archive)
+    epochs = [[prompts.task_at(5 * epoch + n).name for n in range(5)] for epoch in range(3)]
+    assert all(sorted(one) == sorted(task.name for task in TASKS) for one in epochs)
+    assert len({tuple(one) for one in epochs}) > 1
+
+
+def test_ablations_are_the_products_samplers(archive):
+    for task in TASKS:
+        for number, speedup in enumerate((1.2, 1.6, 2.4)):
+            prove(archive, task, speedup, f"v{number}")
+    shown = {}
+    for sampler in ("bucket", "random", "none"):
+        one = stream(archive, contrast=ContrastConfig(sampler=sampler))
+        one.publish()
+        shown[sampler] = [one.next().exemplar_ids for _ in range(5)]
+    assert all(ids == () for ids in shown["none"])
+    assert all(len(ids) == 2 for ids in shown["bucket"] + shown["random"])
+    assert shown["bucket"] != shown["random"]
+
+
+def test_a_stream_of_nothing_is_refused(archive):
+    with pytest.raises(ValueError, match="expected tasks"):
+        Stream([], archive, CPU, StreamConfig(), StreamState())
