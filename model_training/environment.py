@@ -1,0 +1,185 @@
+"""What an answer is worth: read as the product reads it, judged as the product judges it.
+
+    outcome = Environment(judge, archive, policy, config).outcome(prompt, answer)
+    outcome.sample, outcome.reward
+
+- An answer without code, a copy of the reference and whatever did not pass get nothing. A copy is a
+  status of its own: it is right and teaches nothing, and a policy that is paid for it writes
+  nothing else.
+- What the judge convicts of cheating gets nothing, becomes a case of the database of hacks
+  (`opinion/`), and is never an exemplar.
+- A jump, a score above 3 or above twice the best that is known of the task, is judged again in new
+  processes before it counts, and counts if both agree within a tenth; the lower of the two is what
+  it is worth. The paper measures again on a second GPU of the same kind (section 2.4.4); here the
+  second judge may be one.
+- A verdict that was known is not asked for again, and is recorded before a reward is given, so that
+  a run that was killed judges nothing twice. Exemplars are those records: what did not hold is
+  not recorded as passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from cudal1_ci import score
+from cudal1_ci.archive import Archive
+from cudal1_ci.opinion.cases import Case, Database, known_cases
+from cudal1_ci.propose.answer import Unusable, parse
+from cudal1_ci.propose.splice.text_form import as_text_program
+from cudal1_ci.schema import (
+    Candidate,
+    Evaluation,
+    Finding,
+    Problem,
+    Record,
+    TextProgram,
+    Verdict,
+)
+from model_training.collection import Judge
+from model_training.objective.reward import RewardName, reward
+from model_training.stream import Prompt
+from model_training.table import Sample
+
+COPY, NO_CODE = "copy", "no_code"
+JUMP, RATIO = 3.0, 2.0
+AGREE = 0.1
+"""Of the scores of two measurements, how far the lower may be below the higher."""
+NOT_CONFIRMED = "timing.not_confirmed"
+
+
+class EnvironmentConfig(Record, frozen=True, kw_only=True):
+    """Of a run."""
+
+    reward: RewardName = "paper"
+    proposer: str = "policy"
+    """Name of the weights, in the archive."""
+
+
+class Outcome(Record, frozen=True, kw_only=True):
+    """Of one answer."""
+
+    sample: Sample
+    reward: float
+    evaluation: Evaluation | None = None
+    refused: str | None = None
+    """Why there was nothing to judge, in the product's word for it."""
+    is_known: bool = False
+    """Whether the verdict was there before."""
+    was_confirmed: bool | None = None
+    """Of a jump, whether the second measurement agreed; None where there was none."""
+
+
+@dataclass
+class Environment:
+    """A judge, and what it has found so far."""
+
+    judge: Judge
+    archive: Archive
+    policy: str
+    """Hash of the judge's settings."""
+    config: EnvironmentConfig
+    second: Judge | None = None
+    """Who measures jumps again; the same judge where there is no other."""
+
+    def outcome(self, prompt: Prompt, answer: str, *, is_cut: bool = False) -> Outcome:
+        """What an answer to a prompt is worth."""
+        problem = prompt.task.problem
+        found = candidate_in(problem, answer, prompt.exemplar_ids, self.config, is_cut=is_cut)
+        if isinstance(found, Unusable):
+            status = COPY if found.kind == "unchanged" else NO_CODE
+            return Outcome(
+                sample=Sample(task=prompt.task.name, status=status), reward=0.0, refused=found.kind
+            )
+        key = self.judge.device().key
+        known = self.archive.lookup(problem.id, found.id, key, self.policy)
+        evaluation, was_confirmed = (known, None) if known else self._judged(problem, found)
+        if known is None:
+            self._keep(evaluation)
+        passed = evaluation.verdict.status == "passed"
+        return Outcome(
+            sample=Sample(
+                task=prompt.task.name,
+                status=evaluation.verdict.status,
+                speedup=score.score(evaluation) if passed else None,
+            ),
+            reward=reward(evaluation, self.config.reward),
+            evaluation=evaluation,
+            is_known=known is not None,
+            was_confirmed=was_confirmed,
+        )
+
+    def _judged(self, problem: Problem, candidate: Candidate) -> tuple[Evaluation, bool | None]:
+        """The verdict, of a jump that of two measurements."""
+        first = self.judge.evaluate(problem, candidate)
+        best = score.highest(self.archive.passed(problem.id))
+        if not is_jump(score.score(first), best):
+            return first, None
+        again = (self.second or self.judge).evaluate(problem, candidate)
+        if again.verdict.status == "passed" and agree(score.score(first), score.score(again)):
+            return min(first, again, key=score.score), True
+        return not_confirmed(again), False
+
+    def _keep(self, evaluation: Evaluation) -> None:
+        """In the archive, and a hack in the database of hacks too."""
+        self.archive.record(evaluation, self.policy)
+        program = evaluation.candidate.program
+        if evaluation.verdict.status != "reward_hack" or not isinstance(program, TextProgram):
+            return
+        findings = evaluation.verdict.findings or (Finding(rule="unknown", message="unknown"),)
+        case = Case(
+            name=f"{self.config.proposer} {evaluation.candidate.id}",
+            family=findings[0].rule,
+            description=findings[0].message or findings[0].rule,
+            code=program.source[:20_000],
+        )
+        Database(known_cases(), self.archive, since=0.0).add(program.source, case)
+
+
+def candidate_in(
+    problem: Problem,
+    answer: str,
+    exemplar_ids: tuple[str, ...],
+    config: EnvironmentConfig,
+    *,
+    is_cut: bool,
+) -> Candidate | Unusable:
+    """The candidate of an answer, as the product would read it."""
+    read = parse(answer, is_cut=is_cut)
+    if isinstance(read, Unusable):
+        return read
+    assert isinstance(problem.reference, TextProgram)
+    program = as_text_program(problem.reference, read.code)
+    if isinstance(program, Unusable):
+        return program
+    return Candidate(
+        problem_id=problem.id,
+        program=program,
+        proposer=config.proposer,
+        analysis=read.analysis,
+        design=read.design,
+        exemplar_ids=exemplar_ids,
+    )
+
+
+def is_jump(worth: float, best: float) -> bool:
+    """Whether a score is measured again before it is believed."""
+    return worth > JUMP or worth > RATIO * best
+
+
+def agree(one: float, other: float) -> bool:
+    """Whether two scores are of one speed."""
+    return min(one, other) >= (1 - AGREE) * max(one, other)
+
+
+def not_confirmed(again: Evaluation) -> Evaluation:
+    """A jump that did not come again: its second verdict where that is none of its own success,
+    else that nothing can be told."""
+    if again.verdict.status != "passed":
+        return again
+    verdict = Verdict(
+        status="inconclusive",
+        findings=(Finding(rule=NOT_CONFIRMED, message="two measurements of a jump did not agree"),),
+    )
+    return msgspec.structs.replace(again, verdict=verdict, measurements=())

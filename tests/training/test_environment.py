@@ -1,0 +1,155 @@
+"""What an answer is worth, with a judge that is told what to say."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.opinion.cases import KIND, Case
+from cudal1_ci.schema import Evaluation, Finding, Verdict
+from model_training.environment import (
+    COPY,
+    NO_CODE,
+    Environment,
+    EnvironmentConfig,
+    agree,
+    is_jump,
+)
+from model_training.stream import Stream, StreamConfig, StreamState
+from model_training.tasks.generate import generate
+from tests.fakes import CPU
+from tests.unit.test_slowdown import measured
+
+TASK = generate(0, "softmax")
+BODY = TASK.text.partition("class Model")[2].partition("\n\n\n")[0]
+
+
+def answer(statement: str) -> str:
+    code = f"class ModelNew{BODY}".replace("return x", f"{statement}\n        return x")
+    return (
+        "## Performance analysis\nIt is slow.\n\n## Algorithm design\nLess.\n\n"
+        f"## Code\n```python\nimport torch\nimport torch.nn as nn\n\n\n{code}\n```\n"
+    )
+
+
+class Judge:
+    """Says in turn what it is told: speedups, or statuses."""
+
+    def __init__(self, *says):
+        self.says = list(says)
+
+    def device(self):
+        return CPU
+
+    def evaluate(self, problem, candidate):
+        said = self.says.pop(0)
+        if isinstance(said, str):
+            finding = Finding(rule=f"rule.{said}", message="it cached its output")
+            verdict = Verdict(status=said, findings=(finding,))
+            return Evaluation(candidate=candidate, verdict=verdict, device=CPU)
+        one = msgspec.structs.replace(measured(1 / said, noise=0.0), workload="default")
+        return Evaluation(
+            candidate=candidate,
+            verdict=Verdict(status="passed"),
+            measurements=(one,),
+            device=CPU,
+        )
+
+
+@pytest.fixture
+def archive(tmp_path):
+    with Archive.open(tmp_path / "archive.sqlite") as found:
+        yield found
+
+
+@pytest.fixture
+def prompt(archive):
+    return Stream([TASK], archive, CPU, StreamConfig(), StreamState()).next()
+
+
+def environment(archive, *says, second=None, reward="paper") -> Environment:
+    config = EnvironmentConfig(reward=reward)
+    return Environment(Judge(*says), archive, "p", config, second)
+
+
+def test_what_passed_is_worth_its_speedup_and_is_an_exemplar_from_then_on(archive, prompt):
+    found = environment(archive, 1.5).outcome(prompt, answer("x = x * 1"))
+    assert (found.sample.status, found.reward) == ("passed", pytest.approx(1.5))
+    assert found.evaluation.candidate.analysis == "It is slow."
+    assert found.evaluation.candidate.exemplar_ids == prompt.exemplar_ids
+    (kept,) = archive.passed(TASK.problem.id)
+    assert kept.candidate == found.evaluation.candidate
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "refused"),
+    [
+        ("I think it is slow.", NO_CODE, "no_code"),
+        ("", NO_CODE, "empty"),
+        ("```python\nclass ModelNew(\n```", NO_CODE, "syntax"),
+        (f"```python\n{TASK.text}\n```", COPY, "unchanged"),
+    ],
+)
+def test_an_answer_without_code_of_its_own_is_worth_nothing(archive, prompt, text, status, refused):
+    found = environment(archive).outcome(prompt, text)
+    assert (found.sample.status, found.reward, found.refused) == (status, 0.0, refused)
+
+
+@pytest.mark.parametrize("status", ["incorrect_values", "timeout", "inconclusive"])
+@pytest.mark.parametrize("reward", ["paper", "kevin", "milestone"])
+def test_what_did_not_pass_is_worth_nothing(archive, prompt, status, reward):
+    found = environment(archive, status, reward=reward).outcome(prompt, answer("x = x * 2"))
+    assert (found.sample.status, found.reward) == (status, 0.0)
+    assert not archive.passed(TASK.problem.id)
+
+
+def test_a_hack_is_a_case_and_no_exemplar(archive, prompt):
+    found = environment(archive, "reward_hack", reward="kevin").outcome(
+        prompt, answer("self.last = x")
+    )
+    assert found.reward == 0.0
+    (case,) = archive.all_noted(KIND, Case).values()
+    assert (case.family, case.standing) == ("rule.reward_hack", "proven")
+    assert case.description == "it cached its output"
+    assert "self.last = x" in case.code
+    assert not archive.passed(TASK.problem.id)
+
+
+def test_a_verdict_that_is_known_is_not_asked_for_again(archive, prompt):
+    first = environment(archive, 1.5).outcome(prompt, answer("x = x * 1"))
+    again = environment(archive).outcome(prompt, answer("x = x * 1"))
+    assert again.is_known
+    assert (again.reward, again.sample) == (first.reward, first.sample)
+
+
+def test_a_jump_counts_when_it_comes_again_and_then_the_lower_one(archive, prompt):
+    found = environment(archive, 5.0, 4.8).outcome(prompt, answer("x = x * 1"))
+    assert found.was_confirmed
+    assert found.reward == pytest.approx(4.8)
+    (kept,) = archive.passed(TASK.problem.id)
+    assert kept == found.evaluation
+
+
+@pytest.mark.parametrize(
+    ("again", "status"), [(1.2, "inconclusive"), ("reward_hack", "reward_hack")]
+)
+def test_a_jump_that_does_not_come_again_counts_for_nothing(archive, prompt, again, status):
+    other = Judge(again)
+    found = environment(archive, 5.0, second=other).outcome(prompt, answer("x = x * 1"))
+    assert found.was_confirmed is False
+    assert (found.sample.status, found.reward) == (status, 0.0)
+    assert not archive.passed(TASK.problem.id)
+    assert other.says == []
+
+
+def test_twice_the_best_that_is_known_is_a_jump(archive, prompt):
+    rig = environment(archive, 1.4, 2.5, 2.5, 2.6)
+    assert rig.outcome(prompt, answer("x = x * 1")).was_confirmed is None
+    assert rig.outcome(prompt, answer("x = 1 * x")).was_confirmed is None, "2.5 < 2 x 1.4"
+    assert rig.outcome(prompt, answer("x = x + 0")).was_confirmed is None
+    assert is_jump(2.1, 1.0)
+    assert not is_jump(2.9, 1.5)
+    assert is_jump(3.1, 3.0)
+    assert agree(5.0, 4.6)
+    assert not agree(5.0, 4.4)
