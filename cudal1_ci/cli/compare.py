@@ -138,7 +138,16 @@ def measured(
 ) -> Report:
     """The report of a comparison, with the archive of this checkout as memory."""
     # Another state_dict is no reason not to compare times: both draw their weights under one seed.
-    trial = msgspec.structs.replace(settings.trial, weights="seed")
+    kind = "cuda" if measures_on_gpu(settings.device) else "cpu"
+    trial = msgspec.structs.replace(
+        settings.trial,
+        weights="seed",
+        settles="difference",
+        # Tight enough to tell the threshold from nothing, and no tighter.
+        half_width=max(
+            settings.trial.half_width, settings.compare.thresholds.relative_on(kind) / 2
+        ),
+    )
     session = Session(
         trial,
         device=settings.device,

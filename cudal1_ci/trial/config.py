@@ -8,6 +8,7 @@ from typing import Literal
 
 from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.schema import Record, content_hash
+from cudal1_ci.trial.statistics import Settles
 
 PROTOCOL = 5
 """Of the judge and the static rules. Raised when a verdict or a time may come out differently, so
@@ -63,6 +64,9 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     """Seconds for the launches of one workload of one candidate."""
     half_width: float = 0.01
     """Relative half width of the interval at which measuring stops."""
+    settles: Settles = "gain"
+    """What launches are made for: whether a candidate is faster, so that one that is not is soon
+    done with, or whether it differs either way, as `compare` asks of a change."""
     weights: Literal["checkpoint", "seed"] = "checkpoint"
     """What a candidate is compared with that has another state_dict than the reference: nothing, as
     no checkpoint loads into it; or the weights that both constructors draw under one seed, as

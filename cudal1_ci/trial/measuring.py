@@ -80,7 +80,7 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
     disturbances: list[Verdict] = []
     suspicions: list[Verdict] = []
     spent_s = 0.0
-    while not is_enough(launches, control, config.half_width, seat.device.kind):
+    while not is_enough(launches, control, config, seat.device.kind):
         # Two launches have a spread, but one that says nothing: their t quantile is 38.
         if len(launches) >= FEWEST_LAUNCHES and spent_s > config.measure_s:
             break
@@ -117,12 +117,12 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
 
 
 def is_enough(
-    launches: Sequence[Launch], control: Sequence[Launch], half_width: float, kind: score.Kind
+    launches: Sequence[Launch], control: Sequence[Launch], config: TrialConfig, kind: score.Kind
 ) -> bool:
     """Whether no further launch is made. One that was disturbed makes a control stray, and more of
     them tell whether the machine is too busy: only the control decides that, so that nobody
     chooses when to stop by what is claimed."""
-    if not is_settled(launches, half_width, kind):
+    if not is_settled(launches, config.half_width, kind, config.settles):
         return False
     return len(launches) >= score.LOOKS[-1] or (stray(control, kind) or 0.0) <= NOISY
 

@@ -37,6 +37,25 @@ def test_measuring_stops_when_more_would_change_nothing(speedups, expected):
     assert is_settled(launches(*speedups), half_width=0.01, kind="cpu") is expected
 
 
+@pytest.mark.parametrize(
+    ("speedups", "expected"),
+    [
+        ((1.0, 1.004, 0.998, 1.001, 1.0), True),  # tight around nothing
+        ((0.9, 0.905, 0.9, 0.9, 0.905), True),  # a slowdown, as tight
+        ((0.5, 0.51, 0.5), False),  # no look: a control of three says nothing
+        ((1.0, 1.04, 0.97, 1.05, 0.99), False),  # no gain, and a slowdown is not excluded
+        ((0.93, 0.99, 0.9, 0.96, 0.92), False),  # slower, not known by how much
+        ((0.93, 0.99, 0.9, 0.96, 0.92) + (0.94,) * 7, True),  # the last look
+        ((0.5, 0.54, 0.52, 0.5, 0.53), True),  # twice as slow, known well enough
+    ],
+)
+def test_a_slowdown_is_measured_as_well_as_a_gain_where_a_difference_is_looked_for(
+    speedups, expected
+):
+    some = launches(*speedups)
+    assert is_settled(some, half_width=0.025, kind="cpu", settles="difference") is expected
+
+
 def test_another_setting_or_another_protocol_makes_another_policy(monkeypatch):
     usual = TrialConfig().policy
     assert usual == TrialConfig().policy
