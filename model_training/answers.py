@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from cudal1_ci import score
 from cudal1_ci.propose.answer import Unusable
 from cudal1_ci.propose.prompt import MAX_WORDS
 from cudal1_ci.propose.splice.names import binds, uses
@@ -109,8 +108,3 @@ def shortened(text: str) -> str:
             break
         kept.append(sentence)
     return " ".join(kept)
-
-
-def speedup_of(evaluation: Evaluation) -> float:
-    """What it is worth as an example: the lower bound of its speedup."""
-    return score.score(evaluation)

@@ -22,6 +22,7 @@ from typing import Protocol
 
 import msgspec
 
+from cudal1_ci import score
 from cudal1_ci.archive import Archive
 from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.propose.context import context_of
@@ -33,7 +34,7 @@ from cudal1_ci.propose.task import ProfileRow, Variant
 from cudal1_ci.propose.task import Task as Question
 from cudal1_ci.propose.variants import reference_text
 from cudal1_ci.schema import Candidate, Device, Evaluation, Exemplar, Problem, Record
-from model_training.answers import answer_text, code_of, speedup_of
+from model_training.answers import answer_text, code_of
 from model_training.tasks.record import Task
 
 PROMPT_TOKENS = 4000
@@ -114,8 +115,8 @@ def examples_of(
     """The fastest of those that passed, of each form one."""
     problem = task.problem
     found: dict[str, Example] = {}
-    for one in sorted(evaluations, key=speedup_of, reverse=True):
-        if one.verdict.status != "passed" or speedup_of(one) <= config.min_speedup:
+    for one in sorted(evaluations, key=score.score, reverse=True):
+        if one.verdict.status != "passed" or score.score(one) <= config.min_speedup:
             continue
         code, answer = code_of(problem, one), answer_text(problem, one, profile)
         if code is None or answer is None:
@@ -128,7 +129,7 @@ def examples_of(
             found[form] = Example(
                 task=task.name,
                 messages=(*request, Message(role="assistant", content=answer)),
-                speedup=speedup_of(one),
+                speedup=score.score(one),
                 techniques=one.candidate.techniques,
                 proposer=one.candidate.proposer,
                 form=form,

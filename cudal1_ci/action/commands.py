@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from cudal1_ci.action.admission import is_the_phrase
 from cudal1_ci.action.inputs import command_inputs
+from cudal1_ci.action.outcome import tell
 from cudal1_ci.action.publish import reports_of
 from cudal1_ci.errors import ConfigError, ReportError
 from cudal1_ci.forge.answer import Refusal
@@ -61,7 +62,7 @@ def commands(environment: Mapping[str, str]) -> int:
     facts = facts_about(client, comment)
     decision = decide(comment, command, facts, rules, _fetched(environment))
     if decision.report_run is not None:
-        _output(environment, "report-run", decision.report_run)
+        tell({"report-run": str(decision.report_run)}, "", environment)
     may_reply = not is_replied(facts.comments, comment, facts.login)
     return _carried_out(decision, client, comment, command, may_reply=may_reply)
 
@@ -119,12 +120,6 @@ def _fetched(environment: Mapping[str, str]) -> Fetched | None:
     except (ReportError, ConfigError) as error:
         _say(str(error))
         return Fetched(run=int(run), document=None)
-
-
-def _output(environment: Mapping[str, str], name: str, value: int) -> None:
-    if file := environment.get("GITHUB_OUTPUT"):
-        with Path(file).open("a", encoding="utf-8") as stream:
-            stream.write(f"{name}={value}\n")
 
 
 def _say(message: str) -> None:

@@ -17,6 +17,7 @@ from cudal1_ci.action.children import Runner, run_verb, scrubbed
 from cudal1_ci.action.data_branch import DataBranch
 from cudal1_ci.action.event import read_event
 from cudal1_ci.action.inputs import HistoryInputs, history_inputs
+from cudal1_ci.action.outcome import tell
 from cudal1_ci.action.publish import reports_of
 from cudal1_ci.errors import ConfigError, ReportError
 from cudal1_ci.report.reading import read_document
@@ -49,7 +50,7 @@ def history(environment: Mapping[str, str], run: Runner = run_verb) -> int:
             return code
     shutil.copyfile(file, workspace / inputs.site / FILE)
     branch.push(FILE, f"Measurements of {commit[:12]}")
-    append_line(environment.get("GITHUB_OUTPUT"), f"site={inputs.site}")
+    tell({"site": inputs.site}, "", environment)
     return 0
 
 
@@ -94,10 +95,3 @@ def remote_of(environment: Mapping[str, str]) -> str:
             "elsewhere use `cudal1-ci report --history-append` and `--history`"
         )
     return f"{server}/{name}"
-
-
-def append_line(file: str | None, line: str) -> None:
-    """An output of the step, in the file that the runner reads; a line feed would be another."""
-    if file:
-        with Path(file).open("a", encoding="utf-8") as stream:
-            stream.write(" ".join(line.splitlines()) + "\n")

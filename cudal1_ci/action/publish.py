@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cudal1_ci.action.children import Runner, run_verb, scrubbed
 from cudal1_ci.action.inputs import PublishInputs, publish_inputs
-from cudal1_ci.action.outcome import limited
+from cudal1_ci.action.outcome import tell
 from cudal1_ci.errors import ConfigError
 
 # One a GPU. A matrix has at most 256 jobs; more files than that are nobody's measurements.
@@ -32,10 +32,7 @@ def publish(environment: Mapping[str, str], run: Runner = run_verb) -> int:
     workspace = Path(environment.get("GITHUB_WORKSPACE") or os.curdir)
     files = [] if inputs.start else reports_of(workspace, inputs.reports)
     if not files and not inputs.start:
-        summary = environment.get("GITHUB_STEP_SUMMARY")
-        if summary:
-            with Path(summary).open("a", encoding="utf-8") as stream:
-                stream.write(limited(NOTHING))
+        tell({}, NOTHING, environment)
         if inputs.sweep or not inputs.check or not environment.get("GITHUB_TOKEN"):
             return 0
     # It speaks to the service and starts nothing: of the job's environment it needs the token, the

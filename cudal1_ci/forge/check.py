@@ -16,7 +16,7 @@ from cudal1_ci.forge.plain import one_line, ordinary_path, plain
 from cudal1_ci.forge.standing import Standing, is_acknowledged
 from cudal1_ci.report.digest import digest, worth
 from cudal1_ci.report.shape import ComparisonDocument, EntryDocument, ReportDocument
-from cudal1_ci.report.wording import count_text
+from cudal1_ci.report.wording import at_least_text, count_text
 
 CHECK_NAME = "cudal1-ci"
 MAX_SUMMARY_CHARS = 60_000
@@ -123,7 +123,7 @@ def _output_change(entry: EntryDocument) -> Payload | None:
 def _proposals(document: ReportDocument) -> Iterator[Payload | None]:
     for proposal in digest(document).proposals:
         if (gain := worth(proposal.evaluation)) > 1:
-            text = f"A version at least {gain:.3g}x as fast was proven."
+            text = f"A version at least {at_least_text(gain)} as fast was proven."
             yield _annotation(proposal.entry, "notice", "Can be faster", text)
 
 

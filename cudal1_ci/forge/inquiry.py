@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from cudal1_ci.forge.answer import Refusal
 from cudal1_ci.forge.comment_event import Asked
 from cudal1_ci.forge.decision import MAY, Facts, Head
+from cudal1_ci.forge.payload import Side
 
 if TYPE_CHECKING:
     from cudal1_ci.forge.client import Client
@@ -23,20 +25,10 @@ PAGE = 100
 T = TypeVar("T")
 
 
-class _Repository(msgspec.Struct, frozen=True):
-    full_name: str
-
-
-class _Side(msgspec.Struct, frozen=True):
-    sha: str
-    ref: str
-    repo: _Repository | None = None
-
-
 class _Pull(msgspec.Struct, frozen=True):
     state: str
-    head: _Side
-    base: _Side
+    head: Side
+    base: Side
 
 
 class _Permission(msgspec.Struct, frozen=True):
@@ -57,7 +49,7 @@ def facts_about(client: Client, asked: Asked) -> Facts:
     Raises:
         Refusal: GitHub does not say.
     """
-    permission = _permission(client, asked.author)
+    permission = permission_of(client, asked.author)
     if permission not in MAY:
         return Facts(permission=permission)
     pull = _read_as(client.read(f"pulls/{asked.number}"), _Pull)
@@ -77,9 +69,14 @@ def facts_about(client: Client, asked: Asked) -> Facts:
     )
 
 
-def _permission(client: Client, login: str) -> str:
+def permission_of(client: Client, login: str) -> str:
+    """What somebody may do in the repository; `none` for who is nobody there.
+
+    Raises:
+        Refusal: GitHub does not say.
+    """
     try:
-        answer = client.read(f"collaborators/{login}/permission")
+        answer = client.read(f"collaborators/{quote(login, safe='')}/permission")
     except Refusal as refusal:
         if refusal.status == 404:
             return "none"

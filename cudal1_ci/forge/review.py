@@ -19,6 +19,7 @@ from cudal1_ci.report import markup
 from cudal1_ci.report.digest import Proposal, digest, worth
 from cudal1_ci.report.markup import code
 from cudal1_ci.report.shape import ReportDocument
+from cudal1_ci.report.wording import at_least_text
 from cudal1_ci.schema import Record
 
 MAX_PROPOSALS = 3
@@ -92,4 +93,5 @@ def _on_file(
 
 def _claim(proposal: Proposal) -> str:
     name = code(one_line(proposal.entry.target.qualname, 200))
-    return f"{name} computes the same and is at least {worth(proposal.evaluation):.3g}x as fast"
+    gain = at_least_text(worth(proposal.evaluation))
+    return f"{name} computes the same and is at least {gain} as fast"

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from cudal1_ci.forge.answer import Made, Refusal
 from cudal1_ci.forge.branches import Proposed
 from cudal1_ci.forge.client import Client
+from cudal1_ci.forge.decision import MAY
 from cudal1_ci.forge.drafts import (
     Drafts,
     address_of,
@@ -28,6 +28,7 @@ from cudal1_ci.forge.drafts import (
     title_of,
 )
 from cudal1_ci.forge.event import Occasion
+from cudal1_ci.forge.inquiry import permission_of
 from cudal1_ci.forge.marker import Comment
 from cudal1_ci.forge.plan import Plan
 from cudal1_ci.forge.rolling import (
@@ -46,7 +47,6 @@ from cudal1_ci.report.issue import NUM_ITEMS, About, issue, pull_request
 from cudal1_ci.report.shape import ReportDocument
 from cudal1_ci.schema import Record
 
-WRITERS = ("admin", "maintain", "write")
 PAGE = 100
 MOST_PAGES = 100
 
@@ -138,8 +138,7 @@ def _writers(client: Client) -> Callable[[str], bool]:
     def may_write(login: str) -> bool:
         if login not in known:
             try:
-                answer = client.read(f"collaborators/{quote(login, safe='')}/permission")
-                known[login] = answer.get("permission") in WRITERS
+                known[login] = permission_of(client, login) in MAY
             except Refusal:
                 known[login] = False
         return known[login]

@@ -475,6 +475,20 @@ def test_a_proposal_in_the_diff_is_suggested_once(github, workflow):
     assert len(posted(github, "/reviews")) == 1
 
 
+def test_what_is_certain_at_least_is_not_rounded_up(github, workflow):
+    (entry,) = PROPOSAL.entries
+    (evaluation,) = entry.evaluations
+    (measurement,) = evaluation.measurements
+    low = msgspec.structs.replace(measurement, speedup_low=2.9996)
+    evaluation = msgspec.structs.replace(evaluation, measurements=(low,))
+    report = a_report(msgspec.structs.replace(entry, evaluations=(evaluation,)))
+    assert workflow.publish(report).exit_code == 0
+    (suggested,) = github.review_comments.values()
+    said = suggested["body"] + str(the_check(github)["notes"])
+    assert said.count("at least 2.99x") == 2
+    assert "at least 3" not in said
+
+
 def test_a_project_below_the_top_is_posted_where_it_lies(github, workflow):
     """The same pull request, measured in the folder `pkg`."""
     (entry,) = PROPOSAL.entries

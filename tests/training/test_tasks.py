@@ -7,12 +7,12 @@ import itertools
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.schema import Call, Made
 from model_training.tasks.contamination import hits, refuse_contamination
 from model_training.tasks.draft import TINY
 from model_training.tasks.families import FAMILIES
@@ -229,5 +229,11 @@ def test_published_tasks_are_read_and_withdrawn_code_is_none(tmp_path):
 
 def test_a_task_is_what_the_judge_takes():
     problem = generate(3, "loss").problem
-    assert problem.workloads[0].call.function == "get_inputs"
-    assert Path("model_training").is_dir()
+    (workload,) = problem.workloads
+    assert (workload.call, workload.init) == (
+        Made(function="get_inputs"),
+        Made(function="get_init_inputs"),
+    )
+    assert problem.reference.entry == "Model"
+    without = TEXT.partition("def get_init_inputs")[0]
+    assert a_task(without).problem.workloads[0].init == Call()
