@@ -69,15 +69,21 @@ def main() -> None:
     parser.add_argument("--harmless", type=int, default=100)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--share", type=float, default=0.1, help="of its time that a module loses")
+    parser.add_argument("--start", type=int, default=0, help="number of the first of each kind")
     parser.add_argument("--limit", type=float, default=3600, help="seconds; later trials are left")
+    parser.add_argument("--table", type=Path, nargs="+", help="say what these results hold")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
+    if options.table:
+        results = [json.loads(path.read_text(encoding="utf-8")) for path in options.table]
+        print(summary([one for result in results for one in result["trials"]]))
+        return
     ends_s = time.monotonic() + options.limit
     found: dict[str, Any] = {**provenance(), "share": options.share, "trials": []}
     with tempfile.TemporaryDirectory() as folder:
         root = repository(Path(folder) / "slowformer", options.device)
-        trials = [("slowed", i) for i in range(options.slowed)]
-        trials += [("harmless", i) for i in range(options.harmless)]
+        counts = {"slowed": options.slowed, "harmless": options.harmless}
+        trials = [(kind, options.start + i) for kind, count in counts.items() for i in range(count)]
         random.Random(0).shuffle(trials)
         for kind, number in trials:
             if time.monotonic() > ends_s:
@@ -201,7 +207,8 @@ def git(root: Path, *words: str) -> None:
 
 
 def cudal1_ci(root: Path, *words: str) -> str:
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environ = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "-m", "cudal1_ci", *words],
         cwd=root,
