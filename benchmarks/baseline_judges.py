@@ -8,6 +8,7 @@ profiles it where nobody did, and writes what it finds into the archive before i
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import sys
 import time
@@ -51,6 +52,8 @@ class Bench:
     over_s: float
     """When no other trial is begun, in seconds since the epoch."""
     trial_s: float
+    gpus: tuple[str, ...] = ()
+    """That the judges take in turn; the first that is visible for none."""
 
 
 def shares(task: str, problem: Problem, candidates: Sequence[Candidate]) -> Iterator[Work]:
@@ -68,7 +71,7 @@ def judge_all(works: Iterable[Work], bench: Bench, num_judges: int) -> None:
         left.put(work)
         count += 1
     judges = [
-        context.Process(target=judge, args=(left, bench), name=f"judge {number}")
+        context.Process(target=judge, args=(left, bench, number), name=f"judge {number}")
         for number in range(min(num_judges, count))
     ]
     for process in judges:
@@ -81,8 +84,10 @@ def judge_all(works: Iterable[Work], bench: Bench, num_judges: int) -> None:
         print(f"{', '.join(failed)} failed: what it had at hand is still to do", file=sys.stderr)
 
 
-def judge(left: Any, bench: Bench) -> None:
+def judge(left: Any, bench: Bench, number: int) -> None:
     """One process: takes work until there is no more, or no time."""
+    if bench.gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = bench.gpus[number % len(bench.gpus)]
     with (
         Archive.open(bench.archive) as archive,
         text_trials.session(bench.mode, bench.device, is_screening=True) as session,

@@ -357,6 +357,7 @@ def judge(run: Run) -> None:
         mode=run.options.mode,
         over_s=time.time() + run.options.limit,
         trial_s=run.options.trial_limit,
+        gpus=tuple(run.options.gpus.split(",")) if run.options.gpus else (),
     )
     judge_all(works, bench, run.options.judges)
 
@@ -446,6 +447,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--mode", choices=text_trials.MODES, default="brief")
     parser.add_argument("--judges", type=int, default=1, help="processes side by side")
+    parser.add_argument("--gpus", default="", help="that they take in turn: 0,1,2")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds for a stage")
     parser.add_argument("--trial-limit", type=float, default=90.0, help="seconds for one trial")
     parser.add_argument("--again", action="store_true", help="judge what got no verdict once more")
