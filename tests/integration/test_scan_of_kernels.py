@@ -22,7 +22,7 @@ LIMITS = {
     "CUDAL1_CI_TRIAL_NUM_ROUNDS": "6",
     "CUDAL1_CI_TRIAL_BATCH_US": "10000",
     "CUDAL1_CI_MODEL_NUM_CONCURRENT": "1",
-    "OPENAI_API_KEY": "nobody asks for it",
+    "OPENAI_API_KEY": "unused",
 }
 EXPECTED = {
     "wrong": ("incorrect_values", None),
