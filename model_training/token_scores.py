@@ -54,8 +54,8 @@ class ScoredPolicy:
         parts = [
             checkpoint(self._chosen, hidden_CH, chosen_C, use_reentrant=False)
             for hidden_CH, chosen_C in zip(
-                hidden_NH.split(self.tokens_at_once),
-                chosen_N.split(self.tokens_at_once),
+                torch.split(hidden_NH, self.tokens_at_once),
+                torch.split(chosen_N, self.tokens_at_once),
                 strict=True,
             )
         ]
