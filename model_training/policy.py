@@ -3,8 +3,8 @@
     policy = load_policy(PolicyConfig(path="weights"), adapter=checkpoint.folder)
     policy.prompt_ids(messages), policy.save(folder)
 
-Weights are in bfloat16 on a GPU and in float32 on a CPU; those that LoRA adds are in float32 on
-both, as steps of the optimizer are smaller than bfloat16 tells apart.
+Weights are in bfloat16 on a GPU and in float32 on a CPU; those that are trained, LoRA's or all of
+them, are in float32 on both, as steps of the optimizer are smaller than bfloat16 tells apart.
 
 A conversation becomes text by the tokenizer's chat template. Where it has none, a message is its
 role, a line end, its content and an empty line, and what asks for an answer is `assistant` and a
@@ -34,7 +34,7 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models import Message
 from cudal1_ci.schema import Record
 
-ADAPTER = "adapter_config.json"
+Tuning = Literal["lora", "full"]
 
 
 class PolicyConfig(Record, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class PolicyConfig(Record, frozen=True, kw_only=True):
 
     path: str
     """A folder of transformers."""
-    tuning: Literal["lora", "full"] = "lora"
+    tuning: Tuning = "lora"
     lora_rank: int = 16
     lora_alpha: float = 32.0
     """The adapter counts alpha / rank times."""
@@ -117,7 +117,7 @@ class Policy:
     def load(self, folder: Path) -> None:
         """The weights that `save` has written, into this model."""
         if self.config.tuning == "full":
-            self.model.load_state_dict(load_model(str(folder), self.device).state_dict())
+            self.model.load_state_dict(load_model(str(folder), self.device, "full").state_dict())
             return
         try:
             found = self.model.load_adapter(str(folder), "default", is_trainable=True)
@@ -163,7 +163,7 @@ def load_policy(config: PolicyConfig, adapter: Path | None = None, *, seed: int 
             f"model.path: {folder} is no folder of transformers (it has no config.json); download "
             "the weights with `hf download`, and name the folder"
         )
-    model = load_model(str(folder), torch.device(device_of(config.device)))
+    model = load_model(str(folder), torch.device(device_of(config.device)), config.tuning)
     tokenizer = load_tokenizer(folder)
     if tokenizer.eos_token_id is None:
         raise ConfigError(f"model.path: the tokenizer of {folder} has no token that ends an answer")
@@ -190,8 +190,9 @@ def lora(config: PolicyConfig) -> LoraConfig:
     )
 
 
-def load_model(folder: str, device: torch.device) -> Any:
-    kind = torch.float32 if device.type == "cpu" else torch.bfloat16
+def load_model(folder: str, device: torch.device, tuning: Tuning) -> Any:
+    is_exact = device.type == "cpu" or tuning == "full"
+    kind = torch.float32 if is_exact else torch.bfloat16
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=kind)
     return model.to(device)
 

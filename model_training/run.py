@@ -41,6 +41,10 @@ FINISHED, SAMPLES, CHECKPOINTS = "finished.json", "samples", "checkpoints"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class Stopped(Exception):
+    """What was under way is left for when the run is taken up again; says why."""
+
+
 @dataclass(kw_only=True)
 class Run:
     """An open run; a context manager, as its signals and its curves are given back at the end."""
@@ -117,6 +121,12 @@ class Run:
         if self.deadline_s is not None and time.monotonic() + reserve_s >= self.deadline_s:
             return "max-minutes"
         return None
+
+    def go_on(self) -> None:
+        """Raises: Stopped where no further step may begin."""
+        reason = self.must_stop()
+        if reason is not None:
+            raise Stopped(reason)
 
     # --- curves ------------------------------------------------------------------------------
 

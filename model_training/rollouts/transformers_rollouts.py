@@ -113,12 +113,15 @@ def completion(policy: Policy, row: Sequence[int], ends: set[int], limit: int) -
 
 @contextmanager
 def evaluating(policy: Policy) -> Iterator[None]:
-    """Without gradients or dropout; training's random numbers go on where they were."""
+    """Without gradients or dropout, on a GPU in bfloat16; training's random numbers go on where
+    they were."""
     was_training = policy.model.training
     policy.model.eval()
-    devices = [policy.device] if policy.device.type == "cuda" else []
+    kind = policy.device.type
+    quick = torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
+    devices = [policy.device] if kind == "cuda" else []
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices):
+        with torch.no_grad(), quick, torch.random.fork_rng(devices):
             yield
     finally:
         policy.model.train(was_training)

@@ -166,9 +166,7 @@ def test_a_divergence_with_a_weight_keeps_the_policy_near_its_start():
 def test_the_gradient_of_a_batch_is_that_of_its_pieces(weighting, is_masked):
     texts = [((3, 1), (4, 5, 6, 1)), ((6, 6, 1), (3, 3, 3, 3, 1)), ((5, 1), (2, 2, 1))]
     groups = [
-        Group(
-            prompt=(2, number), completions=one, rewards=(1.0, 0.0), is_masked=is_masked
-        )
+        Group(prompt=(2, number), completions=one, rewards=(1.0, 0.0), is_masked=is_masked)
         for number, one in enumerate(texts)
     ]
     found = []

@@ -55,6 +55,7 @@ def tiny_weights(folder: Path, *, has_template: bool = True, seed: int = 0) -> P
         eos_token_id=2,
         pad_token_id=0,
         bos_token_id=None,
+        initializer_range=0.2,
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
