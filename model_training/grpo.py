@@ -89,7 +89,7 @@ class GrpoConfig(Record, frozen=True, kw_only=True):
 @dataclass(frozen=True, kw_only=True)
 class StepMetrics:
     """What is watched; means over the tokens that were learned from but where something else is
-    said. Zero where all groups are silent."""
+    said. Of what was learned nothing is known where all groups are silent."""
 
     reward: float
     """Mean over completions of all groups."""
@@ -97,14 +97,14 @@ class StepMetrics:
     silent_share: float
     """Of the groups."""
     num_tokens: int
-    loss: float
-    clipped_share: float
-    divergence: float
+    loss: float | None
+    clipped_share: float | None
+    divergence: float | None
     """To the policy that training began with; 0 where that is not at hand."""
-    ratio: float
-    entropy: float
-    grad_norm: float
-    """Before it was clipped; the last of the updates, as are the six numbers above it."""
+    ratio: float | None
+    entropy: float | None
+    grad_norm: float | None
+    """Before it was clipped; the last of the updates, as are the five numbers above it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +143,8 @@ def step(
     """
     kept = [one for one in groups if not (config.drops_silent and is_silent(one.rewards))]
     rows, totals = rows_of(kept, config.advantage)
-    watched = [0.0] * 5
-    norm = 0.0
+    watched: Sequence[float | None] = (None,) * 5
+    norm = None
     if rows:
         # Completions of about the same length in a piece: less of it is padding.
         rows.sort(key=lambda row: len(row.prompt) + len(row.completion))

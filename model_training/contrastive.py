@@ -1,0 +1,225 @@
+"""Stage 3: contrastive reinforcement learning.
+
+    stage = Stage(config=config, policy=policy, rollouts=rollouts, scoring=scorer, tasks=tasks, ...)
+    num_done = train(stage, checkpoint)
+
+A step asks the product's own question about some tasks, with exemplars of what is known by then,
+samples a group of answers to each, has all of them judged, and moves the weights by what an answer
+is worth beside the others of its group (grpo.py). What passed is an exemplar from the next step on.
+
+All that a step draws is a function of the seed and of its number, and what its prompts show of the
+archive up to a noted moment: a run that was killed makes the same steps again. That is so as far
+as the judge says the same again and the device computes the same again: verdicts that hold are
+taken from the archive, and kernels of a GPU may add in another order.
+
+Source: CUDA-L1 (arXiv 2507.14111), section 2.4. Departures are listed in README.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.schema import Device
+from model_training import grpo
+from model_training.contrastive_config import ContrastiveConfig, EngineName, learning_rate
+from model_training.course import STAGE, Course, RunFolder, Scoring
+from model_training.measures import Judged
+from model_training.policy import Policy
+from model_training.rollouts import Rollouts
+from model_training.tasks.record import Task
+from model_training.token_scores import ScoredPolicy, StartPolicy
+
+OPTIMIZER = "optimizer.pt"
+RESERVE = 1.5
+"""Of the longest step so far, what must be left of a run's time for another one to begin."""
+
+
+class Checkpoint(Protocol):
+    """What a run goes on from: `checkpoints.Checkpoint`."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def step(self) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """All that the stage is made of."""
+
+    config: ContrastiveConfig
+    policy: Policy
+    """With the weights that the stage begins with, when it goes on from a checkpoint too."""
+    rollouts: Rollouts
+    scoring: Scoring
+    tasks: Sequence[Task]
+    archive: Archive
+    device: Device
+    """Of the judge."""
+    run: RunFolder
+
+    def course(self, num_done: int) -> Course:
+        return Course(
+            config=self.config,
+            tasks=self.tasks,
+            archive=self.archive,
+            device=self.device,
+            scoring=self.scoring,
+            run=self.run,
+            prompt_ids=self.policy.prompt_ids,
+            num_done=num_done,
+        )
+
+
+class Engine(Protocol):
+    """What moves the weights, and what a checkpoint keeps of it."""
+
+    def update(self, step: int, judged: Sequence[Judged]) -> dict[str, float | None]:
+        """Learn from a step; what is watched of that."""
+        ...
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...
+
+
+def train(stage: Stage, checkpoint: Checkpoint | None = None) -> int:
+    """Train up to the last step, or until the run must stop; the number of steps that are done.
+
+    Raises:
+        UnsupportedError: The model is none that the engine can train.
+    """
+    if stage.config.engine == "trl":
+        from model_training import trl_engine  # here, as TRL takes seconds to import
+
+        return trl_engine.train(stage, checkpoint)
+    engine = ENGINES[stage.config.engine](stage)
+    if checkpoint is not None:
+        engine.load(checkpoint.folder)
+        stage.rollouts.renew()
+    done = checkpoint.step if checkpoint else 0
+    course, saved, longest_s = stage.course(done), done, 0.0
+    while done < stage.config.num_steps and not stage.run.must_stop(RESERVE * longest_s):
+        started_s = time.monotonic()
+        make_step(stage, course, engine, done + 1)
+        done += 1
+        longest_s = max(longest_s, time.monotonic() - started_s)
+        if done % stage.config.checkpoint_every == 0:
+            stage.run.save(STAGE, saved := done, engine.save, course.state(done))
+    if saved != done:
+        stage.run.save(STAGE, done, engine.save, course.state(done))
+    return done
+
+
+def make_step(stage: Stage, course: Course, engine: Engine, step: int) -> None:
+    """Ask, sample, judge, learn, write down."""
+    config, started_s = stage.config, time.monotonic()
+    prompts = course.prompts(step)
+    asked_s = time.monotonic()
+    completions = stage.rollouts.sample(
+        [one.messages for one in prompts], config.group_size, config.sampling, course.seed(step)
+    )
+    sampled_s = time.monotonic()
+    judged = course.judged(prompts, completions)
+    judged_s = time.monotonic()
+    watched = engine.update(step, judged)
+    stage.rollouts.renew()
+    ended_s = time.monotonic()
+    num_tokens = sum(len(one.token_ids) for group in judged for one in group.completions)
+    seconds = {
+        "ask_s": asked_s - started_s,
+        "generate_s": sampled_s - asked_s,
+        "score_s": judged_s - sampled_s,
+        "train_s": ended_s - judged_s,
+        "tokens_per_s": num_tokens / (sampled_s - asked_s),
+    }
+    course.finish(step, judged, {**watched, **seconds})
+
+
+class Reference:
+    """The readable step, on the model itself."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage, policy = stage, stage.policy
+        self._scored = ScoredPolicy(
+            policy.base, policy.parameters(), stage.config.sampling.temperature or 1.0
+        )
+        self._scored.check()
+        self._start = StartPolicy(self._scored)
+        self._optimizer = optimizer_of(stage)
+
+    def update(self, step: int, judged: Sequence[Judged]) -> dict[str, float | None]:
+        config, policy = self._stage.config, self._stage.policy
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate(config, step)
+        with training(policy.model):
+            found = grpo.step(
+                self._scored,
+                self._optimizer,
+                [one.group(masks_cut=config.masks_cut) for one in judged],
+                config.grpo,
+                reference=self._start,
+                pad=int(policy.tokenizer.pad_token_id),
+                device=policy.device,
+            )
+        watched = dataclasses.asdict(found)
+        for name in ("reward", "reward_spread", "silent_share"):  # those of `measures` are raw
+            del watched[name]
+        return {**watched, "learning_rate": learning_rate(config, step)}
+
+    def save(self, folder: Path) -> None:
+        self._stage.policy.save(folder)
+        torch.save(self._optimizer.state_dict(), folder / OPTIMIZER)
+
+    def load(self, folder: Path) -> None:
+        self._stage.policy.load(folder)
+        device = self._stage.policy.device
+        state = torch.load(folder / OPTIMIZER, map_location=device, weights_only=True)
+        self._optimizer.load_state_dict(state)
+
+
+@dataclass
+class Frozen:
+    """Weights that stay as they are: what exemplars alone are good for."""
+
+    stage: Stage
+
+    def update(self, step: int, judged: Sequence[Judged]) -> dict[str, float | None]:  # noqa: ARG002
+        return {}
+
+    def save(self, folder: Path) -> None:
+        self.stage.policy.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """Nothing: the weights are those of the start."""
+
+
+ENGINES: dict[EngineName, Callable[[Stage], Engine]] = {"reference": Reference, "frozen": Frozen}
+
+
+def optimizer_of(stage: Stage) -> torch.optim.AdamW:
+    """Without weight decay: an adapter decays to the base, not to where the stage began."""
+    return torch.optim.AdamW(
+        stage.policy.parameters(), lr=stage.config.learning_rate, weight_decay=0.0
+    )
+
+
+@contextlib.contextmanager
+def training(model: Any) -> Iterator[None]:
+    """In training mode, so that activation checkpointing is on where the model has it."""
+    was_training = model.training
+    model.train()
+    try:
+        yield
+    finally:
+        model.train(was_training)
