@@ -19,19 +19,19 @@ import queue
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.optimization import profile_key, profile_of
+from cudal1_ci.optimization import profile_key
 from cudal1_ci.propose.answer import Unusable
-from cudal1_ci.schema import Candidate, Device, Evaluation, Problem, Record, Verdict
+from cudal1_ci.schema import Candidate, Device, Problem
 from model_training.collection import Judge
 from model_training.environment import Environment, EnvironmentConfig, Outcome, candidate_in
-from model_training.rollouts import Completion
+from model_training.judges import Builds, Shared
 from model_training.stream import Prompt
 from model_training.table import Sample
 from model_training.tasks.record import Task
@@ -46,62 +46,8 @@ REFERENCE = "reference-status"
 T = TypeVar("T")
 
 
-class Answered(Record, frozen=True, kw_only=True):
-    """A prompt and one answer to it."""
-
-    prompt: Prompt
-    completion: Completion
-
-
-@runtime_checkable
-class Checks(Protocol):
-    """A judge that says whether it can judge a task, and where the reference's time goes; the
-    product's does, one that only looks programs up does not."""
-
-    def check(self, problem: Problem) -> Verdict: ...
-
-    def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str: ...
-
-
-@runtime_checkable
-class Builds(Protocol):
-    """A judge that compiles programs before their turn."""
-
-    def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None: ...
-
-
-@dataclass
-class Shared:
-    """A judge that several threads may ask, one at a time."""
-
-    judge: Judge
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def device(self) -> Device:
-        with self.lock:
-            return self.judge.device()
-
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
-        with self.lock:
-            return self.judge.evaluate(problem, candidate)
-
-    def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None:
-        if isinstance(self.judge, Builds):
-            with self.lock:
-                self.judge.build_ahead(problem, candidates)
-
-    def prepare(self, problem: Problem, archive: Archive) -> str:
-        """The status of the reference; where it passed, its profile is noted."""
-        if not isinstance(self.judge, Checks):
-            return "passed"
-        with self.lock:
-            judge, device = self.judge, self.judge.device()
-            status = judge.check(problem).status
-            if status == "passed":
-                profile_of(
-                    problem, archive, device, lambda name: judge.profile(name, is_candidate=False)
-                )
-            return status
+Answered = tuple[Prompt, str, bool]
+"""A prompt, an answer to it, and whether that was cut at the longest length."""
 
 
 class Scorer:
@@ -226,7 +172,7 @@ class Bench:
         """Of answers to one task."""
         found, known = [], dict[str, Outcome]()
         candidates = [self.candidate(one) for one in answered]
-        self.build_ahead(answered[0].prompt.task.problem, candidates)
+        self.build_ahead(answered[0][0].task.problem, candidates)
         for one, candidate in zip(answered, candidates, strict=True):
             self.go_on()
             if candidate is None:
@@ -239,13 +185,9 @@ class Bench:
         return found
 
     def candidate(self, one: Answered) -> Candidate | None:
-        found = candidate_in(
-            one.prompt.task.problem,
-            one.completion.text,
-            one.prompt.exemplar_ids,
-            self.environment.config,
-            is_cut=one.completion.is_cut,
-        )
+        prompt, text, is_cut = one
+        config = self.environment.config
+        found = candidate_in(prompt.task.problem, text, prompt.exemplar_ids, config, is_cut=is_cut)
         return None if isinstance(found, Unusable) else found
 
     def build_ahead(self, problem: Problem, candidates: Sequence[Candidate | None]) -> None:
@@ -263,10 +205,10 @@ class Bench:
 
     def outcome(self, one: Answered) -> Outcome:
         """Where the judge dies with it, again; then it is worth nothing."""
-        prompt, answer = one.prompt, one.completion
+        prompt, text, is_cut = one
         for number in range(NUM_TRIES):
             try:
-                found = self.environment.outcome(prompt, answer.text, is_cut=answer.is_cut)
+                found = self.environment.outcome(prompt, text, is_cut=is_cut)
             except WorkerError:
                 if self.num_deaths >= MAX_DEATHS:
                     raise
@@ -281,6 +223,6 @@ class Bench:
 def by_task(answered: Sequence[Answered]) -> list[list[int]]:
     """Places of the answers to one task together, the task with most of them first."""
     places: dict[str, list[int]] = defaultdict(list)
-    for place, one in enumerate(answered):
-        places[one.prompt.task.id].append(place)
+    for place, (prompt, _, _) in enumerate(answered):
+        places[prompt.task.id].append(place)
     return sorted(places.values(), key=len, reverse=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import ClassVar
 
-import msgspec
 import pytest
 
 from cudal1_ci.archive import Archive
@@ -13,9 +13,8 @@ from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimization import known_profile
 from cudal1_ci.schema import Verdict
 from model_training.environment import EnvironmentConfig
-from model_training.rollouts import Completion
 from model_training.run import Stopped
-from model_training.scoring import MAX_DEATHS, Answered, Scorer
+from model_training.scoring import MAX_DEATHS, Scorer
 from model_training.stream import Stream, StreamConfig, StreamState
 from model_training.toy import DEVICE, PROGRAMS, ToyJudge, answer_to, tasks
 
@@ -37,17 +36,14 @@ def prompts(archive):
 
 
 def answered(prompt, *names):
-    return [
-        Answered(prompt=prompt, completion=Completion(text=answer_to(BY_NAME[name])))
-        for name in names
-    ]
+    return [(prompt, answer_to(BY_NAME[name]), False) for name in names]
 
 
 def test_outcomes_are_in_the_order_of_the_answers(archive, prompts):
     names = ["scaled", "wrong", "copy", "indexed", "broken", "same"]
     asked = [one for name in names for prompt in prompts.values() for one in answered(prompt, name)]
     found = Scorer([ToyJudge(), ToyJudge(), ToyJudge()], archive, "p", CONFIG).outcomes(asked)
-    assert [one.sample.task for one in found] == [one.prompt.task.name for one in asked]
+    assert [one.sample.task for one in found] == [prompt.task.name for prompt, *_ in asked]
     statuses = [one.sample.status for one in found[:: len(TASKS)]]
     assert statuses == ["passed", "incorrect_values", "copy", "passed", "compile_error", "passed"]
     assert found[0].sample.speedup == pytest.approx(2.5)
@@ -68,7 +64,7 @@ def test_a_program_is_judged_once_whoever_wrote_it(archive, prompts):
 class Slow(ToyJudge):
     """Notes who is at work at the same time."""
 
-    at_work: set[int] = set()
+    at_work: ClassVar[set[int]] = set()
     most = 0
     lock = threading.Lock()
 
@@ -176,8 +172,7 @@ def test_tasks_that_cannot_be_judged_are_left_out_and_profiles_are_kept(archive)
 
 
 def test_an_answer_that_was_cut_is_none(archive, prompts):
-    (whole,) = answered(prompts["toy-0"], "indexed")
-    text = whole.completion.text.removesuffix("\n```\n")
-    cut = msgspec.structs.replace(whole, completion=Completion(text=text, is_cut=True))
+    ((prompt, text, _),) = answered(prompts["toy-0"], "indexed")
+    cut = (prompt, text.removesuffix("\n```\n"), True)
     (found,) = Scorer([ToyJudge()], archive, "p", CONFIG).outcomes([cut])
     assert found.sample.status == "no_code"
