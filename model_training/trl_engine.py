@@ -28,20 +28,22 @@ import torch
 from datasets import IterableDataset
 from torch import Tensor
 from transformers import PrinterCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from model_training.contrastive_config import ContrastiveConfig, learning_rate
-from model_training.course import STAGE, Course
-from model_training.grpo import StepMetrics
+from model_training.contrastive_config import learning_rate
+from model_training.course import RESERVE, STAGE, Course
 from model_training.measures import Judged
 from model_training.objective.advantage import is_silent
 from model_training.objective.loss import Weighting
 from model_training.rollouts.transformers_rollouts import completion
+from model_training.run import Stopped
+from model_training.supervised import restore_forward
 from model_training.token_scores import copied
 
 if TYPE_CHECKING:
-    from model_training.contrastive import Checkpoint, Stage
+    from model_training.contrastive import Checkpoint, Stage, Trained
 
 LOSS_TYPES: dict[Weighting, str] = {"completion": "grpo", "token": "dapo", "constant": "dr_grpo"}
 WATCHED = {
@@ -54,28 +56,33 @@ WATCHED = {
 """What the trainer logs, and what it is called here."""
 
 
-def train(stage: Stage, checkpoint: Checkpoint | None) -> int:
+def train(stage: Stage, checkpoint: Checkpoint | None) -> Trained:
     """As `contrastive.train`."""
-    from model_training.contrastive import OPTIMIZER, optimizer_of
+    from model_training.contrastive import OPTIMIZER, Trained, optimizer_of
 
     done = checkpoint.step if checkpoint else 0
     if done >= stage.config.num_steps:
-        return done
-    course = stage.course(done)
-    with tempfile.TemporaryDirectory() as scratch:
-        optimizer = optimizer_of(stage)
-        trainer = ContrastiveTrainer(stage, course, done, optimizer, Path(scratch))
-        if checkpoint is not None:
-            stage.policy.load(checkpoint.folder)
-            state = torch.load(
-                checkpoint.folder / OPTIMIZER, map_location=stage.policy.device, weights_only=True
-            )
-            optimizer.load_state_dict(state)
-        trainer.train()
-        trainer.save_last()
-        # TRL has put its own forward into the model, which would hold the trainer.
-        stage.policy.base.__dict__.pop("forward", None)
-        return trainer.done
+        return Trained(num_done=done)
+    original = stage.policy.base.__dict__.get("forward")
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            optimizer = optimizer_of(stage)
+            trainer = ContrastiveTrainer(stage, stage.course(done), done, optimizer, Path(scratch))
+            if checkpoint is not None:
+                stage.policy.load(checkpoint.folder)
+                path, device = checkpoint.folder / OPTIMIZER, stage.policy.device
+                optimizer.load_state_dict(torch.load(path, map_location=device, weights_only=True))
+            trainer.stopped = stage.run.must_stop()
+            if trainer.stopped is None:
+                try:
+                    trainer.train()
+                except Stopped as reason:  # while answers were judged: no weight has moved yet
+                    trainer.stopped = str(reason)
+            trainer.save_last()
+            return Trained(num_done=trainer.done, stopped=trainer.stopped)
+    finally:
+        # TRL has put its own forward into the model, which would keep the trainer.
+        restore_forward(stage.policy, original)
 
 
 def arguments(stage: Stage, num_done: int, scratch: Path) -> GRPOConfig:
@@ -140,7 +147,7 @@ def arguments(stage: Stage, num_done: int, scratch: Path) -> GRPOConfig:
     )
 
 
-class ContrastiveTrainer(GRPOTrainer):  # type: ignore[misc]
+class ContrastiveTrainer(GRPOTrainer):
     """A trainer whose data and rewards are a course, and whose steps are the run's."""
 
     def __init__(
@@ -157,6 +164,7 @@ class ContrastiveTrainer(GRPOTrainer):  # type: ignore[misc]
             )
         self.stage, self.course, self.done, self.saved = stage, course, num_done, num_done
         self.judged: list[Judged] = []
+        self.stopped: str | None = None
         self._prompts: dict[int, Any] = {}
         self._plain, self._share_kept = optimizer, 1.0
         self._seconds: dict[str, float] = {}
@@ -180,7 +188,8 @@ class ContrastiveTrainer(GRPOTrainer):  # type: ignore[misc]
         self.remove_callback(PrinterCallback)
         if config.grpo.objective.beta:
             self.beta = config.grpo.objective.beta
-            self.ref_model = StartModel(stage.policy.model, stage.policy.parameters())
+            start: Any = StartModel(stage.policy.model, stage.policy.parameters())
+            self.ref_model = start
 
     # --- what is asked and paid --------------------------------------------------------------
 
@@ -199,7 +208,7 @@ class ContrastiveTrainer(GRPOTrainer):  # type: ignore[misc]
         completion_ids: Sequence[Sequence[int]],
         cursor: Sequence[int],
         **_: Any,
-    ) -> list[float]:
+    ) -> list[float | None]:
         """Of the completions of a step, a group of them after another."""
         config, policy, ends = self.stage.config, self.stage.policy, set(self.stage.policy.ends)
         answers = [
@@ -236,16 +245,16 @@ class ContrastiveTrainer(GRPOTrainer):  # type: ignore[misc]
         return found
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
-        loss: Tensor = super()._compute_loss(model, inputs)
+        loss: Tensor = super()._compute_loss(model, inputs)  # type: ignore[no-untyped-call]
         if self.loss_type == LOSS_TYPES["token"] or not self._share_kept:
             return loss
         return loss / self._share_kept  # it is a mean over the dropped completions too
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        loss = super().training_step(*args, **kwargs)
+        loss = super().training_step(*args, **kwargs)  # type: ignore[no-untyped-call]
         if not self._share_kept:
             # An optimizer with a memory would move on by itself; without gradients it stays.
-            self.model.zero_grad(set_to_none=True)
+            self._plain.zero_grad(set_to_none=True)
         return loss
 
     # --- what is written down ----------------------------------------------------------------
@@ -272,8 +281,9 @@ class ContrastiveTrainer(GRPOTrainer):  # type: ignore[misc]
         self.course.finish(self.done, self.judged, {**watched, **seconds})
         if self.done % self.stage.config.checkpoint_every == 0:
             self.save_last()
-        if self.stage.run.must_stop(1.5 * self._longest_s):
-            self.control.should_training_stop = True
+        if self.done < self.stage.config.num_steps:
+            self.stopped = self.stage.run.must_stop(RESERVE * self._longest_s)
+            self.control.should_training_stop = self.stopped is not None
 
     def save_last(self) -> None:
         """A checkpoint of the steps that are done, if there is none."""

@@ -28,8 +28,6 @@ from model_training.toy import DEVICE, make_model_folder, tasks
 from model_training.trl_engine import ContrastiveTrainer
 from tests.training.contrastive_rig import Killed, MemoryRun, config, make_taught_folder, rig
 
-pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning:trl")
-
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
@@ -213,14 +211,14 @@ class Paid:
         self.is_silent = silent
 
     def outcomes(self, answered):
-        first = answered[0].prompt.cursor
+        first = answered[0][0].cursor
         silent = self.is_silent()
         return [
             Outcome(
-                sample=Sample(task=one.prompt.task.name, status="no_code"),
-                reward=0.5 if silent or one.prompt.cursor == first else (place * 7 % 5) / 4,
+                sample=Sample(task=prompt.task.name, status="no_code"),
+                reward=0.5 if silent or prompt.cursor == first else (place * 7 % 5) / 4,
             )
-            for place, one in enumerate(answered)
+            for place, (prompt, _, _) in enumerate(answered)
         ]
 
 
