@@ -1,7 +1,6 @@
 """Stage 3: contrastive reinforcement learning.
 
-    stage = Stage(config=config, policy=policy, rollouts=rollouts, scoring=scorer, tasks=tasks, ...)
-    num_done = train(stage, checkpoint)
+    name = contrastive(policy, rollouts, scorer, tasks, config, run, seed=0)
 
 A step asks the product's own question about some tasks, with exemplars of what is known by then,
 samples a group of answers to each, has all of them judged, and moves the weights by what an answer
@@ -25,22 +24,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import torch
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.schema import Device
 from model_training import grpo
 from model_training.contrastive_config import ContrastiveConfig, EngineName, learning_rate
-from model_training.course import STAGE, Course, RunFolder, Scoring
+from model_training.course import RESERVE, STAGE, Course, RunFolder, Scoring
 from model_training.measures import Judged
 from model_training.policy import Policy
 from model_training.rollouts import Rollouts
+from model_training.run import Run, Stopped
+from model_training.scoring import Scorer
 from model_training.tasks.record import Task
 from model_training.token_scores import ScoredPolicy, StartPolicy
 
 OPTIMIZER = "optimizer.pt"
-RESERVE = 1.5
-"""Of the longest step so far, what must be left of a run's time for another one to begin."""
 
 
 class Checkpoint(Protocol):
@@ -93,12 +93,62 @@ class Engine(Protocol):
     def load(self, folder: Path) -> None: ...
 
 
-def train(stage: Stage, checkpoint: Checkpoint | None = None) -> int:
-    """Train up to the last step, or until the run must stop; the number of steps that are done.
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """How far a training came."""
+
+    num_done: int
+    """Steps, those before a checkpoint among them."""
+    stopped: str | None = None
+    """Why not to the end."""
+
+
+def contrastive(
+    policy: Policy,
+    rollouts: Rollouts,
+    scorer: Scorer,
+    tasks: Sequence[Task],
+    config: ContrastiveConfig,
+    run: Run,
+    seed: int,
+) -> str:
+    """Stage 3, from its last checkpoint where it has one; the name of the weights that came of it.
+
+    Args:
+        policy: With the weights that the stage begins with, when it goes on from a checkpoint too:
+            divergence is measured to them.
 
     Raises:
+        Stopped: The run must stop; there is a checkpoint of what was done.
         UnsupportedError: The model is none that the engine can train.
+        ValueError: The scorer pays otherwise than the configuration says.
     """
+    if scorer.config != config.environment:
+        raise ValueError(f"expected a scorer that pays by {config.environment}")
+    stage = Stage(
+        config=msgspec.structs.replace(
+            config, stream=msgspec.structs.replace(config.stream, seed=seed)
+        ),
+        policy=policy,
+        rollouts=rollouts,
+        scoring=scorer,
+        tasks=tasks,
+        archive=scorer.archive,
+        device=scorer.device(),
+        run=run,
+    )
+    checkpoint = run.newest(STAGE)
+    run.rewind(STAGE, checkpoint.step if checkpoint else 0)
+    found = train(stage, checkpoint)
+    if found.stopped is not None:
+        raise Stopped(found.stopped)
+    name = f"{STAGE}-{found.num_done}"
+    run.finish(STAGE, name)
+    return name
+
+
+def train(stage: Stage, checkpoint: Checkpoint | None = None) -> Trained:
+    """Train up to the last step, or until the run must stop; there is a checkpoint then."""
     if stage.config.engine == "trl":
         from model_training import trl_engine  # here, as TRL takes seconds to import
 
@@ -108,17 +158,23 @@ def train(stage: Stage, checkpoint: Checkpoint | None = None) -> int:
         engine.load(checkpoint.folder)
         stage.rollouts.renew()
     done = checkpoint.step if checkpoint else 0
-    course, saved, longest_s = stage.course(done), done, 0.0
-    while done < stage.config.num_steps and not stage.run.must_stop(RESERVE * longest_s):
+    course, saved, longest_s, stopped = stage.course(done), done, 0.0, None
+    while done < stage.config.num_steps:
+        if (stopped := stage.run.must_stop(RESERVE * longest_s)) is not None:
+            break
         started_s = time.monotonic()
-        make_step(stage, course, engine, done + 1)
+        try:
+            make_step(stage, course, engine, done + 1)
+        except Stopped as reason:  # while answers were judged: no weight has moved yet
+            stopped = str(reason)
+            break
         done += 1
         longest_s = max(longest_s, time.monotonic() - started_s)
         if done % stage.config.checkpoint_every == 0:
             stage.run.save(STAGE, saved := done, engine.save, course.state(done))
     if saved != done:
         stage.run.save(STAGE, done, engine.save, course.state(done))
-    return done
+    return Trained(num_done=done, stopped=stopped)
 
 
 def make_step(stage: Stage, course: Course, engine: Engine, step: int) -> None:

@@ -31,6 +31,8 @@ from model_training.stream import Prompt, StepPrompts, Stream, StreamState
 from model_training.tasks.record import Task
 
 STAGE = "contrastive"
+RESERVE = 1.5
+"""Of the longest step so far, what must be left of a run's time for another one to begin."""
 
 
 class Scoring(Protocol):
@@ -103,7 +105,7 @@ class Course:
         """What the answers are worth, all of them at once."""
         started_s = time.monotonic()
         asked = [
-            Answered(prompt=prompt, completion=one)
+            (prompt, one.text, one.is_cut)
             for prompt, some in zip(prompts, completions, strict=True)
             for one in some
         ]

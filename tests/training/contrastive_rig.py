@@ -142,7 +142,8 @@ class Rig:
     run: MemoryRun
 
     def train(self, checkpoint: Saved | None = None) -> int:
-        return train(self.stage, checkpoint)
+        """The number of steps that are done."""
+        return train(self.stage, checkpoint).num_done
 
 
 @contextmanager

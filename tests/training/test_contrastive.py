@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 
+import msgspec
 import pytest
 import torch
 
@@ -12,10 +13,23 @@ from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.opinion.cases import KIND, Case
 from cudal1_ci.schema import Evaluation, Verdict
+from model_training.contrastive import contrastive
 from model_training.contrastive_config import ContrastiveConfig, learning_rate
+from model_training.environment import EnvironmentConfig
 from model_training.grpo import Group
-from model_training.toy import DEVICE, PROGRAMS, ToyJudge, tasks
-from tests.training.contrastive_rig import Killed, MemoryRun, config, make_taught_folder, rig
+from model_training.policy import PolicyConfig, load_policy
+from model_training.rollouts.transformers_rollouts import TransformersRollouts
+from model_training.run import Run, Stopped
+from model_training.scoring import Scorer
+from model_training.toy import DEVICE, POLICY, PROGRAMS, ToyJudge, tasks
+from tests.training.contrastive_rig import (
+    VARYING,
+    Killed,
+    MemoryRun,
+    config,
+    make_taught_folder,
+    rig,
+)
 
 NEEDED = {
     *("reward", "reward_std", "compiled", "correct", "copies", "hacks", "fast_1", "fast_1.2"),
@@ -251,3 +265,71 @@ def test_settings_that_cannot_be_are_refused():
         ContrastiveConfig(group_size=1)
     rates = [learning_rate(ContrastiveConfig(num_warmup_steps=1), step) for step in (1, 2, 3)]
     assert rates == [1e-5, 2e-5, 2e-5]
+
+
+@pytest.mark.parametrize("engine", ["reference", "trl"])
+def test_an_adapter_is_trained_in_the_folder_of_a_run(taught, tmp_path, engine):
+    """Interrupted while answers are judged, and taken up again: one curve, in files."""
+    settings = config(num_steps=4, engine=engine, grpo={"piece_size": 8})
+    judge = ToyJudge()
+
+    def opened(folder, is_resumed=False) -> Run:
+        return Run.open(folder, settings, seed=3, weights=taught, is_resumed=is_resumed)
+
+    def trained(run, scorer) -> str:
+        policy = load_policy(PolicyConfig(path=str(taught), device="cpu"), seed=1)
+        return contrastive(policy, TransformersRollouts(policy), scorer, tasks(), settings, run, 3)
+
+    class Impatient:
+        """Told to stop in its third step."""
+
+        def __init__(self, scorer, run):
+            self.scorer, self.run, self.num_asked = scorer, run, 0
+            self.archive, self.device, self.config = scorer.archive, scorer.device, scorer.config
+
+        def outcomes(self, answered):
+            self.num_asked += 1
+            if self.num_asked == 3:
+                self.scorer.outcomes(answered[:5])
+                raise Stopped("SIGTERM")
+            return self.scorer.outcomes(answered)
+
+    curves = []
+    for name in ("whole", "stopped"):
+        folder = tmp_path / name
+        with Archive.open(tmp_path / f"{name}.sqlite") as archive:
+            scorer = Scorer([judge], archive, POLICY, settings.environment)
+            with opened(folder) as run:
+                if name == "stopped":
+                    with pytest.raises(Stopped, match="SIGTERM"):
+                        trained(run, Impatient(scorer, run))
+                    assert run.newest("contrastive").step == 2
+                else:
+                    assert trained(run, scorer) == "contrastive-4"
+            if name == "stopped":
+                with opened(folder, is_resumed=True) as run:
+                    assert trained(run, scorer) == "contrastive-4"
+        lines = (folder / "metrics.jsonl").read_text().splitlines()
+        said = [msgspec.json.decode(line) for line in lines]
+        assert [one["step"] for one in said] == [1, 2, 3, 4]
+        curves.append([{k: v for k, v in one.items() if is_steady(k)} for one in said])
+        samples = (folder / "samples/contrastive.jsonl").read_text().splitlines()
+        assert len(samples) == 4 * 32
+        saved = folder / "checkpoints/contrastive-4"
+        assert {"adapter_model.safetensors", "optimizer.pt", "state.json"} <= {
+            path.name for path in saved.iterdir()
+        }
+    assert curves[0] == curves[1]
+
+
+def test_a_scorer_that_pays_otherwise_is_refused(taught, tmp_path):
+    with rig(tmp_path, taught, config(), MemoryRun(tmp_path)) as life:
+        stage, other = life.stage, EnvironmentConfig(reward="milestone")
+        scorer = Scorer([life.judge], life.archive, POLICY, other)
+        with pytest.raises(ValueError, match="expected a scorer that pays"):
+            contrastive(stage.policy, stage.rollouts, scorer, tasks(), config(), life.run, 0)
+
+
+def is_steady(name: str) -> bool:
+    """Whether a number of a step is alike when it is made again."""
+    return name != "seconds" and not name.endswith("_s") and name not in VARYING

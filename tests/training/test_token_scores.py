@@ -48,7 +48,11 @@ def alone(model, prompt, text, temperature):
 def test_they_are_those_of_each_completion_alone(model, temperature, tokens_at_once):
     rows, _ = rows_of(GROUPS, "centered")
     policy = ScoredPolicy(model, trained(model), temperature, tokens_at_once)
+    sizes: list[int] = []
+    model.lm_head.register_forward_hook(lambda _, inputs, out: sizes.append(len(inputs[0])))
     found = policy.scores(batch_of(rows, pad=0))
+    assert max(sizes) <= tokens_at_once, "never all logits at once"
+    assert sum(sizes) == sum(len(row.completion) for row in rows), "none of prompts or padding"
     for number, row in enumerate(rows):
         logp, entropy = alone(model, row.prompt, row.completion, temperature)
         size = len(row.completion)
