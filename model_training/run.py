@@ -80,7 +80,7 @@ class Run:
         """Make the folder of a run, or take one up again.
 
         Args:
-            ignored: Tables of the configuration that may differ when a run is taken up again.
+            ignored: Keys and tables that may differ when a run is taken up again.
 
         Raises:
             ConfigError: There is a run already and it is not to be resumed, or it has another

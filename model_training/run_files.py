@@ -27,14 +27,29 @@ def refuse_another(
             f"run.folder: {folder} has a run already; `--resume` goes on with it, and another "
             "folder begins a new one"
         )
+    before, now = flat(known), flat(settings)
     other = sorted(
-        name for name in {*known, *settings} - {*ignored} if known.get(name) != settings.get(name)
+        key
+        for key in {*before, *now}
+        if before.get(key) != now.get(key)
+        and not any(key == one or key.startswith(f"{one}.") for one in ignored)
     )
     if other:
         raise ConfigError(
             f"{folder / CONFIG}: expected the configuration that the run began with, got another "
-            f"in {', '.join(f'[{name}]' for name in other)}; use that file again, or another folder"
+            f"{', '.join(other[:5])}; use that configuration again, or another folder"
         )
+
+
+def flat(settings: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+    """Values of nested tables by their keys, with points in between."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{place}{name}.")
+        else:
+            found[f"{place}{name}"] = value
+    return found
 
 
 def record_environment(path: Path, found: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ NUM_TRIES = 2
 """Of a candidate with which the judge itself dies: a machine has moods, a program has not."""
 MAX_DEATHS = 5
 """Candidates in a row with which it dies: then it is not the candidates."""
-BROKEN = "harness_error"
+PASSED, BROKEN = "passed", "harness_error"
 REFERENCE = "reference-status"
 """Kind of a note: what the judge says of a task's own program."""
 T = TypeVar("T")
@@ -82,27 +82,28 @@ class Scorer:
             WorkerError: Judges die whatever they are given.
         """
         device = self.device()
-        keys = [f"{profile_key(one.problem, device)}/{self.policy}" for one in tasks]
-        open_places = [
-            place
-            for place, key in enumerate(keys)
-            if self.archive.noted(REFERENCE, key, str) is None
-        ]
+        open_tasks = [one for one in tasks if self._known(one, device) is None]
+        self.each(open_tasks, self.accepts)
+        return [one for one in tasks if self._known(one, device) == PASSED]
 
-        def prepare(judge: Shared, place: int) -> None:
-            self.go_on()
+    def accepts(self, judge: Shared, task: Task) -> bool:
+        """Whether a judge accepts the reference of a task; then its profile is in the archive."""
+        self.go_on()
+        device = self.device()
+        status = self._known(task, device)
+        if status is None:
             try:
-                status = judge.prepare(tasks[place].problem, self.archive)
+                status = judge.prepare(task.problem, self.archive)
             except WorkerError:
                 status = BROKEN
-            self.archive.note(REFERENCE, keys[place], status)
+            self.archive.note(REFERENCE, self._key(task, device), status)
+        return status == PASSED
 
-        self._in_threads(open_places, prepare)
-        return [
-            task
-            for task, key in zip(tasks, keys, strict=True)
-            if self.archive.noted(REFERENCE, key, str) == "passed"
-        ]
+    def _known(self, task: Task, device: Device) -> str | None:
+        return self.archive.noted(REFERENCE, self._key(task, device), str)
+
+    def _key(self, task: Task, device: Device) -> str:
+        return f"{profile_key(task.problem, device)}/{self.policy}"
 
     def outcomes(self, answered: Sequence[Answered]) -> list[Outcome]:
         """What each answer is worth, in their order.
@@ -120,7 +121,7 @@ class Scorer:
             said = benches[id(judge)].judge([answered[place] for place in places])
             found.update(zip(places, said, strict=True))
 
-        self._in_threads(by_task(answered), judge_all)
+        self.each(by_task(answered), judge_all)
         return [found[place] for place in range(len(answered))]
 
     def environment(self, number: int = 0) -> Environment:
@@ -130,8 +131,13 @@ class Scorer:
         second = other if is_like else None
         return Environment(judge, self.archive, self.policy, self.config, second)
 
-    def _in_threads(self, pieces: Iterable[T], work: Callable[[Shared, T], None]) -> None:
-        """Each piece by whichever judge is free; the first error ends them all."""
+    def environment_of(self, judge: Shared, proposer: str) -> Environment:
+        """That of a judge, for the answers of another model."""
+        config = msgspec.structs.replace(self.config, proposer=proposer)
+        return Environment(judge, self.archive, self.policy, config)
+
+    def each(self, pieces: Iterable[T], work: Callable[[Shared, T], object]) -> None:
+        """Work on each piece with whichever judge is free; the first error ends it all."""
         left: queue.SimpleQueue[T] = queue.SimpleQueue()
         for piece in pieces:
             left.put(piece)

@@ -95,7 +95,7 @@ class TransformersRollouts:
             do_sample=is_drawn,
             temperature=settings.temperature if is_drawn else 1.0,
             top_p=settings.top_p if is_drawn else 1.0,
-            top_k=0,
+            top_k=0 if is_drawn else 50,  # 50 is what a greedy search is not warned of
             repetition_penalty=1.0,
             eos_token_id=list(self.policy.ends),
             pad_token_id=self.policy.tokenizer.pad_token_id,
