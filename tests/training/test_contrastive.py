@@ -13,10 +13,10 @@ from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.opinion.cases import KIND, Case
 from cudal1_ci.schema import Evaluation, Verdict
+from model_training.batches import Group
 from model_training.contrastive import contrastive
 from model_training.contrastive_config import ContrastiveConfig, learning_rate
 from model_training.environment import EnvironmentConfig
-from model_training.grpo import Group
 from model_training.policy import PolicyConfig, load_policy
 from model_training.rollouts.transformers_rollouts import TransformersRollouts
 from model_training.run import Run, Stopped
