@@ -3,10 +3,10 @@
     examples = collect(tasks, scorer, config, run)         # RUN/examples.jsonl
 
 Sources are the product's playbook, hand-made variants of generated tasks, and language models
-behind servers (the paper's six are six entries). A model is asked the product's own first question until
-two of its answers to a task have passed, or twenty were given. Tasks go to whichever judge is free.
-All verdicts are in the archive as they come, and of a task that a model is done with its candidates
-too: a collection that was stopped asks and judges nothing twice.
+behind servers (the paper's six are six entries). A model is asked the product's own first question
+until two of its answers to a task have passed, or twenty were given. Tasks go to whichever judge is
+free. All verdicts are in the archive as they come, and of a task that a model is done with its
+candidates too: a collection that was stopped asks and judges nothing twice.
 
 Source: CUDA-L1 (arXiv 2507.14111), section 2.2. Departures: see collection.py.
 """

@@ -15,8 +15,7 @@ from collections.abc import Callable
 
 from model_training import collect as collecting
 from model_training.config import StageName
-from model_training.contrastive import Stage, train
-from model_training.course import STAGE as CONTRASTIVE
+from model_training.contrastive import contrastive as train_contrastive
 from model_training.evaluate import Evaluated, path_of
 from model_training.evaluate import evaluate as evaluate_policy
 from model_training.run import Stopped
@@ -75,24 +74,16 @@ def self_supervised(place: Workplace) -> None:
 
 def contrastive(place: Workplace) -> None:
     """Stage 3."""
-    config, run = place.config.contrastive, place.run
     place.begin_at(place.weights_before("contrastive"))
-    checkpoint = run.newest(CONTRASTIVE)
-    run.rewind(CONTRASTIVE, checkpoint.step if checkpoint else 0)
-    stage = Stage(
-        config=config,
-        policy=place.policy,
-        rollouts=place.rollouts,
-        scoring=place.scorer,
-        tasks=place.contrastive_tasks(),
-        archive=place.scorer.archive,
-        device=place.scorer.device(),
-        run=run,
+    train_contrastive(
+        place.policy,
+        place.rollouts,
+        place.scorer,
+        place.contrastive_tasks(),
+        place.config.contrastive,
+        place.run,
+        place.config.run.seed,
     )
-    done = train(stage, checkpoint)
-    if done < config.num_steps:
-        raise Stopped(run.must_stop() or "max-minutes")
-    run.finish(CONTRASTIVE, f"{CONTRASTIVE}-{done}")
 
 
 def evaluate(place: Workplace, name: str) -> list[Evaluated]:

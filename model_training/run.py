@@ -27,8 +27,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-import msgspec
-
 from cudal1_ci.schema import Record, content_hash
 from model_training import checkpoints
 from model_training.checkpoints import Checkpoint, write_text
@@ -41,6 +39,7 @@ from model_training.run_files import (
     read_json,
     record_environment,
     refuse_another,
+    whole,
 )
 
 ENVIRONMENT, METRICS = "environment.json", "metrics.jsonl"
@@ -88,7 +87,7 @@ class Run:
         """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SAMPLES).mkdir(exist_ok=True)
-        settings = msgspec.to_builtins(config)
+        settings = whole(config)
         refuse_another(folder, settings, ignored, is_resumed=is_resumed)
         if not (folder / CONFIG).exists():
             said = {"hash": content_hash(settings), "config": settings}

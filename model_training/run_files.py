@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,20 @@ def refuse_another(
             f"{folder / CONFIG}: expected the configuration that the run began with, got another "
             f"{', '.join(other[:5])}; use that configuration again, or another folder"
         )
+
+
+def whole(settings: Any) -> Any:
+    """Records as JSON has them, what is at its default too: a default may be another tomorrow."""
+    if isinstance(settings, msgspec.Struct):
+        names = settings.__struct_fields__
+        return {name: whole(getattr(settings, name)) for name in names}
+    if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
+        return whole(dataclasses.asdict(settings))
+    if isinstance(settings, dict):
+        return {name: whole(value) for name, value in settings.items()}
+    if isinstance(settings, list | tuple):
+        return [whole(value) for value in settings]
+    return settings
 
 
 def flat(settings: Mapping[str, Any], place: str = "") -> dict[str, Any]:

@@ -53,6 +53,7 @@ def test_a_folder_says_what_it_was_made_with(tmp_path):
     assert said["trl"]
     kept = json.loads((tmp_path / "run" / "config.json").read_text())
     assert len(kept["hash"]) == 16
+    assert kept["config"] == {"width": 1, "run": 0}, "defaults too"
 
 
 def test_a_run_is_not_begun_over_another_and_goes_on_as_it_began(tmp_path):
