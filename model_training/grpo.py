@@ -2,92 +2,90 @@
 
     metrics = step(policy, optimizer, groups, config)
 
-Stage 3 trains with TRL's trainer where that is installed; this is the reference that it is compared
-with, and the engine of tests on a CPU. A policy is anything that gives the log probabilities of the
-tokens of a completion.
+It is the engine `reference` of stage 3, and what TRL's trainer is compared with. A policy is
+anything that gives the log probabilities of the tokens of a completion.
 
-Shapes: B completions of all groups, P prompt tokens, T completion tokens, V words. Prompts are
-padded on the left and completions on the right, so that they meet.
+A batch goes through the model in pieces of some completions, each padded for itself, and the
+gradients of the pieces add up to that of the batch: what a loss divides by is counted over all of
+it (`Totals`).
+
+Shapes: B completions of a piece, P prompt tokens, T completion tokens, V words.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from model_training.objective.advantage import ADVANTAGES, AdvantageName, is_silent
-from model_training.objective.loss import ObjectiveConfig, objective
+from cudal1_ci.bounds import at_least, positive
+from cudal1_ci.schema import Record
+from model_training.batches import Batch, Group, batch_of, rows_of
+from model_training.objective.advantage import AdvantageName, is_silent
+from model_training.objective.loss import Objective, ObjectiveConfig, Totals, objective
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """What a policy says of the tokens of completions; nothing where the mask is 0."""
+
+    logp_BT: Tensor
+    """Of each token, after all before it."""
+    entropy_BT: Tensor
+    """Of what it chose from, in nats; without a gradient."""
 
 
 class Policy(Protocol):
     """A language model with weights that are trained."""
 
-    def logits(self, tokens_BL: Tensor, mask_BL: Tensor) -> Tensor:
-        """Of the next token at each place: B, L, V. Masked places are not attended to."""
-        ...
+    def scores(self, batch: Batch) -> Scores: ...
 
     def parameters(self) -> Sequence[torch.nn.Parameter]:
         """Those that are trained."""
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Completions of one prompt, as they were sampled, and what each of them is worth."""
-
-    prompt: tuple[int, ...]
-    completions: tuple[tuple[int, ...], ...]
-    """Token ids, the end's among them; none is empty."""
-    rewards: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.completions) != len(self.rewards) or not all(self.completions):
-            raise ValueError("expected completions of one token or more, each with its reward")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GrpoConfig:
+class GrpoConfig(Record, frozen=True, kw_only=True):
     """Of a step."""
 
     advantage: AdvantageName = "group_normalized"
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    objective: ObjectiveConfig = ObjectiveConfig()
     num_updates: int = 1
     """Of the weights with the same completions; the ratio is 1 in the first."""
     max_grad_norm: float = 0.2
     drops_silent: bool = True
     """Whether groups that say nothing leave the batch; else they count in its mean, as nothing."""
+    piece_size: int = 8
+    """Completions that go through the model at once: less memory, and the same gradient."""
+
+    def __post_init__(self) -> None:
+        at_least(self, "grpo", 1, "num_updates", "piece_size")
+        positive(self, "grpo", "max_grad_norm")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepMetrics:
-    """What is watched; means over all completions but where something else is said."""
+    """What is watched; means over the tokens that were learned from but where something else is
+    said. Of what was learned nothing is known where all groups are silent."""
 
     reward: float
+    """Mean over completions of all groups."""
     reward_spread: float
     silent_share: float
     """Of the groups."""
     num_tokens: int
-    loss: float
-    clipped_share: float
-    divergence: float
-    grad_norm: float
-    """Before it was clipped; the last of the updates."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """Groups as tensors; `place` is where completions begin."""
-
-    tokens_BL: Tensor
-    mask_BL: Tensor
-    completion_mask_BT: Tensor
-    advantages_B: Tensor
-    place: int
+    loss: float | None
+    clipped_share: float | None
+    divergence: float | None
+    """To the policy that training began with; 0 where that is not at hand."""
+    ratio: float | None
+    entropy: float | None
+    grad_norm: float | None
+    """Before it was clipped; the last of the updates, as are the five numbers above it."""
 
 
 def step(
@@ -98,73 +96,105 @@ def step(
     *,
     reference: Policy | None = None,
     pad: int = 0,
+    device: torch.device | None = None,
 ) -> StepMetrics:
     """Improve the policy on these groups. Where all of them are silent, nothing changes.
 
     `reference` is the policy that training began with; needed for a divergence with a weight.
     """
     kept = [one for one in groups if not (config.drops_silent and is_silent(one.rewards))]
-    loss = clipped = pulled = norm = 0.0
-    num_tokens = 0
-    if kept:
-        batch = batch_of(kept, config.advantage, pad)
-        num_tokens = int(batch.completion_mask_BT.sum())
-        with torch.no_grad():
-            sampled_BT = log_probabilities(policy, batch)
-            first_BT = None if reference is None else log_probabilities(reference, batch)
+    rows, totals = rows_of(kept, config.advantage)
+    watched: Sequence[float | None] = (None,) * 5
+    norm = None
+    if rows:
+        # Completions of about the same length in a piece: less of it is padding.
+        rows.sort(key=lambda row: len(row.prompt) + len(row.completion))
+        batches = [
+            batch_of(rows[start : start + config.piece_size], pad, device)
+            for start in range(0, len(rows), config.piece_size)
+        ]
+        # With one update the policy that has sampled is the policy, and its ratio is 1.
+        sampled = known(policy if config.num_updates > 1 else None, batches)
+        first = known(reference, batches)
         for _ in range(config.num_updates):
-            found = objective(
-                log_probabilities(policy, batch),
-                sampled_BT,
-                batch.advantages_B,
-                batch.completion_mask_BT,
-                config.objective,
-                first_BT,
-            )
             optimizer.zero_grad()
-            found.loss.backward()  # type: ignore[no-untyped-call]
+            parts = [
+                backward(policy, batch, config.objective, totals, sampled[number], first[number])
+                for number, batch in enumerate(batches)
+            ]
             norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm))
             optimizer.step()
-            loss, clipped, pulled = found.loss.item(), found.clipped_share, found.divergence
+            watched = together(parts)
+        optimizer.zero_grad()
     rewards = [reward for one in groups for reward in one.rewards]
+    loss, clipped, pulled, ratio, entropy = watched
     return StepMetrics(
         reward=statistics.fmean(rewards),
         reward_spread=statistics.pstdev(rewards),
         silent_share=sum(is_silent(one.rewards) for one in groups) / len(groups),
-        num_tokens=num_tokens,
+        num_tokens=totals.num_tokens,
         loss=loss,
         clipped_share=clipped,
         divergence=pulled,
+        ratio=ratio,
+        entropy=entropy,
         grad_norm=norm,
     )
 
 
-def batch_of(groups: Sequence[Group], advantage: AdvantageName, pad: int) -> Batch:
-    """All completions of all groups beside one another."""
-    place = max(len(one.prompt) for one in groups)
-    longest = max(len(text) for one in groups for text in one.completions)
-    tokens, mask = [], []
-    for one in groups:
-        before = place - len(one.prompt)
-        for text in one.completions:
-            after = longest - len(text)
-            tokens.append([*[pad] * before, *one.prompt, *text, *[pad] * after])
-            mask.append([*[0] * before, *[1] * (len(one.prompt) + len(text)), *[0] * after])
-    mask_BL = torch.tensor(mask)
-    advantages = [value for one in groups for value in ADVANTAGES[advantage](one.rewards)]
-    return Batch(
-        tokens_BL=torch.tensor(tokens),
-        mask_BL=mask_BL,
-        completion_mask_BT=mask_BL[:, place:],
-        advantages_B=torch.tensor(advantages),
-        place=place,
+@torch.no_grad()
+def known(policy: Policy | None, batches: Sequence[Batch]) -> list[Tensor | None]:
+    """Log probabilities under a policy that stands still; None where there is none."""
+    return [None if policy is None else policy.scores(batch).logp_BT for batch in batches]
+
+
+def backward(
+    policy: Policy,
+    batch: Batch,
+    config: ObjectiveConfig,
+    totals: Totals,
+    sampled_BT: Tensor | None,
+    first_BT: Tensor | None,
+) -> tuple[int, Objective, float]:
+    """Add the gradient of a part of a batch; its tokens, its objective, its mean entropy."""
+    found = policy.scores(batch)
+    mask_BT = batch.completion_mask_BT
+    part = objective(
+        found.logp_BT,
+        found.logp_BT.detach() if sampled_BT is None else sampled_BT,
+        batch.advantages_B,
+        mask_BT,
+        config,
+        first_BT,
+        totals,
     )
+    part.loss.backward()  # type: ignore[no-untyped-call]
+    num_tokens = int(mask_BT.sum())
+    return num_tokens, part, float((found.entropy_BT * mask_BT).sum()) / num_tokens
 
 
-def log_probabilities(policy: Policy, batch: Batch) -> Tensor:
-    """Of the tokens of completions, each after all before it: B, T."""
-    logits_BLV = policy.logits(batch.tokens_BL, batch.mask_BL)
+def together(parts: Sequence[tuple[int, Objective, float]]) -> list[float]:
+    """Loss, clipped share, divergence, ratio and entropy of a batch from those of its parts."""
+    total = sum(num_tokens for num_tokens, _, _ in parts)
+    means = [
+        sum(num_tokens * value for num_tokens, value in each) / total
+        for each in (
+            [(n, part.clipped_share) for n, part, _ in parts],
+            [(n, part.divergence) for n, part, _ in parts],
+            [(n, part.ratio) for n, part, _ in parts],
+            [(n, entropy) for n, _, entropy in parts],
+        )
+    ]
+    return [sum(part.loss.item() for _, part, _ in parts), *means]
+
+
+def scores_of(logits_BLV: Tensor, batch: Batch) -> Scores:
+    """From logits at every place of a batch, for a policy so small that they fit at once."""
     # The logits at a place are of the token after it.
-    logits_BTV = logits_BLV[:, batch.place - 1 : -1]
+    logp_BTV = logits_BLV[:, batch.place - 1 : -1].log_softmax(-1)
     chosen_BT1 = batch.tokens_BL[:, batch.place :].unsqueeze(-1)
-    return logits_BTV.log_softmax(-1).gather(-1, chosen_BT1).squeeze(-1)
+    still_BTV = logp_BTV.detach()
+    return Scores(
+        logp_BT=logp_BTV.gather(-1, chosen_BT1).squeeze(-1),
+        entropy_BT=-(still_BTV.exp() * still_BTV).sum(-1),
+    )

@@ -13,6 +13,11 @@ and goes on asks the same, and all completions of a group have one prompt.
 
 The tasks of an epoch are in an order of their own. A published moment is in seconds since the
 epoch, as the archive's rows are.
+
+`StepPrompts` are a stream by steps. The moment at which a step ended is noted in the archive, and
+what prompts show is known up to the end of the step before theirs, or of an earlier one (`lag`). A
+run that is taken up again some steps back finds the moments of its former life there, and so asks
+what it asked.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -112,3 +118,60 @@ class Stream:
         order = list(range(len(self._tasks)))
         random.Random(f"{self._config.seed} epoch {epoch}").shuffle(order)
         return self._tasks[order[place]]
+
+
+ENDED = "training_step"
+"""Of the archive's notes: when a step was over, in seconds since the epoch."""
+
+
+@dataclass
+class StepPrompts:
+    """Prompts of each step of a run; steps count from 1."""
+
+    stream: Stream
+    archive: Archive
+    name: str
+    """Of the run, alike in all its lives and in no other run with this archive."""
+    per_step: int
+    lag: int = 0
+    """Steps whose records are not shown yet, beside the one that asks."""
+
+    def __post_init__(self) -> None:
+        self.end(0)
+
+    def of(self, step: int) -> list[Prompt]:
+        """Raises: ValueError where the step is not to be asked yet, since an earlier one that its
+        prompts show is not over."""
+        shown = max(0, step - 1 - self.lag)
+        published = self._ended(shown)
+        if published is None:
+            raise ValueError(
+                f"the prompts of step {step} show what was known after step {shown}, which is not "
+                "over: whoever asks reads ahead further than it should"
+            )
+        first = (step - 1) * self.per_step
+        self.stream.state = StreamState(cursor=first, published=published)
+        return [self.stream.next() for _ in range(self.per_step)]
+
+    def end(self, step: int) -> float:
+        """A step is over: what was recorded until now is known after it. The moment is that of its
+        first end, should it have been over before."""
+        known = self._ended(step)
+        if known is None:
+            self.stream.publish()
+            known = self.stream.state.published
+            self.archive.note(ENDED, self._key(step), known)
+        return known
+
+    def ends(self) -> list[float]:
+        """Moments at which steps ended, that of step 0 first, as far as they are over."""
+        found: list[float] = []
+        while (moment := self._ended(len(found))) is not None:
+            found.append(moment)
+        return found
+
+    def _ended(self, step: int) -> float | None:
+        return self.archive.noted(ENDED, self._key(step), float)
+
+    def _key(self, step: int) -> str:
+        return f"{self.name}/{step}"

@@ -20,12 +20,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from cudal1_ci.bounds import at_least, positive
+from cudal1_ci.schema import Record
+
 Weighting = Literal["completion", "token", "constant"]
 Ratio = Literal["token", "sequence"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig:
+class ObjectiveConfig(Record, frozen=True, kw_only=True):
     """Of a run of stage 3."""
 
     low: float = 0.2
@@ -37,6 +39,20 @@ class ObjectiveConfig:
     max_tokens: int = 512
     """The constant length, for `constant`."""
 
+    def __post_init__(self) -> None:
+        at_least(self, "objective", 1, "max_tokens")
+        at_least(self, "objective", 0, "beta")
+        positive(self, "objective", "low", "high")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Of a whole batch, of which a loss may be given a part."""
+
+    num_tokens: int
+    """Those that count."""
+    num_completions: int
+
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
@@ -47,6 +63,8 @@ class Objective:
     """Of the tokens, those at which the clip was active."""
     divergence: float
     """Mean over tokens; 0 where there is no reference."""
+    ratio: float
+    """Mean over tokens: 1 where the policy is the one that has sampled."""
 
 
 def objective(
@@ -56,9 +74,13 @@ def objective(
     mask_BT: Tensor,
     config: ObjectiveConfig,
     reference_logp_BT: Tensor | None = None,
+    totals: Totals | None = None,
 ) -> Objective:
     """Of a batch. Log probabilities of the tokens that were sampled: now, when they were sampled,
-    and under the policy that training began with, for a divergence with a weight."""
+    and under the policy that training began with, for a divergence with a weight.
+
+    Of a part of a batch, with the batch's totals, it is what that part contributes: the losses of
+    all parts add up to that of the batch."""
     mask_BT = mask_BT.to(logp_BT.dtype)
     log_ratio_BT = (logp_BT - sampled_logp_BT.detach()) * mask_BT
     if config.ratio == "sequence":
@@ -71,7 +93,7 @@ def objective(
     penalty_BT = torch.zeros_like(gain_BT)
     if reference_logp_BT is not None:
         penalty_BT = divergence(logp_BT, reference_logp_BT)
-    weights_BT = weights(mask_BT, config)
+    weights_BT = weights(mask_BT, config, totals)
     loss = -((gain_BT - config.beta * penalty_BT) * weights_BT).sum()
     num_tokens = mask_BT.sum().clamp(min=1)
     is_clipped_BT = (ratio_BT * advantages_B1 > bounded_BT * advantages_B1).to(mask_BT.dtype)
@@ -79,14 +101,16 @@ def objective(
         loss=loss,
         clipped_share=((is_clipped_BT * mask_BT).sum() / num_tokens).item(),
         divergence=((penalty_BT * mask_BT).sum() / num_tokens).item(),
+        ratio=((ratio_BT * mask_BT).sum() / num_tokens).item(),
     )
 
 
-def weights(mask_BT: Tensor, config: ObjectiveConfig) -> Tensor:
+def weights(mask_BT: Tensor, config: ObjectiveConfig, totals: Totals | None = None) -> Tensor:
     """Of each token in the loss; those of a batch of one kind sum to 1, but for `constant`."""
-    num_completions = mask_BT.shape[0]
+    totals = totals or Totals(num_tokens=int(mask_BT.sum()), num_completions=mask_BT.shape[0])
+    num_completions = totals.num_completions
     if config.weighting == "token":
-        return mask_BT / mask_BT.sum().clamp(min=1)
+        return mask_BT / max(totals.num_tokens, 1)
     if config.weighting == "constant":
         return mask_BT / (config.max_tokens * num_completions)
     return mask_BT / mask_BT.sum(1, keepdim=True).clamp(min=1) / num_completions

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import statistics
 
 import pytest
 import torch
 
-from model_training.grpo import Group, GrpoConfig, batch_of, log_probabilities, step
+from model_training.batches import Group, batch_of, rows_of
+from model_training.grpo import GrpoConfig, scores_of, step
 from model_training.objective.loss import ObjectiveConfig
 
 NUM_WORDS, END, LENGTH = 7, 1, 6
@@ -31,6 +33,9 @@ class Toy:
         # What is masked is skipped: a recurrence has no other way not to look.
         x = self.embed(tokens_BL) * mask_BL.unsqueeze(-1)
         return self.head(self.cell(x)[0])
+
+    def scores(self, batch):
+        return scores_of(self.logits(batch.tokens_BL, batch.mask_BL), batch)
 
     @torch.no_grad()
     def sample(self, prompt: tuple[int, ...], num: int, generator) -> list[tuple[int, ...]]:
@@ -117,19 +122,19 @@ def test_padding_changes_no_probability():
     class Unpadded:
         """Each row by itself."""
 
-        def logits(self, tokens_BL, mask_BL):
+        def scores(self, batch):
             rows = []
-            for tokens, mask in zip(tokens_BL, mask_BL, strict=True):
+            for tokens, mask in zip(batch.tokens_BL, batch.mask_BL, strict=True):
                 place = int(mask.argmax())
                 found = policy.logits(tokens[place:][None], mask[place:][None])[0]
                 rows.append(torch.cat([torch.zeros(place, NUM_WORDS), found]))
-            return torch.stack(rows)
+            return scores_of(torch.stack(rows), batch)
 
-    batch = batch_of([short, long], "centered", pad=0)
+    batch = batch_of(rows_of([short, long], "centered")[0], pad=0)
     assert batch.place == 3
-    found = log_probabilities(Unpadded(), batch)
-    alone = batch_of([short], "centered", pad=0)
-    expected = log_probabilities(policy, alone)
+    found = Unpadded().scores(batch).logp_BT
+    alone = batch_of(rows_of([short], "centered")[0], pad=0)
+    expected = policy.scores(alone).logp_BT
     mask = alone.completion_mask_BT.bool()
     torch.testing.assert_close(found[:2, :4][mask], expected[mask])
 
@@ -155,6 +160,48 @@ def test_a_divergence_with_a_weight_keeps_the_policy_near_its_start():
             metrics = step(policy, optimizer, rewarded(policy, generator), config, reference=start)
         distances.append(metrics.divergence)
     assert distances[1] < distances[0] / 2
+
+
+@pytest.mark.parametrize("weighting", ["completion", "token", "constant"])
+@pytest.mark.parametrize("is_masked", [(), (False, True)])
+def test_the_gradient_of_a_batch_is_that_of_its_pieces(weighting, is_masked):
+    texts = [((3, 1), (4, 5, 6, 1)), ((6, 6, 1), (3, 3, 3, 3, 1)), ((5, 1), (2, 2, 1))]
+    groups = [
+        Group(prompt=(2, number), completions=one, rewards=(1.0, 0.0), is_masked=is_masked)
+        for number, one in enumerate(texts)
+    ]
+    found = []
+    for size in (1, 2, 100):
+        policy, start = Toy(), Toy(seed=1)
+        config = GrpoConfig(
+            objective=ObjectiveConfig(weighting=weighting, beta=0.1),
+            piece_size=size,
+            max_grad_norm=1e9,
+        )
+        optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
+        metrics = step(policy, optimizer, groups, config, reference=start)
+        found.append((metrics, [p.detach() for p in policy.parameters()]))
+    for metrics, weights in found[:-1]:
+        assert dataclasses.asdict(metrics) == pytest.approx(
+            dataclasses.asdict(found[-1][0]), rel=1e-5, abs=1e-7
+        )
+        torch.testing.assert_close(weights, found[-1][1])
+    assert found[0][0].num_tokens == (sum(len(one[0]) for one in texts) if is_masked else 19)
+
+
+def test_a_masked_completion_counts_for_the_others_alone():
+    def learned(rewards, is_masked=()):
+        policy = Toy()
+        group = Group(
+            prompt=(2,), completions=((3, 1), (4, 1)), rewards=rewards, is_masked=is_masked
+        )
+        optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
+        step(policy, optimizer, [group], GrpoConfig())
+        return policy.logits(torch.tensor([[2]]), torch.ones(1, 1))[0, -1].log_softmax(-1)
+
+    before = Toy().logits(torch.tensor([[2]]), torch.ones(1, 1))[0, -1].log_softmax(-1)
+    assert learned((1.0, 0.0), (False, True))[3] > before[3]
+    assert learned((0.0, 1.0), (False, True))[3] < before[3]
 
 
 @pytest.mark.parametrize("completions", [((3, 1),), ((3, 1), ())])

@@ -1,0 +1,124 @@
+"""The judges of a run: one a device, or as many as share it.
+
+with opened_judges(JudgeConfig(devices=("cuda:0", "cuda:1"))) as judges: ...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.bounds import at_least
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.optimization import profile_of
+from cudal1_ci.schema import Candidate, Device, Evaluation, Problem, Record, Verdict
+from cudal1_ci.trial import Session, TrialConfig
+from model_training.collection import Judge
+
+JudgeKind = Literal["product", "toy"]
+
+
+class JudgeConfig(Record, frozen=True, kw_only=True):
+    """Who judges, and where."""
+
+    kind: JudgeKind = "product"
+    """The product's judge, or that of the toy language, which looks programs up."""
+    devices: tuple[str, ...] = ("auto",)
+    """One or more judges of each: `cuda:0`, `cuda:1`, `cpu`. Devices that no policy trains or
+    samples on may time while it does; others have their turn when it is done."""
+    num_per_device: int = 1
+    """Judges of one device examine at the same time, and time in turn."""
+    trial: TrialConfig = TrialConfig()
+
+    def __post_init__(self) -> None:
+        at_least(self, "judge", 1, "num_per_device")
+        if not self.devices:
+            raise ConfigError('judge.devices: expected a device or more, such as ["cuda:0"]')
+
+    @property
+    def policy(self) -> str:
+        """Hash of what must agree for a verdict to stand in for another."""
+        return self.trial.policy if self.kind == "product" else self.kind
+
+
+@contextlib.contextmanager
+def opened_judges(config: JudgeConfig) -> Iterator[list[Judge]]:
+    """All judges of a run; they end with the block."""
+    with contextlib.ExitStack() as stack:
+        places = [one for one in config.devices for _ in range(config.num_per_device)]
+        yield [stack.enter_context(JUDGES[config.kind](config, place)) for place in places]
+
+
+@contextlib.contextmanager
+def product(config: JudgeConfig, device: str) -> Iterator[Judge]:
+    with Session(config.trial, device=device) as session:
+        yield session
+
+
+@contextlib.contextmanager
+def toy(config: JudgeConfig, device: str) -> Iterator[Judge]:  # noqa: ARG001
+    from model_training.toy import ToyJudge  # here, as it is for tests
+
+    yield ToyJudge()
+
+
+JUDGES: dict[JudgeKind, Callable[[JudgeConfig, str], AbstractContextManager[Judge]]] = {
+    "product": product,
+    "toy": toy,
+}
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """A judge that says whether it can judge a task, and where the reference's time goes; the
+    product's does, one that only looks programs up does not."""
+
+    def check(self, problem: Problem) -> Verdict: ...
+
+    def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str: ...
+
+
+@runtime_checkable
+class Builds(Protocol):
+    """A judge that compiles programs before their turn."""
+
+    def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None: ...
+
+
+@dataclass
+class Shared:
+    """A judge that several threads may ask, one at a time."""
+
+    judge: Judge
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def device(self) -> Device:
+        with self.lock:
+            return self.judge.device()
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        with self.lock:
+            return self.judge.evaluate(problem, candidate)
+
+    def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None:
+        if isinstance(self.judge, Builds):
+            with self.lock:
+                self.judge.build_ahead(problem, candidates)
+
+    def prepare(self, problem: Problem, archive: Archive) -> str:
+        """The status of the reference; where it passed, its profile is noted."""
+        if not isinstance(self.judge, Checks):
+            return "passed"
+        with self.lock:
+            judge, device = self.judge, self.judge.device()
+            status = judge.check(problem).status
+            if status == "passed":
+                profile_of(
+                    problem, archive, device, lambda name: judge.profile(name, is_candidate=False)
+                )
+            return status

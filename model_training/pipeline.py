@@ -1,0 +1,122 @@
+"""All stages of a run, one after another, with an evaluation after each.
+
+    pipeline(place)           # what is finished is skipped, what was begun goes on
+
+    evaluate base -> collect -> supervised -> evaluate -> self_supervised -> evaluate
+        -> contrastive -> evaluate
+
+Each of them is a function of this module too, for the commands of the stages alone. A stage begins
+with the weights of the last stage before it that is finished in this run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from model_training import collect as collecting
+from model_training.config import StageName
+from model_training.contrastive import contrastive as train_contrastive
+from model_training.evaluate import Evaluated, path_of
+from model_training.evaluate import evaluate as evaluate_policy
+from model_training.run import Stopped
+from model_training.self_supervised import self_supervised as train_self_supervised
+from model_training.supervised import read_examples
+from model_training.supervised import supervised as train_supervised
+from model_training.workplace import BASE, Workplace
+
+
+def pipeline(place: Workplace, tell: Callable[[str], None] = lambda _: None) -> None:
+    """Raises: Stopped where the run must stop before its end."""
+    config = place.config.run
+    if BASE in config.evaluates:
+        evaluate(place, BASE)
+    for stage in config.stages:
+        if stage in place.run.finished():
+            tell(f"{stage}: finished before")
+        else:
+            place.run.go_on()
+            tell(f"{stage}: begins")
+            COMMANDS[stage](place)
+        if stage in config.evaluates:
+            for one in evaluate(place, stage):
+                tell(f"{stage}: {said(one)}")
+
+
+def collect(place: Workplace) -> None:
+    """The data set of stage 1."""
+    config = place.config.collection
+    collecting.collect(place.split.training, place.scorer, config, place.run)
+
+
+def supervised(place: Workplace) -> None:
+    """Stage 1, on what was collected."""
+    examples = read_examples(place.run.folder / collecting.EXAMPLES)
+    place.begin_at(BASE)
+    config, seed = place.config.supervised, place.config.run.seed
+    found = train_supervised(place.policy, examples, config, place.run, seed)
+    if found.stopped is not None:
+        raise Stopped(found.stopped)
+
+
+def self_supervised(place: Workplace) -> None:
+    """Stage 2."""
+    place.begin_at(place.weights_before("self_supervised"))
+    train_self_supervised(
+        place.policy,
+        place.rollouts,
+        place.scorer,
+        place.split.training,
+        place.config.self_supervised,
+        place.run,
+        place.config.run.seed,
+    )
+
+
+def contrastive(place: Workplace) -> None:
+    """Stage 3."""
+    place.begin_at(place.weights_before("contrastive"))
+    train_contrastive(
+        place.policy,
+        place.rollouts,
+        place.scorer,
+        place.contrastive_tasks(),
+        place.config.contrastive,
+        place.run,
+        place.config.run.seed,
+    )
+
+
+def evaluate(place: Workplace, name: str) -> list[Evaluated]:
+    """What the weights of a stage can do, or those of `base`; read where it was done before."""
+    config, run = place.config.evaluate, place.run
+    weights = BASE if name == BASE else run.finished().get(name)
+    if weights is None:
+        raise Stopped(f"{name} is not finished")
+    if any(not path_of(run.folder, name, seed, config).exists() for seed in config.seeds):
+        run.go_on()
+        place.begin_at(weights)
+        place.rollouts  # noqa: B018 - opened before judges time anything
+    scorer = place.evaluation_scorer
+    found = evaluate_policy(
+        name, place.split.evaluation, place.rollouts, scorer, config, run, weights
+    )
+    run.finish(f"evaluate-{name}", str(path_of(run.folder, name, config.seeds[0], config).name))
+    return found
+
+
+def said(one: Evaluated) -> str:
+    """An evaluation in a line."""
+    row = one.table
+    return (
+        f"correct {row.correct.value:.1%}, best of {row.k}: correct {row.pass_at_k.value:.1%}, "
+        f"faster {row.faster_at_k.value:.1%}, geometric mean {row.geometric_mean.value:.3f}x "
+        f"({row.num_tasks} tasks, seed {one.seed})"
+    )
+
+
+COMMANDS: dict[StageName, Callable[[Workplace], None]] = {
+    "collect": collect,
+    "supervised": supervised,
+    "self_supervised": self_supervised,
+    "contrastive": contrastive,
+}

@@ -1,0 +1,249 @@
+"""A language model with weights to train: loaded, asked in words, saved.
+
+    policy = load_policy(PolicyConfig(path="weights"), adapter=checkpoint.folder)
+    policy.prompt_ids(messages), policy.save(folder)
+
+Weights are in bfloat16 on a GPU and in float32 on a CPU; those that are trained, LoRA's or all of
+them, are in float32 on both, as steps of the optimizer are smaller than bfloat16 tells apart.
+
+A conversation becomes text by the tokenizer's chat template. Where it has none, a message is its
+role, a line end, its content and an empty line, and what asks for an answer is `assistant` and a
+line end. An answer ends with the token that ends generation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
+
+from cudal1_ci.bounds import at_least, positive
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.propose.models import Message
+from cudal1_ci.schema import Record
+
+Tuning = Literal["lora", "full"]
+
+
+class PolicyConfig(Record, frozen=True, kw_only=True):
+    """Weights, and which of them are trained."""
+
+    path: str
+    """A folder of transformers."""
+    tuning: Tuning = "lora"
+    lora_rank: int = 16
+    lora_alpha: float = 32.0
+    """The adapter counts alpha / rank times."""
+    device: str = "auto"
+    """`cuda` where there is one, for `auto`; or `cpu`, `cuda:1`."""
+
+    def __post_init__(self) -> None:
+        at_least(self, "model", 1, "lora_rank")
+        positive(self, "model", "lora_alpha")
+
+
+@dataclass
+class Policy:
+    """A model and its tokenizer."""
+
+    model: Any
+    """Of transformers, or of peft around one."""
+    tokenizer: Any
+    config: PolicyConfig
+
+    @property
+    def device(self) -> torch.device:
+        found: torch.device = self.model.device
+        return found
+
+    @property
+    def base(self) -> Any:
+        """Without what peft has put around it; its layers are the same."""
+        return self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Those that are trained."""
+        return [one for one in self.model.parameters() if one.requires_grad]
+
+    @property
+    def num_trained(self) -> int:
+        return sum(one.numel() for one in self.parameters())
+
+    @property
+    def num_parameters(self) -> int:
+        """All of them, the adapter's too."""
+        return sum(one.numel() for one in self.model.parameters())
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Tokens that end an answer, that of the tokenizer first."""
+        given = self.base.generation_config.eos_token_id
+        more = given if isinstance(given, list) else [] if given is None else [given]
+        return tuple(dict.fromkeys([self.tokenizer.eos_token_id, *more]))
+
+    def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens after which an answer begins."""
+        return self._ids(rendered(self.tokenizer, messages, asks=True))
+
+    def example_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
+        """The tokens of a conversation before its last message, and those of that answer with
+        its end: the very tokens that sampling asks with and would have to write."""
+        asked, answered = parted(self.tokenizer, messages)
+        ids = self._ids(answered)
+        return self._ids(asked), ids if ids and ids[-1] in self.ends else [*ids, self.ends[0]]
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def save(self, folder: Path) -> None:
+        """The adapter, or all weights with the tokenizer where all are trained."""
+        self.model.save_pretrained(str(folder))
+        if self.config.tuning == "full":
+            self.tokenizer.save_pretrained(str(folder))
+
+    def load(self, folder: Path) -> None:
+        """The weights that `save` has written, into this model."""
+        if self.config.tuning == "full":
+            self.model.load_state_dict(load_model(str(folder), self.device, "full").state_dict())
+            return
+        try:
+            found = self.model.load_adapter(str(folder), "default", is_trainable=True)
+            missing = [*found.unexpected_keys, *(n for n in found.missing_keys if "lora_" in n)]
+        except RuntimeError as error:  # torch's, of tensors of other shapes
+            missing = [str(error)]
+        if missing:
+            raise ConfigError(
+                f"{folder}: expected an adapter of {self.config.path} of rank "
+                f"{self.config.lora_rank}, got another ({missing[0][:200]}); set model.lora-rank "
+                "and model.path to what it was trained with"
+            )
+
+    @contextlib.contextmanager
+    def merged(self) -> Iterator[None]:
+        """With the adapter added into the weights, which makes sampling cheaper by the adapter's
+        own products; the weights are the same to the bit afterwards. In bfloat16 the sum is
+        rounded, so that what is sampled from is not to the last digit what is trained."""
+        layers: list[Any] = [one for one in self.model.modules() if isinstance(one, LoraLayer)]
+        kept = [one.get_base_layer().weight.detach().clone() for one in layers]
+        for layer in layers:
+            layer.merge()
+        try:
+            yield
+        finally:
+            for layer, weight in zip(layers, kept, strict=True):
+                layer.get_base_layer().weight.data.copy_(weight)
+                layer.merged_adapters.clear()
+
+
+def load_policy(config: PolicyConfig, adapter: Path | None = None, *, seed: int = 0) -> Policy:
+    """The model of a folder, with a new adapter or with weights that were trained before.
+
+    Args:
+        seed: Of a new adapter's weights.
+
+    Raises:
+        ConfigError: The folder is none of a model, or the adapter is another model's.
+    """
+    folder = Path(config.path).expanduser()
+    if not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"model.path: {folder} is no folder of transformers (it has no config.json); download "
+            "the weights with `hf download`, and name the folder"
+        )
+    model = load_model(str(folder), torch.device(device_of(config.device)), config.tuning)
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(f"model.path: the tokenizer of {folder} has no token that ends an answer")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if config.tuning == "lora":
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = get_peft_model(model, lora(config))
+    policy = Policy(model=model, tokenizer=tokenizer, config=config)
+    if adapter is not None:
+        policy.load(adapter)
+    return policy
+
+
+def lora(config: PolicyConfig) -> LoraConfig:
+    """Of all linear layers but the last."""
+    return LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,  # type: ignore[arg-type]
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+
+
+def load_model(folder: str, device: torch.device, tuning: Tuning) -> Any:
+    is_exact = device.type == "cpu" or tuning == "full"
+    kind = torch.float32 if is_exact else torch.bfloat16
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=kind)
+    return model.to(device)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Of a folder. One that says all of itself in its file is read as it is: transformers would go
+    by the name of the model, and take that model's own way to part words."""
+    path = folder / "tokenizer_config.json"
+    said = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
+    if said.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast"):
+        return PreTrainedTokenizerFast.from_pretrained(str(folder))
+    return AutoTokenizer.from_pretrained(str(folder))
+
+
+def device_of(name: str) -> str:
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def rendered(tokenizer: Any, messages: Sequence[Message], *, asks: bool) -> str:
+    """A conversation as text; `asks` where the assistant's answer is to follow."""
+    if tokenizer.chat_template is None:
+        text = "".join(f"{one.role}\n{one.content}\n\n" for one in messages)
+        return f"{text}assistant\n" if asks else text
+    turns = [{"role": one.role, "content": one.content} for one in messages]
+    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=asks)
+    return str(text)
+
+
+def parted(tokenizer: Any, messages: Sequence[Message]) -> tuple[str, str]:
+    """The text that asks for the last message, and the answer's with its end.
+
+    Raises:
+        ConfigError: The template writes a conversation otherwise once it has an answer.
+    """
+    *before, answer = messages
+    if answer.role != "assistant":
+        raise ConfigError(
+            f"an example's last message is of the {answer.role}: expected the assistant's answer"
+        )
+    asked = rendered(tokenizer, before, asks=True)
+    if tokenizer.chat_template is None:
+        return asked, answer.content
+    whole = rendered(tokenizer, messages, asks=False)
+    if not whole.startswith(asked):
+        raise ConfigError(
+            "model.path: the chat template of the tokenizer writes a question otherwise once it "
+            "is answered; use a tokenizer whose template only adds to it"
+        )
+    answered = whole[len(asked) :]
+    end = tokenizer.eos_token
+    place = answered.find(end, len(answer.content))
+    return asked, answered if place < 0 else answered[: place + len(end)]

@@ -1,0 +1,127 @@
+"""Answers of the model that is trained, by transformers' own generation.
+
+All answers to all prompts are sorted by the length of their prompt and made in large batches, as a
+step takes about as long for 256 of them as for one. A batch is padded on the left and ends when all
+of its answers have. With a static cache, which transformers compiles for on a GPU, shapes are
+few: prompts are padded to a multiple of 128 and the last batch to the size of the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from transformers import GenerationConfig
+
+from cudal1_ci.propose.models import Message
+from model_training.policy import Policy
+from model_training.rollouts import Completion, Sampling
+
+BUCKET = 128
+"""Tokens; of prompts with a static cache."""
+
+
+@dataclass
+class TransformersRollouts:
+    """A policy's answers, in this process."""
+
+    policy: Policy
+    batch_size: int = 128
+    """Answers at a time."""
+    uses_static_cache: bool = False
+    merges: bool = False
+    """Whether the adapter is added into the weights while it samples (`Policy.merged`)."""
+    num_tokens: int = field(default=0, init=False)
+    seconds: float = field(default=0.0, init=False)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.num_tokens / self.seconds if self.seconds else 0.0
+
+    def renew(self) -> None:
+        """Nothing: the weights are those of the policy."""
+
+    def sample(
+        self, prompts: Sequence[Sequence[Message]], n: int, settings: Sampling, seed: int
+    ) -> list[list[Completion]]:
+        started_s = time.monotonic()
+        asked = [self.policy.prompt_ids(one) for one in prompts]
+        rows = [place for place in range(len(asked)) for _ in range(n)]
+        rows.sort(key=lambda place: (-len(asked[place]), place))
+        found: list[list[Completion]] = [[] for _ in prompts]
+        with ExitStack() as stack:
+            if self.merges:
+                stack.enter_context(self.policy.merged())
+            stack.enter_context(evaluating(self.policy))
+            for first in range(0, len(rows), self.batch_size):
+                batch = rows[first : first + self.batch_size]
+                torch.manual_seed(seed * 1_000_003 + first)
+                answers = self._answers([asked[place] for place in batch], settings)
+                for place, answer in zip(batch, answers, strict=False):
+                    found[place].append(answer)
+        self.num_tokens += sum(len(one.token_ids) for some in found for one in some)
+        self.seconds += time.monotonic() - started_s
+        return found
+
+    def _answers(self, asked: Sequence[Sequence[int]], settings: Sampling) -> list[Completion]:
+        """Of one batch; with a static cache there may be more of them than were asked for."""
+        policy, pad = self.policy, int(self.policy.tokenizer.pad_token_id)
+        rows = list(asked)
+        length = max(map(len, rows))
+        if self.uses_static_cache:
+            length = -(-length // BUCKET) * BUCKET
+            rows += [rows[-1]] * (self.batch_size - len(rows))
+        tokens_BP = torch.tensor([[pad] * (length - len(row)) + list(row) for row in rows])
+        mask_BP = torch.tensor([[0] * (length - len(row)) + [1] * len(row) for row in rows])
+        made_BL = policy.model.generate(
+            input_ids=tokens_BP.to(policy.device),
+            attention_mask=mask_BP.to(policy.device),
+            generation_config=self._generation(settings),
+        )
+        ends = set(policy.ends)
+        return [
+            completion(policy, row, ends, settings.max_tokens)
+            for row in made_BL[:, length:].tolist()
+        ]
+
+    def _generation(self, settings: Sampling) -> GenerationConfig:
+        """All that changes what is drawn is said: else the model's own file would say it."""
+        is_drawn = settings.temperature > 0
+        return GenerationConfig(  # type: ignore[no-untyped-call]
+            max_new_tokens=settings.max_tokens,
+            do_sample=is_drawn,
+            temperature=settings.temperature if is_drawn else 1.0,
+            top_p=settings.top_p if is_drawn else 1.0,
+            top_k=0 if is_drawn else 50,  # 50 is what a greedy search is not warned of
+            repetition_penalty=1.0,
+            eos_token_id=list(self.policy.ends),
+            pad_token_id=self.policy.tokenizer.pad_token_id,
+            cache_implementation="static" if self.uses_static_cache else None,
+        )
+
+
+def completion(policy: Policy, row: Sequence[int], ends: set[int], limit: int) -> Completion:
+    """The answer of a row: up to the first token that ends one."""
+    place = next((number for number, token in enumerate(row) if token in ends), None)
+    ids = tuple(row if place is None else row[: place + 1])
+    text = policy.tokenizer.decode(ids if place is None else ids[:-1], skip_special_tokens=True)
+    return Completion(text=text, token_ids=ids, is_cut=place is None and len(ids) >= limit)
+
+
+@contextmanager
+def evaluating(policy: Policy) -> Iterator[None]:
+    """Without gradients or dropout, on a GPU in bfloat16; training's random numbers go on where
+    they were."""
+    was_training = policy.model.training
+    policy.model.eval()
+    kind = policy.device.type
+    quick = torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
+    devices = [policy.device] if kind == "cuda" else []
+    try:
+        with torch.no_grad(), quick, torch.random.fork_rng(devices):
+            yield
+    finally:
+        policy.model.train(was_training)

@@ -1,0 +1,108 @@
+"""Answers by vLLM in this process, with the adapter of the policy as it is.
+
+After each change of the weights (`renew`) the adapter is saved and goes by a new number: vLLM keeps
+adapters by their number, and would go on with the old one. Weights that are all trained cannot be
+handed over so, and are refused. vLLM shares the GPU with training: it takes `gpu_memory_share` of
+its memory and leaves the rest.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.propose.models import Message
+from model_training.policy import Policy
+from model_training.rollouts import Completion, Sampling
+
+
+@dataclass
+class VllmRollouts:
+    """A policy's answers, by an engine of its own."""
+
+    policy: Policy
+    folder: Path
+    """Where adapters are handed over; the newest one is kept."""
+    max_model_tokens: int = 4096
+    """Of a question and its answer."""
+    gpu_memory_share: float = 0.4
+    num_tokens: int = field(default=0, init=False)
+    seconds: float = field(default=0.0, init=False)
+    version: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.policy.config.tuning != "lora":
+            raise ConfigError(
+                "rollouts.kind: `vllm` samples with an adapter; set model.tuning to `lora`, or "
+                "rollouts.kind to `transformers`"
+            )
+        try:
+            self._vllm = importlib.import_module("vllm")
+            self._lora = importlib.import_module("vllm.lora.request")
+        except ImportError as error:
+            raise ConfigError(
+                "rollouts.kind: `vllm` needs its package (`pip install 'cudal1-ci[vllm]'`); "
+                "`transformers` needs no more than training does"
+            ) from error
+        config = self.policy.config
+        self._engine: Any = self._vllm.LLM(
+            model=config.path,
+            enable_lora=True,
+            max_lora_rank=max(8, config.lora_rank),
+            max_model_len=self.max_model_tokens,
+            gpu_memory_utilization=self.gpu_memory_share,
+        )
+        self.renew()
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.num_tokens / self.seconds if self.seconds else 0.0
+
+    def renew(self) -> None:
+        before, self.version = self.folder / f"version-{self.version}", self.version + 1
+        written = self.folder / f"version-{self.version}"
+        written.mkdir(parents=True, exist_ok=True)
+        self.policy.save(written)
+        shutil.rmtree(before, ignore_errors=True)
+        self._request = self._lora.LoRARequest(written.name, self.version, str(written))
+
+    def sample(
+        self, prompts: Sequence[Sequence[Message]], n: int, settings: Sampling, seed: int
+    ) -> list[list[Completion]]:
+        started_s = time.monotonic()
+        asked = [{"prompt_token_ids": self.policy.prompt_ids(one)} for one in prompts]
+        drawn = [
+            self._vllm.SamplingParams(
+                n=n,
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                top_k=0,
+                repetition_penalty=1.0,
+                max_tokens=settings.max_tokens,
+                seed=seed * 1_000_003 + place,
+                stop_token_ids=list(self.policy.ends),
+                skip_special_tokens=True,
+            )
+            for place in range(len(prompts))
+        ]
+        replies = self._engine.generate(asked, drawn, lora_request=self._request, use_tqdm=False)
+        found = [
+            [
+                Completion(
+                    text=one.text,
+                    token_ids=tuple(one.token_ids),
+                    is_cut=one.finish_reason == "length",
+                )
+                for one in reply.outputs
+            ]
+            for reply in replies
+        ]
+        self.num_tokens += sum(len(one.token_ids) for some in found for one in some)
+        self.seconds += time.monotonic() - started_s
+        return found

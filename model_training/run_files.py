@@ -1,0 +1,111 @@
+"""The files of a run: JSON that is replaced as a whole, and JSON lines that are added to."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cudal1_ci.errors import ConfigError
+from model_training.checkpoints import write_text
+
+CONFIG = "config.json"
+
+
+def refuse_another(
+    folder: Path, settings: dict[str, Any], ignored: tuple[str, ...], *, is_resumed: bool
+) -> None:
+    """Raises: ConfigError where the folder has a run that this is not, or not without a word."""
+    known = read_json(folder / CONFIG).get("config")
+    if known is None:
+        return
+    if not is_resumed:
+        raise ConfigError(
+            f"run.folder: {folder} has a run already; `--resume` goes on with it, and another "
+            "folder begins a new one"
+        )
+    before, now = flat(known), flat(settings)
+    other = sorted(
+        key
+        for key in {*before, *now}
+        if before.get(key) != now.get(key)
+        and not any(key == one or key.startswith(f"{one}.") for one in ignored)
+    )
+    if other:
+        raise ConfigError(
+            f"{folder / CONFIG}: expected the configuration that the run began with, got another "
+            f"{', '.join(other[:5])}; use that configuration again, or another folder"
+        )
+
+
+def whole(settings: Any) -> Any:
+    """Records as JSON has them, what is at its default too: a default may be another tomorrow."""
+    if isinstance(settings, msgspec.Struct):
+        names = settings.__struct_fields__
+        return {name: whole(getattr(settings, name)) for name in names}
+    if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
+        return whole(dataclasses.asdict(settings))
+    if isinstance(settings, dict):
+        return {name: whole(value) for name, value in settings.items()}
+    if isinstance(settings, list | tuple):
+        return [whole(value) for value in settings]
+    return settings
+
+
+def flat(settings: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+    """Values of nested tables by their keys, with points in between."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{place}{name}.")
+        else:
+            found[f"{place}{name}"] = value
+    return found
+
+
+def record_environment(path: Path, found: dict[str, Any]) -> None:
+    """Once for a run, and once more for each time that it was taken up again."""
+    known = read_json(path)
+    if known:
+        found = {**known, "resumed": [*known.get("resumed", []), found]}
+    write_text(path, pretty(found))
+
+
+def append(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """JSON lines, each there as a whole when this returns."""
+    text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+    with path.open("ab") as file:
+        file.write(text)
+
+
+def cut(path: Path, stage: str, step: int) -> list[dict[str, Any]]:
+    """Leave out lines of a stage after a step, and one that a kill has cut; what is left."""
+    kept = []
+    if not path.exists():
+        return []
+    for line in path.read_bytes().splitlines():
+        with contextlib.suppress(msgspec.DecodeError):
+            found = msgspec.json.decode(line)
+            if found.get("stage") != stage or found.get("step", 0) <= step:
+                kept.append(found)
+    write_text(path, "".join(msgspec.json.encode(one).decode() + "\n" for one in kept))
+    return kept
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a file of ours says; nothing where there is none."""
+    try:
+        found: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path}: expected JSON ({error}); remove the file") from error
+    return found
+
+
+def pretty(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n"

@@ -1,0 +1,85 @@
+"""Settings written as TOML, read into records; whatever is wrong is said with file and key.
+
+    read_settings(Path("run.toml"), TrainingConfig)
+
+A table is a record and a key one of its fields, with `-` for `_`: `[supervised] learning-rate`. A
+key that is not there has the record's default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.schema import Record
+
+T = TypeVar("T")
+
+
+def read_settings(path: Path, form: type[T]) -> T:
+    """Raises: ConfigError for a file that cannot be read, an unknown key, or a value that is none
+    of its kind."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: expected TOML in UTF-8: {error}") from error
+    return record_of(form, table, str(path), "")
+
+
+def record_of(form: type[T], table: Any, file: str, place: str) -> T:
+    """The record of a table; `place` is its name in the file."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{file}: `{place}` must be a table, got {table!r}: write [{place}]")
+    types = typing.get_type_hints(form)
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        field, named = key.replace("-", "_"), f"{place}.{key}" if place else key
+        if field not in types:
+            raise unknown(file, named, [name.replace("_", "-") for name in types])
+        values[field] = value_of(types[field], value, file, named)
+    try:
+        return form(**values)
+    except (ConfigError, ValueError, TypeError) as error:
+        raise ConfigError(f"{file}: [{place or 'top'}] {error}") from error
+
+
+def value_of(form: Any, value: Any, file: str, place: str) -> Any:
+    """A value of a key, which may be a table or a list of them."""
+    if is_table(form):
+        return record_of(form, value, file, place)
+    (inner, *_) = typing.get_args(form) or (None,)
+    if typing.get_origin(form) is tuple and is_table(inner):
+        if not isinstance(value, list):
+            raise ConfigError(
+                f"{file}: `{place}` must be a list of tables, got {value!r}: write [[{place}]]"
+            )
+        return tuple(
+            record_of(inner, one, file, f"{place}[{number}]") for number, one in enumerate(value)
+        )
+    try:
+        return msgspec.convert(value, form)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{file}: `{place}`: {error}, got {value!r}") from error
+
+
+def is_table(form: Any) -> bool:
+    """Records, and the few settings that are dataclasses."""
+    if not isinstance(form, type):
+        return False
+    return issubclass(form, Record) or hasattr(form, "__dataclass_fields__")
+
+
+def unknown(file: str, key: str, known: list[str]) -> ConfigError:
+    """The error of a key that does not exist, with the nearest that does."""
+    near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1, cutoff=0.6)
+    hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(known)}"
+    return ConfigError(f"{file}: unknown key `{key}`; {hint}")

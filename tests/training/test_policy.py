@@ -1,0 +1,103 @@
+"""A policy's weights and words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.propose.models import Message
+from model_training.policy import PolicyConfig, load_policy
+from tests.training.tiny_weights import tiny_weights
+
+ASKED = (
+    Message(role="system", content="please sort"),
+    Message(role="user", content="these numbers"),
+)
+ANSWER = Message(role="assistant", content="yes one")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_weights(tmp_path_factory.mktemp("tiny"))
+
+
+def policy_of(folder, **config):
+    return load_policy(PolicyConfig(path=str(folder), **config))
+
+
+def logits(policy):
+    with torch.no_grad():
+        return policy.model(torch.tensor([policy.prompt_ids(ASKED)])).logits
+
+
+def shifted(policy, amount=0.05):
+    with torch.no_grad():
+        for one in policy.parameters():
+            one.add_(amount)
+
+
+def test_lora_trains_its_own_weights_alone_and_changes_nothing_at_first(folder):
+    full, lora = policy_of(folder, tuning="full"), policy_of(folder, lora_rank=2)
+    assert full.num_trained == full.num_parameters
+    assert 0 < lora.num_trained < full.num_trained
+    assert lora.num_parameters == full.num_parameters + lora.num_trained
+    assert all(one.dtype == torch.float32 for one in lora.parameters())
+    torch.testing.assert_close(logits(lora), logits(full))
+
+
+@pytest.mark.parametrize("tuning", ["lora", "full"])
+def test_what_was_saved_is_loaded(folder, tmp_path, tuning):
+    policy = policy_of(folder, tuning=tuning, lora_rank=2)
+    before = logits(policy)
+    shifted(policy)
+    assert not torch.allclose(logits(policy), before)
+    policy.save(tmp_path)
+    again = load_policy(policy.config, tmp_path)
+    torch.testing.assert_close(logits(again), logits(policy))
+    assert again.num_trained == policy.num_trained
+
+
+def test_an_adapter_of_another_rank_is_refused(folder, tmp_path):
+    policy_of(folder, lora_rank=2).save(tmp_path)
+    with pytest.raises(ConfigError, match=r"expected an adapter of .* of rank 4"):
+        load_policy(PolicyConfig(path=str(folder), lora_rank=4), tmp_path)
+
+
+def test_what_is_no_folder_of_weights_is_said(tmp_path):
+    with pytest.raises(ConfigError, match=r"model\.path: .*hf download"):
+        policy_of(tmp_path)
+
+
+def test_merged_weights_answer_the_same_and_come_back_to_the_bit(folder):
+    policy = policy_of(folder, lora_rank=2)
+    shifted(policy)
+    before = {name: one.clone() for name, one in policy.model.state_dict().items()}
+    apart = logits(policy)
+    with policy.merged():
+        inside = logits(policy)
+        merged = policy.model.state_dict()
+        assert any(not torch.equal(merged[name], one) for name, one in before.items())
+    torch.testing.assert_close(inside, apart, rtol=1e-4, atol=1e-5)
+    assert torch.equal(logits(policy), apart)
+    assert all(torch.equal(policy.model.state_dict()[name], one) for name, one in before.items())
+
+
+@pytest.mark.parametrize("has_template", [True, False])
+def test_an_example_is_what_sampling_asks_and_would_have_to_write(tmp_path, has_template):
+    policy = policy_of(tiny_weights(tmp_path, has_template=has_template))
+    asked, answered = policy.example_ids([*ASKED, ANSWER])
+    assert asked == policy.prompt_ids(ASKED)
+    assert policy.tokenizer.decode(answered).split() == ["yes", "one", "<|end|>"]
+    assert policy.ends == (policy.tokenizer.eos_token_id,)
+
+
+def test_without_a_template_a_conversation_is_plain(tmp_path):
+    policy = policy_of(tiny_weights(tmp_path, has_template=False))
+    words = policy.tokenizer.decode(policy.prompt_ids(ASKED)).split()
+    assert words == ["system", "please", "sort", "user", "these", "numbers", "assistant"]
+
+
+def test_an_example_without_an_answer_is_refused(folder):
+    with pytest.raises(ConfigError, match="expected the assistant's answer"):
+        policy_of(folder).example_ids(ASKED)
