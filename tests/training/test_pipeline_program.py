@@ -203,6 +203,25 @@ def test_a_run_that_is_killed_is_the_same(config, whole, tmp_path):
     assert lines(folder) == lines(whole)
 
 
+@pytest.mark.slow
+def test_two_processes_train_stage_one_together(config, whole, tmp_path):
+    folder = tmp_path / "run"
+    assert command("collect", config, folder).exit_code == 0
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    program = ["-m", "model_training", "supervised", "--config", str(config), "--resume"]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run(
+        [*launcher, *program, "--folder", str(folder)],
+        env=environ,
+        check=True,
+        capture_output=True,
+    )
+    losses, alone = (numbers(one, "supervised", "loss") for one in (folder, whole))
+    assert len(losses) == len(alone)
+    assert losses[-1] < 0.5 * losses[0]
+    assert json.loads((folder / "finished.json").read_text())["supervised"] == "supervised-20"
+
+
 def num_lines(folder):
     path = folder / METRICS
     return len(path.read_bytes().splitlines()) if path.exists() else 0
