@@ -16,31 +16,24 @@ Source: CUDA-L1 (arXiv 2507.14111), section 2.4. Departures are listed in README
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
-import torch
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.schema import Device
-from model_training import grpo
-from model_training.contrastive_config import ContrastiveConfig, EngineName, learning_rate
+from model_training.contrastive_config import ContrastiveConfig
 from model_training.course import RESERVE, STAGE, Course, RunFolder, Scoring
-from model_training.measures import Judged
+from model_training.engines import ENGINES, Engine
 from model_training.policy import Policy
 from model_training.rollouts import Rollouts
 from model_training.run import Run, Stopped
 from model_training.scoring import Scorer
 from model_training.tasks.record import Task
-from model_training.token_scores import ScoredPolicy, StartPolicy
-
-OPTIMIZER = "optimizer.pt"
 
 
 class Checkpoint(Protocol):
@@ -79,18 +72,6 @@ class Stage:
             prompt_ids=self.policy.prompt_ids,
             num_done=num_done,
         )
-
-
-class Engine(Protocol):
-    """What moves the weights, and what a checkpoint keeps of it."""
-
-    def update(self, step: int, judged: Sequence[Judged]) -> dict[str, float | None]:
-        """Learn from a step; what is watched of that."""
-        ...
-
-    def save(self, folder: Path) -> None: ...
-
-    def load(self, folder: Path) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +134,7 @@ def train(stage: Stage, checkpoint: Checkpoint | None = None) -> Trained:
         from model_training import trl_engine  # here, as TRL takes seconds to import
 
         return trl_engine.train(stage, checkpoint)
-    engine = ENGINES[stage.config.engine](stage)
+    engine = ENGINES[stage.config.engine](stage.policy, stage.config)
     if checkpoint is not None:
         engine.load(checkpoint.folder)
         stage.rollouts.renew()
@@ -200,82 +181,3 @@ def make_step(stage: Stage, course: Course, engine: Engine, step: int) -> None:
         "tokens_per_s": num_tokens / (sampled_s - asked_s),
     }
     course.finish(step, judged, {**watched, **seconds})
-
-
-class Reference:
-    """The readable step, on the model itself."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage, policy = stage, stage.policy
-        self._scored = ScoredPolicy(
-            policy.base, policy.parameters(), stage.config.sampling.temperature or 1.0
-        )
-        self._scored.check()
-        self._start = StartPolicy(self._scored)
-        self._optimizer = optimizer_of(stage)
-
-    def update(self, step: int, judged: Sequence[Judged]) -> dict[str, float | None]:
-        config, policy = self._stage.config, self._stage.policy
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(config, step)
-        with training(policy.model):
-            found = grpo.step(
-                self._scored,
-                self._optimizer,
-                [one.group(masks_cut=config.masks_cut) for one in judged],
-                config.grpo,
-                reference=self._start,
-                pad=int(policy.tokenizer.pad_token_id),
-                device=policy.device,
-            )
-        watched = dataclasses.asdict(found)
-        for name in ("reward", "reward_spread", "silent_share"):  # those of `measures` are raw
-            del watched[name]
-        return {**watched, "learning_rate": learning_rate(config, step)}
-
-    def save(self, folder: Path) -> None:
-        self._stage.policy.save(folder)
-        torch.save(self._optimizer.state_dict(), folder / OPTIMIZER)
-
-    def load(self, folder: Path) -> None:
-        self._stage.policy.load(folder)
-        device = self._stage.policy.device
-        state = torch.load(folder / OPTIMIZER, map_location=device, weights_only=True)
-        self._optimizer.load_state_dict(state)
-
-
-@dataclass
-class Frozen:
-    """Weights that stay as they are: what exemplars alone are good for."""
-
-    stage: Stage
-
-    def update(self, step: int, judged: Sequence[Judged]) -> dict[str, float | None]:  # noqa: ARG002
-        return {}
-
-    def save(self, folder: Path) -> None:
-        self.stage.policy.save(folder)
-
-    def load(self, folder: Path) -> None:
-        """Nothing: the weights are those of the start."""
-
-
-ENGINES: dict[EngineName, Callable[[Stage], Engine]] = {"reference": Reference, "frozen": Frozen}
-
-
-def optimizer_of(stage: Stage) -> torch.optim.AdamW:
-    """Without weight decay: an adapter decays to the base, not to where the stage began."""
-    return torch.optim.AdamW(
-        stage.policy.parameters(), lr=stage.config.learning_rate, weight_decay=0.0
-    )
-
-
-@contextlib.contextmanager
-def training(model: Any) -> Iterator[None]:
-    """In training mode, so that activation checkpointing is on where the model has it."""
-    was_training = model.training
-    model.train()
-    try:
-        yield
-    finally:
-        model.train(was_training)

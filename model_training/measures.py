@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from cudal1_ci import score
 from cudal1_ci.propose.answer import Parsed, parse
+from model_training.batches import Group
 from model_training.environment import COPY, NO_CODE, Outcome
-from model_training.grpo import Group
 from model_training.objective.advantage import is_silent
 from model_training.rollouts import Completion
 from model_training.stream import Prompt

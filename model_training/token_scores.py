@@ -24,7 +24,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from cudal1_ci.errors import UnsupportedError
-from model_training.grpo import Batch, Scores
+from model_training.batches import Batch
+from model_training.grpo import Scores
 
 TOKENS_AT_ONCE = 1024
 """0.6 GB of logits in float32 for a vocabulary of 152,000 words."""

@@ -28,24 +28,23 @@ import torch
 from datasets import IterableDataset
 from torch import Tensor
 from transformers import PrinterCallback
-from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.errors import UnsupportedError
 from model_training.contrastive_config import learning_rate
 from model_training.course import RESERVE, STAGE, Course
+from model_training.engines import OPTIMIZER, optimizer_of
 from model_training.measures import Judged
 from model_training.objective.advantage import is_silent
-from model_training.objective.loss import Weighting
 from model_training.rollouts.transformers_rollouts import completion
 from model_training.run import Stopped
 from model_training.supervised import restore_forward
 from model_training.token_scores import copied
+from model_training.trl_settings import LOSS_TYPES, arguments
 
 if TYPE_CHECKING:
     from model_training.contrastive import Checkpoint, Stage, Trained
 
-LOSS_TYPES: dict[Weighting, str] = {"completion": "grpo", "token": "dapo", "constant": "dr_grpo"}
 WATCHED = {
     "loss": "loss",
     "grad_norm": "grad_norm",
@@ -58,7 +57,7 @@ WATCHED = {
 
 def train(stage: Stage, checkpoint: Checkpoint | None) -> Trained:
     """As `contrastive.train`."""
-    from model_training.contrastive import OPTIMIZER, Trained, optimizer_of
+    from model_training.contrastive import Trained  # here, as each knows the other
 
     done = checkpoint.step if checkpoint else 0
     if done >= stage.config.num_steps:
@@ -66,7 +65,7 @@ def train(stage: Stage, checkpoint: Checkpoint | None) -> Trained:
     original = stage.policy.base.__dict__.get("forward")
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            optimizer = optimizer_of(stage)
+            optimizer = optimizer_of(stage.policy, stage.config)
             trainer = ContrastiveTrainer(stage, stage.course(done), done, optimizer, Path(scratch))
             if checkpoint is not None:
                 stage.policy.load(checkpoint.folder)
@@ -83,68 +82,6 @@ def train(stage: Stage, checkpoint: Checkpoint | None) -> Trained:
     finally:
         # TRL has put its own forward into the model, which would keep the trainer.
         restore_forward(stage.policy, original)
-
-
-def arguments(stage: Stage, num_done: int, scratch: Path) -> GRPOConfig:
-    """Our settings in TRL's words.
-
-    Raises:
-        ConfigError: TRL has no word for one of them.
-    """
-    config, grpo, sampling = stage.config, stage.config.grpo, stage.config.sampling
-    num_completions = config.prompts_per_step * config.group_size
-    if num_completions % grpo.piece_size:
-        raise ConfigError(
-            f"contrastive.grpo.piece-size: expected a divisor of the {num_completions} completions "
-            f"of a step for the engine trl, got {grpo.piece_size}"
-        )
-    if grpo.objective.ratio != "token":
-        raise ConfigError(
-            'contrastive.grpo.objective.ratio: the engine trl has "token" alone, got '
-            f'"{grpo.objective.ratio}"; use contrastive.engine = "reference"'
-        )
-    if grpo.objective.weighting == "constant" and grpo.objective.max_tokens != sampling.max_tokens:
-        raise ConfigError(
-            "contrastive.grpo.objective.max-tokens: the engine trl divides by "
-            f"contrastive.sampling.max-tokens, {sampling.max_tokens}, got "
-            f"{grpo.objective.max_tokens}; make them alike"
-        )
-    num_pieces = num_completions // grpo.piece_size
-    return GRPOConfig(
-        output_dir=str(scratch),
-        max_steps=(config.num_steps - num_done) * grpo.num_updates,
-        per_device_train_batch_size=grpo.piece_size,
-        gradient_accumulation_steps=num_pieces,
-        steps_per_generation=num_pieces,
-        num_iterations=grpo.num_updates,
-        num_generations=config.group_size,
-        max_completion_length=sampling.max_tokens,
-        temperature=sampling.temperature or 1.0,
-        top_p=sampling.top_p,
-        top_k=0,
-        shuffle_dataset=False,
-        dataloader_num_workers=0,
-        ignore_data_skip=True,
-        remove_unused_columns=False,
-        loss_type=LOSS_TYPES[grpo.objective.weighting],
-        epsilon=grpo.objective.low,
-        epsilon_high=grpo.objective.high,
-        # TRL would load weights to compare with; those of the stage's start are given to it below.
-        beta=0.0,
-        use_bias_correction_kl=False,  # equation 5 has the estimate alone, without a ratio
-        scale_rewards="group" if grpo.advantage == "group_normalized" else "none",
-        mask_truncated_completions=config.masks_cut,
-        max_grad_norm=grpo.max_grad_norm,
-        learning_rate=config.learning_rate,
-        gradient_checkpointing=False,
-        bf16=False,
-        use_cpu=stage.policy.device.type == "cpu",
-        logging_steps=1,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        seed=config.stream.seed,
-    )
 
 
 class ContrastiveTrainer(GRPOTrainer):
@@ -180,7 +117,7 @@ class ContrastiveTrainer(GRPOTrainer):
         super().__init__(
             model=stage.policy.model,
             reward_funcs=self.rewards,
-            args=arguments(stage, num_done, scratch),
+            args=arguments(config, stage.policy, num_done, scratch),
             train_dataset=IterableDataset.from_generator(Rows(self)),
             processing_class=stage.policy.tokenizer,
             optimizers=(optimizer, schedule),
@@ -292,8 +229,6 @@ class ContrastiveTrainer(GRPOTrainer):
             self.saved = self.done
 
     def _write(self, folder: Path) -> None:
-        from model_training.contrastive import OPTIMIZER
-
         self.stage.policy.save(folder)
         torch.save(self._plain.state_dict(), folder / OPTIMIZER)
 

@@ -13,10 +13,10 @@ from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.opinion.cases import KIND, Case
 from cudal1_ci.schema import Evaluation, Verdict
+from model_training.batches import Group
 from model_training.contrastive import contrastive
 from model_training.contrastive_config import ContrastiveConfig, learning_rate
 from model_training.environment import EnvironmentConfig
-from model_training.grpo import Group
 from model_training.policy import PolicyConfig, load_policy
 from model_training.rollouts.transformers_rollouts import TransformersRollouts
 from model_training.run import Run, Stopped
@@ -184,24 +184,38 @@ def dies_while_judging(life, step):
 
 @pytest.mark.parametrize("dies", [dies_while_writing, dies_while_judging])
 def test_a_run_that_was_killed_makes_the_same_curve(taught, learned, tmp_path, dies):
-    settings = config(num_steps=8, checkpoint_every=3)
-    first, second = MemoryRun(tmp_path), MemoryRun(tmp_path)
+    """From a checkpoint some steps before the kill, whose verdicts are in the archive already."""
+    settings = config(num_steps=6, checkpoint_every=1)
+    first, second = MemoryRun(tmp_path / "first"), MemoryRun(tmp_path / "second")
     with rig(tmp_path, taught, settings, first) as life:
-        dies(life, 6)
+        dies(life, 5)
         with pytest.raises(Killed):
             life.train()
-    (checkpoint,) = first.saved
-    assert (checkpoint.step, sorted(first.numbers)) == (3, [1, 2, 3, 4, 5])
+    checkpoint = first.saved[0]
+    assert (checkpoint.step, sorted(first.numbers)) == (1, [1, 2, 3, 4])
     with rig(tmp_path, taught, settings, second) as life:
-        assert life.train(checkpoint) == 8
-    assert sorted(second.numbers) == [4, 5, 6, 7, 8]
-    whole = {step: numbers for step, numbers in learned.curve().items() if step <= 8}
+        assert life.train(checkpoint) == 6
+    assert sorted(second.numbers) == [2, 3, 4, 5, 6]
+    whole = {step: numbers for step, numbers in learned.curve().items() if step <= 6}
     assert {**first.curve(), **second.curve()} == whole
-    again = [one for one in second.samples if one["step"] == 5]
-    former = [one for one in first.samples if one["step"] == 5]
+    again = [one for one in second.samples if one["step"] == 4]
+    former = [one for one in first.samples if one["step"] == 4]
     assert [one["completion"] for one in again] == [one["completion"] for one in former]
-    assert checkpoint.state["stream"]["cursor"] == 12
+    assert checkpoint.state["stream"]["cursor"] == 4
     assert checkpoint.state["archive_published"] == checkpoint.state["stream"]["published"]
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(taught, learned, tmp_path):
+    """What its former life has found is not known until it is found again."""
+    first, second = MemoryRun(tmp_path), MemoryRun(tmp_path)
+    with rig(tmp_path, taught, config(num_steps=3), first) as life:
+        dies_while_writing(life, 3)
+        with pytest.raises(Killed):
+            life.train()
+    with rig(tmp_path, taught, config(num_steps=3), second) as life:
+        assert life.train() == 3
+        assert life.judge.asked == [], "all verdicts are known"
+    assert second.curve() == {step: learned.curve()[step] for step in (1, 2, 3)}
 
 
 def test_a_run_that_must_stop_keeps_what_it_has_done(taught, learned, tmp_path):

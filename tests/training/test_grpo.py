@@ -9,7 +9,8 @@ import statistics
 import pytest
 import torch
 
-from model_training.grpo import Group, GrpoConfig, batch_of, rows_of, scores_of, step
+from model_training.batches import Group, batch_of, rows_of
+from model_training.grpo import GrpoConfig, scores_of, step
 from model_training.objective.loss import ObjectiveConfig
 
 NUM_WORDS, END, LENGTH = 7, 1, 6

@@ -10,7 +10,8 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from cudal1_ci.errors import UnsupportedError
-from model_training.grpo import Group, GrpoConfig, batch_of, rows_of, step
+from model_training.batches import Group, batch_of, rows_of
+from model_training.grpo import GrpoConfig, step
 from model_training.objective.loss import ObjectiveConfig
 from model_training.token_scores import ScoredPolicy, StartPolicy
 from model_training.toy import make_model_folder

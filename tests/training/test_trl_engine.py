@@ -15,10 +15,11 @@ from transformers import TrainerCallback
 
 from cudal1_ci.errors import ConfigError
 from model_training import trl_engine
-from model_training.contrastive import optimizer_of
+from model_training.batches import Group, batch_of, rows_of
 from model_training.contrastive_config import run_name
+from model_training.engines import optimizer_of
 from model_training.environment import Outcome
-from model_training.grpo import Group, GrpoConfig, backward, batch_of, rows_of
+from model_training.grpo import GrpoConfig, backward
 from model_training.objective.loss import ObjectiveConfig
 from model_training.rollouts import Sampling
 from model_training.stream import StepPrompts, Stream, StreamState
@@ -124,7 +125,9 @@ class Bench:
     def theirs(self, groups, **objective) -> torch.Tensor:
         settings = ObjectiveConfig(**{**OURS, **objective})
         stage = with_objective(self.stage, settings)
-        trainer = ContrastiveTrainer(stage, self.course, 0, optimizer_of(stage), self.scratch)
+        trainer = ContrastiveTrainer(
+            stage, self.course, 0, optimizer_of(stage.policy, stage.config), self.scratch
+        )
         trainer.model.train()
         trainer.current_gradient_accumulation_steps = 1
         trainer.args.steps_per_generation = 1
@@ -256,7 +259,9 @@ def test_a_whole_step_of_trl_has_our_gradient(taught, tmp_path, weighting, advan
         course.scoring = Paid()
         weights = stage.policy.parameters()
         before = [one.detach().clone() for one in weights]
-        trainer = ContrastiveTrainer(stage, course, 0, optimizer_of(stage), tmp_path / "scratch")
+        trainer = ContrastiveTrainer(
+            stage, course, 0, optimizer_of(stage.policy, stage.config), tmp_path / "scratch"
+        )
         seen = Gradients(weights)
         trainer.add_callback(seen)
         trainer.train()
@@ -292,7 +297,9 @@ def test_nothing_moves_where_all_groups_are_silent(taught, tmp_path):
         course = life.stage.course(0)
         course.scoring = Paid(lambda: len(run.numbers) > 0)
         stage = life.stage
-        ContrastiveTrainer(stage, course, 0, optimizer_of(stage), tmp_path / "scratch").train()
+        ContrastiveTrainer(
+            stage, course, 0, optimizer_of(stage.policy, stage.config), tmp_path / "scratch"
+        ).train()
     assert [run.numbers[step]["silent_share"] for step in (1, 2, 3)] == [0.25, 1.0, 1.0]
     assert all(torch.equal(a, b) for a, b in zip(states[0], states[2], strict=True))
 
