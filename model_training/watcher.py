@@ -92,8 +92,8 @@ class Watcher(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **kwargs: Any,  # noqa: ARG002
     ) -> None:
-        """The trainer has written a checkpoint, each process its own random state; it becomes one of
-        the run's as a whole."""
+        """The trainer has written a checkpoint, each process its own random state; as a whole it
+        becomes one of the run's."""
         if is_distributed():
             torch.distributed.barrier()
         if self.run.is_main:
