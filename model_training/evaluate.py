@@ -132,9 +132,9 @@ def evaluated(
         settings = msgspec.structs.replace(config.sampling, temperature=0.0)
         likeliest = judged(prompts, rollouts, scorer, 1, settings, seed)
     if run.is_main:  # a stage of its own: samples of training are rewound, these are not
-        stage = f"evaluation-{name}"
-        run.rewind(stage, seed - 1)
-        run.log_samples(stage, sample_lines(stage, seed, groups, seed))
+        stage, number = f"evaluation-{name}", config.seeds.index(seed)
+        run.rewind(stage, number - 1)
+        run.log_samples(stage, sample_lines(stage, number, groups, seed))
     samples = samples_of(groups)
     return Evaluated(
         name=name,

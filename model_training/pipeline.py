@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cudal1_ci.errors import ConfigError
 from model_training import collect as collecting
-from model_training.config import StageName
+from model_training.config import STAGES, StageName
 from model_training.contrastive import contrastive as train_contrastive
 from model_training.evaluate import Evaluated, path_of
 from model_training.evaluate import evaluate as evaluate_policy
@@ -63,7 +64,7 @@ def self_supervised(place: Workplace) -> None:
     place.begin_at(place.weights_before("self_supervised"))
     train_self_supervised(
         place.policy,
-        place.rollouts,
+        place.own_rollouts(),
         place.scorer,
         place.split.training,
         place.config.self_supervised,
@@ -77,7 +78,7 @@ def contrastive(place: Workplace) -> None:
     place.begin_at(place.weights_before("contrastive"))
     train_contrastive(
         place.policy,
-        place.rollouts,
+        place.own_rollouts(),
         place.scorer,
         place.contrastive_tasks(),
         place.config.contrastive,
@@ -87,21 +88,42 @@ def contrastive(place: Workplace) -> None:
 
 
 def evaluate(place: Workplace, name: str) -> list[Evaluated]:
-    """What the weights of a stage can do, or those of `base`; read where it was done before."""
+    """What the weights of a stage can do, or those of `base`; read where it was done before. With
+    rollouts from a server it is that server's model, under whatever name.
+
+    Raises:
+        ConfigError: The stage is not finished.
+    """
     config, run = place.config.evaluate, place.run
-    weights = BASE if name == BASE else run.finished().get(name)
-    if weights is None:
-        raise Stopped(f"{name} is not finished")
+    weights = weights_of(place, name)
     if any(not path_of(run.folder, name, seed, config).exists() for seed in config.seeds):
         run.go_on()
-        place.begin_at(weights)
-        place.rollouts  # noqa: B018 - opened before judges time anything
-    scorer = place.evaluation_scorer
+        if place.config.rollouts.kind != "server":
+            place.begin_at(weights)
     found = evaluate_policy(
-        name, place.split.evaluation, place.rollouts, scorer, config, run, weights
+        name,
+        place.split.evaluation,
+        place.rollouts,
+        place.evaluation_scorer,
+        config,
+        run,
+        weights,
     )
-    run.finish(f"evaluate-{name}", str(path_of(run.folder, name, config.seeds[0], config).name))
+    run.finish(f"evaluate-{name}", path_of(run.folder, name, config.seeds[0], config).name)
     return found
+
+
+def weights_of(place: Workplace, name: str) -> str:
+    """The name of a stage's weights."""
+    if place.config.rollouts.kind == "server":
+        return place.config.rollouts.server.model or ""
+    finished = place.run.finished()
+    if name != BASE and name not in finished:
+        raise ConfigError(
+            f"--name: {name!r} is not finished in {place.run.folder}; expected "
+            f"{', '.join([BASE, *(one for one in STAGES[1:] if one in finished)])}"
+        )
+    return BASE if name == BASE else finished[name]
 
 
 def said(one: Evaluated) -> str:

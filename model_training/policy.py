@@ -14,6 +14,7 @@ line end. An answer ends with the token that ends generation.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ class PolicyConfig(Record, frozen=True, kw_only=True):
     lora_alpha: float = 32.0
     """The adapter counts alpha / rank times."""
     device: str = "auto"
-    """`cuda` where there is one, for `auto`; or `cpu`, `cuda:1`."""
+    """`cuda` where there is one, for `auto`: of several processes each takes its own; or `cpu`."""
 
     def __post_init__(self) -> None:
         at_least(self, "model", 1, "lora_rank")
@@ -210,7 +211,9 @@ def load_tokenizer(folder: Path) -> Any:
 def device_of(name: str) -> str:
     if name != "auto":
         return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
 def rendered(tokenizer: Any, messages: Sequence[Message], *, asks: bool) -> str:

@@ -85,16 +85,17 @@ class Run:
             ConfigError: There is a run already and it is not to be resumed, or it has another
                 configuration.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / SAMPLES).mkdir(exist_ok=True)
-        settings = whole(config)
-        refuse_another(folder, settings, ignored, is_resumed=is_resumed)
-        if not (folder / CONFIG).exists():
-            said = {"hash": content_hash(settings), "config": settings}
-            write_text(folder / CONFIG, pretty(said))
-        record_environment(folder / ENVIRONMENT, environment(weights, seed))
         limit_s = None if max_minutes is None else time.monotonic() + 60 * max_minutes
-        return cls(folder=folder, deadline_s=limit_s)
+        run = cls(folder=folder, deadline_s=limit_s)
+        if run.is_main:
+            (folder / SAMPLES).mkdir(parents=True, exist_ok=True)
+            settings = whole(config)
+            refuse_another(folder, settings, ignored, is_resumed=is_resumed)
+            if not (folder / CONFIG).exists():
+                said = {"hash": content_hash(settings), "config": settings}
+                write_text(folder / CONFIG, pretty(said))
+            record_environment(folder / ENVIRONMENT, environment(weights, seed))
+        return run
 
     def __enter__(self) -> Self:
         for number in SIGNALS:

@@ -15,6 +15,7 @@ Source: CUDA-L1 (arXiv 2507.14111), section 2.2. It does not give the rate, the 
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 from trl.trainer.sft_config import SFTConfig
@@ -35,7 +35,7 @@ from model_training.checkpoints import Checkpoint
 from model_training.collection import Example
 from model_training.policy import Policy
 from model_training.run import Run
-from model_training.watcher import Watcher, is_distributed
+from model_training.watcher import Watcher
 
 STAGE = "supervised"
 
@@ -128,7 +128,8 @@ def fit(
         )
     num_left_out = len(examples) - len(rows)
     folder = run.checkpoints / f".trainer-{stage}"
-    shutil.rmtree(folder, ignore_errors=True)
+    if run.is_main:
+        shutil.rmtree(folder, ignore_errors=True)
     watcher = Watcher(run, stage, first_step, config.checkpoint_steps, dict(state or {}))
     original = policy.base.__dict__.get("forward")
     trainer = SFTTrainer(
@@ -142,7 +143,8 @@ def fit(
     try:
         trainer.train(resume_from_checkpoint=str(resumed.folder) if resumed else None)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if run.is_main:
+            shutil.rmtree(folder, ignore_errors=True)
         restore_forward(policy, original)
     return Fit(
         step=first_step + trainer.state.global_step,
@@ -171,8 +173,9 @@ def shuffled(rows: Sequence[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
 
 def arguments(config: SupervisedConfig, folder: Path, policy: Policy, seed: int) -> SFTConfig:
     """The trainer's settings."""
-    processes = max(1, torch.distributed.get_world_size() if is_distributed() else 1)
-    micro = min(config.micro_batch_size, config.batch_size)
+    # Of the launcher: the trainer's settings begin the processes' group, and are not there yet.
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    micro = max(1, min(config.micro_batch_size, config.batch_size // processes))
     found = SFTConfig(
         output_dir=str(folder),
         learning_rate=config.learning_rate,

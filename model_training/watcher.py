@@ -92,12 +92,17 @@ class Watcher(TrainerCallback):
         control: TrainerControl,  # noqa: ARG002
         **kwargs: Any,  # noqa: ARG002
     ) -> None:
-        """The trainer has written a checkpoint; it becomes one of the run's as a whole."""
+        """The trainer has written a checkpoint, each process its own random state; as a whole it
+        becomes one of the run's."""
+        if is_distributed():
+            torch.distributed.barrier()
         if self.run.is_main:
             written = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
             step = self.first_step + state.global_step
             noted = {**self.noted, "is_finished": state.global_step >= state.max_steps}
             checkpoints.adopt(self.run.checkpoints, written, self.stage, step, noted)
+        if is_distributed():
+            torch.distributed.barrier()
 
 
 def agreed(stopped: str | None) -> str | None:

@@ -10,6 +10,7 @@ one engine for all stages, which are given the weights that each begins with.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from cudal1_ci.archive import Archive
+from cudal1_ci.errors import ConfigError
 from model_training import evaluate
 from model_training.collection import Judge
 from model_training.config import MAY_DIFFER, STAGES, StageName, TrainingConfig
@@ -46,6 +48,12 @@ class Workplace:
 
     @cached_property
     def judges(self) -> Sequence[Judge]:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError(
+                "what is judged is sampled by one process: start this command without `accelerate "
+                "launch` or `torchrun`, and name more devices in judge.devices; stage 1 alone "
+                "(`supervised`) trains in several processes"
+            )
         return self._stack.enter_context(opened_judges(self.config.judge))
 
     @cached_property
@@ -80,15 +88,29 @@ class Workplace:
     @cached_property
     def rollouts(self) -> Rollouts:
         folder = self.run.folder / "rollouts"
-        return self._stack.enter_context(opened_rollouts(self.config.rollouts, self.policy, folder))
+        return self._stack.enter_context(
+            opened_rollouts(self.config.rollouts, lambda: self.policy, folder)
+        )
+
+    def own_rollouts(self) -> Rollouts:
+        """Of the policy itself. Raises: ConfigError where the rollouts are a server's."""
+        if self.config.rollouts.kind == "server":
+            raise ConfigError(
+                "rollouts.kind: a server has the weights that it was started with; train with "
+                "`transformers` or `vllm`"
+            )
+        return self.rollouts
 
     def begin_at(self, name: str) -> None:
         """Give the policy the weights of a checkpoint, or those of `base`."""
+        if name == BASE and "policy" not in self.__dict__:
+            self.policy  # noqa: B018 - it is loaded with them
+            return
         is_full = self.config.model.tuning == "full"
         start = Path(self.config.model.path).expanduser() if is_full else self.run.folder / START
         policy = self.policy
         policy.load(start if name == BASE else self.run.checkpoints / name)
-        if "rollouts" in self.__dict__ and self.config.rollouts.kind != "server":
+        if "rollouts" in self.__dict__:
             self.rollouts.renew()
 
     def weights_before(self, stage: StageName) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -40,18 +40,21 @@ class RolloutsConfig(Record, frozen=True, kw_only=True):
 
 
 @contextmanager
-def opened_rollouts(config: RolloutsConfig, policy: Policy, folder: Path) -> Iterator[Rollouts]:
-    """Rollouts of a policy; what they have started ends with the block.
+def opened_rollouts(
+    config: RolloutsConfig, policy: Callable[[], Policy], folder: Path
+) -> Iterator[Rollouts]:
+    """Rollouts of a policy, which is not loaded for a server; what they have started ends with the
+    block.
 
     Raises:
         ConfigError: Their package is not there, or they cannot sample from such a policy.
     """
     if config.kind == "transformers":
         yield TransformersRollouts(
-            policy, config.batch_size, config.uses_static_cache, config.merges
+            policy(), config.batch_size, config.uses_static_cache, config.merges
         )
     elif config.kind == "vllm":
-        yield VllmRollouts(policy, folder, config.max_model_tokens, config.gpu_memory_share)
+        yield VllmRollouts(policy(), folder, config.max_model_tokens, config.gpu_memory_share)
     else:
         with ServerRollouts(config.server) as rollouts:
             yield rollouts

@@ -53,14 +53,14 @@ def run_of(tmp_path, **options):
     return opened(tmp_path / "run", tmp_path, **options)
 
 
-CONFIG = EvaluateConfig(k=4, seeds=(0, 1), sampling=Sampling(temperature=0.8, max_tokens=16))
+CONFIG = EvaluateConfig(k=4, seeds=(3, 1), sampling=Sampling(temperature=0.8, max_tokens=16))
 
 
 def test_an_evaluation_is_samples_of_each_task_and_a_row(archive, tmp_path):
     rollouts = Scripted("indexed", "wrong", "copy", "kept")
     with run_of(tmp_path) as run:
         first, second = evaluate("base", TASKS, rollouts, scorer(archive), CONFIG, run, "base")
-    assert rollouts.asked == [(4, 4, 0.8, 0), (4, 1, 0.0, 0), (4, 4, 0.8, 1)]
+    assert rollouts.asked == [(4, 4, 0.8, 3), (4, 1, 0.0, 3), (4, 4, 0.8, 1)]
     assert (first.table.num_tasks, first.table.num_samples) == (4, 16)
     assert first.table.correct.value == 0.25
     assert first.table.hacks == 4

@@ -99,7 +99,7 @@ def policy_of(folder, **config):
 def test_vllm_is_given_the_adapter_under_a_new_number_after_each_change(vllm, tmp_path):
     policy = policy_of(tmp_path / "weights", lora_rank=16)
     config = RolloutsConfig(kind="vllm", gpu_memory_share=0.3)
-    with opened_rollouts(config, policy, tmp_path / "adapters") as rollouts:
+    with opened_rollouts(config, lambda: policy, tmp_path / "adapters") as rollouts:
         found = rollouts.sample(PROMPTS, 2, SETTINGS, seed=1)
         rollouts.renew()
         rollouts.sample(PROMPTS, 2, SETTINGS, seed=1)
@@ -124,12 +124,12 @@ def test_vllm_is_refused_where_it_cannot_be(vllm, tmp_path, monkeypatch):
     config = RolloutsConfig(kind="vllm")
     with (
         pytest.raises(ConfigError, match=r"set model\.tuning to `lora`"),
-        opened_rollouts(config, full, tmp_path),
+        opened_rollouts(config, lambda: full, tmp_path),
     ):
         raise AssertionError("it was opened")
     monkeypatch.setitem(sys.modules, "vllm", None)
     with (
         pytest.raises(ConfigError, match=r"pip install 'cudal1-ci\[vllm\]'"),
-        opened_rollouts(config, policy_of(tmp_path / "weights"), tmp_path),
+        opened_rollouts(config, lambda: policy_of(tmp_path / "weights"), tmp_path),
     ):
         raise AssertionError("it was opened")

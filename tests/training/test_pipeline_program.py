@@ -19,7 +19,8 @@ from model_training import checkpoints
 from model_training.__main__ import STOPPED, main
 from model_training.evaluate import Evaluated
 from model_training.run import METRICS, Run
-from model_training.toy import make_model_folder
+from model_training.toy import PROGRAMS, answer_to, make_model_folder
+from tests.replay_server import Good, replay_server
 
 CONFIG = Path(__file__).parents[2] / "model_training" / "configs" / "tiny.toml"
 TIMED = ("seconds", "tokens_per_second", "tokens_per_s", "known", "not_confirmed")
@@ -146,13 +147,37 @@ def test_the_stages_alone_make_the_same_run(config, whole, tmp_path):
     assert "correct" in done.stdout
     assert evaluation(folder, "supervised") == evaluation(whole, "supervised")
     early = command("evaluate", config, folder, "--resume", "--name", "contrastive")
-    assert early.exit_code != 0
+    assert early.exit_code == 2
+    assert "'contrastive' is not finished" in early.stderr
+    assert "expected base, supervised" in early.stderr
 
 
 def test_a_stage_without_what_it_needs_says_so(config, tmp_path):
     done = command("supervised", config, tmp_path / "run")
     assert done.exit_code == 2
     assert "`python -m model_training collect` writes them" in done.stderr
+
+
+def test_a_model_behind_a_server_is_evaluated_as_any(config, tmp_path):
+    program = next(one for one in PROGRAMS if one.name == "indexed")
+    with replay_server(answers=[Good(answer_to(program))]) as server:
+        path = tmp_path / "server.toml"
+        there = f'[rollouts]\nkind = "server"\nserver = {{ model = "{server.url}", name = "m" }}\n'
+        path.write_text(config.read_text().replace("max-tokens = 12 ", "max-tokens = 400 ") + there)
+        done = command("evaluate", path, tmp_path / "run", "--name", "m")
+        trains = command("self-supervised", path, tmp_path / "run", "--resume")
+    assert done.exit_code == 0, done.output
+    assert evaluation(tmp_path / "run", "m").table.correct.value == 1.0
+    assert evaluation(tmp_path / "run", "m").policy == server.url
+    assert trains.exit_code == 2
+    assert "rollouts.kind: a server has the weights" in trains.stderr
+
+
+def test_several_processes_do_not_judge(config, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = command("collect", config, tmp_path / "run")
+    assert done.exit_code == 2
+    assert "name more devices in judge.devices" in done.stderr
 
 
 def test_the_time_is_kept(config, tmp_path):
@@ -176,6 +201,25 @@ def test_a_run_that_is_killed_is_the_same(config, whole, tmp_path):
         child.wait()
     subprocess.run([*arguments, "--resume"], env=environ, check=True, capture_output=True)
     assert lines(folder) == lines(whole)
+
+
+@pytest.mark.slow
+def test_two_processes_train_stage_one_together(config, whole, tmp_path):
+    folder = tmp_path / "run"
+    assert command("collect", config, folder).exit_code == 0
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    program = ["-m", "model_training", "supervised", "--config", str(config), "--resume"]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run(
+        [*launcher, *program, "--folder", str(folder)],
+        env=environ,
+        check=True,
+        capture_output=True,
+    )
+    losses, alone = (numbers(one, "supervised", "loss") for one in (folder, whole))
+    assert len(losses) == len(alone)
+    assert losses[-1] < 0.5 * losses[0]
+    assert json.loads((folder / "finished.json").read_text())["supervised"] == "supervised-20"
 
 
 def num_lines(folder):

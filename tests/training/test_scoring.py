@@ -12,10 +12,13 @@ from cudal1_ci.archive import Archive
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimization import known_profile
 from cudal1_ci.schema import Verdict
+from model_training.asking import first_prompt
 from model_training.environment import EnvironmentConfig
 from model_training.run import Stopped
 from model_training.scoring import MAX_DEATHS, Scorer
 from model_training.stream import Stream, StreamConfig, StreamState
+from model_training.tasks.draft import TINY
+from model_training.tasks.generate import generate
 from model_training.toy import DEVICE, PROGRAMS, ToyJudge, answer_to, tasks
 
 BY_NAME = {one.name: one for one in PROGRAMS}
@@ -176,3 +179,20 @@ def test_an_answer_that_was_cut_is_none(archive, prompts):
     cut = (prompt, text.removesuffix("\n```\n"), True)
     (found,) = Scorer([ToyJudge()], archive, "p", CONFIG).outcomes([cut])
     assert found.sample.status == "no_code"
+
+
+def test_the_products_judge_says_what_answers_are_worth(archive, session):
+    task = generate(3, "diagonal", TINY)
+    body = task.text.partition("class Model(nn.Module):")[2].partition("\n\n\n")[0]
+    wrong = body.replace("return x", "x = x + 1\n        return x")
+    texts = [
+        "## Code\n```python\nimport torch\nimport torch.nn as nn\n"
+        f"import torch.nn.functional as F\n\n\nclass ModelNew(nn.Module):{code}\n```\n"
+        for code in (body, wrong)
+    ]
+    scorer = Scorer([session], archive, session.config.policy, CONFIG)
+    assert scorer.usable([task]) == [task]
+    assert known_profile(task.problem, archive, session.device())
+    prompt = first_prompt(task, archive, session.device())
+    found = scorer.outcomes([(prompt, text, False) for text in texts])
+    assert [one.sample.status for one in found] == ["copy", "incorrect_values"]
