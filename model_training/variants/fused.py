@@ -8,7 +8,10 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from model_training.variants.kernels.fusion import fuse, norms_of, translated
+from model_training.variants.kernels.fusion import IMPORTS, fuse, norms_of, translated
+from model_training.variants.kernels.scans import DESIGN as SCAN_DESIGN
+from model_training.variants.kernels.scans import WHY as SCAN_WHY
+from model_training.variants.kernels.scans import scan_of, statements
 from model_training.variants.rule import Match
 from model_training.variants.shapes import shapes_in
 from model_training.variants.source import Extra, Statement
@@ -25,16 +28,26 @@ def fused(subject: Subject, text: str) -> Variant | None:
     """None where nothing is worth a kernel."""
     plain = [one for one in subject.found if one.forms[0].init is None]
     chosen = [one for one in plain if not is_fusible(subject, one)]
-    found = fused_with(subject, text, chosen)
-    if found is None:
+    looped = next((one for one in chosen if scan_of(one) is not None), None)
+    scan = scan_of(looped) if looped is not None else None
+    others = {looped.start: statements(looped, scan)} if looped and scan else {}
+    forward, _ = exchanged(subject.program, chosen, 0, others)
+    program = dataclasses.replace(subject.program, forward=tuple(split_means(forward)))
+    defined = {"scan": scan.shaped} if scan else {}
+    found = fuse(program, shapes_in(program, text, defined), program.forward)
+    if found is None and scan is None:
         return None
-    forward, extra = found
+    lines, extra = found or (program.forward, Extra(imports=IMPORTS))
+    definitions = (*((scan.definition,) if scan else ()), *extra.definitions)
+    written = [one for one in chosen if one is not looped]
+    reasons = [*((SCAN_WHY,) if scan else ()), *((WHY,) if found else ())]
+    designs = [*((SCAN_DESIGN,) if scan else ()), *((DESIGN,) if found else ())]
     return Variant(
-        text=subject.program.rendered(forward, extra),
+        text=program.rendered(lines, dataclasses.replace(extra, definitions=definitions)),
         kind="triton",
-        techniques=(TECHNIQUE, *(one for one in techniques_of(chosen, 0) if one != TECHNIQUE)),
-        analysis=said([WHY, *(one.rule.why for one in chosen)]),
-        design=said([DESIGN, *(one.form(0).design for one in chosen)]),
+        techniques=(TECHNIQUE, *techniques_of(written, 0)),
+        analysis=said([*reasons, *(one.rule.why for one in written)]),
+        design=said([*designs, *(one.form(0).design for one in written)]),
     )
 
 
@@ -44,15 +57,6 @@ def is_fusible(subject: Subject, match: Match) -> bool:
     rows = [one for one in steps if one.text != MEAN]
     shapes = subject.shapes[match.start]
     return translated(rows, shapes, norms_of(subject.program)) is not None
-
-
-def fused_with(
-    subject: Subject, text: str, chosen: Sequence[Match]
-) -> tuple[list[Statement], Extra] | None:
-    """The program with those steps exchanged first."""
-    forward, _ = exchanged(subject.program, chosen, 0)
-    program = dataclasses.replace(subject.program, forward=tuple(split_means(forward)))
-    return fuse(program, shapes_in(program, text), program.forward)
 
 
 def split_means(forward: Sequence[Statement]) -> list[Statement]:

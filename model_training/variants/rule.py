@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from model_training.variants.patterns import Pattern, filled
+from model_training.variants.shapes import Shape
 from model_training.variants.source import Statement
 
 
@@ -19,8 +20,8 @@ class Form:
     """A sentence of how; the rule says why."""
     technique: str | None = None
     """Where it is another than the rule's."""
-    rank: int | None = None
-    """Of `x` where the statements begin, where it is right for that alone."""
+    needs_rows: bool = False
+    """Whether it is right for a matrix of several rows alone, as `x` where the statements begin."""
     init: str | None = None
     """A statement that `__init__` needs."""
 
@@ -63,11 +64,11 @@ class Match:
 
 
 def matches(
-    forward: Sequence[Statement], ranks: Sequence[int | None], rules: Sequence[Rule]
+    forward: Sequence[Statement], shapes: Sequence[Shape | None], rules: Sequence[Rule]
 ) -> list[Match]:
-    """What applies, in the order of the statements; `ranks` are those of `x` before each. Where two
-    overlap, the longer one."""
-    found = sorted(every(forward, ranks, rules), key=lambda one: one.start - one.end)
+    """What applies, in the order of the statements; `shapes` are those of `x` before each, None
+    where it is not known. Where two overlap, the longer one."""
+    found = sorted(every(forward, shapes, rules), key=lambda one: one.start - one.end)
     kept: list[Match] = []
     for one in found:
         if all(one.end <= other.start or other.end <= one.start for other in kept):
@@ -76,12 +77,18 @@ def matches(
 
 
 def every(
-    forward: Sequence[Statement], ranks: Sequence[int | None], rules: Sequence[Rule]
+    forward: Sequence[Statement], shapes: Sequence[Shape | None], rules: Sequence[Rule]
 ) -> Iterator[Match]:
     for start in range(len(forward)):
         for rule in rules:
             bound = rule.pattern.match(forward[start:])
-            forms = tuple(one for one in rule.forms if one.rank in (None, ranks[start]))
+            forms = tuple(
+                one for one in rule.forms if not one.needs_rows or is_of_rows(shapes[start])
+            )
             if bound is not None and forms:
                 end = start + len(rule.pattern.nodes)
                 yield Match(rule=rule, forms=forms, start=start, end=end, bound=bound)
+
+
+def is_of_rows(shape: Shape | None) -> bool:
+    return shape is not None and len(shape) == 2 and shape[0] > 1

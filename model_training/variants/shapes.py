@@ -9,6 +9,7 @@ tasks/probe.py does.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -22,9 +23,12 @@ Shapes = dict[str, Shape]
 RECORD = "__shapes_here__"
 
 
-def shapes_in(program: Program, text: str) -> list[Shapes]:
-    """Before each statement of `forward`, and after the last one."""
-    names: dict[str, Any] = {}
+def shapes_in(
+    program: Program, text: str, defined: Mapping[str, Callable[..., torch.Tensor]] | None = None
+) -> list[Shapes]:
+    """Before each statement of `forward`, and after the last one; `defined` are functions that it
+    calls and the text does not have."""
+    names: dict[str, Any] = dict(defined or {})
     exec(compile(text, "<task>", "exec"), names)
     found: list[Shapes] = []
 

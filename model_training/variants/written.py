@@ -5,7 +5,7 @@ written_better(subject_of(text))[0].text     # the program as `ModelNew`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cudal1_ci.schema import Record
@@ -42,8 +42,7 @@ def subject_of(text: str) -> Subject | None:
     if program is None:
         return None
     shapes = shapes_in(program, text)
-    ranks = [len(known["x"]) for known in shapes]
-    found = matches(program.forward, ranks, RULES)
+    found = matches(program.forward, [known["x"] for known in shapes], RULES)
     return Subject(program=program, shapes=tuple(shapes), found=tuple(found))
 
 
@@ -70,15 +69,21 @@ def rewritten(subject: Subject, chosen: Sequence[Match], number: int) -> Variant
 
 
 def exchanged(
-    program: Program, chosen: Sequence[Match], number: int
+    program: Program,
+    chosen: Sequence[Match],
+    number: int,
+    others: Mapping[int, list[Statement]] | None = None,
 ) -> tuple[list[Statement], Extra]:
-    """The statements with those steps exchanged, and what they need."""
+    """The statements with those steps exchanged, and what they need; `others` are the statements
+    for steps that begin there, in place of a form."""
     forward: list[Statement] = []
     init: list[str] = []
     place = 0
     for one in chosen:
-        forward += [*program.forward[place : one.start], *one.statements(number)]
-        needed = one.form(number).init
+        other = (others or {}).get(one.start)
+        forward += program.forward[place : one.start]
+        forward += other or one.statements(number)
+        needed = None if other else one.form(number).init
         init += [needed] if needed else []
         place = one.end
     return [*forward, *program.forward[place:]], Extra(init=tuple(init))

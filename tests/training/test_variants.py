@@ -142,7 +142,7 @@ def test_every_rule_is_of_a_step_that_the_generator_writes():
     for seed, family in itertools.product(range(200), FAMILIES):
         scale = Scale(min_elements=2**8, max_elements=2**11, max_loop=(4, 64)[seed % 2])
         program = Program.of(generate(seed, family, scale).text)
-        for one in matches(program.forward, [2] * len(program.forward), RULES):
+        for one in matches(program.forward, [None] * len(program.forward), RULES):
             left.discard(one.rule.before)
         if not left:
             break
@@ -283,3 +283,15 @@ def test_a_kernel_knows_rows_from_columns_where_there_are_as_many():
     with triton_on_torch.installed():
         error, own = errors(text, program.rendered(forward, extra))
     assert error <= 8 * own + 1e-6
+
+
+@pytest.mark.parametrize(("num_rows", "has_batch_norm"), [(8, True), (1, False)])
+def test_a_batch_norm_is_proposed_for_several_rows_alone(num_rows, has_batch_norm):
+    body = """center = x.mean(dim=0, keepdim=True)
+        spread = torch.sqrt(((x - center) ** 2).mean(dim=0, keepdim=True) + 1e-5)
+        x = (x - center) / spread"""
+    text = BODY.format(body=body, other="8").replace("randn(8, 8)", f"randn({num_rows}, 8)")
+    task = Task(source="generated", name="normalization-0", family="normalization", text=text)
+    texts = [one.text for one in variants_of(task, ("torch",))]
+    assert any("F.batch_norm(" in one for one in texts) is has_batch_norm
+    assert texts

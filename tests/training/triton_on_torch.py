@@ -3,7 +3,6 @@ can be seen without a GPU. Not how fast, and not whether Triton compiles it."""
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import sys
 import types
@@ -86,7 +85,8 @@ vars(language).update(
     sum=lambda value, axis, keep_dims: value.sum(axis, keepdim=keep_dims),
     max=lambda value, axis, keep_dims: value.amax(axis, keepdim=keep_dims),
     min=lambda value, axis, keep_dims: value.amin(axis, keepdim=keep_dims),
-    static_range=builtins.range,
+    zeros=torch.zeros,
+    full=torch.full,
 )
 triton = types.ModuleType("triton")
 vars(triton).update(

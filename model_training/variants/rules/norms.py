@@ -82,7 +82,7 @@ NORMALIZATION = (
             Form(
                 text="x = F.batch_norm(x, None, None, training=True, eps=1e-5)",
                 design="It is a batch norm without parameters.",
-                rank=2,
+                needs_rows=True,
             ),
             Form(
                 text="variance, center = torch.var_mean(x, dim=0, correction=0, keepdim=True)\n"
