@@ -85,6 +85,12 @@ NORMALIZATION = (
                 needs_rows=True,
             ),
             Form(
+                text="centered = x - x.mean(dim=0, keepdim=True)\n"
+                "variance = centered.square().mean(dim=0, keepdim=True)\n"
+                "x = centered * torch.rsqrt(variance + 1e-5)",
+                design="Center once, and multiply by one reciprocal root for each column.",
+            ),
+            Form(
                 text="variance, center = torch.var_mean(x, dim=0, correction=0, keepdim=True)\n"
                 "x = (x - center) * torch.rsqrt(variance + 1e-5)",
                 design="Both moments in one pass, and a product with the reciprocal root.",
