@@ -1,0 +1,27 @@
+"""Better ways of writing the steps that tasks are made of, a table for each file of families or
+part of one."""
+
+from model_training.variants.rule import Rule
+from model_training.variants.rules import (
+    distance,
+    image,
+    layers,
+    loops,
+    losses,
+    norms,
+    pointwise,
+    rows,
+    sequence,
+)
+
+RULES: tuple[Rule, ...] = (
+    *rows.RULES,
+    *layers.RULES,
+    *distance.RULES,
+    *pointwise.RULES,
+    *norms.RULES,
+    *losses.RULES,
+    *loops.RULES,
+    *sequence.RULES,
+    *image.RULES,
+)

@@ -1,0 +1,62 @@
+"""Which shape has each tensor of a task's `forward`, before each statement?
+
+    shapes_in(program, task.text)[0]["x"]      # (4096, 512)
+
+Runs the task on tensors without storage: only for texts of our own making (tasks/generate.py), as
+tasks/probe.py does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from model_training.variants.source import Program
+
+Shape = tuple[int, ...]
+Shapes = dict[str, Shape]
+"""By name; submodules' parameters under `self.norm.weight`."""
+RECORD = "__shapes_here__"
+
+
+def shapes_in(
+    program: Program, text: str, defined: Mapping[str, Callable[..., torch.Tensor]] | None = None
+) -> list[Shapes]:
+    """Before each statement of `forward`, and after the last one; `defined` are functions that it
+    calls and the text does not have."""
+    names: dict[str, Any] = dict(defined or {})
+    exec(compile(text, "<task>", "exec"), names)
+    found: list[Shapes] = []
+
+    def record(known: dict[str, Any]) -> None:
+        model = known["self"]
+        own = {f"self.{name}": value for name, value in model.named_parameters()}
+        own |= {f"self.{name}": value for name, value in model.named_buffers()}
+        tensors = {k: v for k, v in (known | own).items() if isinstance(v, torch.Tensor)}
+        found.append({name: tuple(value.shape) for name, value in tensors.items()})
+
+    names[RECORD] = record
+    exec(compile(recorded(program), "<shapes>", "exec"), names)
+    with FakeTensorMode(), torch.no_grad():
+        model = names["Model"](*names["get_init_inputs"]())
+        names["forward"](model, *names["get_inputs"]())
+    return found
+
+
+def recorded(program: Program) -> ast.Module:
+    """`forward` as a function, which tells its names before each statement."""
+    source = f"def forward({', '.join(('self', *program.arguments))}):\n    return x"
+    module = ast.parse(source)
+    function = module.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    tell = ast.parse(f"{RECORD}(dict(locals()))").body[0]
+    function.body = [
+        *(one for statement in program.forward for one in (tell, statement.node)),
+        tell,
+        *function.body,
+    ]
+    return ast.fix_missing_locations(module)

@@ -1,0 +1,122 @@
+"""Triton's language on tensors of torch, for kernels of one grid dimension: what a kernel computes
+can be seen without a GPU. Not how fast, and not whether Triton compiles it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Into the elements of a contiguous tensor."""
+
+    flat: torch.Tensor
+    places: Any = 0
+
+    def __add__(self, places: Any) -> Pointer:
+        return Pointer(self.flat, self.places + places)
+
+
+def load(pointer: Pointer, mask: Any = None, other: Any = 0) -> torch.Tensor:
+    places = torch.as_tensor(pointer.places)
+    if mask is None:
+        return pointer.flat[places]
+    mask = torch.as_tensor(mask).expand(torch.broadcast_shapes(mask.shape, places.shape))
+    places = places.expand(mask.shape)
+    assert torch.all((places >= 0) & (places < pointer.flat.numel()) | ~mask), "out of bounds"
+    values = pointer.flat[torch.where(mask, places, 0)]
+    return torch.where(mask, values, torch.tensor(other, dtype=values.dtype))
+
+
+def store(pointer: Pointer, value: Any, mask: torch.Tensor) -> None:
+    places = pointer.places.expand(mask.shape)
+    assert torch.all((places >= 0) & (places < pointer.flat.numel()) | ~mask), "out of bounds"
+    pointer.flat[places[mask]] = torch.as_tensor(value).expand(mask.shape)[mask]
+
+
+def where(condition: Any, one: Any, other: Any) -> torch.Tensor:
+    return torch.where(condition, torch.as_tensor(one), torch.as_tensor(other))
+
+
+def tensors(function: Any) -> Any:
+    return lambda *given: function(*(torch.as_tensor(one) for one in given))
+
+
+def jit(kernel: Any) -> Any:
+    return Launcher(kernel)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    kernel: Any
+
+    def __getitem__(self, grid: tuple[int]) -> Any:
+        def launch(*given: Any, **constants: Any) -> None:
+            flat = [
+                Pointer(one.detach().view(-1)) if isinstance(one, torch.Tensor) else one
+                for one in given
+            ]
+            for program in range(grid[0]):
+                language.program_id = lambda axis, program=program: program
+                self.kernel(*flat, **constants)
+
+        return launch
+
+
+language = types.ModuleType("triton.language")
+for name in ("exp", "log", "sqrt", "rsqrt", "abs", "sin", "cos", "erf", "sigmoid"):
+    setattr(language, name, getattr(torch, name))
+vars(language).update(
+    load=load,
+    store=store,
+    where=where,
+    arange=torch.arange,
+    constexpr=int,
+    float32=torch.float32,
+    maximum=tensors(torch.maximum),
+    minimum=tensors(torch.minimum),
+    sum=lambda value, axis, keep_dims: value.sum(axis, keepdim=keep_dims),
+    max=lambda value, axis, keep_dims: value.amax(axis, keepdim=keep_dims),
+    min=lambda value, axis, keep_dims: value.amin(axis, keepdim=keep_dims),
+    zeros=torch.zeros,
+    full=torch.full,
+)
+triton = types.ModuleType("triton")
+vars(triton).update(
+    jit=jit,
+    language=language,
+    cdiv=lambda a, b: -(-a // b),
+    next_power_of_2=lambda n: 1 << (n - 1).bit_length(),
+)
+extra = types.ModuleType("triton.language.extra")
+libdevice = types.ModuleType("triton.language.extra.libdevice")
+vars(libdevice).update(tanh=torch.tanh)
+vars(extra).update(libdevice=libdevice)
+MODULES = {
+    "triton": triton,
+    "triton.language": language,
+    "triton.language.extra": extra,
+    "triton.language.extra.libdevice": libdevice,
+}
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """With these modules as `triton`, whether there is one or not."""
+    kept = {name: sys.modules.get(name) for name in MODULES}
+    sys.modules.update(MODULES)
+    try:
+        yield
+    finally:
+        for name, module in kept.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
