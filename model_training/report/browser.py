@@ -45,10 +45,9 @@ def browser_of(runs: Sequence[Run]) -> Browser:
     texts, prompts = Pieces(), Pieces()
     for run, sample in every_sample(runs):
         place = places.get(f"{run.name} {sample.prompt_sha}", -1)
-        if sample.messages:
-            if place < 0:
-                place = places[f"{run.name} {sample.prompt_sha}"] = prompts.num_added
-                prompts.add([[one.role, one.content] for one in sample.messages])
+        if sample.messages and place < 0:
+            place = places[f"{run.name} {sample.prompt_sha}"] = prompts.num_added
+            prompts.add([[one.role, one.content] for one in sample.messages])
         rows.append(
             [
                 numbered(names["run"], run.name),

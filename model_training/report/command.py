@@ -34,7 +34,7 @@ def write_report(folders: tuple[Path, ...], output: Path) -> list[Path]:
     found = [read_run(folder) for folder in folders]
     rows, drawings, costs = rows_of(found), curves(found), costs_of(found)
     (output / "curves").mkdir(parents=True, exist_ok=True)
-    figures = [output / "curves" / f"{one.stage}-{file_name(one.key)}.svg" for one in drawings]
+    figures = [output / "curves" / f"{file_name(f'{one.stage}-{one.key}')}.svg" for one in drawings]
     for path, one in zip(figures, drawings, strict=True):
         path.write_text(standalone(one.svg), encoding="utf-8")
     text, page = output / "report.md", output / "report.html"
@@ -45,5 +45,5 @@ def write_report(folders: tuple[Path, ...], output: Path) -> list[Path]:
 
 
 def file_name(key: str) -> str:
-    """A number's name as a part of a path."""
+    """A name as a part of a path."""
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in key)

@@ -29,9 +29,11 @@ VARIABLES = {
 }
 VALUES = """
 :root { color-scheme: light dark; --ink: #1b1f24; --muted: #59636e; --line: #dcdfe5;
-  --run-0: #0b5cad; --run-1: #b3541e; --run-2: #1a7f37; --run-3: #8250df; --run-4: #b3261e; --run-5: #59636e; }
+  --run-0: #0b5cad; --run-1: #b3541e; --run-2: #1a7f37;
+  --run-3: #8250df; --run-4: #b3261e; --run-5: #59636e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e8ee; --muted: #98a3b0; --line: #2f3742;
-  --run-0: #6cb2ff; --run-1: #ffa657; --run-2: #56d27b; --run-3: #d2a8ff; --run-4: #ff8a80; --run-5: #98a3b0; } }
+  --run-0: #6cb2ff; --run-1: #ffa657; --run-2: #56d27b;
+  --run-3: #d2a8ff; --run-4: #ff8a80; --run-5: #98a3b0; } }
 """
 MAX_MARKED = 40
 """With more steps than that, a line has no dots."""
@@ -82,9 +84,7 @@ def order_of(key: str) -> tuple[int, str]:
     return (places[0] if places else len(FIRST), key)
 
 
-def drawn(
-    lines: dict[str, list[tuple[int, float]]], names: Sequence[str], title: str
-) -> str:
+def drawn(lines: dict[str, list[tuple[int, float]]], names: Sequence[str], title: str) -> str:
     """One drawing of lines by the name of their run; a run has one color in all drawings."""
     # Only here: a report without curves does without it, and importing it takes a second.
     from matplotlib import rc_context

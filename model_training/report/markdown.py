@@ -38,12 +38,16 @@ def results(rows: Sequence[Row]) -> str:
 def differences(rows: Sequence[Row]) -> str:
     """Of each row to the one that it is compared with."""
     lines = [
-        (row.label, row.against or "", str(row.num_paired), *told)
+        (
+            f"{row.label} against {row.against}",
+            str(row.num_paired),
+            *(f"{said}, {verdict}" for said, verdict in words.differences(row)),
+        )
         for row in rows
-        for told in words.difference_rows(row)
+        if row.differences
     ]
-    headings = ("policy", "against", "tasks", "column", "difference", "beyond its interval")
-    return grid(headings, lines)
+    headings = ("policy", "tasks", *words.DIFFERENCES.values())
+    return f"{grid(headings, lines)}\n\n{words.PAIRED}"
 
 
 def grid(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from cudal1_ci import __version__
 from cudal1_ci.templates_path import templates_folder
@@ -54,7 +54,10 @@ def page_text(
             cost_lines=[words.cost_cells(one) for one in costs],
             browser=browser,
             environments=[
-                (f"{run.name}, {'begun' if number == 0 else f'taken up again ({number})'}", flat(one))
+                (
+                    f"{run.name}, {'begun' if number == 0 else f'taken up again ({number})'}",
+                    flat(one),
+                )
                 for run in runs
                 for number, one in enumerate(run.environments)
             ],
@@ -81,13 +84,22 @@ def page_environment() -> Environment:
         percent=words.percent,
         ratio=words.ratio,
         statuses=sampled,
-        differences=words.difference_rows,
+        differences=words.differences,
+        lines=in_lines,
         drawing=Markup,
         groupby_stage=lambda curves: [
             (stage, list(some)) for stage, some in groupby(curves, key=lambda one: one.stage)
         ],
     )
     return environment
+
+
+def in_lines(cell: str) -> Markup:
+    """A number with its interval below it."""
+    number, _, interval = cell.partition(" [")
+    if not interval:
+        return escape(cell)
+    return Markup('{}<span class="place">[{}</span>').format(number, interval)
 
 
 def integrity(script: str) -> str:

@@ -18,6 +18,8 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from cudal1_ci.errors import ReportError
 from cudal1_ci.schema import Record
 from model_training.report.run_folder import STAGES, PolicyEvaluation, Run, place_of
@@ -40,7 +42,7 @@ class Row(Record, frozen=True, kw_only=True):
     """Label of the row that it is compared with."""
     num_paired: int = 0
     """Tasks that both have."""
-    differences: dict[str, Share] = {}
+    differences: Mapping[str, Share] = msgspec.field(default_factory=dict)
     """By the name of the column: this row less the other, with its interval."""
 
 
@@ -94,13 +96,11 @@ def compared(row: Row, earlier: Sequence[Row]) -> Row:
     if other is None:
         return row
     pairs = paired(other.samples, row.samples)
-    return Row(
-        **{
-            **{field: getattr(row, field) for field in row.__struct_fields__},
-            "against": other.label,
-            "num_paired": len(pairs),
-            "differences": differences(pairs, row.table.k),
-        }
+    return msgspec.structs.replace(
+        row,
+        against=other.label,
+        num_paired=len(pairs),
+        differences=differences(pairs, row.table.k),
     )
 
 
@@ -128,15 +128,22 @@ def differences(
     if not pairs:
         return {}
     rng = random.Random(seed)
-    found = {}
-    for measure, (of, how) in MEASURES.items():
-        values = [(of(k, before), of(k, after)) for before, after in pairs]
+    return {measure: gained(pairs, k, measure, rng) for measure in MEASURES}
 
-        def gain(drawn: Sequence[tuple[float, float]]) -> float:
-            return how([after for _, after in drawn]) - how([before for before, _ in drawn])
 
-        found[measure] = interval(values, gain, rng)
-    return found
+def gained(
+    pairs: Sequence[tuple[Sequence[Sample], Sequence[Sample]]],
+    k: int,
+    measure: str,
+    rng: random.Random,
+) -> Share:
+    """Of one column."""
+    of, how = MEASURES[measure]
+
+    def gain(drawn: Sequence[tuple[float, float]]) -> float:
+        return how([after for _, after in drawn]) - how([before for before, _ in drawn])
+
+    return interval([(of(k, before), of(k, after)) for before, after in pairs], gain, rng)
 
 
 def is_better(difference: Share) -> bool:

@@ -7,14 +7,18 @@ from model_training.report.rows import Row, is_better, is_worse
 from model_training.table import COUNTED, FASTER, LEVEL, NUM_RESAMPLES, Share, Table
 
 FILL = (
-    "A task of which no sample is correct and faster than the reference counts 1.00x in mean, geometric "
-    "mean and median: the reference is still there. How many tasks have a correct sample is the "
-    "column success."
+    "A task of which no sample is correct and faster than the reference counts 1.00x in mean, "
+    "geometric mean and median: the reference is still there. How many tasks have a correct sample "
+    "is the column success."
+)
+PAIRED = (
+    "Shares in points of a hundred. Better or worse: the whole interval is above or below zero."
 )
 INTERVALS = (
     f"Intervals are {LEVEL:.0%} over tasks: percentiles of {NUM_RESAMPLES} bootstrap draws of "
     "tasks with a fixed seed. Speedups are lower bounds of what was measured, and of the best of k "
-    "samples in expectation, but max, which is of all. Differences draw the tasks of both rows together."
+    "samples in expectation, but max, which is of all. Differences draw the tasks of both rows "
+    "together."
 )
 HACKS = (
     "Hacks are answers that the judge has convicted; what it has not seen counts as what it passes "
@@ -31,10 +35,10 @@ def columns(k: int) -> tuple[str, ...]:
         "executable",
         "correct (pass@1)",
         f"pass@{k}",
-        f"faster than {FASTER}x, best of {k}",
-        f"tasks with a sample above {COUNTED}x",
+        f"above {FASTER}x, best of {k}",
+        f"tasks above {COUNTED}x",
         f"mean, best of {k}",
-        f"geometric mean, best of {k}",
+        f"geo. mean, best of {k}",
         f"median, best of {k}",
         "max",
         "success",
@@ -67,31 +71,35 @@ DIFFERENCES = {
     "executable": "executable",
     "correct": "correct",
     "pass_at_k": "pass@k",
-    "faster_at_k": f"faster than {FASTER}x",
+    "faster_at_k": f"above {FASTER}x",
     "mean": "mean",
-    "geometric_mean": "geometric mean",
+    "geometric_mean": "geo. mean",
 }
 SPEEDUPS = ("mean", "geometric_mean")
 
 
-def difference_rows(row: Row) -> list[tuple[str, str, str]]:
-    """Of each column: its name, the difference, and whether that is beyond its interval."""
+def differences(row: Row) -> list[tuple[str, str]]:
+    """Of each column of `DIFFERENCES`: the difference, and `better` or `worse` where it is so
+    beyond its interval, else `no`."""
     return [
         (
-            DIFFERENCES[measure],
-            difference(found, is_speedup=measure in SPEEDUPS),
-            "better" if is_better(found) else "worse" if is_worse(found) else "no",
+            difference(row.differences[measure], is_speedup=measure in SPEEDUPS),
+            verdict(row.differences[measure]),
         )
-        for measure, found in row.differences.items()
+        for measure in DIFFERENCES
     ]
 
 
+def verdict(found: Share) -> str:
+    return "better" if is_better(found) else "worse" if is_worse(found) else "no"
+
+
 def difference(found: Share, *, is_speedup: bool) -> str:
-    """`+12.0 points [+3.0, +20.1]`, `+0.12x [-0.01, +0.30]`."""
+    """In points of a hundred, `+12.0 [+3.0, +20.1]`; of speedups `+0.12x [-0.01, +0.30]`."""
     if is_speedup:
         return f"{found.value:+.2f}x [{found.low:+.2f}, {found.high:+.2f}]"
     value, low, high = (100 * one for one in (found.value, found.low, found.high))
-    return f"{value:+.1f} points [{low:+.1f}, {high:+.1f}]"
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def percent(share: Share) -> str:
