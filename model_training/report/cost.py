@@ -10,7 +10,7 @@ from cudal1_ci.schema import Record
 from model_training.report.run_folder import Judged, Run, place_of, samples_of
 from model_training.table import HACKS
 
-PARTS = {"generating": "generate_s", "judging": "judge_s", "training": "train_s"}
+PARTS = {"generating": "generate_s", "judging": "score_s", "training": "train_s"}
 """The numbers of a step that say what its seconds went to."""
 
 

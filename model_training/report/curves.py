@@ -16,7 +16,20 @@ from collections.abc import Sequence
 from cudal1_ci.schema import Record
 from model_training.report.run_folder import Run, place_of
 
-FIRST = ("reward", "loss", "correct", "executable", "format", "speedup", "hack", "entropy", "kl")
+FIRST = (
+    "reward",
+    "loss",
+    "format",
+    "compiled",
+    "correct",
+    "fast_",
+    "speedup",
+    "best",
+    "hacks",
+    "copies",
+    "entropy",
+    "divergence",
+)
 """What is drawn before all else: numbers whose names begin so."""
 INK, MUTED, LINE = "#010101", "#020202", "#030303"
 RUNS = ("#0a0001", "#0a0002", "#0a0003", "#0a0004", "#0a0005", "#0a0006")

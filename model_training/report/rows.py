@@ -3,8 +3,8 @@
     rows = rows_of(runs)
     for row in rows: row.label, row.table, row.differences
 
-A row is a policy: its samples of several seeds, from whatever run, are judged as one set, so that
-the interval over tasks has the noise of sampling in it. All rows have the same k, the smallest of
+A row is a policy: its samples of several seeds are one set, so that the interval over tasks has the
+noise of sampling in it. An evaluation that is in several runs counts once. All rows have the same k, the smallest of
 the evaluations. Stages come in the order of the pipeline, then the ablations.
 
 A stage is compared with the row of the stage before, an ablation with the row of the stage that it
@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.schema import Record
+from cudal1_ci.schema import Record, content_hash
 from model_training.report.run_folder import STAGES, PolicyEvaluation, Run, place_of
 from model_training.table import MEASURES, Sample, Share, Table, by_task, interval, table
 
@@ -52,22 +52,32 @@ def rows_of(runs: Sequence[Run]) -> list[Row]:
     Raises:
         ReportError: A task of an evaluation has fewer samples than its k.
     """
-    groups: dict[tuple[str, str, float], list[tuple[Run, PolicyEvaluation]]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[tuple[Run, PolicyEvaluation]]] = defaultdict(list)
+    seen: list[PolicyEvaluation] = []
     for run in runs:
         for one in run.evaluations:
-            known = groups[one.name, one.policy, one.temperature]
-            if all(one.seed != other.seed for _, other in known):
-                known.append((run, one))
+            members = groups[one.name, one.policy, str(one.temperature), owner(run, one)]
+            if one not in seen and all(one.seed != other.seed for _, other in members):
+                members.append((run, one))
+                seen.append(one)
+    groups = {key: members for key, members in groups.items() if members}
     if not groups:
         return []
     k = min(one.k for members in groups.values() for _, one in members)
-    names = [name for name, _, _ in groups]
+    names = [key[0] for key in groups]
     found = [
-        row_of(members, k, is_alone=names.count(name) == 1)
-        for (name, _, _), members in groups.items()
+        row_of(members, k, is_alone=names.count(key[0]) == 1) for key, members in groups.items()
     ]
     found.sort(key=lambda row: place_of(row.name))
     return [compared(row, found[:place]) for place, row in enumerate(found)]
+
+
+def owner(run: Run, evaluation: PolicyEvaluation) -> str:
+    """Whose policy it is: weights before training are those of all runs that began with them, and
+    two runs may give one name to different checkpoints."""
+    if evaluation.name != STAGES[0] or not run.environments:
+        return run.name
+    return content_hash(run.environments[0].get("weights_sha256"))
 
 
 def row_of(members: Sequence[tuple[Run, PolicyEvaluation]], k: int, *, is_alone: bool) -> Row:

@@ -107,7 +107,7 @@ def metrics(stage: str, num_steps: int, **last: float) -> list[dict[str, Any]]:
             "step": step,
             "seconds": 10.0 * (step + 1),
             "generate_s": 4.0,
-            "judge_s": 3.0,
+            "score_s": 3.0,
             "train_s": 2.0,
             **{key: value * step / max(1, num_steps - 1) for key, value in last.items()},
         }

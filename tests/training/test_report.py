@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     )
     second = write_run(
         folder / "second",
-        metrics=metrics("contrastive", 6, reward=1.3, kl=0.1),
+        metrics=metrics("contrastive", 6, reward=1.3, divergence=0.1),
         samples=judged("contrastive", 30, completion=HOSTILE),
         evaluations=[
             evaluation("no_exemplars", 0.6, 1.1),
@@ -92,31 +92,34 @@ def test_a_row_has_the_samples_of_all_seeds_and_the_smallest_k(runs):
 
 
 def test_an_evaluation_that_is_in_two_runs_counts_once(tmp_path):
-    same = evaluation("base", 0.3, 1.0)
+    same = evaluation("supervised", 0.3, 1.0)
     folders = [write_run(tmp_path / name, evaluations=[same]) for name in ("a", "b")]
     (row,) = rows_of([read_run(one) for one in folders])
     assert row.table.num_samples == len(same["samples"])
 
 
-def test_policies_of_one_name_are_told_apart_by_their_run(tmp_path):
+def test_checkpoints_of_one_name_are_told_apart_by_their_run(tmp_path):
+    """Their base is one: both runs began with the same weights."""
     folders = [
         write_run(
             tmp_path / name,
             evaluations=[
-                evaluation("base", 0.3, 1.0),
-                evaluation("supervised", 0.6, 1.1, policy=name),
-                evaluation("contrastive", 0.7, 1.1, policy=f"{name}-3"),
+                evaluation("base", 0.3, 1.0, seed=seed),
+                evaluation("supervised", 0.6, speedup, policy="supervised-9"),
+                evaluation("contrastive", 0.7, speedup, policy="contrastive-20"),
             ],
         )
-        for name in ("a", "b")
+        for seed, (name, speedup) in enumerate({"a": 1.1, "b": 1.2}.items())
     ]
     rows = {row.label: row for row in rows_of([read_run(one) for one in folders])}
-    assert list(rows)[1:] == [
+    assert list(rows) == [
+        "base",
         "supervised (a)",
         "supervised (b)",
         "contrastive (a)",
         "contrastive (b)",
     ]
+    assert rows["base"].seeds == (0, 1)
     assert rows["contrastive (b)"].against == "supervised (b)"
     assert rows["supervised (b)"].against == "base"
 
@@ -222,9 +225,9 @@ def test_a_curve_is_drawn_in_the_colors_of_the_page(runs):
         ("supervised", "loss"),
         ("self_supervised", "correct"),
         ("contrastive", "reward"),
-        ("contrastive", "kl"),
+        ("contrastive", "divergence"),
     ]
-    assert ("supervised", "judge_s") in [(one.stage, one.key) for one in found]
+    assert ("supervised", "score_s") in [(one.stage, one.key) for one in found]
     for one in found:
         assert one.svg.startswith("<svg") and one.svg.endswith("</svg>")
         assert "var(--run-" in one.svg and "#0" not in re.sub(r"url\(#|href=\"#", "", one.svg)
