@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from model_training.report.browser import browser_of
+from model_training.report.card import card_text
 from model_training.report.cost import costs_of
 from model_training.report.curves import curves, standalone
 from model_training.report.markdown import report_text
@@ -27,6 +28,24 @@ def report(runs: tuple[Path, ...], output: Path) -> None:
     """The table, the curves, the cost and the samples of RUNS as Markdown and as one page."""
     for path in write_report(runs, output):
         click.echo(path)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--adapter", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--base-model", required=True, help="Id on the hub of what it is an adapter of.")
+@click.option("--evaluation", required=True, help="Its row of the table, such as contrastive.")
+@click.option("--license", "license_name", default="apache-2.0", show_default=True)
+def card(
+    runs: tuple[Path, ...], adapter: Path, base_model: str, evaluation: str, license_name: str
+) -> None:
+    """The model card of an adapter that RUNS have trained, as README.md in its folder."""
+    found = [read_run(folder) for folder in runs]
+    text = card_text(
+        found, adapter, base_model=base_model, evaluation=evaluation, license_name=license_name
+    )
+    (adapter / "README.md").write_text(text, encoding="utf-8")
+    click.echo(adapter / "README.md")
 
 
 def write_report(folders: tuple[Path, ...], output: Path) -> list[Path]:

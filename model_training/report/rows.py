@@ -4,8 +4,8 @@
     for row in rows: row.label, row.table, row.differences
 
 A row is a policy: its samples of several seeds are one set, so that the interval over tasks has the
-noise of sampling in it. An evaluation that is in several runs counts once. All rows have the same k, the smallest of
-the evaluations. Stages come in the order of the pipeline, then the ablations.
+noise of sampling in it. An evaluation that is in several runs counts once. All rows have the same
+k, the smallest of the evaluations. Stages come in the order of the pipeline, then the ablations.
 
 A stage is compared with the row of the stage before, an ablation with the row of the stage that it
 is an ablation of, the last; tasks are drawn in pairs, since the same task is about as hard for both

@@ -42,7 +42,7 @@ def write_run(
             "weights": "weights/tiny",
             "weights_sha256": {"model.safetensors": "a" * 64},
             "triton": None,
-            "resumed": [{"python": "3.12.1", "seed": seed}],
+            "resumed": [{"python": "3.12.1", "gpus": ["Fake GPU"], "seed": seed}],
         },
     )
     write_lines(folder / "metrics.jsonl", metrics)
