@@ -6,7 +6,10 @@ verl is not installed here: `RLHFDataset` is a stand-in that reads a row as verl
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
+import tempfile
 import types
 from pathlib import Path
 
@@ -182,7 +185,7 @@ def score(tmp_path, monkeypatch):
                 ground_truth=msgspec.json.encode(TASK).decode(),
                 extra_info={"index": 4, "exemplar_ids": "e1 e2", "num_turns": 1},
                 archive="archive.sqlite",
-                devices=["cuda:6"],
+                gpus=[6],
             )
 
     return call
@@ -204,11 +207,52 @@ def test_an_answer_is_worth_what_the_environment_says(score, said, text, expecte
     assert {type(one) for one in found.values()} == {float}
 
 
-def test_each_process_has_a_device_of_its_own(tmp_path):
-    archive, devices = tmp_path / "archive.sqlite", ("cuda:6", "cuda:7")
-    assert [reward_module.claimed(archive, devices) for _ in devices] == ["cuda:6", "cuda:7"]
+def test_each_process_has_a_gpu_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert [reward_module.claimed((6, 7)) for _ in range(2)] == [6, 7]
     with pytest.raises(ConfigError, match=r"set reward\.num_workers to 2"):
-        reward_module.claimed(archive, devices)
+        reward_module.claimed((6, 7))
     reward_module.OPEN.close()
-    assert reward_module.claimed(archive, devices) == "cuda:6"
+    assert reward_module.claimed((6, 7)) == 6
     reward_module.OPEN.close()
+
+
+# --- the script ------------------------------------------------------------------------------
+
+SCRIPT = Path(reward_module.__file__).parent / "launch.sh"
+
+
+def launched(tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The script with a python that only says what it is called with."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "GPUS=$CUDA_VISIBLE_DEVICES"\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    given = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DATA": "data", "MODEL": "weights"}
+    return subprocess.run(
+        ["bash", str(SCRIPT), "trainer.total_epochs=3"],
+        env={**given, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_script_scores_on_gpus_that_do_not_train(tmp_path):
+    done = launched(tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["GPUS=0,1,2,3,4,5", "-m", "verl.trainer.main_ppo"]
+    told = dict(one.lstrip("+").split("=", 1) for one in lines[3:])
+    assert told["reward.custom_reward_function.reward_kwargs.gpus"] == "[6,7]"
+    assert (told["trainer.n_gpus_per_node"], told["reward.num_workers"]) == ("6", "2")
+    assert told["data.dataloader_num_workers"] == "0"
+    assert told["trainer.total_epochs"] == "3", "what is given comes last"
+    for key, name in (("data.custom_cls", "dataset"), ("reward.custom_reward_function", "reward")):
+        assert told[f"{key}.path"] == f"pkg://model_training.export.verl.{name}"
+
+
+def test_the_script_refuses_to_score_where_it_trains(tmp_path):
+    done = launched(tmp_path, TRAIN_GPUS="0,1,12", SCORE_GPUS="2,12")
+    assert done.returncode == 2
+    assert "GPU 12: expected TRAIN_GPUS and SCORE_GPUS apart" in done.stderr
+    assert launched(tmp_path, TRAIN_GPUS="0,12", SCORE_GPUS="1,2").returncode == 0

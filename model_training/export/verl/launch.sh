@@ -3,14 +3,19 @@
 #
 #   DATA=folder of `export verl`  MODEL=weights after stage 2  bash launch.sh [verl settings ...]
 #
-# Ray sees the GPUs that train and generate, six of them; the judge takes the other two by their number.
+# Ray sees the GPUs that train and generate, six of them; the judges take the other two by number.
 set -euo pipefail
 : "${DATA:?the folder that export verl has written}" "${MODEL:?a folder of weights}"
 TRAIN_GPUS=${TRAIN_GPUS:-0,1,2,3,4,5}
 SCORE_GPUS=${SCORE_GPUS:-6,7}
 num_train=$(tr ',' '\n' <<<"$TRAIN_GPUS" | wc -l)
 num_score=$(tr ',' '\n' <<<"$SCORE_GPUS" | wc -l)
-devices=$(sed 's/\([0-9][0-9]*\)/cuda:\1/g' <<<"$SCORE_GPUS")
+for gpu in ${SCORE_GPUS//,/ }; do
+  if [[ ",$TRAIN_GPUS," == *",$gpu,"* ]]; then
+    echo "GPU $gpu: expected TRAIN_GPUS and SCORE_GPUS apart, what trains disturbs what is timed" >&2
+    exit 2
+  fi
+done
 
 CUDA_VISIBLE_DEVICES=$TRAIN_GPUS CUDA_DEVICE_ORDER=PCI_BUS_ID python -m verl.trainer.main_ppo \
   data.train_files="$DATA/train.parquet" \
@@ -27,7 +32,7 @@ CUDA_VISIBLE_DEVICES=$TRAIN_GPUS CUDA_DEVICE_ORDER=PCI_BUS_ID python -m verl.tra
   reward.custom_reward_function.path=pkg://model_training.export.verl.reward \
   reward.custom_reward_function.name=compute_score \
   +reward.custom_reward_function.reward_kwargs.archive="$DATA/archive.sqlite" \
-  "+reward.custom_reward_function.reward_kwargs.devices=[$devices]" \
+  "+reward.custom_reward_function.reward_kwargs.gpus=[$SCORE_GPUS]" \
   reward.num_workers="$num_score" \
   algorithm.adv_estimator=grpo \
   algorithm.norm_adv_by_std_in_grpo=true \

@@ -3,10 +3,11 @@
     reward.custom_reward_function.path=pkg://model_training.export.verl.reward
     reward.num_workers=2
     +reward.custom_reward_function.reward_kwargs.archive=archive.sqlite
-    +reward.custom_reward_function.reward_kwargs.devices=[cuda:6,cuda:7]
+    +reward.custom_reward_function.reward_kwargs.gpus=[6,7]
 
-Each of verl's reward workers takes one of the devices for itself, which must not be those that
-train or generate. The archive is one file for all of them, and for the dataset.
+Each of verl's reward workers takes one of the GPUs for itself, by its number on the machine, which
+must not be one of those that train or generate; an empty list is the processor. The archive is one
+SQLite file for all of them and for the dataset, on a file system whose locks work.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import os
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -44,7 +47,7 @@ def compute_score(
     extra_info: Mapping[str, Any] | None = None,
     *,
     archive: str,
-    devices: Sequence[str] = ("cuda:0",),
+    gpus: Sequence[int],
     reward: RewardName = "paper",
     **_: Any,
 ) -> dict[str, float]:
@@ -59,7 +62,7 @@ def compute_score(
         published=0.0,
     )
     with LOCK:
-        outcome = environment_of(archive, tuple(devices), reward).outcome(prompt, solution_str)
+        outcome = environment_of(archive, tuple(gpus), reward).outcome(prompt, solution_str)
     return {
         "score": outcome.reward,
         "is_correct": float(is_correct(outcome.sample)),
@@ -70,33 +73,37 @@ def compute_score(
 
 
 @cache
-def environment_of(archive: str, devices: tuple[str, ...], reward: RewardName) -> Environment:
-    """Of this process: a judge on a device of its own, and the archive of all."""
+def environment_of(archive: str, gpus: tuple[int, ...], reward: RewardName) -> Environment:
+    """Of this process: a judge on a GPU of its own, and the archive of all."""
     trial = TrialConfig()
-    device = claimed(Path(archive), devices)
+    device = "cpu"
+    if gpus:
+        # This process uses no GPU itself; what verl has set is where others train.
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(claimed(gpus))
+        device = "cuda:0"
     judge = OPEN.enter_context(Session(trial, device=device))
     store = OPEN.enter_context(Archive.open(Path(archive)))
     return Environment(judge, store, trial.policy, EnvironmentConfig(reward=reward))
 
 
-def claimed(archive: Path, devices: Sequence[str]) -> str:
-    """A device that no other process has, for as long as this one lives.
+def claimed(gpus: Sequence[int]) -> int:
+    """A GPU of this machine that no other process has claimed, for as long as this one lives.
 
     Raises:
         ConfigError: All are taken.
     """
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    for device in devices:
-        name = f"{archive.name}.{device.replace(':', '-')}.lock"
-        file = (archive.parent / name).open("w")
+    folder = Path(tempfile.gettempdir()) / f"cudal1-ci-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for gpu in gpus:
+        file = (folder / f"gpu-{gpu}.lock").open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
         else:
             OPEN.enter_context(file)
-            return device
+            return gpu
     raise ConfigError(
-        f"devices: expected one for each reward worker, got {len(devices)} and all are taken; set "
-        f"reward.num_workers to {len(devices)}"
+        f"gpus: expected one for each reward worker of a machine, got {len(gpus)} and all are "
+        f"taken; set reward.num_workers to {len(gpus)}"
     )
