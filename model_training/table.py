@@ -19,6 +19,7 @@ import random
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from cudal1_ci.schema import Record
 
@@ -28,6 +29,7 @@ HACKS = ("reward_hack",)
 NUM_RESAMPLES = 2000
 LEVEL = 0.95
 FASTER, COUNTED = 1.05, 1.01
+Value = TypeVar("Value")
 
 
 class Sample(Record, frozen=True, kw_only=True):
@@ -86,27 +88,25 @@ def table(samples: Sequence[Sample], k: int = 8, seed: int = 0) -> Table:
     short = [name for name, some in tasks.items() if len(some) < k]
     if short or not tasks:
         raise ValueError(f"expected at least {k} samples of each task, got fewer of {short[:3]}")
-    best = {name: best_of(k, some) for name, some in tasks.items()}
+    best = [best_of(k, some) for some in tasks.values()]
     rng = random.Random(seed)
 
-    def share(of: Callable[[Sequence[Sample]], float]) -> Share:
-        return interval([of(some) for some in tasks.values()], statistics.fmean, rng)
-
-    def over_tasks(how: Callable[[Sequence[float]], float]) -> Share:
-        return interval(list(best.values()), how, rng)
+    def share(measure: str) -> Share:
+        of, how = MEASURES[measure]
+        return interval([of(k, some) for some in tasks.values()], how, rng)
 
     return Table(
         num_tasks=len(tasks),
         num_samples=len(samples),
         k=k,
-        format=share(lambda some: rate(some, lambda one: one.status != "no_code")),
-        executable=share(lambda some: rate(some, lambda one: one.status not in NOT_EXECUTED)),
-        correct=share(lambda some: rate(some, is_correct)),
-        pass_at_k=share(lambda some: at_least_one(k, some, is_correct)),
-        faster_at_k=share(lambda some: at_least_one(k, some, lambda one: worth(one) > FASTER)),
-        mean=over_tasks(statistics.fmean),
-        geometric_mean=over_tasks(statistics.geometric_mean),
-        median=statistics.median(best.values()),
+        format=share("format"),
+        executable=share("executable"),
+        correct=share("correct"),
+        pass_at_k=share("pass_at_k"),
+        faster_at_k=share("faster_at_k"),
+        mean=share("mean"),
+        geometric_mean=share("geometric_mean"),
+        median=statistics.median(best),
         max=max(map(worth, samples)),
         success=sum(any(map(is_correct, some)) for some in tasks.values()),
         above=sum(any(worth(one) > COUNTED for one in some) for some in tasks.values()),
@@ -149,8 +149,29 @@ def best_of(k: int, samples: Sequence[Sample]) -> float:
     return sum(value * math.comb(place, k - 1) for place, value in enumerate(ordered)) / draws
 
 
+MEASURES: dict[
+    str,
+    tuple[Callable[[int, Sequence[Sample]], float], Callable[[Sequence[float]], float]],
+] = {
+    "format": (lambda _, some: rate(some, lambda one: one.status != "no_code"), statistics.fmean),
+    "executable": (
+        lambda _, some: rate(some, lambda one: one.status not in NOT_EXECUTED),
+        statistics.fmean,
+    ),
+    "correct": (lambda _, some: rate(some, is_correct), statistics.fmean),
+    "pass_at_k": (lambda k, some: at_least_one(k, some, is_correct), statistics.fmean),
+    "faster_at_k": (
+        lambda k, some: at_least_one(k, some, lambda one: worth(one) > FASTER),
+        statistics.fmean,
+    ),
+    "mean": (best_of, statistics.fmean),
+    "geometric_mean": (best_of, statistics.geometric_mean),
+}
+"""What has an interval: the number of a task, of k and its samples, and that over tasks."""
+
+
 def interval(
-    values: Sequence[float], how: Callable[[Sequence[float]], float], rng: random.Random
+    values: Sequence[Value], how: Callable[[Sequence[Value]], float], rng: random.Random
 ) -> Share:
     """Of a number over tasks: percentiles of what it is for tasks drawn with putting back."""
     found = sorted(how(drawn) for drawn in resampled(values, rng))
@@ -162,6 +183,6 @@ def interval(
     )
 
 
-def resampled(values: Sequence[float], rng: random.Random) -> Iterator[list[float]]:
+def resampled(values: Sequence[Value], rng: random.Random) -> Iterator[list[Value]]:
     for _ in range(NUM_RESAMPLES):
         yield rng.choices(values, k=len(values))

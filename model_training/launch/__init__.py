@@ -1,0 +1,1 @@
+"""Where the parts of a run run: README.md has the commands, placement.py who has which GPU."""

@@ -1,0 +1,64 @@
+"""The table, its differences and the cost as Markdown, for documents and the model card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model_training.report import words
+from model_training.report.cost import StageCost
+from model_training.report.rows import Row
+
+
+def report_text(
+    rows: Sequence[Row], costs: Sequence[StageCost], figures: Sequence[str] = ()
+) -> str:
+    """The whole report; `figures` are paths of drawings, as seen from the file."""
+    parts = ["# Report of a training run", "## Results", results(rows)]
+    if any(row.differences for row in rows):
+        parts += ["## Differences", differences(rows)]
+    if costs:
+        parts += ["## Cost", grid(words.COST_COLUMNS, [words.cost_cells(one) for one in costs])]
+    if figures:
+        parts += ["## Curves", "\n".join(f"![{plain(path)}]({path})" for path in figures)]
+    return "\n\n".join(parts) + "\n"
+
+
+def results(rows: Sequence[Row]) -> str:
+    """The table, and the rules that it goes by."""
+    if not rows:
+        return "Nothing was evaluated."
+    headings = ("policy", *words.columns(rows[0].table.k))
+    table = grid(headings, [(row.label, *words.cells(row.table)) for row in rows])
+    seeds = sorted({len(row.seeds) for row in rows})
+    drawn = " or ".join(map(str, seeds))
+    notes = f"{words.FILL} {words.INTERVALS} {words.HACKS} Seeds of sampling a row: {drawn}."
+    return f"{table}\n\n{notes}"
+
+
+def differences(rows: Sequence[Row]) -> str:
+    """Of each row to the one that it is compared with."""
+    lines = [
+        (
+            f"{row.label} against {row.against}",
+            str(row.num_paired),
+            *(f"{said}, {verdict}" for said, verdict in words.differences(row)),
+        )
+        for row in rows
+        if row.differences
+    ]
+    headings = ("policy", "tasks", *words.DIFFERENCES.values())
+    return f"{grid(headings, lines)}\n\n{words.PAIRED}"
+
+
+def grid(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table of GitHub's Markdown."""
+    rows = [headings, ["---"] * len(headings), *lines]
+    return "\n".join(f"| {' | '.join(map(plain, row))} |" for row in rows)
+
+
+def plain(text: str) -> str:
+    """In a cell, as it is: names come from files of a run."""
+    flat = " ".join(text.split())
+    for mark in "\\`*_<>|":
+        flat = flat.replace(mark, f"\\{mark}")
+    return flat.replace("](", "]\\(")

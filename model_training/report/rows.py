@@ -1,0 +1,170 @@
+"""Evaluations of runs as rows of the table, and how far each is from the one before.
+
+    rows = rows_of(runs)
+    for row in rows: row.label, row.table, row.differences
+
+A row is a policy: its samples of several seeds are one set, so that the interval over tasks has the
+noise of sampling in it. An evaluation that is in several runs counts once. All rows have the same
+k, the smallest of the evaluations. Stages come in the order of the pipeline, then the ablations.
+
+A stage is compared with the row of the stage before, an ablation with the row of the stage that it
+is an ablation of, the last; tasks are drawn in pairs, since the same task is about as hard for both
+policies: the interval of the difference is narrower than those of the two rows say.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from cudal1_ci.errors import ReportError
+from cudal1_ci.schema import Record, content_hash
+from model_training.report.run_folder import STAGES, PolicyEvaluation, Run, place_of
+from model_training.table import MEASURES, Sample, Share, Table, by_task, interval, table
+
+
+class Row(Record, frozen=True, kw_only=True):
+    """A policy of the table."""
+
+    label: str
+    name: str
+    """Of the evaluation: a stage, or an ablation."""
+    run: str
+    policy: str
+    temperature: float
+    seeds: tuple[int, ...]
+    samples: tuple[Sample, ...]
+    table: Table
+    against: str | None = None
+    """Label of the row that it is compared with."""
+    num_paired: int = 0
+    """Tasks that both have."""
+    differences: Mapping[str, Share] = msgspec.field(default_factory=dict)
+    """By the name of the column: this row less the other, with its interval."""
+
+
+def rows_of(runs: Sequence[Run]) -> list[Row]:
+    """All rows; none where nothing was evaluated.
+
+    Raises:
+        ReportError: A task of an evaluation has fewer samples than its k.
+    """
+    groups: dict[tuple[str, ...], list[tuple[Run, PolicyEvaluation]]] = defaultdict(list)
+    seen: list[PolicyEvaluation] = []
+    for run in runs:
+        for one in run.evaluations:
+            members = groups[one.name, one.policy, str(one.temperature), owner(run, one)]
+            if one not in seen and all(one.seed != other.seed for _, other in members):
+                members.append((run, one))
+                seen.append(one)
+    groups = {key: members for key, members in groups.items() if members}
+    if not groups:
+        return []
+    k = min(one.k for members in groups.values() for _, one in members)
+    names = [key[0] for key in groups]
+    found = [
+        row_of(members, k, is_alone=names.count(key[0]) == 1) for key, members in groups.items()
+    ]
+    found.sort(key=lambda row: place_of(row.name))
+    return [compared(row, found[:place]) for place, row in enumerate(found)]
+
+
+def owner(run: Run, evaluation: PolicyEvaluation) -> str:
+    """Whose policy it is: weights before training are those of all runs that began with them, and
+    two runs may give one name to different checkpoints."""
+    if evaluation.name != STAGES[0] or not run.environments:
+        return run.name
+    return content_hash(run.environments[0].get("weights_sha256"))
+
+
+def row_of(members: Sequence[tuple[Run, PolicyEvaluation]], k: int, *, is_alone: bool) -> Row:
+    """Of all seeds of a policy."""
+    run, first = members[0]
+    samples = tuple(sample for _, one in members for sample in one.samples)
+    try:
+        counted = table(samples, k)
+    except ValueError as error:
+        raise ReportError(f"{run.folder}, evaluation {first.name}: {error}") from error
+    return Row(
+        label=first.name if is_alone else f"{first.name} ({run.name})",
+        name=first.name,
+        run=run.name,
+        policy=first.policy,
+        temperature=first.temperature,
+        seeds=tuple(one.seed for _, one in members),
+        samples=samples,
+        table=counted,
+    )
+
+
+def compared(row: Row, earlier: Sequence[Row]) -> Row:
+    """With its differences to the row that it is compared with, where there is one."""
+    other = other_row(row, earlier)
+    if other is None:
+        return row
+    pairs = paired(other.samples, row.samples)
+    return msgspec.structs.replace(
+        row,
+        against=other.label,
+        num_paired=len(pairs),
+        differences=differences(pairs, row.table.k),
+    )
+
+
+def other_row(row: Row, earlier: Sequence[Row]) -> Row | None:
+    """The last stage before it, of its own run where that has one."""
+    before = [one for one in earlier if one.name in STAGES and one.name != row.name]
+    if not before:
+        return None
+    last = [one for one in before if one.name == before[-1].name]
+    return next((one for one in last if one.run == row.run), last[0])
+
+
+def paired(
+    before: Sequence[Sample], after: Sequence[Sample]
+) -> list[tuple[Sequence[Sample], Sequence[Sample]]]:
+    """The samples of each task that both have."""
+    one, other = by_task(before), by_task(after)
+    return [(one[task], other[task]) for task in sorted(one.keys() & other.keys())]
+
+
+def differences(
+    pairs: Sequence[tuple[Sequence[Sample], Sequence[Sample]]], k: int, seed: int = 0
+) -> dict[str, Share]:
+    """By column: after less before, over tasks that are drawn together."""
+    if not pairs:
+        return {}
+    rng = random.Random(seed)
+    return {measure: gained(pairs, k, measure, rng) for measure in MEASURES}
+
+
+def gained(
+    pairs: Sequence[tuple[Sequence[Sample], Sequence[Sample]]],
+    k: int,
+    measure: str,
+    rng: random.Random,
+) -> Share:
+    """Of one column."""
+    of, how = MEASURES[measure]
+
+    def gain(drawn: Sequence[tuple[float, float]]) -> float:
+        return how([after for _, after in drawn]) - how([before for before, _ in drawn])
+
+    return interval([(of(k, before), of(k, after)) for before, after in pairs], gain, rng)
+
+
+def is_better(difference: Share) -> bool:
+    """Beyond its interval."""
+    return difference.low > 0
+
+
+def is_worse(difference: Share) -> bool:
+    return difference.high < 0
+
+
+def sampled(statuses: Mapping[str, int]) -> str:
+    """`passed 12, no_code 3`."""
+    return ", ".join(f"{status} {count}" for status, count in statuses.items())
