@@ -17,7 +17,8 @@ from cudal1_ci.propose.models import Message
 from cudal1_ci.propose.models.commands import command
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.opening import opened
-from cudal1_ci.propose.models.serving import excerpt, server_environment
+from cudal1_ci.propose.models.server_environment import server_environment
+from cudal1_ci.propose.models.server_log import excerpt
 from cudal1_ci.propose.models.warden import GRACE_S
 from cudal1_ci.propose.models.weights import Adapter, Weights
 
