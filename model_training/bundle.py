@@ -120,6 +120,7 @@ def written_weights(source: Path, target: Path) -> None:
         if not torch.isfinite(tensor).all():
             raise ConfigError(f"{source}: {name} holds what is no number; take another checkpoint")
     save_file({n: t.to(torch.bfloat16).contiguous() for n, t in tensors.items()}, target)
+    target.chmod(0o644)  # safetensors writes for its owner alone
     size_bytes = target.stat().st_size
     if size_bytes >= MAX_BYTES:
         raise ConfigError(
