@@ -256,6 +256,8 @@ class Identity(Record, frozen=True, kw_only=True):
     """Of the weights, where they are a folder or a snapshot of a hub."""
     adapter: str | None = None
     """Hash of the adapter's weights."""
+    adapter_name: str | None = None
+    """Of the adapter's folder."""
     server: str = ""
     """What answered: `vllm 0.26.0`, `transformers 5.17.0`, the host of a URL."""
     temperature: float
@@ -431,6 +433,9 @@ class ModelUse(Record, frozen=True, kw_only=True):
     """What a model was asked for one target, and what became of its answers."""
 
     model: str
+    adapter: str | None = None
+    """Hash of the adapter that was on its weights."""
+    adapter_name: str | None = None
     num_answers: int = 0
     refused: dict[str, int] = {}
     """Answers of which no candidate came, by the kind of the failure: `no_code`, `truncated`,

@@ -36,7 +36,7 @@ def model_for(
         return
     refuse_a_key_for_a_url_in_a_file(settings, "model", settings.model)
     progress.notice(f"model: {settings.model.model}")
-    with opened(settings.model) as model:
+    with opened(settings.model, told=progress.notice) as model:
         yield model
 
 
@@ -51,7 +51,7 @@ def opinion_of(settings: Settings, progress: Progress) -> Iterator[LanguageModel
     if config.model == settings.model.model and config.name == settings.model.name:
         progress.notice("opinion.model is the model that writes: it is asked about its own work")
     progress.notice(f"second opinion: {config.model}")
-    with opened(config) as model:
+    with opened(config, told=progress.notice) as model:
         yield model
 
 

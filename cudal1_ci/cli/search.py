@@ -58,7 +58,11 @@ OPTIONS = (
     click.option(
         "--model", metavar="MODEL", help="Weights (a folder, a hub id) or the URL of a server."
     ),
-    click.option("--adapter", metavar="FOLDER", help="LoRA adapter for the weights."),
+    click.option(
+        "--adapter",
+        metavar="FOLDER",
+        help="LoRA adapter for the weights, or `none` [default: the bundled one that fits].",
+    ),
     click.option("--no-model", is_flag=True, help="Rewrites of the playbook alone."),
     click.option("--retrace", is_flag=True, help="Run the configured `trace` command first."),
     click.option(

@@ -24,6 +24,7 @@ from cudal1_ci.cli.search import (
     with_models,
 )
 from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.propose.models.adapters import bundled_for
 from cudal1_ci.report.document import document
 from cudal1_ci.report.progress import Progress, progress_on
 from cudal1_ci.schema import Report, content_hash
@@ -98,7 +99,9 @@ def begun(archive: Archive, root: Path) -> tuple[str, float]:
 def means_of(settings: Settings, *, with_model: bool) -> str:
     """Hash of what decides what is tried on a target, beside the target itself."""
     model = settings.model
-    asked = (model.model, model.name, model.adapter, settings.optimizer, settings.contrast)
+    bundled = bundled_for(model) if with_model else None
+    files = bundled.record.files if bundled else None
+    asked = (model.model, model.name, model.adapter, files, settings.optimizer, settings.contrast)
     review = settings.review
     return content_hash(
         [

@@ -15,7 +15,7 @@ import msgspec
 
 from cudal1_ci.bounds import at_least
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models.config import ModelConfig
+from cudal1_ci.propose.models.config import NONE, ModelConfig
 from cudal1_ci.schema import Record
 
 KEY = re.compile(r"\bmodel\.(?=(model|name|request|max-tokens|api-key-env)\b)")
@@ -55,7 +55,7 @@ class OpinionConfig(Record, frozen=True, kw_only=True):
             other,
             model=self.model,
             name=self.name,
-            adapter=None,
+            adapter=NONE,  # it was trained to write, not to doubt
             api_key_env=self.api_key_env,
             temperature=0.0,  # the same question has the same answer
             top_p=1.0,

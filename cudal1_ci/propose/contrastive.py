@@ -208,8 +208,11 @@ class Optimization:
     def use(self) -> ModelUse:
         """What was asked so far."""
         times = self.asker.times
+        identity = self.asker.model.identity
         return ModelUse(
-            model=self.asker.model.identity.model,
+            model=identity.model,
+            adapter=identity.adapter,
+            adapter_name=identity.adapter_name,
             num_answers=self.num_answers,
             refused=dict(sorted(self.refused.items())),
             num_repairs=self.num_mended,

@@ -39,7 +39,7 @@ def model_text(document: ReportDocument) -> str | None:
     uses = [entry.model_use for entry in document.entries if entry.model_use is not None]
     if not uses:
         return None
-    names = ", ".join(dict.fromkeys(use.model for use in uses))
+    names = ", ".join(dict.fromkeys(map(name_text, uses)))
     num_answers = sum(use.num_answers for use in uses)
     num_repairs = sum(use.num_repairs for use in uses)
     refused = refused_counts(uses)
@@ -54,6 +54,14 @@ def model_text(document: ReportDocument) -> str | None:
         f"waited {duration_text(sum(use.waiting_s for use in uses))}",
     ]
     return f"model {names}: " + "; ".join(parts)
+
+
+def name_text(use: ModelUseDocument) -> str:
+    """`Qwen2.5-Coder-0.5B with adapter cuda-0.5b (0123456789abcdef)`."""
+    if use.adapter is None:
+        return use.model
+    name = f"{use.adapter_name} " if use.adapter_name else ""
+    return f"{use.model} with adapter {name}({use.adapter})"
 
 
 def opinion_text(document: ReportDocument) -> str | None:

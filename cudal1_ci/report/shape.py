@@ -104,6 +104,7 @@ class GenerationDocument(Document, frozen=True, kw_only=True):
     model: Name
     revision: Name | None = None
     adapter: Name | None = None
+    adapter_name: Name | None = None
     server: Name = ""
     temperature: NotNegative
     top_p: NotNegative = 1.0
@@ -119,6 +120,8 @@ class ModelUseDocument(Document, frozen=True, kw_only=True):
     """What a model was asked for one target, and what became of its answers."""
 
     model: Name
+    adapter: Name | None = None
+    adapter_name: Name | None = None
     num_answers: Count = 0
     refused: dict[Name, Count] = {}
     num_repairs: Count = 0

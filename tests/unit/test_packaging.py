@@ -18,6 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import cudal1_ci
+from tests.bundling import a_bundled_adapter
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -92,6 +93,9 @@ def test_the_wheel_holds_the_package_its_templates_and_the_license_and_nothing_e
     templates = {p.relative_to(ROOT) for p in (ROOT / "templates").rglob("*") if p.is_file()}
     assert {f"cudal1_ci/{name.as_posix()}" for name in templates} <= set(names)
     assert "cudal1_ci/opinion/cases.toml" in names
+    adapters = [p for p in (ROOT / "cudal1_ci" / "adapters").rglob("*") if p.is_file()]
+    assert adapters
+    assert {path.relative_to(ROOT).as_posix() for path in adapters} <= set(names)
     assert {name.split("/")[0] for name in names} == {
         "cudal1_ci",
         f"cudal1_ci-{cudal1_ci.__version__}.dist-info",
@@ -122,6 +126,32 @@ def test_an_installed_wheel_finds_its_own_templates(dist, tmp_path):
     done = run(sys.executable, "-c", program, cwd=tmp_path, PYTHONPATH=str(target))
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()) == target / "cudal1_ci" / "templates"
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_puts_the_adapter_in_it_on_the_weights_that_it_fits(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "site"
+    kept = shutil.ignore_patterns("__pycache__")
+    for name in ("cudal1_ci", "templates"):
+        shutil.copytree(ROOT / name, source / name, ignore=kept)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    a_bundled_adapter(source / "cudal1_ci" / "adapters" / "tiny", ids=("owner/tiny",))
+    made = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path))
+    done = run(*made, str(source))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index")
+    done = run(*pip, "--target", str(target), str(wheel))
+    assert done.returncode == 0, done.stderr
+    program = (
+        "from cudal1_ci.propose.models.adapters import chosen\n"
+        "from cudal1_ci.propose.models.config import ModelConfig\n"
+        "print(chosen(ModelConfig(model='owner/tiny')).folder)"
+    )
+    done = run(sys.executable, "-c", program, cwd=tmp_path, PYTHONPATH=str(target))
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()) == target / "cudal1_ci" / "adapters" / "tiny"
 
 
 # --- automation --------------------------------------------------------------------------------

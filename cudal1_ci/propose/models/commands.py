@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cudal1_ci.errors import ConfigError, ModelError
+from cudal1_ci.propose.models.adapter_record import ADAPTER_FILES
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.weights import Adapter, Weights, joined
 
@@ -36,11 +37,26 @@ for name in ("vllm", "transformers", "fastapi", "uvicorn", "openai", "peft"):
             found[name] = "unknown"
 print(json.dumps(found))
 """
+DOWNLOAD = """\
+import sys
+from huggingface_hub import snapshot_download
+kinds = ("json", "jinja", "model", "safetensors", "txt")
+snapshot_download(sys.argv[1], allow_patterns=[f"*.{kind}" for kind in kinds])
+"""
+"""What transformers loads; not the same weights in other formats."""
 SERVING = ("transformers", "fastapi", "uvicorn", "openai")
 """What `transformers serve` imports."""
 MAX_RANKS = (16, 32, 64, 128, 256, 320, 512)
 """Of an adapter, that vLLM makes room for."""
 ADAPTER_NAME = "adapter"
+
+
+class AdapterNotServed(ModelError):
+    """There is a server for the weights, and none for an adapter on them."""
+
+
+class NotOnDisk(AdapterNotServed):
+    """There would be, if the weights were downloaded."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +127,12 @@ def command(
     port: int,
     place: Path,
 ) -> Command:
-    """How to start the server; `place` is a folder for what it needs besides."""
+    """How to start the server; `place` is a folder for what it needs besides.
+
+    Raises:
+        ModelError: There is none.
+        AdapterNotServed: There is one, but not with that adapter.
+    """
     python = config.python or sys.executable
     if chosen(packages, config, python) == "vllm":
         return vllm(packages, config, weights, lora, python, port)
@@ -138,11 +159,25 @@ def vllm(
     arguments += ["--enable-prefix-caching", "--generation-config", "vllm"]
     model = weights.given
     if lora is not None:
-        rank = next((rank for rank in MAX_RANKS if rank >= lora.rank), lora.rank)
-        arguments += ["--enable-lora", "--max-lora-rank", str(rank)]
+        arguments += ["--enable-lora", "--max-lora-rank", str(room_for(lora))]
         arguments += ["--lora-modules", f"{ADAPTER_NAME}={lora.folder}"]
         model = ADAPTER_NAME
     return Command(tuple(arguments), f"vllm {packages['vllm']}", model, config.num_concurrent)
+
+
+def room_for(lora: Adapter) -> int:
+    """The rank that vLLM has to make room for.
+
+    Raises:
+        AdapterNotServed: There is none that large.
+    """
+    for rank in MAX_RANKS:
+        if rank >= lora.rank:
+            return rank
+    raise AdapterNotServed(
+        f"model.adapter: {lora.folder / ADAPTER_FILES[0]} has rank {lora.rank}, and vllm serves at "
+        f"most {MAX_RANKS[-1]}; serve with transformers (model.server)"
+    )
 
 
 def transformers(
@@ -181,19 +216,25 @@ def transformers(
     )
 
 
+def download_command(python: str, weights: Weights) -> tuple[str, ...]:
+    """Brings weights of the hub into its cache."""
+    return (python, "-I", "-c", DOWNLOAD, weights.name)
+
+
 def adapted_base(packages: dict[str, str], weights: Weights, python: str) -> Path:
     """The folder of the weights that an adapter goes on.
 
     Raises:
-        ModelError: transformers cannot put one on them here.
+        AdapterNotServed: transformers cannot put one on them here.
+        NotOnDisk: It could if they were downloaded.
     """
     if "peft" not in packages:
-        raise ModelError(
+        raise AdapterNotServed(
             f"model.adapter: transformers needs peft for it: `pip install peft` in {python}, or "
             "serve with vllm"
         )
     if weights.folder is None:
-        raise ModelError(
+        raise NotOnDisk(
             f"model.adapter: transformers needs the weights on disk for it: run `hf download "
             f"{weights.given}` first, or serve with vllm"
         )

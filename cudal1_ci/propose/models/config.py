@@ -18,6 +18,8 @@ from cudal1_ci.schema import Record
 
 ROOM = "model"
 ServerName = Literal["auto", "vllm", "transformers"]
+AUTOMATIC, NONE = "auto", "none"
+"""Of an adapter that is not named."""
 
 GPUS = re.compile(r"([\w-]+(,[\w-]+)*)?")
 
@@ -27,8 +29,9 @@ class ModelConfig(Record, frozen=True, kw_only=True):
 
     model: str | None = None
     """A folder of weights, an id of the hub, or the URL of a server; None is no model."""
-    adapter: str | None = None
-    """Folder of a LoRA adapter for the weights."""
+    adapter: str = AUTOMATIC
+    """Folder of a LoRA adapter for the weights; `auto` is the one that comes with the package where
+    that fits them, `none` is none."""
     name: str | None = None
     """Which of a URL's models; None is the first that it lists."""
     server: ServerName = "auto"
@@ -77,6 +80,8 @@ class ModelConfig(Record, frozen=True, kw_only=True):
             )
         if self.gpu is not None and not GPUS.fullmatch(self.gpu):
             raise wrong("gpu", f"expected GPUs as in CUDA_VISIBLE_DEVICES (`1`), got {self.gpu!r}")
+        if not self.adapter.strip():
+            raise wrong("adapter", f"is empty; expected a folder, `{AUTOMATIC}` or `{NONE}`")
         if self.model is not None and not self.model.strip():
             raise wrong("model", "is empty; expected a folder, an id of the hub or a URL")
         if self.model is not None and self.is_url:
@@ -95,7 +100,7 @@ class ModelConfig(Record, frozen=True, kw_only=True):
             )
         if not parts.hostname:
             raise wrong("model", f"expected a URL with a host, got {url!r}")
-        if self.adapter is not None:
+        if self.adapter not in (AUTOMATIC, NONE):
             raise wrong(
                 "adapter", "is for weights; a URL's adapter is one of its models: use model.name"
             )

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
@@ -21,19 +21,23 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models import LanguageModel
 from cudal1_ci.propose.models.client import Client, Endpoint
 from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.propose.models.serving import Server
+from cudal1_ci.propose.models.serving import Server, untold
 from cudal1_ci.schema import Identity
 
 CHAT = "/chat/completions"
 
 
 @contextmanager
-def opened(config: ModelConfig, *, offline: bool = False) -> Iterator[LanguageModel]:
+def opened(
+    config: ModelConfig, *, offline: bool = False, told: Callable[[str], None] = untold
+) -> Iterator[LanguageModel]:
     """The model, inside of a `with`: of a URL as it is, of weights behind a server that starts now
-    and ends with it. With `offline`, or the configuration's own, nothing is downloaded.
+    and ends with it. With `offline`, or the configuration's own, nothing is downloaded. Which
+    adapter is on the weights is `told`.
 
     Raises:
         ConfigError: The configuration names no model, or none that is there.
+        UnsupportedError: The adapter that comes with the package for it is damaged.
         ModelError: Its server cannot be started or reached.
     """
     if config.model is None:
@@ -44,7 +48,7 @@ def opened(config: ModelConfig, *, offline: bool = False) -> Iterator[LanguageMo
         if config.is_url:
             endpoint = remote(config, os.environ)
         else:
-            server = Server(config, offline=offline or config.offline)
+            server = Server(config, offline=offline or config.offline, told=told)
             endpoint = stack.enter_context(server).endpoint
         yield stack.enter_context(Client(config, endpoint))
 

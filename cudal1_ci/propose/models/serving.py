@@ -12,8 +12,8 @@ error when it fails. It runs no code that comes with weights.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -21,53 +21,55 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from cudal1_ci.errors import ModelError
-from cudal1_ci.executor.environment import listed
+from cudal1_ci.propose.models.adapters import chosen
 from cudal1_ci.propose.models.client import Endpoint
-from cudal1_ci.propose.models.commands import HOST, Command, command, installed
+from cudal1_ci.propose.models.commands import (
+    HOST,
+    AdapterNotServed,
+    Command,
+    NotOnDisk,
+    command,
+    download_command,
+    installed,
+)
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.secrecy import Secrets, secret_values
+from cudal1_ci.propose.models.server_environment import server_environment
+from cudal1_ci.propose.models.server_log import log_end
 from cudal1_ci.propose.models.warden import GRACE_S
-from cudal1_ci.propose.models.weights import adapter, found, revision
+from cudal1_ci.propose.models.weights import Adapter, Weights, found, revision
 from cudal1_ci.schema import Identity
 
 WARDEN = Path(__file__).with_name("warden.py")
-LOG_CHARS = 64 * 1024
-"""vLLM tells the cause first, then a traceback for each of its processes."""
-LOG_LINES = 15
-CAUSES = 3
-CAUSE = re.compile(
-    r"^(?:\([^)\n]*\) )?(?:ERROR [^]\n]*\] )?((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE
-)
-"""A line of a log that names an exception, perhaps behind the process and place that vLLM puts."""
 POLL_S = 0.1
 PING_S = 5.0
 
-SERVER_KEPT = ("HOME", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "XDG_CACHE_HOME")
-SERVER_PREFIXES = ("VLLM_", "HIP_", "ROCR_")
-NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+def untold(text: str) -> None:
+    """Of what is told to nobody."""
 
 
 class Server:
     """The server of a configuration's weights; ready inside of the `with`."""
 
-    def __init__(self, config: ModelConfig, *, offline: bool):
+    def __init__(self, config: ModelConfig, *, offline: bool, told: Callable[[str], None] = untold):
         assert config.model is not None
         self._config = config
         self._offline = offline
+        self._told = told
         self._secrets = Secrets(secret_values(os.environ))
 
     def __enter__(self) -> Self:
         config = self._config
         assert config.model is not None
         weights = found(config.model, offline=self._offline)
-        lora = None if config.adapter is None else adapter(config.adapter)
+        lora = chosen(config)
         packages = installed(config.python or sys.executable)
         with contextlib.ExitStack() as stack:
             place = Path(
@@ -77,10 +79,11 @@ class Server:
             )
             self._log = place / "log"
             port = free_port()
-            started = command(packages, config, weights, lora, port=port, place=place)
-            self._start(started, may_download=weights.folder is None and not self._offline)
+            make = functools.partial(command, packages, config, port=port, place=place)
+            started, weights, lora = self._adapted(make, weights, lora)
+            self._start(started.arguments, may_download=weights.folder is None)
             stack.callback(self._stop)
-            self._wait_until_ready(port)
+            self._wait_until_ready(port, lora)
             self.endpoint = Endpoint(
                 url=f"http://{HOST}:{port}/v1",
                 model=started.model,
@@ -88,6 +91,7 @@ class Server:
                     model=shown_name(weights.given),
                     revision=revision(weights),
                     adapter=lora.hash if lora else None,
+                    adapter_name=lora.name if lora else None,
                     server=started.server,
                     temperature=config.temperature,
                     top_p=config.top_p,
@@ -114,23 +118,67 @@ class Server:
         code = self._process.poll()
         if code is None:
             return None
-        return f"the model's server ended (exit code {code})\n{self.log_tail()}".rstrip()
+        return f"the model's server ended (exit code {code})\n{self._log_end()}".rstrip()
 
-    def log_tail(self) -> str:
-        """The last lines that the server wrote, without secrets, after the first exceptions that
-        are named before them."""
+    def _adapted(
+        self,
+        make: Callable[[Weights, Adapter | None], Command],
+        weights: Weights,
+        lora: Adapter | None,
+    ) -> tuple[Command, Weights, Adapter | None]:
+        """How to start the server, of which weights, and with which adapter: with none where it
+        comes with the package and cannot be served here.
+
+        Raises:
+            ModelError: There is no server, or none for the adapter that the configuration names.
+        """
+        if lora is None:
+            return make(weights, None), weights, None
         try:
-            with self._log.open("rb") as file:
-                file.seek(max(0, self._log.stat().st_size - LOG_CHARS))
-                text = file.read().decode(errors="replace")
-        except OSError:
-            return ""
-        return excerpt(self._secrets.hidden(text))
+            try:
+                made = make(weights, lora)
+            except NotOnDisk:
+                weights = self._downloaded(weights)
+                made = make(weights, lora)
+        except AdapterNotServed as error:
+            if not lora.is_bundled:
+                raise
+            self._told(f"adapter {lora.name}, bundled for {lora.made_for}, is left out: {error}")
+            return make(weights, None), weights, None
+        self._told(adapter_text(lora, weights))
+        return made, weights, lora
 
-    def _start(self, started: Command, *, may_download: bool) -> None:
+    def _downloaded(self, weights: Weights) -> Weights:
+        """The weights of a hub on disk: transformers puts an adapter on a folder.
+
+        Raises:
+            NotOnDisk: They could not be downloaded.
+        """
+        self._told(f"downloading {weights.name}")
+        python = self._config.python or sys.executable
+        self._start(download_command(python, weights), may_download=True)
+        try:
+            code = self._process.wait(self._config.start_s)
+        except subprocess.TimeoutExpired:
+            ending = f"not within {self._config.start_s:g}s (model.start)"
+        else:
+            if code == 0:
+                return found(weights.given, offline=True)
+            ending = f"exit code {code}"
+        finally:
+            self._stop()
+        raise NotOnDisk(
+            f"model.adapter: transformers needs the weights on disk for it, and they could not be "
+            f"downloaded ({ending})\n{self._log_end()}".rstrip()
+        )
+
+    def _log_end(self) -> str:
+        return log_end(self._log, self._secrets)
+
+    def _start(self, arguments: Sequence[str], *, may_download: bool) -> None:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(WARDEN), *started.arguments],
+                [sys.executable, "-I", str(WARDEN), *arguments],
                 env={
                     # vLLM leaves its sockets behind.
                     "VLLM_RPC_BASE_PATH": str(self._log.parent),
@@ -145,21 +193,27 @@ class Server:
                 start_new_session=True,
             )
 
-    def _wait_until_ready(self, port: int) -> None:
+    def _wait_until_ready(self, port: int, lora: Adapter | None) -> None:
         """Until the server answers.
 
         Raises:
             ModelError: It ended, or did not answer in time.
         """
+        way_out = (
+            f"\nit was started with {lora.name}, which comes with cudal1-ci: --adapter none "
+            "starts it without"
+            if lora is not None and lora.is_bundled
+            else ""
+        )
         deadline_s = time.monotonic() + self._config.start_s
         while not answers(f"http://{HOST}:{port}/health"):
             ending = self.ended()
             if ending is not None:
-                raise ModelError(ending)
+                raise ModelError(ending + way_out)
             if time.monotonic() > deadline_s:
                 raise ModelError(
                     f"the model's server was not ready within {self._config.start_s:g}s "
-                    f"(model.start); the end of its log:\n{self.log_tail()}"
+                    f"(model.start); the end of its log:\n{self._log_end()}{way_out}"
                 )
             time.sleep(POLL_S)
 
@@ -174,18 +228,19 @@ class Server:
             self._process.wait()
 
 
+def adapter_text(lora: Adapter, weights: Weights) -> str:
+    """Which adapter is on the weights, for whoever waits."""
+    text = f"adapter: {lora.name} ({lora.hash})"
+    if lora.made_for is None:
+        return text
+    like = "" if weights.hub_id else ", whose architecture and sizes these weights have"
+    return f"{text}, bundled for {lora.made_for}{like} (--adapter none goes without it)"
+
+
 def shown_name(given: str) -> str:
     """Of weights, in a report that goes to others: an id of a hub, or the name of their folder."""
     folder = Path(given).expanduser()
     return folder.resolve().name if folder.is_dir() else given
-
-
-def excerpt(log: str) -> str:
-    """What a log says of an end: its last lines, and before them what they do not repeat."""
-    end = [line for line in log.splitlines()[-LOG_LINES:] if line.strip()]
-    named = dict.fromkeys(CAUSE.findall(log))
-    causes = [cause for cause in named if not any(cause in line for line in end)]
-    return "\n".join(f"  {line}" for line in (*causes[:CAUSES], *end))
 
 
 def free_port() -> int:
@@ -209,26 +264,3 @@ def answers(url: str) -> bool:
             return error.code == 404
     except (OSError, ValueError):
         return False
-
-
-def server_environment(
-    environ: Mapping[str, str], *, gpu: str | None, may_download: bool
-) -> dict[str, str]:
-    """What a server may know of the host's environment."""
-    kept = listed(environ, SERVER_KEPT, SERVER_PREFIXES)
-    if may_download:
-        wanted = (*NETWORK, *HUB_TOKENS)
-        kept |= {name: value for name, value in environ.items() if name.upper() in wanted}
-    else:
-        kept |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    if gpu is not None:
-        kept["CUDA_VISIBLE_DEVICES"] = gpu
-    return {
-        **kept,
-        "PYTHONNOUSERSITE": "1",
-        "PYTHONUNBUFFERED": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_UPDATE_CHECK": "1",
-        "DO_NOT_TRACK": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-    }

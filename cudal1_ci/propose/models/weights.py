@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.propose.models.adapter_record import ADAPTER_FILES, BLOCK_BYTES
 
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 NUM_SAMPLES = 16
@@ -26,7 +27,6 @@ SAMPLE_BYTES = 4096
 """Two trainings of one model have the same headers: it is the numbers that differ, everywhere."""
 MAX_HEADER_BYTES = 100_000_000
 """As the format has it."""
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,17 @@ class Adapter:
     folder: Path
     rank: int
     hash: str
+    made_for: str | None = None
+    """Of one that comes with the package, the id of the weights that it was trained on."""
+
+    @property
+    def name(self) -> str:
+        """In a report that goes to others."""
+        return self.folder.name
+
+    @property
+    def is_bundled(self) -> bool:
+        return self.made_for is not None
 
 
 def adapter(folder: str) -> Adapter:
@@ -142,7 +153,7 @@ def adapter(folder: str) -> Adapter:
     try:
         for name in ADAPTER_FILES:
             with (path / name).open("rb") as file:
-                while block := file.read(2**20):
+                while block := file.read(BLOCK_BYTES):
                     digest.update(block)
         settings = msgspec.json.decode((path / ADAPTER_FILES[0]).read_bytes(), type=LoraSettings)
     except OSError as error:

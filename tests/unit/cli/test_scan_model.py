@@ -39,7 +39,7 @@ def asked_for(monkeypatch):
     configs = []
 
     @contextmanager
-    def opened(config):
+    def opened(config, told):
         configs.append(config)
         yield FakeModel(lambda messages, seed: "")
 
@@ -164,7 +164,7 @@ def test_the_second_model_has_its_own_key_which_goes_to_no_url_of_the_repository
         assert model is not None
     (config,) = asked_for
     assert (config.model, config.api_key_env) == (OTHER, "OPINION_API_KEY")
-    assert (config.temperature, config.adapter, config.num_concurrent) == (0.0, None, 1)
+    assert (config.temperature, config.adapter, config.num_concurrent) == (0.0, "none", 1)
 
 
 def test_nobody_is_asked_by_default(tmp_path, asked_for):

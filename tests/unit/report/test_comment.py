@@ -156,7 +156,12 @@ def test_a_model_s_words_are_marked_and_quoted_and_contradicted(golden_report, r
     assert "> \\# Not a heading" in text
     assert "x" * 1400 in text and "x" * 1500 not in text
     assert 'What was measured says otherwise: "It is 5x as fast": 3.09x' in text
-    assert "written by `m/7b`" in text
+    assert "written by `m/7b`." in text
+    adapted = {**generation, "adapter": "0123456789abcdef", "adapter_name": "small | @all"}
+    text = comment(
+        replaced(golden_report, candidate={"generation": GenerationDocument(**adapted)}), ABOUT
+    )
+    assert "written by `m/7b` with adapter `small " in text
 
 
 def test_findings_and_other_baselines_are_shown(golden_report):

@@ -75,6 +75,17 @@ def test_failures_are_counted_over_the_run_and_told_beside_what_came_of_it(repor
 
 
 @pytest.mark.parametrize("output_format", ["text", "md", "html"])
+def test_the_adapter_on_a_model_is_named_with_its_hash(tmp_path, output_format):
+    adapted = msgspec.structs.replace(USE, adapter="0123456789abcdef", adapter_name="small")
+    entry = msgspec.structs.replace(pooling_entry(tmp_path), model_use=adapted)
+    found = document(Report(repository="repo", entries=(entry, entry)))
+    said = "model small-coder with adapter small (0123456789abcdef): 18 answers"
+    assert model_text(found).startswith(said)
+    plain = html.unescape(render(found, output_format)).replace("\\", "")
+    assert said in " ".join(plain.split())
+
+
+@pytest.mark.parametrize("output_format", ["text", "md", "html"])
 def test_the_words_are_marked_as_the_models_and_what_failed_is_told(report, output_format):
     shown = render(report, output_format)
     assert "18 answers" in shown

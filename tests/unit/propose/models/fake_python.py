@@ -1,10 +1,12 @@
 """Stands in for an interpreter that has servers of models: made executable by the tests.
 
-Says what is installed, and serves as the file `behavior` beside it says.
+Says what is installed, and serves as the file `behavior` beside it says. What it downloads from the
+hub is the folder `hub` beside it; without one the download fails.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -27,8 +29,12 @@ time.sleep(60)
 
 
 def main() -> None:
+    if sys.argv[1] == "-I" and "snapshot_download" in sys.argv[3]:
+        download(sys.argv[4])
+        return
     if sys.argv[1] == "-I":
-        say(json.dumps(PACKAGES))
+        told = HERE / "packages.json"
+        say(told.read_text() if told.exists() else json.dumps(PACKAGES))
         return
     (HERE / "pids").write_text(str(os.getpid()))
     (HERE / "seen.json").write_text(json.dumps([sys.argv[1:], dict(os.environ)]))
@@ -47,6 +53,15 @@ def main() -> None:
         child = subprocess.Popen([sys.executable, "-c", TIDYING, str(HERE / "tidied")])
         (HERE / "pids").write_text(f"{os.getpid()} {child.pid}")
     serve(port, dies=behavior == "dies later")
+
+
+def download(name: str) -> None:
+    if not (HERE / "hub").is_dir():
+        sys.exit("ConnectionError: there is no hub")
+    repository = Path(os.environ["HF_HUB_CACHE"]) / ("models--" + name.replace("/", "--"))
+    shutil.copytree(HERE / "hub", repository / "snapshots" / "abc123")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc123")
 
 
 def say(text: str) -> None:

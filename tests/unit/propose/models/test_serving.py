@@ -10,16 +10,19 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from cudal1_ci.errors import ConfigError, ModelError
-from cudal1_ci.propose.models import Message
-from cudal1_ci.propose.models.commands import command
+from cudal1_ci.errors import ConfigError, ModelError, UnsupportedError
+from cudal1_ci.propose.models import Message, adapters
+from cudal1_ci.propose.models.commands import AdapterNotServed, command
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.opening import opened
-from cudal1_ci.propose.models.serving import excerpt, server_environment
+from cudal1_ci.propose.models.server_environment import server_environment
+from cudal1_ci.propose.models.server_log import excerpt
 from cudal1_ci.propose.models.warden import GRACE_S
-from cudal1_ci.propose.models.weights import Adapter, Weights
+from cudal1_ci.propose.models.weights import Adapter, Weights, adapter
+from tests.bundling import CODER, CONFIG, a_bundled_adapter, an_adapter
 
 ROOT = Path(__file__).parents[4]
 MESSAGES = (Message(role="user", content="Make it fast."),)
@@ -286,14 +289,14 @@ def test_an_adapter_for_transformers_is_laid_over_its_weights(tmp_path):
     (lora / "adapter_config.json").write_text('{"r": 4, "base_model_name_or_path": "elsewhere"}')
     (lora / "adapter_model.safetensors").write_bytes(b"weights")
     packages = {name: version for name, version in ALL.items() if name != "vllm"}
-    adapter = Adapter(lora, 4, "hash")
+    one = Adapter(lora, 4, "hash")
     with pytest.raises(ModelError, match="pip install peft"):
-        a_command(packages, lora=adapter)
+        a_command(packages, lora=one)
     packages["peft"] = "0.21"
     with pytest.raises(ModelError, match=r"hf download Qwen/Qwen2\.5"):
-        a_command(packages, lora=adapter)
+        a_command(packages, lora=one)
     weights = Weights(str(base), base, None)
-    made = a_command(packages, lora=adapter, weights=weights, place=tmp_path)
+    made = a_command(packages, lora=one, weights=weights, place=tmp_path)
     model = Path(made.model)
     assert {path.name for path in model.iterdir()} == {
         "config.json",
@@ -303,6 +306,162 @@ def test_an_adapter_for_transformers_is_laid_over_its_weights(tmp_path):
     settings = json.loads((model / "adapter_config.json").read_text())
     assert settings == {"r": 4, "base_model_name_or_path": str(base)}
     assert (model / "adapter_model.safetensors").read_bytes() == b"weights"
+
+
+def test_an_adapter_of_a_rank_that_vllm_has_no_room_for_is_named():
+    rows = [(1, 16), (16, 16), (17, 32), (300, 320), (512, 512)]
+    for rank, room in rows:
+        made = a_command(ALL, lora=Adapter(Path("/lora"), rank, "hash"))
+        assert made.arguments[made.arguments.index("--max-lora-rank") + 1] == str(room)
+    with pytest.raises(
+        AdapterNotServed, match=r"/lora/adapter_config\.json has rank 513.*model\.server"
+    ):
+        a_command(ALL, lora=Adapter(Path("/lora"), 513, "hash"))
+
+
+# --- an adapter on the weights -------------------------------------------------------------------
+
+
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    """The folder of bundled adapters, with one for the weights of the tests."""
+    folder = tmp_path / "adapters"
+    a_bundled_adapter(folder / "small")
+    monkeypatch.setattr(adapters, "FOLDER", folder)
+    return folder
+
+
+@pytest.fixture
+def fitting(interpreter):
+    """An interpreter whose weights have the sizes that the bundled adapter fits."""
+    (interpreter.weights / "config.json").write_text(json.dumps(CONFIG))
+    return interpreter
+
+
+def served_model(interpreter: Interpreter) -> str:
+    arguments, _ = interpreter.seen
+    return arguments[arguments.index("serve") + 1]
+
+
+def test_the_bundled_adapter_is_on_the_weights_that_it_fits_and_is_told(fitting, shelf):
+    told = []
+    with opened(fitting.config("good"), offline=True, told=told.append) as model:
+        identity = model.identity
+        settings = json.loads((Path(served_model(fitting)) / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == str(fitting.weights)
+    assert (identity.model, identity.adapter_name) == ("weights", "small")
+    assert identity.adapter == adapter(str(shelf / "small")).hash
+    (line,) = told
+    assert line == (
+        f"adapter: small ({identity.adapter}), bundled for {CODER}, whose architecture and sizes "
+        "these weights have (--adapter none goes without it)"
+    )
+
+
+@pytest.mark.parametrize("changes", [{"adapter": "none"}, {"model": "other"}], ids=str)
+def test_without_it_nothing_is_told_and_the_weights_are_served_as_they_are(
+    fitting, shelf, tmp_path, changes
+):
+    told = []
+    config = fitting.config("good")
+    if "model" in changes:
+        other = tmp_path / "other"
+        other.mkdir()
+        (other / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 7}))
+        changes = {"model": str(other)}
+    config = msgspec.structs.replace(config, **changes)
+    with opened(config, offline=True, told=told.append) as model:
+        assert (model.identity.adapter, model.identity.adapter_name) == (None, None)
+        assert served_model(fitting) == config.model
+    assert told == []
+
+
+def test_an_adapter_of_ones_own_is_told_by_its_name(fitting, shelf, tmp_path):
+    own, told = an_adapter(tmp_path / "own"), []
+    config = fitting.config("good", adapter=str(own))
+    with opened(config, offline=True, told=told.append) as model:
+        assert model.identity.adapter_name == "own"
+    assert told == [f"adapter: own ({adapter(str(own)).hash})"]
+
+
+def test_the_bundled_adapter_is_left_out_where_it_cannot_be_served_and_ones_own_is_an_error(
+    fitting, shelf, tmp_path
+):
+    told = []
+    packages = {name: version for name, version in ALL.items() if name != "vllm"}
+    (fitting.folder / "packages.json").write_text(json.dumps(packages))
+    with opened(fitting.config("good"), offline=True, told=told.append) as model:
+        assert (model.identity.adapter, model.identity.adapter_name) == (None, None)
+        assert served_model(fitting) == str(fitting.weights)
+    (line,) = told
+    assert line.startswith(f"adapter small, bundled for {CODER}, is left out: model.adapter: ")
+    assert "pip install peft" in line
+    own = an_adapter(tmp_path / "own")
+    with (
+        pytest.raises(ModelError, match="pip install peft"),
+        opened(fitting.config("good", adapter=str(own)), offline=True),
+    ):
+        pass
+
+
+def test_a_damaged_adapter_ends_it_before_a_server_is_started(fitting, shelf):
+    (shelf / "small" / "adapter_model.safetensors").write_bytes(b"other")
+    with (
+        pytest.raises(UnsupportedError, match=r"adapter_model\.safetensors.*install it again"),
+        opened(fitting.config("good"), offline=True),
+    ):
+        pass
+    assert not (fitting.folder / "pids").exists()
+
+
+@pytest.mark.parametrize("behavior", ["dies at start", "is never ready"])
+def test_a_server_that_does_not_start_with_the_bundled_adapter_says_how_to_go_without(
+    fitting, shelf, behavior
+):
+    start_s = 1.0 if behavior == "is never ready" else 20.0
+    with (
+        pytest.raises(ModelError, match=r"(?s)it was started with small.*--adapter none") as raised,
+        opened(fitting.config(behavior, start_s=start_s), offline=True),
+    ):
+        pass
+    assert ("no such architecture" if behavior == "dies at start" else "loading") in str(
+        raised.value
+    )
+
+
+def test_weights_of_the_hub_are_downloaded_for_transformers_to_put_it_on(
+    fitting, shelf, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    (fitting.folder / "hub").mkdir()
+    (fitting.folder / "hub" / "config.json").write_text("{}")
+    told = []
+    config = msgspec.structs.replace(fitting.config("good"), model=CODER)
+    with opened(config, told=told.append) as model:
+        assert (model.identity.model, model.identity.revision) == (CODER, "abc123")
+        assert model.identity.adapter_name == "small"
+        settings = json.loads((Path(served_model(fitting)) / "adapter_config.json").read_text())
+        snapshot = tmp_path / "cache/models--Qwen--Qwen2.5-Coder-0.5B-Instruct/snapshots/abc123"
+        assert settings["base_model_name_or_path"] == str(snapshot)
+        assert fitting.seen[1]["HF_HUB_OFFLINE"] == "1", "the server downloads nothing more"
+    assert told == [
+        f"downloading {CODER}",
+        f"adapter: small ({model.identity.adapter}), bundled for {CODER} "
+        "(--adapter none goes without it)",
+    ]
+
+
+def test_weights_that_cannot_be_downloaded_cost_the_bundled_adapter(
+    fitting, shelf, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    told = []
+    config = msgspec.structs.replace(fitting.config("good"), model=CODER)
+    with opened(config, told=told.append) as model:
+        assert model.identity.adapter_name is None
+        assert served_model(fitting) == CODER
+    assert "left out" in told[1]
+    assert "there is no hub" in told[1]
 
 
 def test_an_interpreter_that_is_none_is_an_error_of_the_configuration(tmp_path):
