@@ -37,13 +37,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--rows", type=int, default=8192, help="of 4096 floats, in a call")
+    parser.add_argument("--only", choices=[one.language for one in KERNELS])
     parser.add_argument("--time-limit", type=seconds, default=900, help="90s, 15m: of all scans")
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     ends_s = time.monotonic() + given.time_limit
     results = []
-    for number, kernel in enumerate(KERNELS):
-        share_s = max(1.0, (ends_s - time.monotonic()) / (len(KERNELS) - number))
+    kernels = [one for one in KERNELS if given.only in (None, one.language)]
+    for number, kernel in enumerate(kernels):
+        share_s = max(1.0, (ends_s - time.monotonic()) / (len(kernels) - number))
         results.append(scanned(kernel, given.device, given.rows, share_s))
         print(row(results[-1]), flush=True)
     if given.output is not None:

@@ -173,16 +173,17 @@ class Case:
         dtype: str | None = None,
         sets: list[InputSet] | None = None,
         before_copy: Callable[[list[dict[str, Any]], int], None] | None = None,
+        is_between: bool = False,
     ) -> Answer:
         """Call a runner on sets of inputs, those of the trials by default. Of those that it gets
         together, all unless they are large, every output is kept until the last call was made, then
         copied. `before_copy` sees how the outputs are described, and the number of the first,
-        before there is memory for them."""
+        before there is memory for them. `is_between`: see runner.py."""
         sets = [one for _, one in self.trials] if sets is None else sets
         answer = Answer([], [], {}, {})
         for first in range(0, len(sets), self.num_together):
             some = sets[first : first + self.num_together]
-            self.answer_some(runner, limits, some, first, answer, dtype, before_copy)
+            self.answer_some(runner, limits, some, first, answer, dtype, before_copy, is_between)
         # In train mode the state after each call is among its outputs.
         answer.state = [] if self.train else self.state_after(runner, limits)
         return answer
@@ -196,11 +197,16 @@ class Case:
         answer: Answer,
         dtype: str | None,
         before_copy: Callable[[list[dict[str, Any]], int], None] | None,
+        is_between: bool,
     ) -> None:
         """Add what a runner answers on some sets, of which the first has that number."""
         room, segment = self.prepare(runner, limits, sets, dtype)
-        seeds = [self.seed + 1 + first + i for i in range(len(sets))]
-        reply = runner.ask("call", limits.call_s, sets=list(range(len(sets))), seeds=seeds)
+        asked = {
+            "sets": list(range(len(sets))),
+            "seeds": [self.seed + 1 + first + i for i in range(len(sets))],
+            "is_between": is_between,
+        }
+        reply = runner.ask("call", limits.call_s, **asked)
         if len(reply["calls"]) != len(sets):
             raise runner.failure("malformed", "its answer to `call` is not one for each set")
         if before_copy is not None:

@@ -3,8 +3,8 @@
 Covered: raising, dying, hanging; state_dict keys; structure, shape, dtype, device, exact type,
 memory shared with inputs; inputs, parameters and buffers written to; values against the oracle's
 budget; outputs that change after they were returned (all are kept until the last call was made);
-settings of the process and the random state; other weights, loaded after the first calls; fewer
-rows.
+settings of the process and the random state; other weights, loaded after the first calls; the
+order of the caller's stream (order.py); fewer rows.
 Not covered here: what timed calls return and leave (timed_checks.py).
 """
 
@@ -17,6 +17,7 @@ from .cases import Answer, Case, Limits, Rejected
 from .compare import Difference, difference
 from .failures import rejection_of_candidate
 from .inputs import same_bits
+from .order import compare_order
 from .processes import RunnerFailure, RunnerHandle, Template
 
 
@@ -57,6 +58,7 @@ def examine(
             findings = compare_settings(case, answer, is_patch=program["type"] == "tree")
             findings += compare_first_draw(case, answer)
             compare_other_state(case, runner, limits)
+            findings += compare_order(case, template, runner, limits)
             findings += specialization(case, runner, program, limits)
             rows = rows_of(case, runner, limits) if profiles else None
     except RunnerFailure as failure:

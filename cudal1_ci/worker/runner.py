@@ -72,8 +72,11 @@ class Trials:
     def __init__(self, subject: Subject):
         self.subject = subject
 
-    def call(self, sets: list[int], seeds: list[int]) -> dict[str, Any]:
-        """Calls whose outputs are all kept; says what they look like."""
+    def call(self, sets: list[int], seeds: list[int], is_between: bool = False) -> dict[str, Any]:
+        """Calls whose outputs are all kept; says what they look like. A call between other work of
+        the caller's stream has its inputs written and its outputs copied by that stream, without
+        the host waiting for either."""
+        sizes = [(t.shape, t.dtype) for tensors in self.subject.kept for t in tensors]
         self.subject.kept = []
         answers = []
         gc.disable()  # as in a timed batch: nothing tells the two apart
@@ -81,6 +84,8 @@ class Trials:
             seed_all(seed)
             before, seed_before = self.subject.rng_state(), self.subject.seeds()
             self.subject.clear_gradients(number)
+            if is_between:
+                self.subject.write_inputs_late(number, sizes)
             with torch.set_grad_enabled(self.subject.train):
                 output = self.subject.run(number)
             leaves, structure = flatten(output)
@@ -94,7 +99,8 @@ class Trials:
                 }
             )
             # The very tensors, so that one that changes after it was returned is seen.
-            self.subject.kept.append([*(plain(t) for t in leaves), *self.subject.gradients(number)])
+            returned = [plain(t).clone() if is_between else plain(t) for t in leaves]
+            self.subject.kept.append([*returned, *self.subject.gradients(number)])
             answers[-1]["slots"] = [
                 {**slot_of(t), "device": t.device.type} for t in self.subject.kept[-1]
             ]

@@ -23,7 +23,7 @@ import socket
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,6 +36,8 @@ from .sandbox.namespaces import Nursery, close_namespace, limit_resources
 READY = b"ready"
 MAX_READY_BYTES = 65536
 FIRST_HIGH_FD = 64
+DRIVER_COUNT = "_cuda_getDeviceCount"
+"""Of torch._C, in builds with CUDA."""
 CHANNEL_FD = 3
 """The only descriptor of a runner besides stdin, stdout and stderr."""
 
@@ -90,13 +92,33 @@ def warm(modules: list[str], path: list[str]) -> int:
     A module that cannot be imported alone is left to the runner."""
     sys.path[:] = [*sys.path, *(p for p in path if p not in sys.path)]
     count = 0
-    for name in modules:
-        if name not in sys.modules:
-            with contextlib.suppress(Exception):
-                if is_installed(name.partition(".")[0]):
-                    importlib.import_module(name)
-                    count += 1
+    with unasked_driver():
+        for name in modules:
+            if name not in sys.modules:
+                with contextlib.suppress(Exception):
+                    if is_installed(name.partition(".")[0]):
+                        importlib.import_module(name)
+                        count += 1
     return count
+
+
+@contextlib.contextmanager
+def unasked_driver() -> Iterator[None]:
+    """Modules that ask how many GPUs there are (`torch.utils.cpp_extension` does when it is
+    imported) hear what this process was given. A driver that was asked cannot be used after a
+    fork: torch refuses."""
+    import torch
+
+    if not hasattr(torch._C, DRIVER_COUNT):
+        yield
+        return
+    own = getattr(torch._C, DRIVER_COUNT)
+    given = len([one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one])
+    setattr(torch._C, DRIVER_COUNT, lambda: given)
+    try:
+        yield
+    finally:
+        setattr(torch._C, DRIVER_COUNT, own)
 
 
 def is_installed(name: str) -> bool:

@@ -62,6 +62,13 @@ def test_a_clock_that_contradicts_the_judges_again_and_again_is_a_hack():
     assert (verdict.status, verdict.findings[0].rule) == ("reward_hack", "timing.reconciliation")
 
 
+def test_a_clock_that_contradicts_the_judges_in_most_launches_is_asked_once_more(monkeypatch):
+    times = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(measuring.time, "monotonic", lambda: next(times))  # all is spent at once
+    verdict = measured(SUSPICIOUS, COUNTED, SUSPICIOUS, SUSPICIOUS)
+    assert (verdict.status, verdict.findings[0].rule) == ("reward_hack", "timing.reconciliation")
+
+
 def test_waiting_for_the_device_is_no_time_of_measuring(monkeypatch):
     @contextmanager
     def held_by_others(lock):

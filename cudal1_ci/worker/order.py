@@ -1,0 +1,72 @@
+"""Whether a call keeps its place among the other work of the caller's stream.
+
+Who calls a module goes on as if its outputs were there: kernels that come after it on the same
+stream read them, and its inputs may be written by kernels that are still to run. A call that works
+on a stream of its own and waits for neither returns what is right later, or from inputs that were
+not there yet. Times do not show it: what counts are those until the whole device is done.
+
+So a call is put between two pieces of work of the caller's stream, which is busy for some
+milliseconds, writes the inputs then, and copies the outputs at once (subject.py); until they are
+written the inputs are not numbers. The outputs are compared with those of an ordinary call on the
+same inputs by the same process. On a GPU only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .cases import Case, Limits, Rejected
+from .compare import Difference
+from .inputs import same_bits, scaled
+from .processes import RunnerHandle, Template
+
+SCALE = 0.875
+"""Of the first trial's inputs: an answer to them lies in no memory yet."""
+
+
+def compare_order(
+    case: Case, template: Template, runner: RunnerHandle, limits: Limits
+) -> list[dict[str, Any]]:
+    """Where the reference does not keep its place either, the candidate need not, and it is told.
+
+    Raises:
+        Rejected: The candidate does not, and the reference does.
+        RunnerFailure: A call failed.
+    """
+    if case.accelerator.kind != "cuda" or changes_state(case) or is_large(case):
+        return []
+    found = off_by(case, runner, limits)
+    if found is None or found.excess <= 1:
+        return []
+    with case.runner(template, case.program, limits, is_trusted=True) as reference:
+        its = off_by(case, reference, limits)
+    if its is not None and its.excess > 1:
+        message = "the reference works on a stream that its caller's does not wait for"
+        return [{"rule": "reference.unordered", "message": message}]
+    message = (
+        f"between other work on the caller's stream its output is off by {found.max_abs:.3g}: it "
+        "works on another stream, which does not wait for the inputs or which nothing waits for"
+    )
+    raise Rejected("incorrect_values", "values.unordered", message, max_abs_error=found.max_abs)
+
+
+def changes_state(case: Case) -> bool:
+    """Whether a second call on the same inputs may have another answer."""
+    assert case.expected is not None
+    return case.train or not all(map(same_bits, case.expected.state, case.state))
+
+
+def is_large(case: Case) -> bool:
+    """Whether a second copy of a call's inputs and outputs may not fit beside them."""
+    assert case.expected is not None
+    num_bytes = sum(t.nbytes for t in (*case.trials[0][1].tensors, *case.expected.outputs[0]))
+    return num_bytes > case.accelerator.memory_bytes() // 4
+
+
+def off_by(case: Case, runner: RunnerHandle, limits: Limits) -> Difference | None:
+    """The worst of the outputs of a call between other work; None where there is none."""
+    inputs = scaled(case.trials[0][1], SCALE)
+    between = case.answer(runner, limits, sets=[inputs], is_between=True).outputs[0]
+    alone = case.answer(runner, limits, sets=[inputs]).outputs[0]
+    found = [case.difference(one, other) for one, other in zip(between, alone, strict=True)]
+    return max(found, key=lambda one: one.excess, default=None)

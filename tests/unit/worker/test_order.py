@@ -1,0 +1,126 @@
+"""A call between other work of the caller's stream, as far as a CPU has such a thing."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cudal1_ci.worker import order
+from cudal1_ci.worker.cases import Rejected
+from cudal1_ci.worker.compare import Difference
+from cudal1_ci.worker.inputs import InputSet
+from cudal1_ci.worker.runner import Trials
+from cudal1_ci.worker.subject import Subject
+
+SET = InputSet([torch.ones(4)])
+
+
+@pytest.fixture
+def subject(tmp_path):
+    found = Subject(tmp_path)
+    x = torch.arange(4.0)
+    found.inputs = {0: [x, torch.ones(1).expand(4)]}
+    found.calls = {0: (found.inputs[0], {})}
+    found.program = lambda x, ones: x * 2 + ones
+    return found
+
+
+def test_inputs_are_written_late_and_are_no_numbers_before(subject, monkeypatch):
+    seen = []
+    monkeypatch.setattr(subject, "synchronize", lambda: seen.append(subject.inputs[0][0].clone()))
+    reply = Trials(subject).call([0], [1], is_between=True)
+    assert seen[0].isnan().all()
+    assert subject.inputs[0][0].tolist() == [0, 1, 2, 3]
+    assert subject.kept[0][0].tolist() == [1, 3, 5, 7]
+    assert reply["calls"][0]["num_leaves"] == 1
+
+
+def test_outputs_are_copied_at_once(subject):
+    shared = torch.zeros(4)
+    subject.program = lambda x, ones: shared
+    Trials(subject).call([0], [1], is_between=True)
+    shared.fill_(7)
+    assert subject.kept[0][0].tolist() == [0] * 4
+
+
+def test_memory_of_earlier_outputs_is_no_number_either(subject, monkeypatch):
+    made = []
+    full = torch.full
+    monkeypatch.setattr(torch, "full", lambda *a, **k: made.append(a) or full(*a, **k))
+    trials = Trials(subject)
+    trials.call([0], [1])
+    trials.call([0], [1], is_between=True)
+    ((shape, value),) = made
+    assert shape == (4,) and math.isnan(value)
+
+
+class Runner:
+    """`off` is by how much a call between other work is off."""
+
+    def __init__(self, off):
+        self.off = off
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+def case_of(kind="cuda", reference_off=0.0, state=(), after=(), train=False, memory_bytes=2**30):
+    def answer(runner, limits, sets, is_between=False):
+        return SimpleNamespace(outputs=[[sets[0].tensors[0] + is_between * runner.off]])
+
+    def difference(one, other):
+        gap = float((one - other).abs().max())
+        return Difference(excess=gap / 0.1, max_abs=gap, max_rel=gap, is_loose=False, where="")
+
+    return SimpleNamespace(
+        accelerator=SimpleNamespace(kind=kind, memory_bytes=lambda: memory_bytes),
+        expected=SimpleNamespace(state=list(after), outputs=[[torch.ones(4)]]),
+        state=list(state),
+        train=train,
+        trials=[("drawn 0", SET)],
+        program={},
+        answer=answer,
+        difference=difference,
+        runner=lambda *_, **__: Runner(reference_off),
+    )
+
+
+def compare(case, off):
+    return order.compare_order(case, None, Runner(off), None)
+
+
+def test_a_call_that_keeps_its_place_is_right():
+    assert compare(case_of(), 0.05) == []
+
+
+def test_a_call_that_does_not_is_refused():
+    with pytest.raises(Rejected) as refused:
+        compare(case_of(), 1.0)
+    assert (refused.value.status, refused.value.finding["rule"]) == (
+        "incorrect_values",
+        "values.unordered",
+    )
+
+
+def test_where_the_reference_does_not_either_it_is_told():
+    (finding,) = compare(case_of(reference_off=1.0), 1.0)
+    assert finding["rule"] == "reference.unordered"
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"kind": "cpu"},
+        {"train": True},
+        {"memory_bytes": 100},
+        {"state": [torch.zeros(1)], "after": [torch.ones(1)]},
+    ],
+)
+def test_where_a_second_call_may_differ_or_does_not_fit_nothing_is_compared(known):
+    assert compare(case_of(**known), 1.0) == []
