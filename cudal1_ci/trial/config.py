@@ -10,7 +10,7 @@ from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.schema import Record, content_hash
 from cudal1_ci.trial.statistics import Settles
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Of the judge and the static rules. Raised when a verdict or a time may come out differently, so
 that evaluations from before are not re-used."""
 
@@ -62,6 +62,9 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     """Seconds after which a launch stops making rounds, once it has three."""
     measure_s: float = 60.0
     """Seconds for the launches of one workload of one candidate."""
+    num_launches: int | None = None
+    """Of one workload of one candidate; None is as many as it takes to settle, five at the least.
+    Fewer say less of each, and are for training, which judges thousands."""
     half_width: float = 0.01
     """Relative half width of the interval at which measuring stops."""
     settles: Settles = "gain"
@@ -76,6 +79,7 @@ class TrialConfig(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         at_least(self, "trial", 1, "threads", "max_calls", "num_rounds", "memory_bytes")
+        at_least(self, "trial", 2, "num_launches")
         durations = ("load_s", "call_s", "batch_us", "launch_s", "measure_s")
         positive(self, "trial", *durations, "half_width")
 

@@ -125,15 +125,18 @@ def is_enough(
     """Whether no further launch is made. One that was disturbed makes a control stray, and more of
     them tell whether the machine is too busy: only the control decides that, so that nobody
     chooses when to stop by what is claimed."""
+    if config.num_launches is not None:
+        return len(launches) >= config.num_launches
     if not is_settled(launches, config.half_width, kind, config.settles):
         return False
     return len(launches) >= score.LOOKS[-1] or (stray(control, kind) or 0.0) <= NOISY
 
 
-def num_ahead(kind: str, num_launches: int) -> int:
+def num_ahead(config: TrialConfig, kind: str, num_launches: int) -> int:
     """Launches that are sure to come before it is decided whether more do."""
-    looks = [look for look in score.LOOKS if look > num_launches]
-    return min(MOST_AHEAD[kind], looks[0] - num_launches) if looks else 1
+    ends = score.LOOKS if config.num_launches is None else (config.num_launches,)
+    later = [end for end in ends if end > num_launches]
+    return min(MOST_AHEAD[kind], later[0] - num_launches) if later else 1
 
 
 def num_rounds(config: TrialConfig, launches: Sequence[Launch], kind: score.Kind) -> int:
@@ -153,7 +156,7 @@ def clock_of(seat: Seat, config: TrialConfig, launches: Sequence[Launch] = ()) -
         "max_calls": config.max_calls or MAX_CALLS[kind],
         "num_rounds": num_rounds(config, launches, kind),
         "launch_s": config.launch_s,
-        "num_ahead": num_ahead(kind, len(launches)),
+        "num_ahead": num_ahead(config, kind, len(launches)),
         "gpu_index": None if seat.gpu is None else seat.gpu.index,
     }
 

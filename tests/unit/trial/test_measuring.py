@@ -91,6 +91,20 @@ def test_measuring_ends_when_its_time_is_spent():
     assert len(measurement.launches) == measuring.FEWEST_LAUNCHES
 
 
+def test_a_fixed_number_of_launches_and_no_process_is_started_for_more():
+    clocks = []
+
+    def ask(request, _):
+        clocks.append(request["clock"])
+        return COUNTED
+
+    config = msgspec.structs.replace(CONFIG, num_launches=3)
+    measurement = measure(Seat(ask, CPU, "cpu"), config, a_workload())
+    assert len(measurement.launches) == len(clocks) == 3
+    ahead = [measuring.num_ahead(config, "cuda", number) for number in range(3)]
+    assert ahead == [3, 2, 1]
+
+
 def with_control(factor: float) -> dict:
     """A launch in which the reference seems to be that much slower than itself."""
     return {"launch": {**LAUNCH, "control_us": [factor * 100.0] * 3, "num_calls": 1}}

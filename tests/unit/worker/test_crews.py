@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudal1_ci.trial import measuring
+from cudal1_ci.trial import TrialConfig, measuring
 from cudal1_ci.worker.crews import Crews, most_crews
 from cudal1_ci.worker.failures import RunnerFailure
 from tests.fakes import CPU
@@ -133,7 +133,7 @@ def test_large_modules_and_inputs_are_started_for_few_launches(
     ],
 )
 def test_as_many_as_are_sure_to_come(kind, num_launches, expected):
-    assert measuring.num_ahead(kind, num_launches) == expected
+    assert measuring.num_ahead(TrialConfig(), kind, num_launches) == expected
 
 
 def test_a_measurement_leaves_no_process_waiting(monkeypatch):
