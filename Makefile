@@ -24,8 +24,17 @@ demo: venv ## Scan the example: build/demo/report.json and report.html
 	$(BIN)/cudal1-ci trace $(DEMO)
 	$(BIN)/cudal1-ci scan $(DEMO) --json $(OUT)/report.json --html $(OUT)/report.html
 
+# What measures has the machine for itself; the rest runs first, on all cores.
+ALONE := tests/unit/executor tests/unit/trial tests/unit/worker
+BESIDE := tests/training $(filter-out $(ALONE),$(wildcard tests/unit/*))
+
 test: venv rig ## Run the tests that need no GPU, no model and no network
+ifeq ($(PYTEST_ARGS),)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile -p no:benchmark tests/unit tests/training $(ALONE:%=--ignore=%)
+	$(PY) -m pytest $(BESIDE:%=--ignore=%)
+else
 	$(PY) -m pytest $(PYTEST_ARGS)
+endif
 
 lint: venv ## Formatting, lint, types and layers
 	$(BIN)/ruff format --check .
