@@ -1,8 +1,9 @@
 """What it takes to start processes on a GPU, several side by side, and to look at kernels in one.
 
 Each is forked from a process that has imported torch, makes a context and computes a little; then
-all are ended. The profiler is started in a process of its own, once as torch.profiler does it and
-once as torch.autograd.profiler does.
+all are ended. On a machine of several GPUs the same number is started on all of them in turn too,
+and with settings of CUDA that might make a context smaller. The profiler is started in a process of
+its own, once as torch.profiler does it and once as torch.autograd.profiler does.
 
     python benchmarks/process_start.py --output benchmarks/results/process-start-h200.json
 """
@@ -14,8 +15,9 @@ import json
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,16 +29,32 @@ OUTPUT = Path(__file__).parent / "results" / "process-start.json"
 NUMBERS = (1, 1, 2, 3, 6, 9, 15)
 """The first one is the first process of all that this GPU sees."""
 LIMIT_S = 60.0
+SETTINGS = {
+    "as it is": {},
+    "one connection": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+    "no cache of kernels": {"CUDA_CACHE_DISABLE": "1"},
+}
+"""Environments of a process before it asks the driver."""
+MANY = 15
+"""Processes of a setting, and of several GPUs together."""
 
 
-def forked(count: int, work: Callable[[], dict[str, float]]) -> dict[str, Any]:
+def forked(
+    count: int,
+    work: Callable[[], dict[str, float]],
+    environment: Mapping[str, str] = MappingProxyType({}),
+    gpus: Sequence[str] = (),
+) -> dict[str, Any]:
     """Seconds until all have answered, and until all are gone, with what they say."""
     started_s = time.monotonic()
     children = []
-    for _ in range(count):
+    for number in range(count):
         ours, theirs = os.pipe()
         pid = os.fork()
         if pid == 0:
+            os.environ.update(environment)
+            if gpus:
+                os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
             os.write(theirs, json.dumps(work()).encode())
             time.sleep(LIMIT_S)
             os._exit(0)
@@ -100,10 +118,19 @@ def profiled(start: Callable[[], Any]) -> Callable[[], dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--gpus", default="", help="that take processes in turn: 0,1,2,3")
     options = parser.parse_args()
     if not torch.cuda._is_compiled():
         raise SystemExit("this build of torch has no CUDA")
     rows = [forked(count, steps) for count in NUMBERS]
+    rows += [
+        {"setting": name, **forked(MANY, steps, environment)}
+        for name, environment in SETTINGS.items()
+    ]
+    if options.gpus:
+        gpus = options.gpus.split(",")
+        shares = [gpus[:number] for number in range(1, len(gpus) + 1)]
+        rows += [{"gpus": ",".join(some), **forked(MANY, steps, gpus=some)} for some in shares]
     profilers = {
         "torch.profiler": forked(1, profiled(lambda: profile(activities=[ProfilerActivity.CUDA]))),
         "torch.autograd.profiler": forked(
@@ -115,7 +142,9 @@ def main() -> None:
     found["profilers"] = profilers
     options.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for row in rows:
-        print(f"{row['num_processes']:3} processes: {row['start_s']:.2f} s, end {row['end_s']:.2f}")
+        where = row.get("setting") or f"GPUs {row.get('gpus', '0')}"
+        times = f"{row['start_s']:.2f} s, end {row['end_s']:.2f}"
+        print(f"{row['num_processes']:3} processes, {where}: {times}")
     for name, row in profilers.items():
         print(f"{name}: {row['first_said']}")
 
