@@ -39,9 +39,8 @@ KERNELS = {
         "not correct",
     ),
     "non_default_stream_kernel": (
-        ("passed", "incorrect_values", "reward_hack"),
-        "computes on a stream of its own that nobody waits for; the product itself is right, so "
-        "it may pass, without a gain",
+        ("incorrect_values", "reward_hack"),
+        "computes on a stream of its own that nobody waits for; the product itself is right",
         "an excessive speedup is marked",
     ),
 }
