@@ -1,4 +1,4 @@
-"""`python -m model_training COMMAND --config FILE`: the pipeline, and each stage alone.
+"""`python -m model_training COMMAND`: a run, each of its stages alone, and what becomes of it.
 
 Exit code 0 is a command that came to its end; 75 one that had to stop before (a signal, the time),
 and goes on with `--resume`; the others are those of `cudal1_ci.errors`.
@@ -7,7 +7,6 @@ and goes on with `--resume`; the others are those of `cudal1_ci.errors`.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,35 +22,43 @@ OTHERS = {
     "report": "model_training.report.command:report",
     "card": "model_training.report.command:card",
     "export": "model_training.export.command:export",
+    "bundle": "model_training.bundle:bundle_command",
 }
 """Commands that are loaded when they are asked for, as they need neither weights nor judge."""
+EPILOG = """\b
+The whole of it, with weights that `hf download` has fetched:
+  python -m model_training pipeline --config run.toml --max-minutes 27
+  python -m model_training pipeline --config run.toml --resume
+  python -m model_training report runs/mine --output report
+  python -m model_training export adapter runs/mine/checkpoints/contrastive-24 --output adapter
+  python -m model_training card runs/mine --adapter adapter --id OWNER/BASE ...
+"""
 
 
 class Commands(click.Group):
-    """With those of other rooms."""
+    """In the order in which they are needed; failures of the tool become exit codes."""
 
-    def list_commands(self, context: click.Context) -> list[str]:
-        return sorted([*super().list_commands(context), *filter(is_there, OTHERS)])
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [*self.commands, *OTHERS]
 
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in OTHERS or not is_there(name):
-            return super().get_command(context, name)
-        module, _, attribute = OTHERS[name].partition(":")
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in OTHERS:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = OTHERS[cmd_name].partition(":")
         found: click.Command = getattr(importlib.import_module(module), attribute)
         return found
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CudaL1Error as error:
+            tell(f"error: {error}")
+            sys.exit(error.exit_code)
 
-def is_there(name: str) -> bool:
-    module = OTHERS[name].partition(":")[0]
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
-
-@click.group(cls=Commands)
+@click.group(cls=Commands, epilog=EPILOG)
 def main() -> None:
-    """Trains language models to write faster code: the three stages of CUDA-L1."""
+    """Train language models to write faster code: the three stages of CUDA-L1."""
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:
@@ -75,21 +82,18 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
 def run(
     path: Path, folder: str | None, max_minutes: float | None, *, resume: bool, work: Any
 ) -> None:
-    """Open the run and do the work; the exit code where it is not 0."""
+    """Open the run and do the work; the exit code is `STOPPED` where that had to stop."""
     from model_training.config import load_config  # here, as torch takes seconds to load
     from model_training.run import Stopped
     from model_training.workplace import opened
 
+    config = load_config(path, max_minutes=max_minutes, folder=folder)
     try:
-        config = load_config(path, max_minutes=max_minutes, folder=folder)
         with opened(config, is_resumed=resume) as place:
             work(place)
     except Stopped as stopped:
         tell(f"stopped ({stopped}); the same command with --resume goes on")
         sys.exit(STOPPED)
-    except CudaL1Error as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
 
 
 def tell(text: str) -> None:
@@ -100,7 +104,7 @@ def tell(text: str) -> None:
 @main.command()
 @options
 def pipeline(path: Path, folder: str | None, max_minutes: float | None, resume: bool) -> None:
-    """All stages, with an evaluation after each."""
+    """All stages of a run, with an evaluation after each."""
     from model_training import pipeline as stages
 
     run(path, folder, max_minutes, resume=resume, work=lambda place: stages.pipeline(place, tell))
@@ -117,7 +121,7 @@ def stage_command(name: str, summary: str) -> None:
         run(path, folder, max_minutes, resume=resume, work=getattr(stages, name))
 
 
-stage_command("collect", "The data set of stage 1: variants that the judge has passed.")
+stage_command("collect", "Stage 1's data: variants that the judge has passed.")
 stage_command("supervised", "Stage 1: learn from validated examples.")
 stage_command("self_supervised", "Stage 2: learn from own answers that are right.")
 stage_command("contrastive", "Stage 3: contrastive reinforcement learning.")
@@ -125,11 +129,17 @@ stage_command("contrastive", "Stage 3: contrastive reinforcement learning.")
 
 @main.command()
 @options
-@click.option("--name", default="base", show_default=True, help="Stage whose weights are asked.")
+@click.option(
+    "--name",
+    default="base",
+    show_default=True,
+    help="Whose weights are asked: base, supervised, self_supervised or contrastive. Of a server's "
+    "model any name.",
+)
 def evaluate(
     path: Path, folder: str | None, max_minutes: float | None, resume: bool, name: str
 ) -> None:
-    """Samples of the tasks for evaluation, judged: evaluations/NAME.json."""
+    """Answers to the tasks of evaluation, judged; a table row."""
     from model_training import pipeline as stages
 
     def work(place: Any) -> None:

@@ -1,7 +1,8 @@
-"""Tasks asked, answers judged: what evaluation and stage 2 have in common.
+"""Tasks asked, answers judged: what evaluation, stage 2 and in part stage 3 have in common.
 
     prompts = [first_prompt(task, archive, device) for task in scorer.usable(tasks)]
-    groups = judged(prompts, rollouts, scorer, n=8, settings=Sampling(), seed=0)
+    asked = judged(prompts, rollouts, scorer, n=8, settings=Sampling(), seed=0)
+    asked.groups[0].outcomes
 
 The question is the product's first of a problem: its code, where its time goes, and no variant but
 the original.
@@ -9,6 +10,7 @@ the original.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,7 @@ from cudal1_ci.propose.prompt import render
 from cudal1_ci.schema import Device, content_hash
 from model_training.collection import PROMPT_TOKENS, original, question
 from model_training.environment import Outcome
+from model_training.measures import Judged
 from model_training.rollouts import Completion, Rollouts, Sampling
 from model_training.scoring import Scorer
 from model_training.stream import Prompt
@@ -32,6 +35,26 @@ class Group:
     prompt: Prompt
     completions: Sequence[Completion]
     outcomes: Sequence[Outcome]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Groups, and what they took."""
+
+    groups: list[Group]
+    generate_s: float
+    score_s: float
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """For the metrics of a run; a server does not say how many tokens it wrote."""
+        answers = [one for group in self.groups for one in group.completions]
+        num_tokens = sum(len(one.token_ids) for one in answers)
+        return {
+            "generate_s": self.generate_s,
+            "score_s": self.score_s,
+            "tokens_per_s": num_tokens / self.generate_s,
+        }
 
 
 def first_prompt(
@@ -57,22 +80,29 @@ def judged(
     n: int,
     settings: Sampling,
     seed: int,
-) -> list[Group]:
+) -> Asked:
     """All answers are sampled before the first is judged."""
+    started_s = time.monotonic()
     sampled = rollouts.sample([one.messages for one in prompts], n, settings, seed)
+    sampled_s = time.monotonic()
     asked = [
         (prompt, answer.text, answer.is_cut)
         for prompt, some in zip(prompts, sampled, strict=True)
         for answer in some
     ]
     outcomes = iter(scorer.outcomes(asked))
-    return [
+    groups = [
         Group(prompt=prompt, completions=some, outcomes=[next(outcomes) for _ in some])
         for prompt, some in zip(prompts, sampled, strict=True)
     ]
+    return Asked(
+        groups=groups, generate_s=sampled_s - started_s, score_s=time.monotonic() - sampled_s
+    )
 
 
-def sample_lines(stage: str, step: int, groups: Sequence[Group], seed: int) -> list[dict[str, Any]]:
+def sample_lines(
+    stage: str, step: int, groups: Sequence[Group | Judged], seed: int
+) -> list[dict[str, Any]]:
     """Judged samples as a run keeps them, the messages with the first of a group."""
     found = []
     for group in groups:

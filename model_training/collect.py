@@ -2,11 +2,12 @@
 
     examples = collect(tasks, scorer, config, run)         # RUN/examples.jsonl
 
-Sources are the product's playbook, hand-made variants of generated tasks, and language models
-behind servers (the paper's six are six entries). A model is asked the product's own first question
-until two of its answers to a task have passed, or twenty were given. Tasks go to whichever judge is
-free. All verdicts are in the archive as they come, and of a task that a model is done with its
-candidates too: a collection that was stopped asks and judges nothing twice.
+Sources are the product's playbook, hand-made variants of generated tasks, CUDA-L1's published
+kernels, and language models behind servers (the paper's six are six entries). A model is asked the
+product's own first question until two of its answers to a task have passed, or twenty were given.
+Tasks go to whichever judge is free. All verdicts are in the archive as they come, and of a task
+that a model is done with its candidates too: a collection that was stopped asks and judges nothing
+twice.
 
 Source: CUDA-L1 (arXiv 2507.14111), section 2.2. Departures: see collection.py.
 """
@@ -14,12 +15,15 @@ Source: CUDA-L1 (arXiv 2507.14111), section 2.2. Departures: see collection.py.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 from cudal1_ci.bounds import at_least
+from cudal1_ci.errors import ConfigError
 from cudal1_ci.optimization import known_profile
 from cudal1_ci.propose.models import LanguageModel
 from cudal1_ci.propose.models.config import ModelConfig
@@ -39,22 +43,24 @@ from model_training.collection import (
     lines,
 )
 from model_training.judges import Shared
+from model_training.published_kernels import PublishedKernels
 from model_training.run import Run
 from model_training.scoring import Scorer
 from model_training.tasks.record import Task
+from model_training.variants import HandMade, Kind
 
 STAGE, EXAMPLES = "collect", "examples.jsonl"
 ASKED = "collected-from-model"
 """Kind of a note: ids of the candidates that a model wrote for a task."""
-SourceName = Literal["playbook", "hand-made", "toy"]
+SourceName = Literal["playbook", "hand-made", "published", "toy"]
 
 
 class CollectConfig(Record, frozen=True, kw_only=True):
     """Who is asked, and how often."""
 
     sources: tuple[SourceName, ...] = ("playbook",)
-    kinds: tuple[str, ...] = ("torch",)
-    """Of hand-made variants: `torch`, `triton`, `graph`, `compile`."""
+    kinds: tuple[Kind, ...] = ("torch",)
+    """Of hand-made variants; all but `torch` need a GPU."""
     models: tuple[ModelConfig, ...] = ()
     """Language models, by the URL of a server or as weights that one is started for."""
     max_attempts: int = 20
@@ -75,102 +81,136 @@ class CollectConfig(Record, frozen=True, kw_only=True):
 
 
 def collect(
-    tasks: Sequence[Task], scorer: Scorer, config: CollectConfig, run: Run
+    tasks: Sequence[Task],
+    scorer: Scorer,
+    config: CollectConfig,
+    run: Run,
+    release: Path | None = None,
 ) -> list[Example]:
-    """All examples, balanced; also as a file of the run.
+    """All examples, balanced; also as a file of the run, whose metrics have a step for each time
+    that it was begun.
+
+    Args:
+        release: A checkout of CUDA-L1's release, for the source `published`.
 
     Raises:
         Stopped: The run must stop; what was judged is in the archive.
         ModelError: A model cannot be reached.
+        ConfigError: A source has nothing to propose from.
     """
-    wanted = tasks[: config.num_tasks]
-    proposers = sources(config)
-    found: dict[str, list[Example]] = {}
-    statuses: Counter[str] = Counter()
-    with contextlib.ExitStack() as stack:
-        models = [stack.enter_context(opened(one)) for one in config.models]
-
-        def work(judge: Shared, task: Task) -> None:
-            if not scorer.accepts(judge, task):
-                statuses["invalid_reference"] += 1
-                return
-            said = list(
-                judged(
-                    task,
-                    proposers,
-                    judge,
-                    scorer.archive,
-                    scorer.policy,
-                    config.max_candidates,
-                )
-            )
-            for model in models:
-                said += asked(task, model, judge, scorer, config)
-            device = scorer.device()
-            profile = known_profile(task.problem, scorer.archive, device)
-            statuses.update(one.verdict.status for one in said)
-            found[task.id] = examples_of(task, said, device, profile, config.keep)
-
-        scorer.each(wanted, work)
-    everything = [one for task in wanted for one in found.get(task.id, ())]
-    chosen = balanced(everything, config.keep)
+    step = run.last_step(STAGE) + 1
+    run.rewind(STAGE, step - 1)
+    work = Collection(scorer, config, sources(config, release))
+    wanted, began_s = tasks[: config.num_tasks], time.monotonic()
+    try:
+        with contextlib.ExitStack() as stack:
+            work.models = [stack.enter_context(opened(one)) for one in config.models]
+            scorer.each(wanted, work.of_task)
+    finally:
+        chosen = balanced(
+            [one for task in wanted for one in work.found.get(task.id, ())], config.keep
+        )
+        run.log(STAGE, step, **work.numbers(chosen, time.monotonic() - began_s))
     write_text(run.folder / EXAMPLES, lines(chosen))
-    run.rewind(STAGE, 0)
-    run.log(
-        STAGE,
-        1,
-        tasks=len(wanted),
-        judged=sum(statuses.values()),
-        passed=statuses["passed"],
-        tasks_with_examples=sum(map(bool, found.values())),
-        examples=len(chosen),
-        **{f"family_{name}": number for name, number in counted(chosen).items()},
-    )
     run.finish(STAGE, EXAMPLES)
     return chosen
 
 
-def sources(config: CollectConfig) -> list[Proposer]:
+class Collection:
+    """What is known so far; judges work on different tasks at once."""
+
+    def __init__(
+        self, scorer: Scorer, config: CollectConfig, proposers: Sequence[Proposer]
+    ) -> None:
+        self.scorer, self.config, self.proposers = scorer, config, proposers
+        self.models: list[LanguageModel] = []
+        self.found: dict[str, list[Example]] = {}
+        """By the id of their task."""
+        self.statuses: Counter[str] = Counter()
+        self.asking_s: list[float] = []
+        """What models took to answer."""
+
+    def of_task(self, judge: Shared, task: Task) -> None:
+        scorer, config = self.scorer, self.config
+        if not scorer.accepts(judge, task):
+            self.statuses["invalid_reference"] += 1
+            return
+        said = list(
+            judged(
+                task, self.proposers, judge, scorer.archive, scorer.policy, config.max_candidates
+            )
+        )
+        for model in self.models:
+            said += self.asked(task, model, judge)
+        device = scorer.device()
+        profile = known_profile(task.problem, scorer.archive, device)
+        self.statuses.update(one.verdict.status for one in said)
+        self.found[task.id] = examples_of(task, said, device, profile, config.keep)
+
+    def asked(self, task: Task, model: LanguageModel, judge: Shared) -> Iterator[Evaluation]:
+        """Evaluations of a model's candidates, each once; what it was asked before is looked up."""
+        problem, archive, config = task.problem, self.scorer.archive, self.config
+        policy = self.scorer.policy
+        key = f"{problem.id}/{model.identity.model}/{policy}"
+        before = archive.noted(ASKED, key, list[str])
+        if before is not None:
+            device = judge.device().key
+            known = [archive.lookup(problem.id, one, device, policy) for one in before]
+            yield from (one for one in known if one is not None)
+            return
+        prompt = first_prompt(task, archive, self.scorer.device())
+        proposer = f"model:{model.identity.model}"
+        environment = self.scorer.environment_of(judge, proposer=proposer)
+        found: dict[str, Evaluation] = {}
+        for first in range(0, config.max_attempts, config.num_at_once):
+            self.scorer.go_on()
+            count = min(config.num_at_once, config.max_attempts - first)
+            began_s = time.monotonic()
+            answers = model.ask(prompt.messages, n=count, seed=first)
+            self.asking_s.append(time.monotonic() - began_s)
+            for answer in answers:
+                is_cut = answer.finish_reason == "length"
+                evaluation = environment.outcome(prompt, answer.text, is_cut=is_cut).evaluation
+                if evaluation is not None:
+                    found[evaluation.candidate.id] = evaluation
+            passed = [one for one in found.values() if one.verdict.status == "passed"]
+            if len(passed) >= config.max_successes:
+                break
+        archive.note(ASKED, key, list(found))
+        yield from found.values()
+
+    def numbers(self, chosen: Sequence[Example], took_s: float) -> dict[str, float]:
+        """For the metrics; each judge waits for the answers of a model that it has asked."""
+        generate_s = math.fsum(self.asking_s) / len(self.scorer.judges)
+        return {
+            "tasks": len(self.found) + self.statuses["invalid_reference"],
+            "judged": sum(self.statuses.values()) - self.statuses["invalid_reference"],
+            "passed": self.statuses["passed"],
+            "tasks_with_examples": sum(map(bool, self.found.values())),
+            "examples": len(chosen),
+            **{f"family_{name}": number for name, number in counted(chosen).items()},
+            "generate_s": generate_s,
+            "score_s": took_s - generate_s,
+        }
+
+
+def sources(config: CollectConfig, release: Path | None = None) -> list[Proposer]:
     """Those that are no models, in their order."""
     found: list[Proposer] = []
     for name in config.sources:
         if name == "playbook":
             found.append(Playbook())
         elif name == "hand-made":
-            made = importlib.import_module("model_training.variants")
-            found.append(made.HandMade(config.kinds))
+            found.append(HandMade(config.kinds))
+        elif name == "published":
+            if release is None:
+                raise ConfigError(
+                    "collection.sources: `published` proposes from CUDA-L1's release; fetch "
+                    "deepreinforce-ai/CUDA-L1 and name its folder in tasks.cuda-l1"
+                )
+            found.append(PublishedKernels(release))
         else:
             from model_training.toy import ToyProposer  # here, as it is for tests
 
             found.append(ToyProposer())
     return found
-
-
-def asked(
-    task: Task, model: LanguageModel, judge: Shared, scorer: Scorer, config: CollectConfig
-) -> Iterator[Evaluation]:
-    """Evaluations of a model's candidates, each once; what it was asked before is looked up."""
-    problem, archive = task.problem, scorer.archive
-    key = f"{problem.id}/{model.identity.model}/{scorer.policy}"
-    before = archive.noted(ASKED, key, list[str])
-    if before is not None:
-        device = judge.device().key
-        known = [archive.lookup(problem.id, one, device, scorer.policy) for one in before]
-        yield from (one for one in known if one is not None)
-        return
-    prompt = first_prompt(task, archive, scorer.device())
-    environment = scorer.environment_of(judge, proposer=f"model:{model.identity.model}")
-    found: dict[str, Evaluation] = {}
-    for first in range(0, config.max_attempts, config.num_at_once):
-        scorer.go_on()
-        count = min(config.num_at_once, config.max_attempts - first)
-        for answer in model.ask(prompt.messages, n=count, seed=first):
-            is_cut = answer.finish_reason == "length"
-            evaluation = environment.outcome(prompt, answer.text, is_cut=is_cut).evaluation
-            if evaluation is not None:
-                found[evaluation.candidate.id] = evaluation
-        passed = [one for one in found.values() if one.verdict.status == "passed"]
-        if len(passed) >= config.max_successes:
-            break
-    archive.note(ASKED, key, list(found))
-    yield from found.values()

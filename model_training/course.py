@@ -20,7 +20,8 @@ from typing import Any, Protocol
 
 from cudal1_ci import score
 from cudal1_ci.archive import Archive
-from cudal1_ci.schema import Device, Evaluation, content_hash
+from cudal1_ci.schema import Device, Evaluation
+from model_training.asking import sample_lines
 from model_training.contrastive_config import ContrastiveConfig, lag_of, run_name
 from model_training.environment import Outcome
 from model_training.measures import Judged, measures
@@ -143,7 +144,7 @@ class Course:
                 self._note(outcome.evaluation, step)
         self._steps.end(step)
         self.run.log(STAGE, step, **{**measures(judged, self._best, ages), **numbers})
-        self.run.log_samples(STAGE, self._lines(step, judged))
+        self.run.log_samples(STAGE, sample_lines(STAGE, step, judged, self.seed(step)))
 
     def state(self, step: int) -> dict[str, Any]:
         """What a checkpoint says of the stream after a step."""
@@ -162,32 +163,3 @@ class Course:
         if candidate.problem_id in self._best:
             before = self._best[candidate.problem_id]
             self._best[candidate.problem_id] = max(before, score.score(evaluation))
-
-    def _lines(self, step: int, judged: Sequence[Judged]) -> list[dict[str, Any]]:
-        """Judged samples, the messages with the first of a group."""
-        lines = []
-        for group in judged:
-            messages = [{"role": one.role, "content": one.content} for one in group.prompt.messages]
-            sha = content_hash(messages)
-            for number, (completion, outcome) in enumerate(
-                zip(group.completions, group.outcomes, strict=True)
-            ):
-                verdict = outcome.evaluation.verdict if outcome.evaluation else None
-                line = {
-                    "stage": STAGE,
-                    "step": step,
-                    "task": outcome.sample.task,
-                    "prompt_sha": sha,
-                    "exemplar_ids": list(group.prompt.exemplar_ids),
-                    "completion": completion.text,
-                    "status": outcome.sample.status,
-                    "speedup": outcome.sample.speedup,
-                    "reward": outcome.reward,
-                    "refused": outcome.refused,
-                    "is_known": outcome.is_known,
-                    "was_confirmed": outcome.was_confirmed,
-                    "findings": [one.rule for one in verdict.findings] if verdict else [],
-                    "seed": self.seed(step),
-                }
-                lines.append(line if number else {**line, "messages": messages})
-        return lines

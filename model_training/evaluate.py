@@ -11,6 +11,7 @@ of their own, so that no prompt of training shows one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,11 +20,11 @@ import msgspec
 from cudal1_ci.bounds import at_least
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Record
-from model_training.asking import Group, first_prompt, judged, sample_lines
+from model_training.asking import Asked, Group, first_prompt, judged, sample_lines
 from model_training.checkpoints import write_text
 from model_training.rollouts import Rollouts, Sampling
 from model_training.run import Run
-from model_training.run_files import pretty
+from model_training.run_files import EVALUATION, pretty
 from model_training.scoring import Scorer
 from model_training.table import Sample, Table, table
 from model_training.tasks.record import Task
@@ -118,7 +119,11 @@ def evaluated(
     seed: int,
 ) -> Evaluated:
     """The evaluation of one seed."""
+    stage, number = f"{EVALUATION}{name}", config.seeds.index(seed)
+    run.rewind(stage, number - 1)  # a stage of its own: what is rewound is not that of training
+    started_s = time.monotonic()
     usable = scorer.usable(tasks)
+    checked_s = time.monotonic() - started_s
     if not usable:
         raise ConfigError(
             f"evaluate: the judge accepts the reference of none of {len(tasks)} tasks for "
@@ -126,16 +131,23 @@ def evaluated(
         )
     device = scorer.device()
     prompts = [first_prompt(task, scorer.archive, device) for task in usable]
-    groups = judged(prompts, rollouts, scorer, config.k, config.sampling, seed)
-    likeliest: list[Group] = []
+    asked = judged(prompts, rollouts, scorer, config.k, config.sampling, seed)
+    likeliest: Asked | None = None
     if config.has_greedy and seed == config.seeds[0]:
         settings = msgspec.structs.replace(config.sampling, temperature=0.0)
         likeliest = judged(prompts, rollouts, scorer, 1, settings, seed)
-    if run.is_main:  # a stage of its own: samples of training are rewound, these are not
-        stage, number = f"evaluation-{name}", config.seeds.index(seed)
-        run.rewind(stage, number - 1)
-        run.log_samples(stage, sample_lines(stage, number, groups, seed))
-    samples = samples_of(groups)
+    samples = samples_of(asked.groups)
+    row = table(samples, config.k)
+    more = likeliest.numbers if likeliest else {}
+    run.log(
+        stage,
+        number,
+        correct=row.correct.value,
+        geometric_mean=row.geometric_mean.value,
+        generate_s=asked.generate_s + more.get("generate_s", 0.0),
+        score_s=checked_s + asked.score_s + more.get("score_s", 0.0),
+    )
+    run.log_samples(stage, sample_lines(stage, number, asked.groups, seed))
     return Evaluated(
         name=name,
         policy=policy,
@@ -143,9 +155,9 @@ def evaluated(
         temperature=config.sampling.temperature,
         seed=seed,
         samples=samples,
-        table=table(samples, config.k),
+        table=row,
         num_refused=len(tasks) - len(usable),
-        greedy=greedy_row(likeliest),
+        greedy=greedy_row(likeliest.groups if likeliest else ()),
     )
 
 

@@ -5,7 +5,6 @@ environment(Path("weights"), seed=0)["torch"]
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import platform
 import subprocess
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from cudal1_ci.propose.models.adapter_record import sha256
 
 PACKAGES = (
     "torch",
@@ -27,7 +28,6 @@ PACKAGES = (
     "msgspec",
     "numpy",
 )
-BLOCK_BYTES = 2**22
 
 
 def environment(weights: Path, seed: int) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def environment(weights: Path, seed: int) -> dict[str, Any]:
         "commit": commit(),
         "seed": seed,
         "weights": str(weights),
-        "weights_sha256": sha256(weights),
+        "weights_sha256": hashes(weights),
     }
 
 
@@ -83,13 +83,7 @@ def commit() -> str | None:
     return found.stdout.strip()
 
 
-def sha256(weights: Path) -> dict[str, str]:
+def hashes(weights: Path) -> dict[str, str]:
     """Of each file of weights in a folder, by its name."""
-    found = {}
-    for path in sorted([*weights.glob("*.safetensors"), *weights.glob("*.bin")]):
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(BLOCK_BYTES):
-                digest.update(block)
-        found[path.name] = digest.hexdigest()
-    return found
+    files = sorted([*weights.glob("*.safetensors"), *weights.glob("*.bin")])
+    return {path.name: sha256(path) for path in files}

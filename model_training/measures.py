@@ -70,7 +70,7 @@ def measures(
         "reward_std": statistics.pstdev(rewards),
         "silent_share": sum(is_silent(group.rewards) for group in judged) / len(judged),
         "format": 1 - statuses.count(NO_CODE) / num,
-        "compiled": sum(one not in NOT_EXECUTED for one in statuses) / num,
+        "executable": sum(one not in NOT_EXECUTED for one in statuses) / num,
         "correct": len(speedups) / num,
         "copies": statuses.count(COPY) / num,
         "hacks": sum(one in HACKS for one in statuses) / num,

@@ -12,6 +12,7 @@ with the weights of the last stage before it that is finished in this run.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from cudal1_ci.errors import ConfigError
 from model_training import collect as collecting
@@ -45,8 +46,9 @@ def pipeline(place: Workplace, tell: Callable[[str], None] = lambda _: None) -> 
 
 def collect(place: Workplace) -> None:
     """The data set of stage 1."""
-    config = place.config.collection
-    collecting.collect(place.split.training, place.scorer, config, place.run)
+    config = place.config
+    release = Path(config.tasks.cuda_l1).expanduser() if config.tasks.cuda_l1 else None
+    collecting.collect(place.split.training, place.scorer, config.collection, place.run, release)
 
 
 def supervised(place: Workplace) -> None:

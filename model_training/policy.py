@@ -44,8 +44,11 @@ class PolicyConfig(Record, frozen=True, kw_only=True):
     path: str
     """A folder of transformers."""
     tuning: Tuning = "lora"
-    lora_rank: int = 16
-    lora_alpha: float = 32.0
+    lora_rank: int = 14
+    """On all linear layers but the last. The largest whose adapter in bf16 the repository can
+    carry (`export.adapter.LIMIT_BYTES`): 14 of a Qwen2.5 with 0.5B parameters, 6 of one with
+    1.5B."""
+    lora_alpha: float = 28.0
     """The adapter counts alpha / rank times."""
     device: str = "auto"
     """`cuda` where there is one, for `auto`: of several processes each takes its own; or `cpu`."""

@@ -95,7 +95,7 @@ def measures(groups: Sequence[Group]) -> dict[str, float]:
     cut = [one.is_cut for group in groups for one in group.completions]
     count = len(statuses)
     return {
-        "success": success(groups),
+        "correct": success(groups),
         "copies": statuses.count(COPY) / count,
         "format": 1 - statuses.count(NO_CODE) / count,
         "executable": sum(one not in NOT_EXECUTED for one in statuses) / count,

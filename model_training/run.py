@@ -35,6 +35,7 @@ from model_training.run_files import (
     CONFIG,
     append,
     cut,
+    lines_of,
     pretty,
     read_json,
     record_environment,
@@ -173,6 +174,11 @@ class Run:
         self._offsets_s[stage] = max(before, default=0.0) - time.monotonic()
         if writer := self._writers.pop(stage, None):
             writer.close()
+
+    def last_step(self, stage: str) -> int:
+        """That the metrics have of a stage; 0 where they have none."""
+        lines = lines_of(self.folder / METRICS)
+        return max((one["step"] for one in lines if one["stage"] == stage), default=0)
 
     def _writer(self, stage: str, step: int) -> Any:
         """TensorBoard's, one for each stage: what it has of this step and later is forgotten."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from cudal1_ci.errors import ConfigError
 from model_training.checkpoints import write_text
 
 CONFIG = "config.json"
+EVALUATION = "evaluation-"
+"""What the stage of an evaluation begins with, in metrics and samples."""
 
 
 def refuse_another(
@@ -84,16 +86,20 @@ def append(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 
 def cut(path: Path, stage: str, step: int) -> list[dict[str, Any]]:
     """Leave out lines of a stage after a step, and one that a kill has cut; what is left."""
-    kept = []
     if not path.exists():
         return []
-    for line in path.read_bytes().splitlines():
-        with contextlib.suppress(msgspec.DecodeError):
-            found = msgspec.json.decode(line)
-            if found.get("stage") != stage or found.get("step", 0) <= step:
-                kept.append(found)
+    kept = [
+        one for one in lines_of(path) if one.get("stage") != stage or one.get("step", 0) <= step
+    ]
     write_text(path, "".join(msgspec.json.encode(one).decode() + "\n" for one in kept))
     return kept
+
+
+def lines_of(path: Path) -> Iterator[dict[str, Any]]:
+    """JSON lines, without one that a kill has cut."""
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with contextlib.suppress(msgspec.DecodeError):
+            yield msgspec.json.decode(line)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ nor the rule of when to stop. Departures: copies, duplicates and the cap of a ta
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -140,14 +141,17 @@ def sampled(
     number = before.round + 1
     last = run.newest(STAGE)
     step = (last.step if last else 0) + 1
-    asked = scorer.usable(chosen(tasks, config, seed, number))
-    if not asked:
+    started_s = time.monotonic()
+    usable = scorer.usable(chosen(tasks, config, seed, number))
+    checked_s = time.monotonic() - started_s
+    if not usable:
         raise ConfigError(f"{STAGE}: the judge accepts the reference of no task of round {number}")
     device = scorer.device()
-    prompts = [first_prompt(task, scorer.archive, device) for task in asked]
-    groups = judged(
+    prompts = [first_prompt(task, scorer.archive, device) for task in usable]
+    asked = judged(
         prompts, rollouts, scorer, config.num_samples, config.sampling, seed * 1000 + number
     )
+    groups = asked.groups
     examples = kept(groups, config.max_per_task, random.Random(f"{seed} {number}"))
     found = Round(rate=success(groups), examples=tuple(examples))
     path = round_path(run, number)
@@ -156,8 +160,8 @@ def sampled(
     progress = Progress(round=number, first_step=step, rates=(*before.rates, found.rate))
     if best_of(progress.rates, config) == number:
         run.save(BEST, step, policy.save, {"round": number, "rate": found.rate})
-    numbers = {**measures(groups), "kept": len(examples), "round": number}
-    run.log(STAGE, step, **numbers, tokens_per_second=rollouts.tokens_per_second)
+    numbers = {**measures(groups), "kept": len(examples), "round": number, **asked.numbers}
+    run.log(STAGE, step, **{**numbers, "score_s": checked_s + asked.score_s})
     run.log_samples(STAGE, sample_lines(STAGE, step, groups, seed * 1000 + number))
     state = {"progress": msgspec.to_builtins(progress), "is_sampled": True}
     # Without an answer to learn from, a round is over when it was sampled.

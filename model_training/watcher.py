@@ -82,7 +82,8 @@ class Watcher(TrainerCallback):
             self.first_step + state.global_step,
             **{ours: said[theirs] for theirs, ours in LOGGED.items() if theirs in said},
             epoch=state.epoch or 0.0,
-            tokens_per_second=num_tokens / took_s,
+            train_s=took_s,
+            tokens_per_s=num_tokens / took_s,
         )
 
     def on_save(

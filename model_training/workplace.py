@@ -33,7 +33,7 @@ from model_training.tasks.record import Task
 from model_training.tasks.splits import Split
 
 BASE, START = "base", "start"
-ARCHIVE = "archive.sqlite"
+ARCHIVE, TASKS = "archive.sqlite", "tasks"
 
 
 class Workplace:
@@ -44,7 +44,7 @@ class Workplace:
 
     @cached_property
     def split(self) -> Split:
-        return prepared(self.config.tasks, self.run.folder / "tasks")
+        return prepared(self.config.tasks, self.run.folder / TASKS)
 
     @cached_property
     def judges(self) -> Sequence[Judge]:

@@ -1,24 +1,28 @@
-"""A LoRA adapter as a file that a repository can carry: bf16, under a stated size, with its hash.
+"""A LoRA adapter as files that a repository can carry: bf16, below a stated size.
 
-    written = write_adapter(Path("checkpoints/contrastive-20"), Path("adapter"), 16_000_000)
+    written = write_adapter(Path("checkpoints/contrastive-20"), Path("adapter"))
+    write_sums(written.folder)
 
-The size of an adapter is its rank times what a rank costs, so one that is too large is told with
-the rank that would not be.
+It is stored as bf16, whatever it was trained in: an evaluation that speaks of the adapter is one of
+the files that this writes. Its size is its rank times what a rank costs, so one that is too large
+is told with the rank that would not be.
 """
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.propose.models.adapter_record import ADAPTER_FILES, sha256
 from cudal1_ci.schema import Record
 
-WEIGHTS, SETTINGS, SUMS = "adapter_model.safetensors", "adapter_config.json", "SHA256SUMS"
+SETTINGS, WEIGHTS = ADAPTER_FILES
+SUMS = "SHA256SUMS"
 LIMIT_BYTES = 16_000_000
+"""Of the weights: what the repository carries is less."""
 
 
 class Written(Record, frozen=True, kw_only=True):
@@ -28,37 +32,59 @@ class Written(Record, frozen=True, kw_only=True):
     num_bytes: int
     """Of the weights."""
     sha256: str
+    """Of the weights."""
     rank: int
 
 
-def write_adapter(adapter: Path, output: Path, limit_bytes: int = LIMIT_BYTES) -> Written:
-    """Its weights in bf16 and its settings, in a folder that peft and vLLM load; `sha256sum -c`
-    reads the hashes.
+def write_adapter(
+    adapter: Path, output: Path, *, base_id: str | None = None, limit_bytes: int = LIMIT_BYTES
+) -> Written:
+    """Its weights in bf16 and its settings, in a folder that peft and vLLM load.
+
+    Args:
+        base_id: Of the base in a hub, for the settings; None leaves what they say, mostly a folder
+            of the machine that trained it.
 
     Raises:
-        ConfigError: The folder has no adapter, or its weights are larger than the limit.
+        ConfigError: The folder has no adapter of LoRA alone, a weight is no number, or they are
+            larger than they may be.
     """
     import torch
     from safetensors.torch import load, save
 
     settings = settings_of(adapter)
-    tensors = {
-        name: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
-        for name, tensor in load((adapter / WEIGHTS).read_bytes()).items()
-    }
-    encoded = save(tensors, metadata={"format": "pt"})
+    tensors = load((adapter / WEIGHTS).read_bytes())
+    for name, tensor in tensors.items():
+        if ".lora_A." not in name and ".lora_B." not in name:
+            raise ConfigError(f"{adapter / WEIGHTS}: expected tensors of LoRA alone, found {name}")
+        if not torch.isfinite(tensor).all():
+            raise ConfigError(
+                f"{adapter / WEIGHTS}: {name} holds what is no number; take another checkpoint"
+            )
+    encoded = save(
+        {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in tensors.items()},
+        metadata={"format": "pt"},
+    )
     rank = int(settings["r"])
-    if len(encoded) > limit_bytes:
-        weights_bytes = sum(one.numel() * one.element_size() for one in tensors.values())
+    if len(encoded) >= limit_bytes:
+        weights_bytes = 2 * sum(one.numel() for one in tensors.values())
         raise ConfigError(too_large(adapter, len(encoded), weights_bytes, rank, limit_bytes))
+    if base_id is not None:
+        settings["base_model_name_or_path"] = base_id
     output.mkdir(parents=True, exist_ok=True)
     (output / WEIGHTS).write_bytes(encoded)
-    (output / SETTINGS).write_bytes((adapter / SETTINGS).read_bytes())
-    lines = [f"{sha256(output / name)}  {name}\n" for name in (WEIGHTS, SETTINGS)]
-    (output / SUMS).write_text("".join(lines), encoding="ascii")
+    content = msgspec.json.format(msgspec.json.encode(settings), indent=1)
+    (output / SETTINGS).write_bytes(content + b"\n")
     return Written(
         folder=output, num_bytes=len(encoded), sha256=sha256(output / WEIGHTS), rank=rank
     )
+
+
+def write_sums(folder: Path) -> Path:
+    """The hashes of an adapter's files, as `sha256sum -c` reads them."""
+    lines = [f"{sha256(folder / name)}  {name}\n" for name in (WEIGHTS, SETTINGS)]
+    (folder / SUMS).write_text("".join(lines), encoding="ascii")
+    return folder / SUMS
 
 
 def settings_of(adapter: Path) -> dict[str, Any]:
@@ -81,19 +107,14 @@ def too_large(
     adapter: Path, num_bytes: int, weights_bytes: int, rank: int, limit_bytes: int
 ) -> str:
     """What to do about it: the header does not shrink with the rank, the weights do."""
-    room = limit_bytes - (num_bytes - weights_bytes)
+    room = limit_bytes - 1 - (num_bytes - weights_bytes)
     fits = rank * room // weights_bytes
     mend = (
-        f"train with a rank of at most {fits}, or raise --limit"
+        f"train with a rank of at most {fits}"
         if fits >= 1
-        else "no rank does; adapt fewer layers or raise --limit"
+        else "no rank is small enough; adapt fewer layers"
     )
     return (
-        f"{adapter}: expected at most {limit_bytes:,} bytes, its weights are {num_bytes:,} bytes "
-        f"in bf16 with rank {rank}; {mend}"
+        f"{adapter}: expected less than {limit_bytes:,} bytes in bf16, its weights of rank {rank} "
+        f"are {num_bytes:,}; {mend}"
     )
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

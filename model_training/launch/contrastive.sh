@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stage 3 (or STAGE=self_supervised, stage 2): one GPU trains and samples, the others judge.
+# Stage 3 (or STAGE=self-supervised, stage 2): one GPU trains and samples, the others judge.
 #
 #   CONFIG=run.toml bash contrastive.sh [options of the command ...]
 set -euo pipefail
@@ -8,4 +8,4 @@ here=$(dirname "$(realpath "$0")")
 placement="$here/placements/${PLACEMENT:-node-8gpu-contrastive}.toml"
 assigned=$(python -m model_training.launch.placement "$placement" --config "$CONFIG")
 eval "$assigned"
-CUDA_VISIBLE_DEVICES=$RUN_GPUS exec python -m model_training "${STAGE:-contrastive}" --config "$CONFIG" "$@"
+CUDA_VISIBLE_DEVICES=$RUN_GPUS exec python -m model_training "${STAGE:-contrastive}" --config "$CONFIG" --resume "$@"

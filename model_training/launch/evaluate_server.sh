@@ -25,4 +25,4 @@ until curl --silent --fail "http://127.0.0.1:$PORT/health" >/dev/null; do
   kill -0 "$server" || { echo "the server ended before it was ready" >&2; exit 4; }
   sleep 2
 done
-CUDA_VISIBLE_DEVICES=$RUN_GPUS python -m model_training evaluate --config "$CONFIG" "$@"
+CUDA_VISIBLE_DEVICES=$RUN_GPUS python -m model_training evaluate --config "$CONFIG" --resume "$@"

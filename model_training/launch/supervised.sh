@@ -7,4 +7,4 @@ set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 : "${CONFIG:?the configuration of the run}"
 exec accelerate launch --config_file "$here/accelerate/${ACCELERATE:-fsdp2_8gpu.yaml}" \
-  --module model_training supervised --config "$CONFIG" "$@"
+  --module model_training supervised --config "$CONFIG" --resume "$@"

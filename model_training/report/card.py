@@ -12,12 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cudal1_ci.errors import ReportError
-from model_training.export.adapter import SETTINGS, WEIGHTS, settings_of, sha256
+from cudal1_ci.propose.models.adapter_record import sha256
+from model_training.export.adapter import SETTINGS, WEIGHTS, settings_of
 from model_training.report.cost import costs_of
 from model_training.report.markdown import differences, plain, results
 from model_training.report.page import flat
@@ -28,6 +30,7 @@ from model_training.table import Table
 
 TAGS = ("lora", "grpo", "code", "cuda", "triton", "pytorch", "performance", "cuda-l1")
 TASK, DATASET = "text-generation", "cudal1-ci/held-out"
+CARD, LICENSE = "README.md", "apache-2.0"
 
 
 def card_text(
@@ -56,7 +59,7 @@ def card_text(
             results=results(rows),
             differences=differences(shown) if any(one.differences for one in shown) else "",
             costs=costs_of(runs),
-            runs=runs,
+            configurations=[(run.name, without_folders(run.config)) for run in runs],
             wrong=f"{1 - row.table.correct.value:.1%}",
             gpus=plain(gpus_of(runs)),
             k=row.table.k,
@@ -140,6 +143,16 @@ def hashes_of(adapter: Path, runs: Sequence[Run]) -> list[tuple[str, str]]:
     for environment in (one for run in runs for one in run.environments[:1]):
         base.update(environment.get("weights_sha256") or {})
     return [*found, *((f"base: {name}", sha) for name, sha in base.items())]
+
+
+def without_folders(value: Any) -> Any:
+    """Of paths of the machine the last name: a reader has others."""
+    if isinstance(value, dict):
+        return {key: without_folders(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [without_folders(one) for one in value]
+    is_path = isinstance(value, str) and value.startswith(("/", "~"))
+    return Path(value).name if is_path else value
 
 
 def card_environment() -> Environment:

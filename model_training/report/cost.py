@@ -21,7 +21,7 @@ class StageCost(Record, frozen=True, kw_only=True):
     stage: str
     num_steps: int
     wall_s: float
-    """From the stage's first step to its last."""
+    """Until the stage's last step, without what a kill has lost."""
     generating_s: float
     judging_s: float
     training_s: float

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 
 from cudal1_ci.schema import Record
 from model_training.report.run_folder import Run, place_of
+from model_training.run_files import EVALUATION
 
 FIRST = (
     "reward",
     "loss",
     "format",
-    "compiled",
+    "executable",
     "correct",
     "fast_",
     "speedup",
@@ -71,6 +72,8 @@ def curves(runs: Sequence[Run]) -> list[Curve]:
     )
     for run in runs:
         for row in run.metrics:
+            if row.stage.startswith(EVALUATION):  # its steps are seeds
+                continue
             for key, value in row.numbers.items():
                 points[row.stage, key][run.name].append((row.step, value))
     names = [run.name for run in runs]

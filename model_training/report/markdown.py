@@ -10,12 +10,17 @@ from model_training.report.rows import Row
 
 
 def report_text(
-    rows: Sequence[Row], costs: Sequence[StageCost], figures: Sequence[str] = ()
+    rows: Sequence[Row],
+    greedy: Sequence[Row],
+    costs: Sequence[StageCost],
+    figures: Sequence[str] = (),
 ) -> str:
     """The whole report; `figures` are paths of drawings, as seen from the file."""
     parts = ["# Report of a training run", "## Results", results(rows)]
     if any(row.differences for row in rows):
         parts += ["## Differences", differences(rows)]
+    if greedy:
+        parts += ["## Likeliest answers", f"{table(greedy)}\n\n{words.GREEDY}"]
     if costs:
         parts += ["## Cost", grid(words.COST_COLUMNS, [words.cost_cells(one) for one in costs])]
     if figures:
@@ -27,12 +32,16 @@ def results(rows: Sequence[Row]) -> str:
     """The table, and the rules that it goes by."""
     if not rows:
         return "Nothing was evaluated."
-    headings = ("policy", *words.columns(rows[0].table.k))
-    table = grid(headings, [(row.label, *words.cells(row.table)) for row in rows])
     seeds = sorted({len(row.seeds) for row in rows})
     drawn = " or ".join(map(str, seeds))
     notes = f"{words.FILL} {words.INTERVALS} {words.HACKS} Seeds of sampling a row: {drawn}."
-    return f"{table}\n\n{notes}"
+    return f"{table(rows)}\n\n{notes}"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Without a word."""
+    headings = ("policy", *words.columns(rows[0].table.k))
+    return grid(headings, [(row.label, *words.cells(row.table)) for row in rows])
 
 
 def differences(rows: Sequence[Row]) -> str:

@@ -34,6 +34,7 @@ HERE = Path(__file__).parent
 def page_text(
     runs: Sequence[Run],
     rows: Sequence[Row],
+    greedy: Sequence[Row],
     curves: Sequence[Curve],
     costs: Sequence[StageCost],
     browser: Browser,
@@ -49,6 +50,8 @@ def page_text(
             rows=rows,
             columns=words.columns(rows[0].table.k) if rows else (),
             results=[(row.label, *words.cells(row.table)) for row in rows],
+            greedy_columns=words.columns(greedy[0].table.k) if greedy else (),
+            greedy=[(row.label, *words.cells(row.table)) for row in greedy],
             curves=curves,
             costs=costs,
             cost_lines=[words.cost_cells(one) for one in costs],

@@ -22,7 +22,7 @@ import msgspec
 
 from cudal1_ci.errors import ReportError
 from cudal1_ci.schema import Record, content_hash
-from model_training.report.run_folder import STAGES, PolicyEvaluation, Run, place_of
+from model_training.report.run_folder import STAGES, Greedy, PolicyEvaluation, Run, place_of
 from model_training.table import MEASURES, Sample, Share, Table, by_task, interval, table
 
 
@@ -78,6 +78,21 @@ def owner(run: Run, evaluation: PolicyEvaluation) -> str:
     if evaluation.name != STAGES[0] or not run.environments:
         return run.name
     return content_hash(run.environments[0].get("weights_sha256"))
+
+
+def greedy_rows_of(runs: Sequence[Run]) -> list[Row]:
+    """The same of the likeliest answers, one to each task: rows of their own, as theirs is another
+    k."""
+    found = []
+    for run in runs:
+        evaluations = [greedy(one, one.greedy) for one in run.evaluations if one.greedy is not None]
+        found.append(msgspec.structs.replace(run, evaluations=tuple(evaluations)))
+    return rows_of(found)
+
+
+def greedy(one: PolicyEvaluation, answers: Greedy) -> PolicyEvaluation:
+    """As an evaluation with one answer to a task."""
+    return msgspec.structs.replace(one, k=1, temperature=0.0, samples=answers.samples, greedy=None)
 
 
 def row_of(members: Sequence[tuple[Run, PolicyEvaluation]], k: int, *, is_alone: bool) -> Row:

@@ -25,6 +25,8 @@ from model_training.table import Sample
 Read = TypeVar("Read")
 STAGES = ("base", "supervised", "self_supervised", "contrastive")
 """What is evaluated, in this order; all else is an ablation."""
+COLLECT = "collect"
+"""A stage without weights of its own."""
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +61,12 @@ class Judged(Written, frozen=True, kw_only=True):
     """Of the first sample of a group alone; the others have the same `prompt_sha`."""
 
 
+class Greedy(Written, frozen=True, kw_only=True):
+    """The likeliest answer to each task, judged."""
+
+    samples: tuple[Sample, ...]
+
+
 class PolicyEvaluation(Written, frozen=True, kw_only=True):
     """Samples of one policy with one seed, judged."""
 
@@ -68,6 +76,7 @@ class PolicyEvaluation(Written, frozen=True, kw_only=True):
     temperature: float
     seed: int
     samples: tuple[Sample, ...]
+    greedy: Greedy | None = None
 
 
 class Metrics(Written, frozen=True, kw_only=True):
@@ -94,7 +103,8 @@ class Run(Written, frozen=True, kw_only=True):
 
 def place_of(name: str) -> tuple[int, str]:
     """For sorting: the stages in the order of the pipeline, then whatever else there is."""
-    return (STAGES.index(name) if name in STAGES else len(STAGES), name)
+    order = (STAGES[0], COLLECT, *STAGES[1:])
+    return (order.index(name) if name in order else len(order), name)
 
 
 def read_run(folder: Path) -> Run:

@@ -11,6 +11,7 @@ FILL = (
     "geometric mean and median: the reference is still there. How many tasks have a correct sample "
     "is the column success."
 )
+GREEDY = "One answer to each task, the likeliest (temperature 0)."
 PAIRED = (
     "Shares in points of a hundred. Better or worse: the whole interval is above or below zero."
 )

@@ -60,8 +60,3 @@ class Rollouts(Protocol):
     def renew(self) -> None:
         """The policy has other weights now: from here on answers are of those."""
         ...
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Of all answers so far; 0 before the first, or where it is not known."""
-        ...

@@ -10,7 +10,6 @@ it says token by token. Seeds are those that the server keeps to, or not.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -35,8 +34,6 @@ class ServerRollouts:
     """A context manager: what it has started ends with it."""
 
     config: ModelConfig
-    num_tokens: int = field(default=0, init=False)
-    seconds: float = field(default=0.0, init=False)
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
     _open: tuple[Sampling, LanguageModel] | None = field(default=None, init=False)
 
@@ -52,10 +49,6 @@ class ServerRollouts:
         self._stack.close()
         self._open = None
 
-    @property
-    def tokens_per_second(self) -> float:
-        return self.num_tokens / self.seconds if self.seconds else 0.0
-
     def renew(self) -> None:
         """Raises: ConfigError, as other weights do not come to the server."""
         raise ConfigError(
@@ -67,7 +60,6 @@ class ServerRollouts:
         self, prompts: Sequence[Sequence[Message]], n: int, settings: Sampling, seed: int
     ) -> list[list[Completion]]:
         """Raises: ModelError where the server, and not the model, has failed."""
-        started_s = time.monotonic()
         model = self._model(settings)
 
         def answer(place: int) -> Answer:
@@ -77,8 +69,6 @@ class ServerRollouts:
         places = range(len(prompts) * n)
         with ThreadPoolExecutor(self.config.num_concurrent) as threads:
             answers = list(threads.map(answer, places))
-        self.num_tokens += sum(one.completion_tokens or 0 for one in answers)
-        self.seconds += time.monotonic() - started_s
         found = iter([completion(one) for one in answers])
         return [list(taken(found, n)) for _ in prompts]
 

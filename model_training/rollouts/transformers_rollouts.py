@@ -8,10 +8,9 @@ few: prompts are padded to a multiple of 128 and the last batch to the size of t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from transformers import GenerationConfig
@@ -34,12 +33,6 @@ class TransformersRollouts:
     uses_static_cache: bool = False
     merges: bool = False
     """Whether the adapter is added into the weights while it samples (`Policy.merged`)."""
-    num_tokens: int = field(default=0, init=False)
-    seconds: float = field(default=0.0, init=False)
-
-    @property
-    def tokens_per_second(self) -> float:
-        return self.num_tokens / self.seconds if self.seconds else 0.0
 
     def renew(self) -> None:
         """Nothing: the weights are those of the policy."""
@@ -47,7 +40,6 @@ class TransformersRollouts:
     def sample(
         self, prompts: Sequence[Sequence[Message]], n: int, settings: Sampling, seed: int
     ) -> list[list[Completion]]:
-        started_s = time.monotonic()
         asked = [self.policy.prompt_ids(one) for one in prompts]
         rows = [place for place in range(len(asked)) for _ in range(n)]
         rows.sort(key=lambda place: (-len(asked[place]), place))
@@ -62,8 +54,6 @@ class TransformersRollouts:
                 answers = self._answers([asked[place] for place in batch], settings)
                 for place, answer in zip(batch, answers, strict=False):
                     found[place].append(answer)
-        self.num_tokens += sum(len(one.token_ids) for some in found for one in some)
-        self.seconds += time.monotonic() - started_s
         return found
 
     def _answers(self, asked: Sequence[Sequence[int]], settings: Sampling) -> list[Completion]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import shutil
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models import Message
+from cudal1_ci.propose.models.commands import MAX_RANKS
 from model_training.policy import Policy
 from model_training.rollouts import Completion, Sampling
 
@@ -32,8 +32,6 @@ class VllmRollouts:
     max_model_tokens: int = 4096
     """Of a question and its answer."""
     gpu_memory_share: float = 0.4
-    num_tokens: int = field(default=0, init=False)
-    seconds: float = field(default=0.0, init=False)
     version: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -51,18 +49,19 @@ class VllmRollouts:
                 "`transformers` needs no more than training does"
             ) from error
         config = self.policy.config
+        if config.lora_rank > MAX_RANKS[-1]:
+            raise ConfigError(
+                f"model.lora-rank: vLLM serves at most {MAX_RANKS[-1]}, got {config.lora_rank}; "
+                "set rollouts.kind to `transformers`"
+            )
         self._engine: Any = self._vllm.LLM(
             model=config.path,
             enable_lora=True,
-            max_lora_rank=max(8, config.lora_rank),
+            max_lora_rank=min(one for one in MAX_RANKS if one >= config.lora_rank),
             max_model_len=self.max_model_tokens,
             gpu_memory_utilization=self.gpu_memory_share,
         )
         self.renew()
-
-    @property
-    def tokens_per_second(self) -> float:
-        return self.num_tokens / self.seconds if self.seconds else 0.0
 
     def renew(self) -> None:
         before, self.version = self.folder / f"version-{self.version}", self.version + 1
@@ -75,7 +74,6 @@ class VllmRollouts:
     def sample(
         self, prompts: Sequence[Sequence[Message]], n: int, settings: Sampling, seed: int
     ) -> list[list[Completion]]:
-        started_s = time.monotonic()
         asked = [{"prompt_token_ids": self.policy.prompt_ids(one)} for one in prompts]
         drawn = [
             self._vllm.SamplingParams(
@@ -92,7 +90,7 @@ class VllmRollouts:
             for place in range(len(prompts))
         ]
         replies = self._engine.generate(asked, drawn, lora_request=self._request, use_tqdm=False)
-        found = [
+        return [
             [
                 Completion(
                     text=one.text,
@@ -103,6 +101,3 @@ class VllmRollouts:
             ]
             for reply in replies
         ]
-        self.num_tokens += sum(len(one.token_ids) for some in found for one in some)
-        self.seconds += time.monotonic() - started_s
-        return found

@@ -20,10 +20,11 @@ from cudal1_ci.bounds import at_least
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Record
 from model_training.checkpoints import write_text
-from model_training.tasks.published import LEVELS, kernelbench
+from model_training.tasks.published import LEVELS, cuda_l1, kernelbench
 from model_training.tasks.record import Task
 from model_training.tasks.splits import Split, TasksConfig, split
 
+FILES = ("training.jsonl", "evaluation.jsonl")
 MANY = 8
 """Tasks of which one at least can be run, where any can; about 4 % of generated ones cannot."""
 PROBE_S = 1800.0
@@ -44,6 +45,10 @@ class TaskSourceConfig(Record, frozen=True, kw_only=True):
     levels: tuple[int, ...] = LEVELS
     names: tuple[str, ...] = ()
     """Of KernelBench, `level1/12`; empty is all of these levels."""
+    cuda_l1: str | None = None
+    """A checkout of CUDA-L1's release: what it has kernels for is trained on too, but for what is
+    evaluated. The collection's source `published` proposes its kernels. Some of its tasks do the
+    work of generated families that are held out, in other programs."""
     probe_device: str = "auto"
     """Where generated tasks are run, to see whether they are tasks: `cuda`, `cpu`."""
 
@@ -57,7 +62,7 @@ def prepared(config: TaskSourceConfig, folder: Path) -> Split:
     Raises:
         ConfigError: There are none, or a task for training is one for evaluation.
     """
-    paths = folder / "training.jsonl", folder / "evaluation.jsonl"
+    paths = [folder / name for name in FILES]
     if not all(path.exists() for path in paths):
         made = make(config)
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +88,10 @@ def make(config: TaskSourceConfig) -> Split:
             )
         published = [one for one in published if not config.names or one.name in config.names]
     device = device_of(config.probe_device)
-    return split(config.generated, published, lambda tasks: probed(tasks, device))
+    more = (
+        [one.task for one in cuda_l1(Path(config.cuda_l1).expanduser())] if config.cuda_l1 else []
+    )
+    return split(config.generated, published, lambda tasks: probed(tasks, device), more)
 
 
 def probed(tasks: Sequence[Task], device: str) -> list[Mapping[str, Any]]:
@@ -124,10 +132,16 @@ def device_of(name: str) -> str:
 
 
 def read_tasks(path: Path) -> tuple[Task, ...]:
-    """Raises: ConfigError where a line is no task."""
+    """A task a line.
+
+    Raises:
+        ConfigError: The file is not there, has a line that is no task, or has none.
+    """
     try:
-        return tuple(
-            msgspec.json.decode(line, type=Task) for line in path.read_bytes().splitlines()
-        )
+        lines = path.read_bytes().splitlines()
+        tasks = tuple(msgspec.json.decode(line, type=Task) for line in lines)
     except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{path}: expected a task a line ({error}); remove the file") from error
+        raise ConfigError(f"{path}: expected a task a line as JSON ({error})") from error
+    if not tasks:
+        raise ConfigError(f"{path}: expected a task a line as JSON, the file is empty")
+    return tasks

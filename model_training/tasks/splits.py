@@ -58,9 +58,14 @@ class Split(Record, frozen=True, kw_only=True):
     evaluation: tuple[Task, ...]
 
 
-def split(config: TasksConfig, kernelbench: Sequence[Task], probe: Probe) -> Split:
+def split(
+    config: TasksConfig, kernelbench: Sequence[Task], probe: Probe, more: Sequence[Task] = ()
+) -> Split:
     """The tasks of a configuration; `kernelbench` are those that are evaluated, in `paper` those
     that are trained on as well.
+
+    Args:
+        more: Trained on as well with `held-out`, but for those that are evaluated.
 
     Raises:
         ConfigError: A task for training is one for evaluation, or `paper` has no tasks.
@@ -77,6 +82,8 @@ def split(config: TasksConfig, kernelbench: Sequence[Task], probe: Probe) -> Spl
         *kernelbench,
     ]
     training = usable(others, config.num_training, 0, config, probe, never=evaluation)
+    taken = {hit.training for hit in hits(more, evaluation)}
+    training += [task for task in more if task.name not in taken]
     refuse_contamination(training, evaluation)
     return Split(training=tuple(training), evaluation=tuple(evaluation))
 

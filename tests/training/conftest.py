@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
+
+from model_training import machine
+from model_training.__main__ import main
+
+CONFIGS = Path(__file__).parents[2] / "model_training" / "configs"
 
 
 @pytest.fixture(autouse=True)
@@ -15,3 +22,29 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def tiny_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """configs/tiny.toml, with weights beside it."""
+    from model_training.toy import make_model_folder
+
+    folder = tmp_path_factory.mktemp("tiny")
+    weights = make_model_folder(folder / "weights", spread=0.3)
+    path = folder / "tiny.toml"
+    text = (CONFIGS / "tiny.toml").read_text()
+    path.write_text(text.replace("runs/tiny-weights", str(weights)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of it from beginning to end: no test changes what it has found."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(machine, "commit", lambda: "f" * 40)  # a source distribution has none
+        words = ["pipeline", "--config", str(tiny_config), "--folder", str(folder)]
+        done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, (done.output, done.exception)
+    return folder

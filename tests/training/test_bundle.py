@@ -11,14 +11,18 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
-from cudal1_ci.errors import ConfigError
+from cudal1_ci.errors import ConfigError, CudaL1Error
 from cudal1_ci.propose.models import adapters
 from cudal1_ci.propose.models.adapters import chosen
 from cudal1_ci.propose.models.config import ModelConfig
-from model_training.bundle import BundleConfig, bundle, main
-from model_training.table import Sample, table
+from model_training.__main__ import main
+from model_training.bundle import BundleConfig, bundle
+from model_training.report.rows import rows_of
+from model_training.report.run_folder import read_run
+from tests.training.run_folders import evaluation, metrics, write_run
 
 ID = "owner/tiny"
 SIZES = {
@@ -40,6 +44,10 @@ class Trained:
     config: BundleConfig
     shelf: Path
 
+    @property
+    def run(self) -> Path:
+        return self.config.runs[0]
+
     def changed(self, **changes) -> BundleConfig:
         return msgspec.structs.replace(self.config, **changes)
 
@@ -58,66 +66,82 @@ def lora(rank: int = 2, width: int = 8) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch) -> Trained:
-    base, run, adapter, shelf = (tmp_path / n for n in ("base", "run", "adapter", "shelf"))
-    for folder in (base, run / "evaluations", adapter, shelf):
-        folder.mkdir(parents=True)
+    base, adapter, shelf = (tmp_path / name for name in ("base", "adapter", "shelf"))
+    for folder in (base, adapter, shelf):
+        folder.mkdir()
     (base / "model.safetensors").write_bytes(b"the base")
     (base / "config.json").write_text(json.dumps({**SIZES, "rope_theta": 1e6}))
+    run = write_run(
+        tmp_path / "run",
+        metrics=metrics("contrastive", 3, reward=1.0),
+        evaluations=[
+            evaluation("base", 0.1, 1.0, num_tasks=4),
+            evaluation("contrastive", 0.6, 1.5, num_tasks=4),
+            evaluation("contrastive", 0.6, 1.5, num_tasks=4, seed=1),
+        ],
+    )
+    environment = json.loads((run / "environment.json").read_text())
     digest = hashlib.sha256(b"the base").hexdigest()
-    (run / "config.json").write_text("{}")
-    environment = {"commit": "abc", "weights_sha256": {"model.safetensors": digest}, "torch": "2"}
+    environment |= {"weights": str(base), "weights_sha256": {"model.safetensors": digest}}
     (run / "environment.json").write_text(json.dumps(environment))
-    row = table([Sample(task="a", status="passed", speedup=1.5)], k=1)
-    evaluation = {"name": "contrastive", "table": row, "samples": []}
-    (run / "evaluations" / "contrastive.json").write_bytes(msgspec.json.encode(evaluation))
+    said = {"hash": "0", "config": {"model": {"path": str(base)}, "run": {"folder": str(run)}}}
+    (run / "config.json").write_text(json.dumps(said))
     settings = {"peft_type": "LORA", "r": 2, "base_model_name_or_path": str(base)}
     (adapter / "adapter_config.json").write_text(json.dumps(settings))
     save_adapter(adapter, lora())
-    (tmp_path / "card.md").write_text("# Tiny\n")
     monkeypatch.setattr(adapters, "FOLDER", shelf)
     config = BundleConfig(
+        runs=(run,),
         adapter=adapter,
-        run=run,
         name="tiny",
         base=base,
         ids=(ID,),
         evaluation="contrastive",
         results="benchmarks/results/training",
-        card=tmp_path / "card.md",
         date=datetime.date(2026, 11, 22),
     )
     return Trained(config, shelf)
 
 
 def test_a_bundled_adapter_is_what_the_product_takes(trained):
-    place = bundle(trained.config, trained.shelf)
+    place = bundle(trained.config)
     assert [path.name for path in trained.shelf.iterdir()] == ["tiny"]
     by_id = chosen(ModelConfig(model=ID))
     by_sizes = chosen(ModelConfig(model=str(trained.config.base)))
     assert by_id == by_sizes
     assert (by_id.folder, by_id.rank, by_id.made_for) == (place, 2, ID)
-    assert (place / "README.md").read_text() == "# Tiny\n"
 
 
 def test_its_numbers_are_bf16_and_its_files_know_no_folder_of_the_machine(trained, tmp_path):
-    place = bundle(trained.config, trained.shelf)
+    place = bundle(trained.config)
     stored, before = load_file(place / "adapter_model.safetensors"), lora()
     assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
     assert all(torch.equal(stored[name], before[name].bfloat16()) for name in before)
-    for path in place.glob("*.json"):
+    for path in (*place.glob("*.json"), place / "README.md"):
         assert str(tmp_path) not in path.read_text()
     settings = json.loads((place / "adapter_config.json").read_text())
     assert settings == {"peft_type": "LORA", "r": 2, "base_model_name_or_path": ID}
 
 
 def test_its_record_says_where_it_comes_from(trained):
-    record = json.loads((bundle(trained.config, trained.shelf) / "record.json").read_text())
+    record = json.loads((bundle(trained.config) / "record.json").read_text())
     assert record["base"]["config"] == SIZES
     assert record["base"]["weights_sha256"].keys() == {"model.safetensors"}
-    assert record["training"]["commit"] == "abc"
-    assert record["training"]["config_sha256"] == hashlib.sha256(b"{}").hexdigest()
+    assert record["training"]["commit"] == "f" * 40
+    config = (trained.run / "config.json").read_bytes()
+    assert record["training"]["config_sha256"] == hashlib.sha256(config).hexdigest()
     assert record["training"]["date"] == "2026-11-22"
-    assert record["training"]["row"]["mean"]["value"] == 1.5
+    row = rows_of([read_run(trained.run)])[1]
+    assert record["training"]["row"] == msgspec.to_builtins(row.table), "of both seeds"
+    assert row.table.num_samples == 64
+
+
+def test_its_card_has_the_hashes_of_its_own_files(trained):
+    place = bundle(trained.config)
+    record = json.loads((place / "record.json").read_text())
+    card = (place / "README.md").read_text()
+    assert card.startswith("---\n") and f"base_model: {ID}" in card
+    assert all(f"| {digest} |" in card for digest in record["files"].values())
 
 
 def with_a_whole_layer(trained):
@@ -140,12 +164,13 @@ def without_sizes(trained):
     (trained.config.base / "config.json").write_text('{"model_type": "qwen2"}')
 
 
-def without_a_card(trained):
-    trained.config.card.unlink()
+def without_its_evaluation(trained):
+    for path in (trained.run / "evaluations").glob("contrastive*.json"):
+        path.unlink()
 
 
 def of_a_broken_run(trained):
-    (trained.config.run / "environment.json").write_text("{}")
+    (trained.run / "environment.json").write_text("{}")
 
 
 @pytest.mark.parametrize(
@@ -153,34 +178,32 @@ def of_a_broken_run(trained):
     [
         (with_a_whole_layer, "tensors of LoRA alone, found model.embed_tokens"),
         (with_infinities, "holds what is no number"),
-        (too_large, r"less than 16,000,000 bytes as bf16, got 16,0.*smaller rank"),
+        (too_large, "less than 16,000,000 bytes in bf16, .* are 16,0.*a rank of at most"),
         (on_other_weights, r"model\.safetensors: expected SHA-256.*name the weights"),
         (without_sizes, r"config\.json: expected hidden_size, .*vocab_size"),
-        (without_a_card, r"card\.md: expected a file, found none"),
+        (without_its_evaluation, "one of base; got 'contrastive'"),
         (of_a_broken_run, r"environment\.json: .*commit"),
     ],
 )
 def test_what_does_not_belong_into_the_package_is_refused_and_nothing_is_left(trained, spoil, said):
     spoil(trained)
-    with pytest.raises(ConfigError, match=said):
-        bundle(trained.config, trained.shelf)
+    with pytest.raises(CudaL1Error, match=said):
+        bundle(trained.config)
     assert list(trained.shelf.iterdir()) == []
 
 
 def test_a_name_is_that_of_a_folder_and_taken_once(trained):
-    with pytest.raises(ConfigError, match=r"^name: .*'\.\./tiny'"):
-        bundle(trained.changed(name="../tiny"), trained.shelf)
-    bundle(trained.config, trained.shelf)
+    with pytest.raises(ConfigError, match=r"^--name: .*'\.\./tiny'"):
+        bundle(trained.changed(name="../tiny"))
+    bundle(trained.config)
     with pytest.raises(ConfigError, match="is there already"):
-        bundle(trained.config, trained.shelf)
+        bundle(trained.config)
 
 
-def test_the_command_line_says_what_is_wrong(trained, capsys):
+def test_the_command_says_what_is_wrong(trained):
     config = trained.config
-    words = [str(config.run), "--name", "tiny", "--id", ID, "--results", config.results]
-    words += ["--adapter", str(config.adapter), "--base", str(config.base)]
-    words += ["--card", str(config.card), "--evaluation", "no such one"]
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == ConfigError.exit_code
-    assert "no such one.json: expected a file" in capsys.readouterr().err
+    words = ["bundle", trained.run, "--name", "tiny", "--id", ID, "--results", config.results]
+    words += ["--adapter", config.adapter, "--base", config.base, "--date", "2026-11-22"]
+    done = CliRunner().invoke(main, [*map(str, words), "--evaluation", "no such one"])
+    assert done.exit_code == ConfigError.exit_code
+    assert "one of base, contrastive; got 'no such one'" in done.stderr

@@ -107,7 +107,7 @@ def test_a_folder_without_an_adapter_has_no_card(run, tmp_path):
 
 
 def test_the_command_writes_the_readme_of_the_adapter(run, adapter):
-    words = [run, "--adapter", adapter, "--base-model", BASE, "--evaluation", "contrastive"]
+    words = [run, "--adapter", adapter, "--id", BASE, "--evaluation", "contrastive"]
     done = CliRunner().invoke(card, [str(one) for one in words], catch_exceptions=False)
     assert done.exit_code == 0
     assert (adapter / "README.md").read_text() == text_of(run, adapter)

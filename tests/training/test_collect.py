@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.archive import Archive
+from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models.config import ModelConfig
 from model_training.collect import EXAMPLES, CollectConfig, collect
 from model_training.collection import CollectionConfig
@@ -35,6 +36,7 @@ def test_what_passed_is_an_example_and_the_run_has_the_numbers(archive, tmp_path
     assert read_examples(run.folder / EXAMPLES) == found
     (line,) = map(json.loads, (run.folder / METRICS).read_text().splitlines())
     assert (line["stage"], line["tasks"], line["examples"]) == ("collect", 4, 16)
+    assert line["seconds"] >= line["score_s"] > line["generate_s"] == 0
     assert line["judged"] == len(PROGRAMS) * 4
     assert run.finished() == {"collect": EXAMPLES}
 
@@ -51,8 +53,30 @@ def test_a_collection_that_was_stopped_judges_nothing_twice(archive, tmp_path):
         collect(TASKS, scorer(archive, judge, run), TOY, run)
     with opened(tmp_path / "run", tmp_path, is_resumed=True) as run:
         assert len(collect(TASKS, scorer(archive, again, run), TOY, run)) == 16
+    first, second = map(json.loads, (tmp_path / "run" / METRICS).read_text().splitlines())
+    assert (first["step"], second["step"]) == (1, 2), "what the first took is in the cost"
+    assert second["seconds"] > first["seconds"] > 0
     assert len(judge.asked) + len(again.asked) == len(PROGRAMS) * 4
     assert again.asked
+
+
+def test_published_kernels_are_proposed_for_their_own_tasks_and_judged_anew(archive, tmp_path):
+    code = {name: BY_NAME[name].code for name in ("indexed", "wrong")}
+    rows = [
+        {"level_id": 1, "task_id": 1, "ref_code": TASKS[0].text, "custom_code": code["indexed"]},
+        {"level_id": 1, "task_id": 2, "ref_code": TASKS[0].text, "custom_code": code["wrong"]},
+        {"level_id": 1, "task_id": 3, "ref_code": "y = 2", "custom_code": code["indexed"]},
+    ]
+    release = tmp_path / "optimized_cuda_code" / "h100.json"
+    release.parent.mkdir()
+    release.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = msgspec.structs.replace(TOY, sources=("published",), num_tasks=1)
+    with opened(tmp_path / "run", tmp_path) as run:
+        with pytest.raises(ConfigError, match=r"name its folder in tasks\.cuda-l1"):
+            collect(TASKS, scorer(archive), config, run)
+        found = collect(TASKS, scorer(archive, judge := ToyJudge()), config, run, tmp_path)
+    assert len(judge.asked) == 2, "of the rows for this task"
+    assert [(one.proposer, one.speedup) for one in found] == [("cuda-l1", pytest.approx(1.3))]
 
 
 def models(server, **config):

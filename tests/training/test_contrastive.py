@@ -32,7 +32,7 @@ from tests.training.contrastive_rig import (
 )
 
 NEEDED = {
-    *("reward", "reward_std", "compiled", "correct", "copies", "hacks", "fast_1", "fast_1.2"),
+    *("reward", "reward_std", "executable", "correct", "copies", "hacks", "fast_1", "fast_1.2"),
     *("speedup_median", "speedup_geometric_mean", "best", "silent_share", "length", "cut"),
     *("clipped_share", "entropy", "divergence", "ratio", "generate_s", "score_s", "train_s"),
     *("tokens_per_s", "exemplar_age", "exemplar_diversity", "analysis"),

@@ -26,8 +26,6 @@ BY_NAME = {one.name: one for one in PROGRAMS}
 class Scripted:
     """Answers with programs by their names, others for another seed; the likeliest is slow."""
 
-    tokens_per_second = 0.0
-
     def __init__(self, *names):
         self.names, self.asked = names, []
 

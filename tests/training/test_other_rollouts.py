@@ -39,7 +39,6 @@ def test_a_server_is_asked_for_each_answer_with_a_seed_of_its_own():
     assert {(one["temperature"], one["top_p"], one["max_tokens"]) for one in asked} == {
         (0.5, 0.9, 20)
     }
-    assert rollouts.tokens_per_second > 0
 
 
 def test_a_cut_answer_is_one_and_a_servers_failure_is_an_error():
@@ -97,7 +96,7 @@ def policy_of(folder, **config):
 
 
 def test_vllm_is_given_the_adapter_under_a_new_number_after_each_change(vllm, tmp_path):
-    policy = policy_of(tmp_path / "weights", lora_rank=16)
+    policy = policy_of(tmp_path / "weights", lora_rank=14)
     config = RolloutsConfig(kind="vllm", gpu_memory_share=0.3)
     with opened_rollouts(config, lambda: policy, tmp_path / "adapters") as rollouts:
         found = rollouts.sample(PROMPTS, 2, SETTINGS, seed=1)

@@ -8,46 +8,25 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import msgspec
 import pytest
-import torch
 from click.testing import CliRunner
 
 from model_training import checkpoints
 from model_training.__main__ import STOPPED, main
 from model_training.evaluate import Evaluated
 from model_training.run import METRICS, Run
-from model_training.toy import PROGRAMS, answer_to, make_model_folder
+from model_training.toy import PROGRAMS, answer_to
 from tests.replay_server import Good, replay_server
 
-CONFIG = Path(__file__).parents[2] / "model_training" / "configs" / "tiny.toml"
-TIMED = ("seconds", "tokens_per_second", "tokens_per_s", "known", "not_confirmed")
+TIMED = ("seconds", "known", "not_confirmed")
 """Of a line, what is another when a step is made again."""
 STAGES = ["collect", "supervised", "self_supervised", "contrastive"]
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    weights = make_model_folder(folder / "weights")
-    path = folder / "tiny.toml"
-    path.write_text(CONFIG.read_text().replace("runs/tiny-weights", str(weights)))
-    return path
-
-
 def command(name, config, folder, *more):
     return CliRunner().invoke(main, [name, "--config", str(config), "--folder", str(folder), *more])
-
-
-@pytest.fixture(scope="module")
-def whole(config, tmp_path_factory):
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    done = command("pipeline", config, folder)
-    assert done.exit_code == 0, (done.output, done.exception)
-    return folder
 
 
 def lines(folder):
@@ -71,49 +50,49 @@ def evaluation(folder, name):
     return msgspec.json.decode(path.read_bytes(), type=Evaluated)
 
 
-def test_each_stage_moves_what_it_should(whole):
-    losses = numbers(whole, "supervised", "loss")
+def test_each_stage_moves_what_it_should(tiny_run):
+    losses = numbers(tiny_run, "supervised", "loss")
     assert losses[-1] < 0.5 * losses[0]
-    base, first, third = (evaluation(whole, n) for n in ("base", "supervised", "contrastive"))
+    base, first, third = (evaluation(tiny_run, n) for n in ("base", "supervised", "contrastive"))
     assert base.table.correct.value == 0.0
     assert first.table.correct.value > 0.1
-    success = numbers(whole, "self_supervised", "success")
-    assert success[-1] > success[0]
-    rewards = numbers(whole, "contrastive", "reward")
+    correct = numbers(tiny_run, "self_supervised", "correct")
+    assert correct[-1] > correct[0]
+    rewards = numbers(tiny_run, "contrastive", "reward")
     assert sum(rewards[-3:]) > sum(rewards[:3])
     assert third.table.correct.value > first.table.correct.value
     assert third.table.geometric_mean.value > first.table.geometric_mean.value
     shown = [
         json.loads(line)["exemplar_ids"]
-        for line in (whole / "samples" / "contrastive.jsonl").read_text().splitlines()
+        for line in (tiny_run / "samples" / "contrastive.jsonl").read_text().splitlines()
     ]
     assert any(len(ids) > 1 for ids in shown), "the store of exemplars is used"
 
 
-def test_a_run_has_all_its_files(whole):
-    names = {path.name for path in whole.iterdir()}
+def test_a_run_has_all_its_files(tiny_run):
+    names = {path.name for path in tiny_run.iterdir()}
     assert names >= {"config.json", "environment.json", "metrics.jsonl", "finished.json"}
     assert names >= {"archive.sqlite", "evaluation.sqlite", "examples.jsonl", "tasks", "samples"}
-    finished = json.loads((whole / "finished.json").read_text())
+    finished = json.loads((tiny_run / "finished.json").read_text())
     assert set(STAGES) < set(finished)
-    assert (whole / "checkpoints" / finished["contrastive"]).is_dir()
-    newest = checkpoints.latest(whole / "checkpoints")
+    assert (tiny_run / "checkpoints" / finished["contrastive"]).is_dir()
+    newest = checkpoints.latest(tiny_run / "checkpoints")
     assert (newest.stage, newest.step) == ("contrastive", 10)
-    assert {path.name for path in (whole / "tensorboard").iterdir()} == set(STAGES)
+    assert {path.name for path in (tiny_run / "tensorboard").iterdir()} >= set(STAGES)
 
 
-def test_what_is_finished_is_skipped_and_a_run_is_not_begun_twice(config, whole):
-    before = (whole / METRICS).read_bytes()
-    done = command("pipeline", config, whole, "--resume")
+def test_what_is_finished_is_skipped_and_a_run_is_not_begun_twice(tiny_config, tiny_run):
+    before = (tiny_run / METRICS).read_bytes()
+    done = command("pipeline", tiny_config, tiny_run, "--resume")
     assert done.exit_code == 0
     assert "contrastive: finished before" in done.stderr
-    assert (whole / METRICS).read_bytes() == before
-    again = command("pipeline", config, whole)
+    assert (tiny_run / METRICS).read_bytes() == before
+    again = command("pipeline", tiny_config, tiny_run)
     assert again.exit_code == 2
     assert "has a run already; `--resume`" in again.stderr
 
 
-def test_a_run_that_is_stopped_everywhere_is_the_same(config, whole, tmp_path, monkeypatch):
+def test_a_run_that_is_stopped_everywhere_is_the_same(tiny_config, tiny_run, tmp_path, monkeypatch):
     stops = {("supervised", 5), ("self_supervised", 1), ("self_supervised", 3), ("contrastive", 6)}
     log = Run.log
 
@@ -126,44 +105,45 @@ def test_a_run_that_is_stopped_everywhere_is_the_same(config, whole, tmp_path, m
     monkeypatch.setattr(Run, "log", stopping)
     folder, codes = tmp_path / "run", []
     for _ in range(9):
-        done = command("pipeline", config, folder, *(["--resume"] if codes else []))
+        done = command("pipeline", tiny_config, folder, *(["--resume"] if codes else []))
         codes.append(done.exit_code)
         if done.exit_code != STOPPED:
             break
         assert "stopped (SIGTERM)" in done.stderr
     assert codes == [STOPPED] * 4 + [0], done.output
-    assert lines(folder) == lines(whole)
+    assert lines(folder) == lines(tiny_run)
     for name in ("base", "supervised", "self_supervised", "contrastive"):
-        assert evaluation(folder, name) == evaluation(whole, name)
+        assert evaluation(folder, name) == evaluation(tiny_run, name)
 
 
-def test_the_stages_alone_make_the_same_run(config, whole, tmp_path):
+def test_the_stages_alone_make_the_same_run(tiny_config, tiny_run, tmp_path):
     folder = tmp_path / "run"
     for number, name in enumerate(STAGES[:2]):
         resumed = ["--resume"] if number else []
-        assert command(name.replace("_", "-"), config, folder, *resumed).exit_code == 0
-    done = command("evaluate", config, folder, "--resume", "--name", "supervised")
+        assert command(name.replace("_", "-"), tiny_config, folder, *resumed).exit_code == 0
+    done = command("evaluate", tiny_config, folder, "--resume", "--name", "supervised")
     assert done.exit_code == 0
     assert "correct" in done.stdout
-    assert evaluation(folder, "supervised") == evaluation(whole, "supervised")
-    early = command("evaluate", config, folder, "--resume", "--name", "contrastive")
+    assert evaluation(folder, "supervised") == evaluation(tiny_run, "supervised")
+    early = command("evaluate", tiny_config, folder, "--resume", "--name", "contrastive")
     assert early.exit_code == 2
     assert "'contrastive' is not finished" in early.stderr
     assert "expected base, supervised" in early.stderr
 
 
-def test_a_stage_without_what_it_needs_says_so(config, tmp_path):
-    done = command("supervised", config, tmp_path / "run")
+def test_a_stage_without_what_it_needs_says_so(tiny_config, tmp_path):
+    done = command("supervised", tiny_config, tmp_path / "run")
     assert done.exit_code == 2
     assert "`python -m model_training collect` writes them" in done.stderr
 
 
-def test_a_model_behind_a_server_is_evaluated_as_any(config, tmp_path):
+def test_a_model_behind_a_server_is_evaluated_as_any(tiny_config, tmp_path):
     program = next(one for one in PROGRAMS if one.name == "indexed")
     with replay_server(answers=[Good(answer_to(program))]) as server:
         path = tmp_path / "server.toml"
         there = f'[rollouts]\nkind = "server"\nserver = {{ model = "{server.url}", name = "m" }}\n'
-        path.write_text(config.read_text().replace("max-tokens = 12 ", "max-tokens = 400 ") + there)
+        text = tiny_config.read_text().replace("max-tokens = 12 ", "max-tokens = 400 ")
+        path.write_text(text + there)
         done = command("evaluate", path, tmp_path / "run", "--name", "m")
         trains = command("self-supervised", path, tmp_path / "run", "--resume")
     assert done.exit_code == 0, done.output
@@ -173,23 +153,23 @@ def test_a_model_behind_a_server_is_evaluated_as_any(config, tmp_path):
     assert "rollouts.kind: a server has the weights" in trains.stderr
 
 
-def test_several_processes_do_not_judge(config, tmp_path, monkeypatch):
+def test_several_processes_do_not_judge(tiny_config, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    done = command("collect", config, tmp_path / "run")
+    done = command("collect", tiny_config, tmp_path / "run")
     assert done.exit_code == 2
     assert "name more devices in judge.devices" in done.stderr
 
 
-def test_the_time_is_kept(config, tmp_path):
-    done = command("pipeline", config, tmp_path / "run", "--max-minutes", "0.0001")
+def test_the_time_is_kept(tiny_config, tmp_path):
+    done = command("pipeline", tiny_config, tmp_path / "run", "--max-minutes", "0.0001")
     assert done.exit_code == STOPPED
     assert "stopped (max-minutes)" in done.stderr
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_is_the_same(config, whole, tmp_path):
+def test_a_run_that_is_killed_is_the_same(tiny_config, tiny_run, tmp_path):
     folder = tmp_path / "run"
-    arguments = [sys.executable, "-m", "model_training", "pipeline", "--config", str(config)]
+    arguments = [sys.executable, "-m", "model_training", "pipeline", "--config", str(tiny_config)]
     arguments += ["--folder", str(folder)]
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     for count in (8, 26):
@@ -200,15 +180,15 @@ def test_a_run_that_is_killed_is_the_same(config, whole, tmp_path):
         child.kill()
         child.wait()
     subprocess.run([*arguments, "--resume"], env=environ, check=True, capture_output=True)
-    assert lines(folder) == lines(whole)
+    assert lines(folder) == lines(tiny_run)
 
 
 @pytest.mark.slow
-def test_two_processes_train_stage_one_together(config, whole, tmp_path):
+def test_two_processes_train_stage_one_together(tiny_config, tiny_run, tmp_path):
     folder = tmp_path / "run"
-    assert command("collect", config, folder).exit_code == 0
+    assert command("collect", tiny_config, folder).exit_code == 0
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    program = ["-m", "model_training", "supervised", "--config", str(config), "--resume"]
+    program = ["-m", "model_training", "supervised", "--config", str(tiny_config), "--resume"]
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     subprocess.run(
         [*launcher, *program, "--folder", str(folder)],
@@ -216,7 +196,7 @@ def test_two_processes_train_stage_one_together(config, whole, tmp_path):
         check=True,
         capture_output=True,
     )
-    losses, alone = (numbers(one, "supervised", "loss") for one in (folder, whole))
+    losses, alone = (numbers(one, "supervised", "loss") for one in (folder, tiny_run))
     assert len(losses) == len(alone)
     assert losses[-1] < 0.5 * losses[0]
     assert json.loads((folder / "finished.json").read_text())["supervised"] == "supervised-20"

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 import torch
+from peft import get_peft_model, get_peft_model_state_dict
+from safetensors.torch import save
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models import Message
-from model_training.policy import PolicyConfig, load_policy
+from model_training.config import load_config
+from model_training.export.adapter import LIMIT_BYTES
+from model_training.policy import PolicyConfig, load_policy, lora
 from tests.training.tiny_weights import tiny_weights
 
+CONFIGS = Path(__file__).parents[2] / "model_training" / "configs"
 ASKED = (
     Message(role="system", content="please sort"),
     Message(role="user", content="these numbers"),
@@ -56,6 +65,42 @@ def test_what_was_saved_is_loaded(folder, tmp_path, tuning):
     again = load_policy(policy.config, tmp_path)
     torch.testing.assert_close(logits(again), logits(policy))
     assert again.num_trained == policy.num_trained
+
+
+@pytest.mark.parametrize(
+    ("config", "hidden", "inner", "num_layers", "num_heads"),
+    [("h200-0.5b", 896, 4864, 24, 14), ("h200-1.5b", 1536, 8960, 28, 12)],
+)
+def test_the_rank_is_the_largest_that_the_repository_can_carry(
+    config, hidden, inner, num_layers, num_heads
+):
+    model = Qwen2Config(
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=2,
+        vocab_size=151936,
+    )
+    given = load_config(CONFIGS / f"{config}.toml").model
+    fits, more = (
+        bf16_bytes(model, msgspec.structs.replace(given, lora_rank=given.lora_rank + extra))
+        for extra in (0, 1)
+    )
+    assert fits < LIMIT_BYTES <= more
+    assert config != "h200-0.5b" or given.lora_rank == PolicyConfig(path="").lora_rank
+
+
+def bf16_bytes(model: Qwen2Config, config: PolicyConfig) -> int:
+    """Of the file with an adapter's weights."""
+    with torch.device("meta"):
+        adapted = get_peft_model(Qwen2ForCausalLM(model), lora(config))
+    found = get_peft_model_state_dict(adapted)
+    tensors = {
+        name: torch.empty(one.shape, dtype=torch.bfloat16, device="cpu")
+        for name, one in found.items()
+    }
+    return len(save(tensors, metadata={"format": "pt"}))
 
 
 def test_an_adapter_of_another_rank_is_refused(folder, tmp_path):

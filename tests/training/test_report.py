@@ -19,7 +19,14 @@ from model_training.report.command import report, write_report
 from model_training.report.cost import costs_of
 from model_training.report.curves import curves
 from model_training.report.page import page_text
-from model_training.report.rows import differences, is_better, is_worse, paired, rows_of
+from model_training.report.rows import (
+    differences,
+    greedy_rows_of,
+    is_better,
+    is_worse,
+    paired,
+    rows_of,
+)
 from model_training.report.run_folder import read_run, samples_of
 from model_training.report.words import FILL
 from model_training.table import MEASURES, Sample, table
@@ -288,13 +295,15 @@ def unpacked(piece: str) -> Any:
 
 def page_of(*folders: Path) -> str:
     found = [read_run(one) for one in folders]
-    return page_text(found, rows_of(found), curves(found), costs_of(found), browser_of(found))
+    rows, greedy = rows_of(found), greedy_rows_of(found)
+    return page_text(found, rows, greedy, curves(found), costs_of(found), browser_of(found))
 
 
 def test_what_a_model_wrote_cannot_be_markup(tmp_path):
     hostile = evaluation("base", 0.5, 1.0, num_tasks=2, policy=HOSTILE)
     hostile["name"] = HOSTILE
     hostile["samples"] = [*hostile["samples"], *passed(HOSTILE, *[1.0] * 8)]
+    hostile["greedy"] = {"samples": passed(HOSTILE, 1.0)}
     lines = judged("contrastive", 3, completion=HOSTILE)
     for one in lines:
         one["task"] = one["status"] = one["refused"] = HOSTILE
@@ -381,6 +390,19 @@ def test_the_command_writes_the_page_the_text_and_the_drawings(runs, tmp_path):
         assert f"{row.table.max:.2f}x" in line
     assert "contrastive against self\\_supervised" in text
     assert "better" in text
+
+
+def test_likeliest_answers_are_a_table_of_their_own(tmp_path):
+    sampled, likeliest = evaluation("base", 0.2, 1.0), evaluation("supervised", 0.5, 1.0)
+    likeliest["greedy"] = {"samples": [*passed("one", 1.5), Sample(task="two", status="no_code")]}
+    folder = write_run(tmp_path / "run", evaluations=[sampled, likeliest])
+    (row,) = greedy_rows_of([read_run(folder)])
+    assert (row.label, row.temperature, row.table.k) == ("supervised", 0.0, 1)
+    assert (row.table.num_samples, row.table.correct.value) == (2, 0.5)
+    page, text, *_ = write_report((folder,), tmp_path / "out")
+    told = text.read_text().partition("## Likeliest answers")[2]
+    assert "| supervised | 2 | 2 | 50.0%" in told and "best of 1" in told
+    assert "Likeliest answers" in page.read_text()
 
 
 def test_a_run_of_which_nothing_is_known_yet_has_a_report(tmp_path):

@@ -32,7 +32,6 @@ def test_a_seed_gives_the_same_answers_and_another_gives_others(policy):
     assert [len(some) for some in first] == [6, 6]
     assert rollouts.sample([SHORT, LONG], 6, SETTINGS, seed=3) == first
     assert rollouts.sample([SHORT, LONG], 6, SETTINGS, seed=4) != first
-    assert rollouts.tokens_per_second > 0
 
 
 def test_answers_end_where_the_model_ends_them_or_are_cut(policy):

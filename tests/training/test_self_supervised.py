@@ -135,8 +135,10 @@ def start(tmp_path_factory):
 
 def curve(folder):
     lines = map(json.loads, (folder / METRICS).read_text().splitlines())
-    timed = ("seconds", "tokens_per_second")
-    return [{name: value for name, value in one.items() if name not in timed} for one in lines]
+    return [
+        {key: value for key, value in one.items() if key != "seconds" and not key.endswith("_s")}
+        for one in lines
+    ]
 
 
 def stage2(folder, start, judge=None, config=CONFIG, kind=Run, **options):
@@ -155,7 +157,7 @@ def stage2(folder, start, judge=None, config=CONFIG, kind=Run, **options):
 def test_success_rises_and_a_run_that_was_stopped_is_the_same(start, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     policy, name, run = stage2(whole, start)
-    rates = [one["success"] for one in curve(whole) if "success" in one]
+    rates = [one["correct"] for one in curve(whole) if "correct" in one]
     assert len(rates) == 3
     assert rates[-1] > rates[0] + 0.2
     assert run.finished() == {STAGE: name}
@@ -171,7 +173,7 @@ def test_success_rises_and_a_run_that_was_stopped_is_the_same(start, tmp_path):
             if step in stops:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    rounds = [one["step"] for one in curve(whole) if "success" in one]
+    rounds = [one["step"] for one in curve(whole) if "correct" in one]
     stops = {rounds[1] + 1, rounds[2]}
     with pytest.raises(Stopped):
         stage2(parts, start, kind=Stopping)
@@ -196,7 +198,7 @@ def test_without_a_rise_it_ends_with_the_weights_that_answered_best(start, tmp_p
     begin = toy_policy(*start)
     for one, other in zip(policy.parameters(), begin.parameters(), strict=True):
         assert torch.equal(one, other)
-    assert sum("success" in one for one in curve(tmp_path)) == 2
+    assert sum("correct" in one for one in curve(tmp_path)) == 2
     _, name_again, _ = stage2(tmp_path, start, config=config, is_resumed=True)
     assert name_again == name
 
@@ -211,5 +213,5 @@ class NothingPasses(ToyJudge):
 def test_rounds_without_a_success_train_on_nothing_and_end(start, tmp_path):
     _, name, _ = stage2(tmp_path, start, NothingPasses())
     assert name == f"{BEST}-1"
-    assert [one["success"] for one in curve(tmp_path)] == [0.0, 0.0]
+    assert [one["correct"] for one in curve(tmp_path)] == [0.0, 0.0]
     assert [one["kept"] for one in curve(tmp_path)] == [0, 0]

@@ -23,7 +23,7 @@ from cudal1_ci.errors import ConfigError
 from model_training.environment import Environment, EnvironmentConfig
 from model_training.export.command import write_verl
 from model_training.export.verl import reward as reward_module
-from model_training.export.verl.prompts import Prompts, read_tasks
+from model_training.export.verl.prompts import Prompts
 from model_training.stream import StreamConfig
 from model_training.tasks.generate import generate
 from model_training.tasks.record import Task
@@ -70,19 +70,15 @@ def written(tmp_path, monkeypatch) -> Path:
     """What `export verl` writes."""
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    for name, tasks in (("tasks", TASKS), ("held-out", HELD_OUT)):
+    run = tmp_path / "run"
+    (run / "tasks").mkdir(parents=True)
+    for name, tasks in (("training", TASKS), ("evaluation", HELD_OUT)):
         lines = b"".join(msgspec.json.encode(one) + b"\n" for one in tasks)
-        (tmp_path / f"{name}.jsonl").write_bytes(lines)
-    with Archive.open(tmp_path / "known.sqlite") as archive:
+        (run / "tasks" / f"{name}.jsonl").write_bytes(lines)
+    with Archive.open(run / "archive.sqlite") as archive:
         prove(archive, TASKS[0], 2.0, "known")
     output = tmp_path / "verl"
-    write_verl(
-        tmp_path / "tasks.jsonl",
-        tmp_path / "held-out.jsonl",
-        tmp_path / "known.sqlite",
-        msgspec.json.encode(CPU),
-        output,
-    )
+    write_verl(run, msgspec.json.encode(CPU), output)
     return output
 
 
@@ -162,10 +158,12 @@ def test_prompts_are_the_same_again(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "told"), [("", "is empty"), ('{"name": 1}\n', "a task a line")])
-def test_a_file_without_tasks_is_refused(tmp_path, text, told):
-    (tmp_path / "tasks.jsonl").write_text(text)
+def test_a_run_without_tasks_is_refused(tmp_path, text, told):
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "training.jsonl").write_text(text)
     with pytest.raises(ConfigError, match=told):
-        read_tasks(tmp_path / "tasks.jsonl")
+        write_verl(tmp_path, msgspec.json.encode(CPU), tmp_path / "verl")
+    assert not (tmp_path / "verl").exists()
 
 
 # --- the reward ------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@pytest.mark.parametrize("extra", [None, "test", "torch"])
+@pytest.mark.parametrize("extra", [None, "test", "torch", "train"])
 def test_every_dependency_is_pinned_to_a_version_that_it_allows(extra):
     project = PROJECT["project"]
     texts = project["optional-dependencies"][extra] if extra else project["dependencies"]

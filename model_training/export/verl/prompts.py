@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from cudal1_ci.archive import Archive
-from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Device
 from model_training.stream import Prompt, Stream, StreamConfig, StreamState
 from model_training.tasks.record import Task
@@ -80,21 +79,3 @@ def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     Dataset.from_list(list(rows)).to_parquet(path)
-
-
-def read_tasks(path: Path) -> list[Task]:
-    """A task a line.
-
-    Raises:
-        ConfigError: The file cannot be read, has a line that is no task, or has none.
-    """
-    try:
-        lines = path.read_bytes().splitlines()
-        tasks = [msgspec.json.decode(line, type=Task) for line in lines if line.strip()]
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"{path}: expected a task a line as JSON: {error}") from error
-    if not tasks:
-        raise ConfigError(f"{path}: expected a task a line as JSON, the file is empty")
-    return tasks
