@@ -10,16 +10,19 @@ little of another: percentiles of a bootstrap with a fixed seed.
 
 Source: pass@k as in M. Chen et al., arXiv 2107.03374, equation 1; the columns mean, max, median,
 success and above 1.01x are those of CUDA-L1's table 5 (arXiv 2507.14111).
+
+Shapes: N tasks, R draws of them, X what is drawn together.
 """
 
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from cudal1_ci.schema import Record
 
@@ -29,7 +32,7 @@ HACKS = ("reward_hack",)
 NUM_RESAMPLES = 2000
 LEVEL = 0.95
 FASTER, COUNTED = 1.05, 1.01
-Value = TypeVar("Value")
+Numbers = npt.NDArray[np.float64]
 
 
 class Sample(Record, frozen=True, kw_only=True):
@@ -89,11 +92,11 @@ def table(samples: Sequence[Sample], k: int = 8, seed: int = 0) -> Table:
     if short or not tasks:
         raise ValueError(f"expected at least {k} samples of each task, got fewer of {short[:3]}")
     best = [best_of(k, some) for some in tasks.values()]
-    rng = random.Random(seed)
+    rng = np.random.default_rng(seed)
 
     def share(measure: str) -> Share:
         of, how = MEASURES[measure]
-        return interval([of(k, some) for some in tasks.values()], how, rng)
+        return interval(np.array([of(k, some) for some in tasks.values()]), how, rng)
 
     return Table(
         num_tasks=len(tasks),
@@ -149,40 +152,51 @@ def best_of(k: int, samples: Sequence[Sample]) -> float:
     return sum(value * math.comb(place, k - 1) for place, value in enumerate(ordered)) / draws
 
 
+def mean_of(values_XN: Numbers) -> Numbers:
+    found: Numbers = values_XN.mean(axis=-1)
+    return found
+
+
+def geometric_mean_of(values_XN: Numbers) -> Numbers:
+    found: Numbers = np.exp(np.log(values_XN).mean(axis=-1))
+    return found
+
+
 MEASURES: dict[
     str,
-    tuple[Callable[[int, Sequence[Sample]], float], Callable[[Sequence[float]], float]],
+    tuple[Callable[[int, Sequence[Sample]], float], Callable[[Numbers], Numbers]],
 ] = {
-    "format": (lambda _, some: rate(some, lambda one: one.status != "no_code"), statistics.fmean),
+    "format": (lambda _, some: rate(some, lambda one: one.status != "no_code"), mean_of),
     "executable": (
         lambda _, some: rate(some, lambda one: one.status not in NOT_EXECUTED),
-        statistics.fmean,
+        mean_of,
     ),
-    "correct": (lambda _, some: rate(some, is_correct), statistics.fmean),
-    "pass_at_k": (lambda k, some: at_least_one(k, some, is_correct), statistics.fmean),
+    "correct": (lambda _, some: rate(some, is_correct), mean_of),
+    "pass_at_k": (lambda k, some: at_least_one(k, some, is_correct), mean_of),
     "faster_at_k": (
         lambda k, some: at_least_one(k, some, lambda one: worth(one) > FASTER),
-        statistics.fmean,
+        mean_of,
     ),
-    "mean": (best_of, statistics.fmean),
-    "geometric_mean": (best_of, statistics.geometric_mean),
+    "mean": (best_of, mean_of),
+    "geometric_mean": (best_of, geometric_mean_of),
 }
 """What has an interval: the number of a task, of k and its samples, and that over tasks."""
 
 
 def interval(
-    values: Sequence[Value], how: Callable[[Sequence[Value]], float], rng: random.Random
+    values_XN: Numbers, how: Callable[[Numbers], Numbers], rng: np.random.Generator
 ) -> Share:
-    """Of a number over tasks: percentiles of what it is for tasks drawn with putting back."""
-    found = sorted(how(drawn) for drawn in resampled(values, rng))
+    """Of a number over tasks: percentiles of what it is for tasks drawn with putting back.
+
+    Args:
+        how: Of the last axis, which is tasks; what is before it is drawn together.
+    """
+    num_tasks = values_XN.shape[-1]
+    draws_RN = rng.integers(num_tasks, size=(NUM_RESAMPLES, num_tasks))
+    found = np.sort(how(values_XN[..., draws_RN]))
     edge = (1 - LEVEL) / 2
     return Share(
-        value=how(values),
-        low=found[math.floor(edge * (len(found) - 1))],
-        high=found[math.ceil((1 - edge) * (len(found) - 1))],
+        value=float(how(values_XN)),
+        low=float(found[math.floor(edge * (len(found) - 1))]),
+        high=float(found[math.ceil((1 - edge) * (len(found) - 1))]),
     )
-
-
-def resampled(values: Sequence[Value], rng: random.Random) -> Iterator[list[Value]]:
-    for _ in range(NUM_RESAMPLES):
-        yield rng.choices(values, k=len(values))

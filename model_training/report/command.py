@@ -49,7 +49,8 @@ def card(
 ) -> None:
     """Write the model card of an adapter.
 
-    It is README.md in its folder. RUN is the folder of the run that trained it, then those that it is compared with.
+    It is README.md in its folder. RUN is the folder of the run that trained it, then those that it
+    is compared with.
     """
     found = [read_run(folder) for folder in runs]
     text = card_text(

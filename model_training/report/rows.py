@@ -14,16 +14,16 @@ policies: the interval of the difference is narrower than those of the two rows 
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from cudal1_ci.errors import ReportError
 from cudal1_ci.schema import Record, content_hash
 from model_training.report.run_folder import STAGES, Greedy, PolicyEvaluation, Run, place_of
-from model_training.table import MEASURES, Sample, Share, Table, by_task, interval, table
+from model_training.table import MEASURES, Numbers, Sample, Share, Table, by_task, interval, table
 
 
 class Row(Record, frozen=True, kw_only=True):
@@ -152,7 +152,7 @@ def differences(
     """By column: after less before, over tasks that are drawn together."""
     if not pairs:
         return {}
-    rng = random.Random(seed)
+    rng = np.random.default_rng(seed)
     return {measure: gained(pairs, k, measure, rng) for measure in MEASURES}
 
 
@@ -160,15 +160,16 @@ def gained(
     pairs: Sequence[tuple[Sequence[Sample], Sequence[Sample]]],
     k: int,
     measure: str,
-    rng: random.Random,
+    rng: np.random.Generator,
 ) -> Share:
     """Of one column."""
     of, how = MEASURES[measure]
 
-    def gain(drawn: Sequence[tuple[float, float]]) -> float:
-        return how([after for _, after in drawn]) - how([before for before, _ in drawn])
+    def gain(values_2XN: Numbers) -> Numbers:
+        return how(values_2XN[1]) - how(values_2XN[0])
 
-    return interval([(of(k, before), of(k, after)) for before, after in pairs], gain, rng)
+    both = [[of(k, samples) for samples in side] for side in zip(*pairs, strict=True)]
+    return interval(np.array(both), gain, rng)
 
 
 def is_better(difference: Share) -> bool:

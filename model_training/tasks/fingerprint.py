@@ -15,6 +15,7 @@ import hashlib
 import io
 import tokenize
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TypeGuard
 
 from cudal1_ci.propose.fingerprint import fingerprint
@@ -57,6 +58,7 @@ def fingerprints(text: str) -> Fingerprints:
     )
 
 
+@lru_cache(maxsize=10_000)
 def form(text: str) -> str:
     """Equal for the same program under other names and with other numbers."""
     tree = ast.parse(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,24 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def what_is_imported_stays() -> None:
+    """Trainers collect garbage again and again, and would look through all that was imported."""
+    import trl.trainer.sft_trainer  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of the toy language after stage 1."""
+    from tests.training.contrastive_rig import make_taught_folder
+
+    torch.set_num_threads(1)
+    return make_taught_folder(tmp_path_factory.mktemp("taught"))
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,6 @@ from tests.training.contrastive_rig import (
     Killed,
     MemoryRun,
     config,
-    make_taught_folder,
     rig,
 )
 
@@ -46,11 +45,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory):
-    return make_taught_folder(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.fixture(scope="module")
@@ -185,21 +179,21 @@ def dies_while_judging(life, step):
 @pytest.mark.parametrize("dies", [dies_while_writing, dies_while_judging])
 def test_a_run_that_was_killed_makes_the_same_curve(taught, learned, tmp_path, dies):
     """From a checkpoint some steps before the kill, whose verdicts are in the archive already."""
-    settings = config(num_steps=6, checkpoint_every=1)
+    settings = config(num_steps=4, checkpoint_every=1)
     first, second = MemoryRun(tmp_path / "first"), MemoryRun(tmp_path / "second")
     with rig(tmp_path, taught, settings, first) as life:
-        dies(life, 5)
+        dies(life, 4)
         with pytest.raises(Killed):
             life.train()
     checkpoint = first.saved[0]
-    assert (checkpoint.step, sorted(first.numbers)) == (1, [1, 2, 3, 4])
+    assert (checkpoint.step, sorted(first.numbers)) == (1, [1, 2, 3])
     with rig(tmp_path, taught, settings, second) as life:
-        assert life.train(checkpoint) == 6
-    assert sorted(second.numbers) == [2, 3, 4, 5, 6]
-    whole = {step: numbers for step, numbers in learned.curve().items() if step <= 6}
+        assert life.train(checkpoint) == 4
+    assert sorted(second.numbers) == [2, 3, 4]
+    whole = {step: numbers for step, numbers in learned.curve().items() if step <= 4}
     assert {**first.curve(), **second.curve()} == whole
-    again = [one for one in second.samples if one["step"] == 4]
-    former = [one for one in first.samples if one["step"] == 4]
+    again = [one for one in second.samples if one["step"] == 3]
+    former = [one for one in first.samples if one["step"] == 3]
     assert [one["completion"] for one in again] == [one["completion"] for one in former]
     assert checkpoint.state["stream"]["cursor"] == 4
     assert checkpoint.state["archive_published"] == checkpoint.state["stream"]["published"]
@@ -284,7 +278,7 @@ def test_settings_that_cannot_be_are_refused():
 @pytest.mark.parametrize("engine", ["reference", "trl"])
 def test_an_adapter_is_trained_in_the_folder_of_a_run(taught, tmp_path, engine):
     """Interrupted while answers are judged, and taken up again: one curve, in files."""
-    settings = config(num_steps=4, engine=engine, grpo={"piece_size": 8})
+    settings = config(num_steps=3, engine=engine, grpo={"piece_size": 8})
     judge = ToyJudge()
 
     def opened(folder, is_resumed=False) -> Run:
@@ -319,17 +313,17 @@ def test_an_adapter_is_trained_in_the_folder_of_a_run(taught, tmp_path, engine):
                         trained(run, Impatient(scorer, run))
                     assert run.newest("contrastive").step == 2
                 else:
-                    assert trained(run, scorer) == "contrastive-4"
+                    assert trained(run, scorer) == "contrastive-3"
             if name == "stopped":
                 with opened(folder, is_resumed=True) as run:
-                    assert trained(run, scorer) == "contrastive-4"
+                    assert trained(run, scorer) == "contrastive-3"
         lines = (folder / "metrics.jsonl").read_text().splitlines()
         said = [msgspec.json.decode(line) for line in lines]
-        assert [one["step"] for one in said] == [1, 2, 3, 4]
+        assert [one["step"] for one in said] == [1, 2, 3]
         curves.append([{k: v for k, v in one.items() if is_steady(k)} for one in said])
         samples = (folder / "samples/contrastive.jsonl").read_text().splitlines()
-        assert len(samples) == 4 * 32
-        saved = folder / "checkpoints/contrastive-4"
+        assert len(samples) == 3 * 32
+        saved = folder / "checkpoints/contrastive-3"
         assert {"adapter_model.safetensors", "optimizer.pt", "state.json"} <= {
             path.name for path in saved.iterdir()
         }

@@ -20,6 +20,7 @@ from model_training.report.cost import costs_of
 from model_training.report.curves import curves
 from model_training.report.page import page_text
 from model_training.report.rows import (
+    Row,
     differences,
     greedy_rows_of,
     is_better,
@@ -61,6 +62,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
+def rows(runs: tuple[Path, Path]) -> list[Row]:
+    return rows_of([read_run(one) for one in runs])
+
+
+@pytest.fixture(scope="module")
 def page(runs: tuple[Path, Path]) -> str:
     return page_of(*runs)
 
@@ -72,8 +78,7 @@ def passed(task: str, *speedups: float) -> list[Sample]:
 # --- rows ------------------------------------------------------------------------------------
 
 
-def test_rows_are_stages_in_order_then_ablations(runs):
-    rows = rows_of([read_run(one) for one in runs])
+def test_rows_are_stages_in_order_then_ablations(rows):
     assert [row.label for row in rows] == [
         "base",
         "supervised",
@@ -90,8 +95,7 @@ def test_rows_are_stages_in_order_then_ablations(runs):
     ]
 
 
-def test_a_row_has_the_samples_of_all_seeds_and_the_smallest_k(runs):
-    rows = rows_of([read_run(one) for one in runs])
+def test_a_row_has_the_samples_of_all_seeds_and_the_smallest_k(rows):
     assert rows[0].seeds == (0, 1)
     assert rows[0].table.num_samples == 2 * rows[1].table.num_samples == 320
     assert {row.table.k for row in rows} == {2}
@@ -158,8 +162,7 @@ def test_only_tasks_of_both_are_paired_and_order_does_not_matter():
     assert differences([], k=2) == {}
 
 
-def test_a_difference_is_that_of_the_two_tables(runs):
-    rows = rows_of([read_run(one) for one in runs])
+def test_a_difference_is_that_of_the_two_tables(rows):
     row, other = rows[3], rows[2]
     for measure in MEASURES:
         gain = getattr(row.table, measure).value - getattr(other.table, measure).value
@@ -364,7 +367,7 @@ def test_a_page_of_twenty_thousand_samples_has_few_elements(tmp_path):
 # --- the text and the command ----------------------------------------------------------------
 
 
-def test_the_command_writes_the_page_the_text_and_the_drawings(runs, tmp_path):
+def test_the_command_writes_the_page_the_text_and_the_drawings(runs, rows, tmp_path):
     done = CliRunner().invoke(
         report, [*map(str, runs), "--output", str(tmp_path / "out")], catch_exceptions=False
     )
@@ -378,7 +381,6 @@ def test_the_command_writes_the_page_the_text_and_the_drawings(runs, tmp_path):
     }
     text = (tmp_path / "out" / "report.md").read_text()
     assert FILL in text
-    rows = rows_of([read_run(one) for one in runs])
     for row in rows:
         line = next(
             line
