@@ -24,12 +24,11 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def what_is_imported_stays() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def what_is_there_stays() -> None:
     """Trainers collect garbage again and again, and would look through all that was imported."""
     import trl.trainer.sft_trainer  # noqa: F401
 
-    gc.collect()
     gc.freeze()
 
 
