@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import libcst as cst
 
@@ -59,10 +60,17 @@ def code_of(problem: Problem, evaluation: Evaluation) -> str | None:
     reference, program = problem.reference, evaluation.candidate.program
     if not isinstance(reference, TextProgram) or not isinstance(program, TextProgram):
         return None
-    found = as_text_program(reference, program.source)
+    found = program_in(reference, program.source)
     return None if isinstance(found, Unusable) else without_leftovers(found.source)
 
 
+@lru_cache(maxsize=1024)
+def program_in(reference: TextProgram, code: str) -> TextProgram | Unusable:
+    """The answer's code as the product reads it: milliseconds, which many answers have alike."""
+    return as_text_program(reference, code)
+
+
+@lru_cache(maxsize=1024)
 def without_leftovers(source: str) -> str:
     """Without docstrings of the file, and sizes that only the inputs were made of."""
     module = cst.parse_module(source)

@@ -27,7 +27,6 @@ from cudal1_ci import score
 from cudal1_ci.archive import Archive
 from cudal1_ci.opinion.cases import Case, Database, known_cases
 from cudal1_ci.propose.answer import Unusable, parse
-from cudal1_ci.propose.splice.text_form import as_text_program
 from cudal1_ci.schema import (
     Candidate,
     Evaluation,
@@ -37,6 +36,7 @@ from cudal1_ci.schema import (
     TextProgram,
     Verdict,
 )
+from model_training.answers import program_in
 from model_training.collection import Judge
 from model_training.objective.reward import RewardName, reward
 from model_training.stream import Prompt
@@ -150,7 +150,7 @@ def candidate_in(
     if isinstance(read, Unusable):
         return read
     assert isinstance(problem.reference, TextProgram)
-    program = as_text_program(problem.reference, read.code)
+    program = program_in(problem.reference, read.code)
     if isinstance(program, Unusable):
         return program
     return Candidate(

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cudal1_ci.propose.answer import Unusable
-from cudal1_ci.propose.splice.text_form import as_text_program
 from cudal1_ci.schema import Candidate, Exemplar, Problem, TextProgram
+from model_training.answers import program_in
 from model_training.tasks.fingerprint import form
 from model_training.tasks.published import cuda_l1
 
@@ -37,7 +37,7 @@ class PublishedKernels:
         """None for a task that is not in it."""
         assert isinstance(problem.reference, TextProgram)
         codes = self._known.get(form(problem.reference.source), [])
-        programs = [as_text_program(problem.reference, code) for code in codes]
+        programs = [program_in(problem.reference, code) for code in codes]
         shown = {exemplar.candidate.id for exemplar in exemplars}
         candidates = [
             Candidate(problem_id=problem.id, program=one, proposer=PROPOSER)

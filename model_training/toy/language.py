@@ -72,14 +72,9 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def make_model_folder(path: Path, seed: int = 0, spread: float = 0.02) -> Path:
+def make_model_folder(path: Path, seed: int = 0) -> Path:
     """Weights of a transformer of two layers, drawn at random, with its tokenizer, as transformers
-    loads them from a folder.
-
-    Args:
-        spread: Standard deviation of the weights. An adapter leaves the last layer as it was drawn:
-            only with a wide one can an answer become likely.
-    """
+    loads them from a folder."""
     tokenizer = make_tokenizer()
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -90,7 +85,6 @@ def make_model_folder(path: Path, seed: int = 0, spread: float = 0.02) -> Path:
         num_key_value_heads=2,
         max_position_embeddings=MAX_PLACES,
         tie_word_embeddings=False,
-        initializer_range=spread,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
