@@ -38,7 +38,7 @@ CUDA_VISIBLE_DEVICES=$TRAIN_GPUS CUDA_DEVICE_ORDER=PCI_BUS_ID python -m verl.tra
   algorithm.norm_adv_by_std_in_grpo=true \
   algorithm.use_kl_in_reward=false \
   actor_rollout_ref.model.path="$MODEL" \
-  actor_rollout_ref.model.lora_rank=16 \
+  actor_rollout_ref.model.lora_rank=14 \
   actor_rollout_ref.model.lora_alpha=32 \
   actor_rollout_ref.actor.optim.lr=2e-5 \
   actor_rollout_ref.actor.ppo_mini_batch_size=24 \
