@@ -80,13 +80,7 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
     disturbances: list[Verdict] = []
     suspicions: list[Verdict] = []
     spent_s = 0.0
-    while True:
-        if 2 * len(suspicions) < len(launches) or not launches:  # else it is to be confirmed
-            if is_enough(launches, control, config, seat.device.kind):
-                break
-            # Two launches have a spread, but one that says nothing: their t quantile is 38.
-            if len(launches) >= FEWEST_LAUNCHES and spent_s > config.measure_s:
-                break
+    while not is_over(launches, control, len(suspicions), spent_s, config, seat.device.kind):
         started_s = time.monotonic()
         clock = clock_of(seat, config, launches)
         request = {"op": "launch", "workload": workload.name, "clock": clock}
@@ -119,10 +113,27 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
     return noise(measurement) or measurement
 
 
+def is_over(
+    launches: Sequence[Launch],
+    control: Sequence[Launch],
+    num_suspicions: int,
+    spent_s: float,
+    config: TrialConfig,
+    kind: score.Kind,
+) -> bool:
+    """Whether no further launch is made: enough is known, or the time is spent. A candidate that
+    half of the launches or more suspect is cleared or accused first."""
+    if 2 * num_suspicions >= len(launches):
+        return False
+    # Two launches have a spread, but one that says nothing: their t quantile is 38.
+    is_late = len(launches) >= FEWEST_LAUNCHES and spent_s > config.measure_s
+    return is_late or is_enough(launches, control, config, kind)
+
+
 def is_enough(
     launches: Sequence[Launch], control: Sequence[Launch], config: TrialConfig, kind: score.Kind
 ) -> bool:
-    """Whether no further launch is made. One that was disturbed makes a control stray, and more of
+    """Whether launches say enough. One that was disturbed makes a control stray, and more of
     them tell whether the machine is too busy: only the control decides that, so that nobody
     chooses when to stop by what is claimed."""
     if config.num_launches is not None:

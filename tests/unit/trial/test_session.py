@@ -121,12 +121,12 @@ def test_a_candidate_with_other_state_keys_is_no_drop_in(session):
     assert "fc.weight" in verdict.findings[0].message
 
 
-def test_a_faster_candidate_passes_with_an_interval_and_a_control():
+def test_a_faster_candidate_passes_with_an_interval_and_a_control(device):
     slow = "class Model(nn.Module):\n    def forward(self, x):\n        "
     body = "for _ in range(120): y = x.sin()\n        return y"
     problem = problem_of(slow + body, tensor(64, 64))
     # Three launches, for which QUICK has time, say little on a machine whose cores are shared.
-    with Session(msgspec.structs.replace(QUICK, measure_s=10.0), device="cpu") as patient:
+    with Session(msgspec.structs.replace(QUICK, measure_s=10.0), device=device) as patient:
         evaluation = evaluate(patient, problem, slow + "return x.sin()")
     assert evaluation.verdict.status == "passed"
     (measurement,) = evaluation.measurements

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cudal1_ci.worker import judge as judge_module
 from cudal1_ci.worker import order
 from cudal1_ci.worker.cases import Rejected
 from cudal1_ci.worker.compare import Difference
 from cudal1_ci.worker.inputs import InputSet
+from cudal1_ci.worker.judge import Judge
 from cudal1_ci.worker.runner import Trials
 from cudal1_ci.worker.subject import Subject
 
@@ -58,10 +60,10 @@ def test_memory_of_earlier_outputs_is_no_number_either(subject, monkeypatch):
 
 
 class Runner:
-    """`off` is by how much a call between other work is off."""
+    """`off` is a call between other work by so much, `unsteady` each from the one before."""
 
-    def __init__(self, off):
-        self.off = off
+    def __init__(self, off, unsteady=0.0):
+        self.off, self.unsteady, self.num_calls = off, unsteady, 0
 
     def __enter__(self):
         return self
@@ -72,7 +74,9 @@ class Runner:
 
 def case_of(kind="cuda", reference_off=0.0, state=(), after=(), train=False, memory_bytes=2**30):
     def answer(runner, limits, sets, is_between=False):
-        return SimpleNamespace(outputs=[[sets[0].tensors[0] + is_between * runner.off]])
+        runner.num_calls += 1
+        shift = is_between * runner.off + runner.num_calls * runner.unsteady
+        return SimpleNamespace(outputs=[[sets[0].tensors[0] + shift]])
 
     def difference(one, other):
         gap = float((one - other).abs().max())
@@ -91,8 +95,8 @@ def case_of(kind="cuda", reference_off=0.0, state=(), after=(), train=False, mem
     )
 
 
-def compare(case, off):
-    return order.compare_order(case, None, Runner(off), None)
+def compare(case, off, unsteady=0.0):
+    return order.compare_order(case, None, Runner(off, unsteady), None)
 
 
 def test_a_call_that_keeps_its_place_is_right():
@@ -106,6 +110,10 @@ def test_a_call_that_does_not_is_refused():
         "incorrect_values",
         "values.unordered",
     )
+
+
+def test_one_that_is_another_in_each_call_is_not_refused_for_its_place():
+    assert compare(case_of(), 1.0, unsteady=1.0) == []
 
 
 def test_where_the_reference_does_not_either_it_is_told():
@@ -124,3 +132,25 @@ def test_where_the_reference_does_not_either_it_is_told():
 )
 def test_where_a_second_call_may_differ_or_does_not_fit_nothing_is_compared(known):
     assert compare(case_of(**known), 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"), [("values.mismatch", "state.keys"), (order.UNORDERED, order.UNORDERED)]
+)
+def test_with_weights_drawn_anew_the_place_of_a_call_still_counts(monkeypatch, rule, told):
+    reasons = iter(
+        [
+            Rejected("runtime_error", "state.keys", "other keys"),
+            Rejected("incorrect_values", rule, "why"),
+        ]
+    )
+
+    def examine(*_, **__):
+        raise next(reasons)
+
+    monkeypatch.setattr(judge_module, "examine", examine)
+    judge = Judge(1, SimpleNamespace(), SimpleNamespace())
+    judge.weights, judge.drawn, judge.limits = "seed", {"w": SimpleNamespace()}, None
+    with pytest.raises(Rejected) as refused:
+        judge.examine_one(SimpleNamespace(name="w", train=False), {}, profiles=False)
+    assert refused.value.finding["rule"] == told
