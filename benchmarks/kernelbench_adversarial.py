@@ -173,7 +173,7 @@ def main() -> None:
         **provenance(),
         "kernelbench_commit": kernelbench_process.commit_of(options.folder),
         "mode": options.mode,
-        "config": msgspec.to_builtins(text_trials.MODES[options.mode][0]),
+        "config": msgspec.to_builtins(text_trials.MODES[options.mode]),
         "rows": [],
     }
     rows = document["rows"]

@@ -365,7 +365,6 @@ def judge(run: Run) -> None:
 def result(run: Run) -> dict[str, Any]:
     """All that is known as rows, without a word of KernelBench's or the model's."""
     options = run.options
-    config, num_launches = text_trials.MODES[options.mode]
     device = run.archive.noted(DEVICE, DEVICE, Device)
     model = run.archive.noted(MODEL, MODEL, Identity)
     rows = [
@@ -394,8 +393,7 @@ def result(run: Run) -> dict[str, Any]:
         "model": msgspec.to_builtins(model),
         "about_the_model": options.about,
         "mode": options.mode,
-        "fewest_launches": num_launches,
-        "config": msgspec.to_builtins(config),
+        "config": msgspec.to_builtins(text_trials.MODES[options.mode]),
         "tasks": list(run.problems),
         "settings": options.settings.split(","),
         "num_questions": len(run.asked()),

@@ -202,12 +202,10 @@ def line_of(row: dict[str, Any]) -> str:
 
 def document_of(options: Any) -> dict[str, Any]:
     """A new result, or the one that is to be gone on with."""
-    config, num_launches = text_trials.MODES[options.mode]
     run = {
         **provenance(),
         "mode": options.mode,
-        "fewest_launches": num_launches,
-        "config": msgspec.to_builtins(config),
+        "config": msgspec.to_builtins(text_trials.MODES[options.mode]),
     }
     if options.append and options.output.exists():
         document: dict[str, Any] = json.loads(options.output.read_text(encoding="utf-8"))

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
+
 from cudal1_ci import score
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.schema import Candidate, Evaluation, Made, Problem, TextProgram, Workload
@@ -25,12 +27,11 @@ from cudal1_ci.trial.screen import convictions, screen
 BRIEF = TrialConfig(call_s=20, load_s=90, num_rounds=4, launch_s=0.5, measure_s=1.0, weights="seed")
 """As in tests/test_exploits.py, but with a batch of the default length, and time for nvcc."""
 MODES = {
-    "verdict": (BRIEF, 1),
-    "brief": (BRIEF, 3),
-    "default": (TrialConfig(weights="seed"), 3),
+    "verdict": msgspec.structs.replace(BRIEF, num_launches=1),
+    "brief": BRIEF,
+    "default": TrialConfig(weights="seed"),
 }
-"""Configuration, and the launches that are made at least. One launch shows every defense to the
-candidate, and says how fast it is without an interval."""
+"""One launch shows every defense to the candidate, and says less of how fast it is."""
 MOST_CHARS = 400
 
 
@@ -65,19 +66,10 @@ class TimedSession(Session):
 def session(mode: str, device: str, *, is_screening: bool = False) -> Iterator[TimedSession]:
     """A judge for a length of trial; without the static rules unless it `is_screening`, since a
     text can be written in another way."""
-    config, num_launches = MODES[mode]
     with contextlib.ExitStack() as stack:
-        fewest = "cudal1_ci.trial.measuring.FEWEST_LAUNCHES"
-        stack.enter_context(mock.patch(fewest, num_launches))
-        if num_launches == 1:
-            stack.enter_context(
-                mock.patch(
-                    "cudal1_ci.trial.measuring.is_settled", lambda launches, _: bool(launches)
-                )
-            )
         if not is_screening:
             stack.enter_context(mock.patch("cudal1_ci.trial.session.screen", lambda *_: ()))
-        yield stack.enter_context(TimedSession(config, device=device))
+        yield stack.enter_context(TimedSession(MODES[mode], device=device))
 
 
 def problem_of(reference: str) -> Problem:

@@ -21,6 +21,8 @@ import msgspec
 from cudal1_ci.schema import Evaluation, Launch, Measurement, Workload
 
 LEVEL = 0.05
+MANY = 10**6
+"""Degrees of freedom of a spread that is known."""
 LOOKS = (5, 8, 12)
 """Numbers of launches after which the interval may be looked at; each look spends a third of the
 level (Bonferroni), so that three looks do not make a false alarm three times as likely."""
@@ -28,6 +30,10 @@ level (Bonferroni), so that three looks do not make a false alarm three times as
 RELATIVE_FLOOR = 0.02
 ABSOLUTE_FLOOR_US = 0.5
 """A gain must exceed both: two percent of the time and half a microsecond a call."""
+LAUNCH_SPREAD = {"cpu": 0.1, "cuda": 0.04}
+"""Standard deviation of launches' log ratios that is taken for known where there is one launch
+alone. On an H200 it was 0.003 to 0.04, the most for calls of 10 us
+(benchmarks/results/sensitivity-h200.json); on a CPU it is a generous guess."""
 SLOWER = 0.98
 """A workload whose interval lies below this is slower, and no gain elsewhere makes up for it."""
 
@@ -81,14 +87,17 @@ def t_quantile(degrees_of_freedom: int) -> float:
 
 
 def interval(launches: Sequence[Launch], kind: Kind) -> Interval | None:
-    """Mean over launches with its t interval; None for fewer than two launches, of which no
-    spread can be told."""
+    """Mean over launches with its t interval; None without a launch. Of a single one no spread can
+    be told: `LAUNCH_SPREAD` stands for it."""
     ratios = [log_ratio(launch, kind) for launch in launches]
-    if len(ratios) < 2:
+    if not ratios:
         return None
     mean = statistics.fmean(ratios)
-    error = statistics.stdev(ratios) / math.sqrt(len(ratios))
-    quantile = t_quantile(len(ratios) - 1)
+    if len(ratios) == 1:
+        error, quantile = LAUNCH_SPREAD[kind], t_quantile(MANY)
+    else:
+        error = statistics.stdev(ratios) / math.sqrt(len(ratios))
+        quantile = t_quantile(len(ratios) - 1)
     return Interval(
         estimate=math.exp(mean),
         low=math.exp(mean - quantile * error),

@@ -105,7 +105,7 @@ def collect(
     try:
         with contextlib.ExitStack() as stack:
             work.models = [stack.enter_context(opened(one)) for one in config.models]
-            scorer.each(wanted, work.of_task)
+            scorer.each(wanted, work.of_task, lambda task: task.id)
     finally:
         chosen = balanced(
             [one for task in wanted for one in work.found.get(task.id, ())], config.keep

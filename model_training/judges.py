@@ -41,6 +41,11 @@ class JudgeConfig(Record, frozen=True, kw_only=True):
             raise ConfigError('judge.devices: expected a device or more, such as ["cuda:0"]')
 
     @property
+    def places(self) -> list[str]:
+        """The device of each judge."""
+        return [one for one in self.devices for _ in range(self.num_per_device)]
+
+    @property
     def policy(self) -> str:
         """Hash of what must agree for a verdict to stand in for another."""
         return self.trial.policy if self.kind == "product" else self.kind
@@ -50,8 +55,7 @@ class JudgeConfig(Record, frozen=True, kw_only=True):
 def opened_judges(config: JudgeConfig) -> Iterator[list[Judge]]:
     """All judges of a run; they end with the block."""
     with contextlib.ExitStack() as stack:
-        places = [one for one in config.devices for _ in range(config.num_per_device)]
-        yield [stack.enter_context(JUDGES[config.kind](config, place)) for place in places]
+        yield [stack.enter_context(JUDGES[config.kind](config, place)) for place in config.places]
 
 
 @contextlib.contextmanager

@@ -6,8 +6,9 @@
 
 All answers to one task go to one judge, in their order, since a judge keeps the reference that it
 has checked, and since whether a score is a jump depends on what is known of the task. A program
-that several answers have is judged once, and what is in the archive is not judged again. A jump is
-measured again by another judge where there is one of the same kind of device, as in the paper.
+that several answers have is judged once, and what is in the archive is not judged again. A task
+comes to the judge that had it before, unless that one has too much to do. A jump is measured again
+on another device of the same kind where there is one, as in the paper.
 
 Answers come when all of them have been sampled: what is timed has its device for itself, unless the
 judges have other devices than the policy.
@@ -15,9 +16,9 @@ judges have other devices than the policy.
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections import defaultdict
+import zlib
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -60,16 +61,19 @@ class Scorer:
         policy: str,
         config: EnvironmentConfig,
         go_on: Callable[[], None] = lambda: None,
+        places: Sequence[str] = (),
     ) -> None:
         """
         Args:
             policy: Hash of the judges' settings.
+            places: The device of each judge, `cuda:0`; those without one have one each.
             go_on: Called between answers; what it raises ends the judging (`Run.go_on`).
         """
         if not judges:
             raise ValueError("expected a judge")
         self.judges = [Shared(one) for one in judges]
         self.archive, self.policy, self.config, self.go_on = archive, policy, config, go_on
+        self.places = places or [str(number) for number in range(len(judges))]
 
     def device(self) -> Device:
         """What is measured on; all judges have the same kind."""
@@ -83,7 +87,7 @@ class Scorer:
         """
         device = self.device()
         open_tasks = [one for one in tasks if self._known(one, device) is None]
-        self.each(open_tasks, self.accepts)
+        self.each(open_tasks, self.accepts, lambda task: task.id)
         return [one for one in tasks if self._known(one, device) == PASSED]
 
     def accepts(self, judge: Shared, task: Task) -> bool:
@@ -121,14 +125,23 @@ class Scorer:
             said = benches[id(judge)].judge([answered[place] for place in places])
             found.update(zip(places, said, strict=True))
 
-        self.each(by_task(answered), judge_all)
+        self.each(by_task(answered), judge_all, lambda places: answered[places[0]][0].task.id)
         return [found[place] for place in range(len(answered))]
 
     def environment(self, number: int = 0) -> Environment:
-        """That of a judge, with the next one to measure jumps again."""
-        judge, other = self.judges[number], self.judges[(number + 1) % len(self.judges)]
-        is_like = other is not judge and other.device().key == judge.device().key
-        second = other if is_like else None
+        """That of a judge, with the next one on another device like its own to measure jumps
+        again."""
+        judge, numbers = self.judges[number], range(number + 1, number + len(self.judges))
+        others = [one % len(self.judges) for one in numbers]
+        key = judge.device().key
+        second = next(
+            (
+                self.judges[one]
+                for one in others
+                if self.places[one] != self.places[number] and self.judges[one].device().key == key
+            ),
+            None,
+        )
         return Environment(judge, self.archive, self.policy, self.config, second)
 
     def environment_of(self, judge: Shared, proposer: str) -> Environment:
@@ -136,27 +149,34 @@ class Scorer:
         config = msgspec.structs.replace(self.config, proposer=proposer)
         return Environment(judge, self.archive, self.policy, config)
 
-    def each(self, pieces: Iterable[T], work: Callable[[Shared, T], object]) -> None:
-        """Work on each piece with whichever judge is free; the first error ends it all."""
-        left: queue.SimpleQueue[T] = queue.SimpleQueue()
+    def each(
+        self, pieces: Iterable[T], work: Callable[[Shared, T], object], key: Callable[[T], str]
+    ) -> None:
+        """Work on each piece with the judge that those of its key are for, or with one that has
+        nothing left; the first error ends it all."""
+        left: list[deque[T]] = [deque() for _ in self.judges]
         for piece in pieces:
-            left.put(piece)
+            left[zlib.crc32(key(piece).encode()) % len(left)].append(piece)
         errors: list[BaseException] = []
+        lock = threading.Lock()
 
-        def run(judge: Shared) -> None:
-            while not errors:
+        def take(number: int) -> T | None:
+            with lock:
+                if left[number]:
+                    return left[number].popleft()
+                longest = max(left, key=len)
+                return longest.pop() if longest else None
+
+        def run(number: int) -> None:
+            while not errors and (piece := take(number)) is not None:
                 try:
-                    piece = left.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    work(judge, piece)
+                    work(self.judges[number], piece)
                 except BaseException as error:  # noqa: BLE001 - raised below, for whoever asked
                     errors.append(error)
 
         threads = [
-            threading.Thread(target=run, args=(judge,), name="judge", daemon=True)
-            for judge in self.judges
+            threading.Thread(target=run, args=(number,), name="judge", daemon=True)
+            for number in range(len(self.judges))
         ]
         for thread in threads:
             thread.start()

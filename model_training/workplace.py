@@ -68,8 +68,8 @@ class Workplace:
 
     def _scorer(self, name: str) -> Scorer:
         archive = self._stack.enter_context(Archive.open(self.run.folder / name))
-        policy, environment = self.config.judge.policy, self.config.contrastive.environment
-        return Scorer(self.judges, archive, policy, environment, self.run.go_on)
+        judge, environment = self.config.judge, self.config.contrastive.environment
+        return Scorer(self.judges, archive, judge.policy, environment, self.run.go_on, judge.places)
 
     @cached_property
     def policy(self) -> Policy:

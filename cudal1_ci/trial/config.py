@@ -64,7 +64,8 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     """Seconds for the launches of one workload of one candidate."""
     num_launches: int | None = None
     """Of one workload of one candidate; None is as many as it takes to settle, five at the least.
-    Fewer say less of each, and are for training, which judges thousands."""
+    Fewer say less of each, and are for training, which judges thousands. A single one starts no
+    process: the one that was examined is timed beside references that are kept."""
     half_width: float = 0.01
     """Relative half width of the interval at which measuring stops."""
     settles: Settles = "gain"
@@ -79,9 +80,14 @@ class TrialConfig(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         at_least(self, "trial", 1, "threads", "max_calls", "num_rounds", "memory_bytes")
-        at_least(self, "trial", 2, "num_launches")
+        at_least(self, "trial", 1, "num_launches")
         durations = ("load_s", "call_s", "batch_us", "launch_s", "measure_s")
         positive(self, "trial", *durations, "half_width")
+
+    @property
+    def keeps(self) -> bool:
+        """Whether candidates are timed by processes that are there."""
+        return self.num_launches == 1
 
     @property
     def policy(self) -> str:

@@ -134,6 +134,7 @@ class Session:
             "memory_bytes": self.config.memory_bytes,
             "weights": self.config.weights,
             "store": store_of(self.builds),
+            "key": problem.id if self.config.keeps else None,
         }
         # A reference is loaded some five times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
@@ -200,7 +201,11 @@ class Session:
 
     def _examine(self, problem: Problem, candidate: Candidate) -> Verdict:
         """Whether it is the same function."""
-        request = {"op": "examine", "program": msgspec.to_builtins(candidate.program)}
+        request = {
+            "op": "examine",
+            "program": msgspec.to_builtins(candidate.program),
+            "keeps": self.config.keeps,
+        }
         if self._needs_evidence(problem, candidate.program):
             request["profiled"] = problem.workloads[0].name
         timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)

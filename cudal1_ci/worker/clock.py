@@ -27,6 +27,7 @@ from .cases import Case, Limits, Rejected, size_of
 from .crews import Crews, most_crews
 from .failures import rejection_of_candidate
 from .inputs import Room
+from .kept import Kept
 from .lanes import Lane, Round, new_round, open_lane, open_lanes, ready, span_of, warm_up
 from .memory_plan import Plan, least_bytes, plan
 from .processes import RunnerFailure, RunnerHandle, Template
@@ -76,7 +77,7 @@ class ClockConfig:
 
 def launch(
     case: Case,
-    crews: Crews,
+    crews: Crews | Kept,
     program: dict[str, Any],
     answer_slots: list[dict[str, Any]],
     limits: Limits,
@@ -141,7 +142,7 @@ def plan_of(case: Case, config: ClockConfig) -> Plan:
 
 def open_and_time(
     case: Case,
-    crews: Crews,
+    crews: Crews | Kept,
     programs: dict[str, dict[str, Any]],
     number: int,
     answer_slots: list[dict[str, Any]],

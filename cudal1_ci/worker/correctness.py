@@ -10,6 +10,8 @@ Not covered here: what timed calls return and leave (timed_checks.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,15 +43,18 @@ def examine(
     limits: Limits,
     *,
     profiles: bool = False,
+    hold: Callable[[str, RunnerHandle, ExitStack], None] | None = None,
 ) -> Examined:
     """What is known of a candidate that is right; `profiles` looks at its kernels too, in the
-    process that is there already.
+    process that is there already. `hold` is given that process, by the workload's name, instead of
+    its being ended; not one in which a call has failed.
 
     Raises:
         Rejected: It is not, and how.
     """
     try:
-        with case.runner(template, program, limits) as runner:
+        with ExitStack() as stack:
+            runner = stack.enter_context(case.runner(template, program, limits))
             answer = case.answer(
                 runner, limits, before_copy=lambda calls, at: compare_form(case, calls, at)
             )
@@ -59,11 +64,13 @@ def examine(
             findings += compare_first_draw(case, answer)
             compare_other_state(case, runner, limits)
             findings += compare_order(case, template, runner, limits)
-            findings += specialization(case, runner, program, limits)
+            special = specialization(case, runner, program, limits)
             rows = rows_of(case, runner, limits) if profiles else None
+            if hold is not None and not special and not (profiles and rows is None):
+                hold(case.name, runner, stack.pop_all())
     except RunnerFailure as failure:
         raise rejection_of_candidate(failure, program) from failure
-    return Examined(answer.calls[0], max_abs, max_rel, findings, rows)
+    return Examined(answer.calls[0], max_abs, max_rel, findings + special, rows)
 
 
 def rows_of(case: Case, runner: RunnerHandle, limits: Limits) -> list[dict[str, Any]] | None:

@@ -5,7 +5,8 @@ It never loads user code. Requests come from the host, one at a time:
     describe             -> the device
     check    {problem}   -> verdict on the reference alone
     examine  {program}   -> verdict on a candidate of the problem that was last checked; its kernels
-                            under the workload `profiled` are looked at meanwhile
+                            under the workload `profiled` are looked at meanwhile; what was examined
+                            is timed itself where it `keeps` its process
     launch   {workload}  -> paired times of the candidate that was last examined
     profile  {workload, is_candidate} -> where the time of a call goes, untimed
 
@@ -21,6 +22,7 @@ import os
 import random
 import subprocess
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +37,7 @@ from .correctness import Examined, examine
 from .crews import Crews
 from .cuda_memory import DriverError
 from .failures import rejection_of_launch
+from .kept import Kept
 from .order import UNORDERED
 from .processes import RunnerFailure, Template
 from .reference import make_case
@@ -42,6 +45,8 @@ from .sandbox import missing
 
 SPARE_S = 30.0
 """Of learning a reference: beyond it no further workload of the problem is taken up."""
+MOST_KNOWN = 32
+"""Problems of which it is kept what is known, where problems come again."""
 OTHER_CORES = 3
 """For each GPU beside those of a runner's threads: for the judge, the driver and autograd."""
 
@@ -83,6 +88,7 @@ def main(
         return
     finally:
         judge.dismiss()
+        judge.kept.close()
         judge.template.close()
 
 
@@ -94,6 +100,9 @@ class Judge:
         self.accelerator = accelerator
         self.template = template
         self.crews = Crews(template)
+        self.kept = Kept(template)
+        self.keeps = False
+        """Whether the candidate at hand is timed by processes that are kept."""
         self.cores = sorted(os.sched_getaffinity(0))
         self.is_open = False
         self.cases: dict[str, Case] = {}
@@ -104,6 +113,8 @@ class Judge:
         self.problem: dict[str, Any] = {}
         self.weights = "checkpoint"
         self.findings: list[dict[str, Any]] = []
+        self.known: OrderedDict[str, tuple[dict[str, Case], list[dict[str, Any]]]] = OrderedDict()
+        """Cases and findings of problems that passed, by their keys, the last one at the end."""
         self.candidate: dict[str, Any] = {}
         self.slots: dict[str, list[dict[str, Any]]] = {}
         self.num_calls: dict[str, int] = {}
@@ -131,9 +142,11 @@ class Judge:
         memory_bytes: int | None,
         weights: str,
         store: dict[str, Any] | None,
+        key: str | None = None,
     ) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against. `store` is
-        where what programs build is kept, None where it is not."""
+        where what programs build is kept, None where it is not. By its `key` a problem is known
+        when it comes again, with the same settings."""
         self.dismiss()
         self.weights = weights
         self.at_hand, self.drawn, self.problem = {}, {}, problem
@@ -145,6 +158,10 @@ class Judge:
         self.accelerator.limit_bytes = memory_bytes
         self.limits = Limits(**limits)
         findings: list[dict[str, Any]] = []
+        if key is not None and key in self.known:
+            self.known.move_to_end(key)
+            self.cases, self.findings = self.known[key]
+            return {"status": "passed", "findings": self.findings}
         try:
             started_s = time.monotonic()
             for number, workload in enumerate(problem["workloads"]):
@@ -164,11 +181,18 @@ class Judge:
             self.cases = {}
             return verdict_of(rejected)
         self.findings = findings
+        if key is not None:
+            self.known[key] = self.cases, findings
+            if len(self.known) > MOST_KNOWN:
+                self.known.popitem(last=False)
         return {"status": "passed", "findings": findings}
 
-    def examine(self, program: dict[str, Any], profiled: str | None = None) -> dict[str, Any]:
+    def examine(
+        self, program: dict[str, Any], profiled: str | None = None, keeps: bool = False
+    ) -> dict[str, Any]:
         """Correctness of a candidate on every workload that was taken up."""
         self.dismiss()
+        self.keeps = keeps
         self.candidate, self.slots, self.at_hand = program, {}, {}
         self.num_calls, self.rows = {}, {}
         abs_error = rel_error = 0.0
@@ -184,6 +208,7 @@ class Judge:
                 rel_error = max(rel_error, found.max_rel_error)
                 findings += found.findings
         except Rejected as rejected:
+            self.kept.dismiss()
             return verdict_of(rejected)
         return {
             "status": "passed",
@@ -198,8 +223,10 @@ class Judge:
         """What is known of a candidate that is right, and the case under which it is. With
         `weights` "seed" one whose state_dict differs is compared with the reference under the
         weights that both draw, as KernelBench does. Raises Rejected."""
+        hold = self.kept.hold if self.keeps else None
         try:
-            return case, examine(case, self.template, program, self.limits, profiles=profiles)
+            found = examine(case, self.template, program, self.limits, profiles=profiles, hold=hold)
+            return case, found
         except Rejected as rejected:
             if self.weights != "seed" or case.train or rejected.finding["rule"] != "state.keys":
                 raise
@@ -217,7 +244,9 @@ class Judge:
             )
         try:
             drawn = self.drawn[case.name]
-            found = examine(drawn, self.template, program, self.limits, profiles=profiles)
+            found = examine(
+                drawn, self.template, program, self.limits, profiles=profiles, hold=hold
+            )
         except Rejected as rejected:
             # It may draw other weights; its place on the caller's stream does not depend on them.
             is_of_values = rejected.status in ("incorrect_values", "precision")
@@ -242,7 +271,7 @@ class Judge:
         try:
             result = launch(
                 case,
-                self.crews,
+                self.kept if self.keeps else self.crews,
                 self.candidate,
                 self.slots[workload],
                 self.limits,
@@ -251,8 +280,10 @@ class Judge:
                 self.num_calls.get(workload),
             )
         except Rejected as rejected:
+            self.kept.close()  # they may have been left in the middle of a round
             return {"verdict": verdict_of(rejected)}
         except RunnerFailure as failure:
+            self.kept.close()
             return {"interrupted": verdict_of(rejection_of_launch(failure))}
         self.num_calls[workload] = result["num_calls"]
         contradiction = result.pop("contradiction")
@@ -263,6 +294,7 @@ class Judge:
     def dismiss(self) -> dict[str, Any]:
         """End what was started for launches that are not to come."""
         self.crews.dismiss()
+        self.kept.dismiss()
         return {}
 
     def turns(self, gpu_index: int | None) -> list[int] | None:
@@ -284,6 +316,8 @@ class Judge:
             raise error
         if op == "check":
             self.cases = {}
+        self.known.clear()
+        self.kept.close()
         torch.cuda.empty_cache()
         message = f"the device has too little memory for the judge: {str(error)[:300]}"
         verdict = verdict_of(Rejected("inconclusive", "memory.device", message))

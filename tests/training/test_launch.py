@@ -143,8 +143,11 @@ def started(tmp_path):
     tools.mkdir()
     log = tmp_path / "log"
     say = f'echo "$(basename $0) GPUS=${{CUDA_VISIBLE_DEVICES-}} $*" >> {log}\n'
-    for name in ("accelerate", "curl", "ray", "srun", "scontrol"):
+    for name in ("accelerate", "ray", "srun", "scontrol"):
         (tools / name).write_text(f"#!/bin/bash\n{say}")
+    # A server is healthy when it has begun.
+    begun = f"for i in {{1..500}}; do grep -q ^vllm {log} && break; sleep 0.02; done\n"
+    (tools / "curl").write_text(f"#!/bin/bash\n{begun}{say}")
     (tools / "vllm").write_text(f"#!/bin/bash\n{say}exec sleep 60\n")
     real = f'exec {sys.executable} "$@"'
     (tools / "python").write_text(

@@ -61,9 +61,14 @@ def test_a_core_that_changes_its_speed_changes_both_sides_beside_a_gpu():
     assert divided == pytest.approx(score.speedup(measurement).estimate)
 
 
-def test_one_launch_has_no_interval():
-    one = Launch(reference_us=(1.0,), candidate_us=(1.0,), num_calls=1)
-    assert score.interval([one], "cpu") is None
+@pytest.mark.parametrize(("kind", "widest"), [("cpu", 0.28), ("cuda", 0.11)])
+def test_one_launch_says_as_much_as_launches_are_known_to_spread(kind, widest):
+    one = Launch(reference_us=(3.0,), candidate_us=(2.0,), num_calls=1)
+    found = score.interval([one], kind)
+    assert found.estimate == pytest.approx(1.5)
+    assert found.high / 1.5 == pytest.approx(1.5 / found.low)
+    assert widest - 0.03 < found.high / 1.5 - 1 < widest
+    assert score.interval([], kind) is None
 
 
 @pytest.mark.parametrize("num_launches", score.LOOKS)

@@ -1,0 +1,96 @@
+"""A launch by processes that are there already, for training, which judges thousands.
+
+The candidate is the process that was examined, and the references serve all candidates of a
+problem: no process is started to time one. What that costs: how processes of one program differ is
+not seen, and one that is kept is faster than a new one by half a percent
+(benchmarks/results/kept-references-h200.json). So it tells twice as fast from as fast, and what
+somebody is shown is timed in new processes (crews.py). What timed calls return is compared as ever.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack
+from typing import Any
+
+from .cases import Case, Limits
+from .crews import Crew
+from .failures import side_by_side
+from .processes import RunnerHandle, Template
+
+
+class Held(Crew):
+    """Lent for a launch: whoever takes it ends nothing."""
+
+    def end(self) -> None:
+        """They are kept."""
+
+
+class Kept:
+    """Stands in for `Crews`."""
+
+    def __init__(self, template: Template):
+        self.template = template
+        self.case: Case | None = None
+        self.references = Crew()
+        """Of that case."""
+        self.examined: dict[str, Crew] = {}
+        """The candidate at hand, by workload."""
+        self.open_s = 0.0
+        """What it took to have all of the last launch."""
+
+    def hold(self, workload: str, runner: RunnerHandle, stack: ExitStack) -> None:
+        """Take over a candidate's process, and what ends it."""
+        crew = self.examined[workload] = Crew()
+        crew.runners["candidate"], crew.stack = runner, stack
+        runner.pause()
+
+    def take(
+        self,
+        case: Case,
+        programs: dict[str, dict[str, Any]],
+        limits: Limits,
+        number: int,  # noqa: ARG002 - one launch after the other has the same
+        rng: random.Random,
+    ) -> Crew:
+        """Those of the programs by name, with the case's state loaded; started where there are
+        none yet.
+
+        Raises:
+            RunnerFailure: A program could not be loaded.
+        """
+        started_s = time.monotonic()
+        if self.case is not case:
+            self.close()
+            self.case = case
+
+        def ready(name: str) -> RunnerHandle:
+            crew = self.references
+            if name == "candidate":
+                crew = self.examined.setdefault(case.name, Crew())
+            if name not in crew.runners:
+                is_trusted = name != "candidate"
+                opened = case.runner(self.template, programs[name], limits, is_trusted=is_trusted)
+                crew.runners[name] = crew.stack.enter_context(opened)
+            elif case.state_slots:
+                # Examining it, or the launch before, has left another one.
+                case.load_state(crew.runners[name], case.state, limits)
+            crew.runners[name].pause()
+            return crew.runners[name]
+
+        names = rng.sample(list(programs), len(programs))
+        lent = Held()
+        lent.runners = dict(zip(names, side_by_side(ready, names), strict=True))
+        self.open_s = time.monotonic() - started_s
+        return lent
+
+    def dismiss(self) -> None:
+        """End the candidate."""
+        while self.examined:
+            self.examined.popitem()[1].end()
+
+    def close(self) -> None:
+        """End the references; the next launch has others."""
+        self.references.end()
+        self.references, self.case = Crew(), None

@@ -1,0 +1,95 @@
+"""A candidate that is timed by the process that was examined."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from cudal1_ci import score
+from cudal1_ci.trial import Session
+from cudal1_ci.worker import judge as judge_module
+from cudal1_ci.worker.judge import MOST_KNOWN, Judge
+from tests.unit.trial.test_session import QUICK, evaluate, problem_of, tensor
+
+ROWS = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 16)
+        self.register_buffer("mean", torch.zeros(16))
+
+    def forward(self, x):
+        self.calls = getattr(self, "calls", 0) + 1
+        self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+        return {returned}
+"""
+REFERENCE = ROWS.format(returned="torch.stack([self.fc(row) for row in x]) - self.mean")
+FAST = ROWS.format(returned="self.fc(x) - self.mean")
+
+
+@pytest.fixture(scope="module")
+def keeping(device):
+    config = msgspec.structs.replace(QUICK, num_launches=1)
+    with Session(config, device=device) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_it_has_one_launch_and_the_state_that_it_is_to_begin_with(keeping, number):
+    fast = FAST + f"\n# {number}\n"
+    evaluation = evaluate(keeping, problem_of(REFERENCE, tensor(32, 16)), fast)
+    assert evaluation.verdict.status == "passed", evaluation.verdict
+    (measurement,) = evaluation.measurements
+    assert len(measurement.launches) == len(measurement.control) == 1
+    assert score.score(evaluation) > 1.5
+
+
+def test_what_its_timed_calls_return_is_compared_too(keeping):
+    # Examining it takes fewer calls than this, and timing it many more.
+    late = ROWS.format(returned="(self.fc(x) - self.mean) * (1 if self.calls < 60 else 0)")
+    problem = problem_of(REFERENCE, tensor(32, 16))
+    verdict = evaluate(keeping, problem, late).verdict
+    assert (verdict.status, verdict.findings[0].rule) == ("incorrect_values", "values.timed")
+    assert evaluate(keeping, problem, FAST).verdict.status == "passed"
+
+
+def test_one_that_fails_elsewhere_is_timed_in_a_new_process(keeping):
+    picky = ROWS.format(returned="self.fc(x.view(32, 16)) - self.mean")
+    evaluation = evaluate(keeping, problem_of(REFERENCE, tensor(32, 16)), picky)
+    assert evaluation.verdict.status == "passed", evaluation.verdict
+    rules = [finding.rule for finding in evaluation.verdict.findings]
+    assert "shape.specialized" in rules and evaluation.measurements
+
+
+def test_a_problem_that_comes_again_is_known(monkeypatch):
+    learned = []
+
+    def make_case(template, accelerator, problem, workload, limits, seed):
+        learned.append(problem["name"])
+        return SimpleNamespace(name=workload["name"], findings=[])
+
+    monkeypatch.setattr(judge_module, "make_case", make_case)
+    builds = SimpleNamespace(forget_checkouts=lambda: None)
+    template = SimpleNamespace(build_for=lambda *_: None, builds=builds)
+    judge = Judge(1, SimpleNamespace(kind="cpu"), template)
+
+    def check(name: str, key: str | None):
+        problem = {"name": name, "workloads": [{"name": f"{name}'s"}]}
+        settings = {"seed": 0, "memory_bytes": None, "weights": "checkpoint", "store": None}
+        limits = {"load_s": 1.0, "call_s": 1.0}
+        reply = judge.check(problem=problem, limits=limits, key=key, **settings)
+        assert reply["status"] == "passed" and list(judge.cases) == [f"{name}'s"]
+
+    for name in ("a", "b", "a", "b"):
+        check(name, name)
+    assert learned == ["a", "b"]
+    check("a", None)
+    assert learned == ["a", "b", "a"]
+    for number in range(MOST_KNOWN - 1):
+        check(str(number), str(number))
+    learned.clear()
+    check("b", "b")  # the one that was asked for last, of the first two
+    check("a", "a")
+    assert learned == ["a"]
