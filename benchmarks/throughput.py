@@ -8,6 +8,9 @@ with every defense; KernelBench's is one fresh process for each, with the defaul
     python benchmarks/kernelbench_process.py KernelBench/.git build/gpu/kernelbench
     python benchmarks/throughput.py --kernelbench build/gpu/kernelbench --device cuda
 
+`--also verdict` is our side once more with one launch, as training has it: no interval over
+processes, as KernelBench has none.
+
 On a CPU only our side runs: `--device cpu --rows 64 --only '*/pytorch*'`.
 `--limit` ends each side between candidates; those that both finished are compared.
 """
@@ -86,16 +89,20 @@ def candidates(patterns: str, rows: int | None) -> list[One]:
 
 
 def ours(
-    chosen: Sequence[One], options: argparse.Namespace, side: dict[str, Any], save: Save
+    chosen: Sequence[One],
+    mode: str,
+    options: argparse.Namespace,
+    side: dict[str, Any],
+    save: Save,
 ) -> None:
     """One session for all, with what each trial waited for."""
     started_s = time.monotonic()
     with (
         nothing_compiled(),
-        text_trials.session(options.mode, options.device, is_screening=True) as session,
+        text_trials.session(mode, options.device, is_screening=True) as session,
     ):
         side["device"] = msgspec.to_builtins(session.device())
-        side["mode"] = options.mode
+        side["mode"] = mode
         side["config"] = msgspec.to_builtins(session.config)
         text_trials.build_ahead(session, [(one.reference, one.source) for one in chosen])
         side["start_s"] = round(time.monotonic() - started_s, 2)
@@ -106,7 +113,7 @@ def ours(
             side["rows"].append({"name": one.name, "kind": one.kind, **row})
             save()
             print(
-                f"ours        {one.name:32} {row['seconds']:6.1f} s {row['status']}",
+                f"{mode:11} {one.name:32} {row['seconds']:6.1f} s {row['status']}",
                 file=sys.stderr,
             )
 
@@ -155,9 +162,8 @@ def theirs(
 # --- what is told of them ----------------------------------------------------------------------
 
 
-def summary(document: dict[str, Any]) -> dict[str, Any]:
+def summary(own: dict[str, Any], other: dict[str, Any] | None) -> dict[str, Any]:
     """Rates on the candidates that both finished, by kind, and where our time went."""
-    own, other = document["ours"], document["kernelbench"]
     common = {row["name"] for row in own["rows"]}
     if other is not None:
         common &= {row["name"] for row in other["rows"]}
@@ -242,10 +248,16 @@ def verdict_s(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(document: dict[str, Any]) -> str:
-    """The summary as Markdown."""
-    found = document["summary"]
+    """The summaries as Markdown."""
+    own = [document[name] for name in ("ours", "also") if document.get(name)]
+    return "\n".join(table_of(document, one) for one in own)
+
+
+def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
+    """That of one of our sides."""
+    found = summary(own, document["kernelbench"])
     device = document["ours"]["device"]["name"]
-    sides = [("this judge", found["ours"])]
+    sides = [(f"this judge ({own['mode']})", found["ours"])]
     if "kernelbench" in found:
         sides.append(("KernelBench", found["kernelbench"]))
     lines = [
@@ -295,6 +307,7 @@ def main() -> None:
     parser.add_argument("--kernelbench", type=Path, help="folder of kernelbench_process.py")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--mode", choices=text_trials.MODES, default="default")
+    parser.add_argument("--also", choices=text_trials.MODES, help="our side once more, with this")
     parser.add_argument("--only", default="*", help="names, as gelu/*,*/triton")
     parser.add_argument("--rows", type=int, help="another number of rows, to try the script")
     parser.add_argument("--gpu-arch", default="Hopper", help="as KernelBench names it")
@@ -303,8 +316,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     if options.table:
-        document = json.loads(options.table.read_text(encoding="utf-8"))
-        print(table({**document, "summary": summary(document)}), end="")
+        print(table(json.loads(options.table.read_text(encoding="utf-8"))), end="")
         return
     if options.device.startswith("cuda"):
         os.environ.setdefault("TORCH_CUDA_ARCH_LIST", options.gpu_arch)  # for both sides
@@ -314,11 +326,16 @@ def main() -> None:
     def save() -> None:
         text_trials.write(options.output, document)
 
-    ours(chosen, options, document["ours"], save)
+    ours(chosen, options.mode, options, document["ours"], save)
+    if options.also:
+        document["also"] = {"rows": []}
+        ours(chosen, options.also, options, document["also"], save)
     if options.kernelbench and options.device.startswith("cuda"):
         document["kernelbench"] = {"rows": []}
         theirs(chosen, options, document["kernelbench"], save)
-    document["summary"] = summary(document)
+    document["summary"] = summary(document["ours"], document["kernelbench"])
+    if options.also:
+        document["also_summary"] = summary(document["also"], document["kernelbench"])
     save()
     print(table(document), end="")
 
