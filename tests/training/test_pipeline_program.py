@@ -125,6 +125,12 @@ def test_the_stages_alone_make_the_same_run(tiny_config, tiny_run, tmp_path):
     assert done.exit_code == 0
     assert "correct" in done.stdout
     assert evaluation(folder, "supervised") == evaluation(tiny_run, "supervised")
+    more = tmp_path / "seeds.toml"
+    more.write_text(tiny_config.read_text().replace("[evaluate]\n", "[evaluate]\nseeds = [0, 1]\n"))
+    done = command("evaluate", more, folder, "--resume", "--name", "supervised")
+    assert done.exit_code == 0, "a seed may be added"
+    first, second = (evaluation(folder, name) for name in ("supervised", "supervised-1"))
+    assert (first.seed, second.seed) == (0, 1) and first.samples != second.samples
     early = command("evaluate", tiny_config, folder, "--resume", "--name", "contrastive")
     assert early.exit_code == 2
     assert "'contrastive' is not finished" in early.stderr
