@@ -30,7 +30,7 @@ from .inputs import Room
 from .kept import Kept
 from .lanes import Lane, Round, new_round, open_lane, open_lanes, ready, span_of, warm_up
 from .memory_plan import Plan, least_bytes, plan
-from .processes import RunnerFailure, RunnerHandle, Template
+from .processes import RunnerFailure, RunnerHandle
 from .segment import size_bytes
 from .timed_checks import check_aftermath, check_inputs, check_outputs, timed_tolerances
 
@@ -97,7 +97,7 @@ def launch(
     if case.plan is None:
         case.plan = plan_of(case, config)
     if case.num_calls is None:
-        case.num_calls = alone(case, crews.template, limits, config, rng, generator)
+        case.num_calls = alone(case, crews, limits, config, rng, generator)
 
     def together(number: int, *names: str) -> dict[str, Any]:
         programs = {name: program if name == "candidate" else case.program for name in names}
@@ -173,7 +173,7 @@ def open_and_time(
 
 def alone(
     case: Case,
-    template: Template,
+    crews: Crews | Kept,
     limits: Limits,
     config: ClockConfig,
     rng: random.Random,
@@ -182,13 +182,13 @@ def alone(
     """Calls in a batch, from a reference that nobody disturbs. Where it does not take inputs that
     are changed element by element (a matrix that must stay symmetric), they are scaled."""
     try:
-        with case.runner(template, case.program, limits, is_trusted=True) as runner:
+        with crews.reference(case, limits) as runner:
             return choose_num_calls(case, runner, limits, config, rng, generator)
     except RunnerFailure as failure:
         if failure.kind != "raised" or case.source.is_rigid:
             raise
     case.source.is_rigid = True
-    return alone(case, template, limits, config, rng, generator)
+    return alone(case, crews, limits, config, rng, generator)
 
 
 def timed(

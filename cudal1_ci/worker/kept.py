@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from .cases import Case, Limits
 from .crews import Crew
 from .failures import side_by_side
-from .processes import RunnerHandle, Template
+from .processes import RunnerFailure, RunnerHandle, Template
 
 
 class Held(Crew):
@@ -84,6 +85,17 @@ class Kept:
         lent.runners = dict(zip(names, side_by_side(ready, names), strict=True))
         self.open_s = time.monotonic() - started_s
         return lent
+
+    @contextmanager
+    def reference(self, case: Case, limits: Limits) -> Iterator[RunnerHandle]:
+        """The one that candidates are timed beside. One that failed serves no more."""
+        try:
+            yield self.take(case, {"reference": case.program}, limits, 1, random.Random()).runners[
+                "reference"
+            ]
+        except RunnerFailure:
+            self.close()
+            raise
 
     def dismiss(self) -> None:
         """End the candidate."""

@@ -64,6 +64,19 @@ def test_one_that_was_not_held_is_started_and_timed_again_in_the_same_process():
     assert take(kept, case)["candidate"] is first
 
 
+def test_calls_are_counted_by_the_reference_that_stays():
+    kept, case = Kept(None), Case()
+    case.program = PROGRAMS["reference"]
+    with kept.reference(case, None) as alone:
+        assert alone.is_trusted
+    assert take(kept, case)["reference"] is alone
+    with pytest.raises(RunnerFailure), kept.reference(case, None):
+        raise RunnerFailure("raised", "it takes no such inputs")
+    assert alone.said[-1] == "end"
+    with kept.reference(case, None) as another:
+        assert another is not alone
+
+
 def test_whoever_is_lent_them_ends_none():
     kept, case = Kept(None), Case()
     crew = kept.take(case, PROGRAMS, None, 1, random.Random(0))
