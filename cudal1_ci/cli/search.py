@@ -46,6 +46,7 @@ KEYS = {
     "rounds": "review.num-rounds",
     "fail_on": "fail-on",
     "compile": "playbook.compile",
+    "cuda_graph": "playbook.cuda-graph",
     "model": "model.model",
     "adapter": "model.adapter",
 }
@@ -55,6 +56,7 @@ OPTIONS = (
     tree_options,
     click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2]."),
     click.option("--compile", is_flag=True, default=None, help="Also propose torch.compile."),
+    click.option("--cuda-graph", is_flag=True, default=None, help="Also propose CUDA graphs."),
     click.option(
         "--model", metavar="MODEL", help="Weights (a folder, a hub id) or the URL of a server."
     ),

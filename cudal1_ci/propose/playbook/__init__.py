@@ -30,6 +30,9 @@ class PlaybookConfig(Record, frozen=True, kw_only=True):
     """Names of rewrites or families to leave out."""
     compile: bool = False
     """Whether to propose `torch.compile`: it costs seconds at the first call of every process."""
+    cuda_graph: bool = False
+    """Whether to propose CUDA graphs for modules that are called for inference: each form of the
+    inputs has memory of its own, and only a GPU can judge them."""
 
 
 class Playbook:
@@ -39,13 +42,10 @@ class Playbook:
         self, config: PlaybookConfig | None = None, rewrites: Sequence[Rewrite] = REWRITES
     ):
         self.config = config or PlaybookConfig()
-        self.rewrites = [
-            r
-            for r in rewrites
-            if r.name not in self.config.skip
-            and r.family not in self.config.skip
-            and (self.config.compile or r.family != "compilation")
-        ]
+        left_out = {*self.config.skip}
+        left_out |= set() if self.config.compile else {"compile"}
+        left_out |= set() if self.config.cuda_graph else {"cuda_graph"}
+        self.rewrites = [one for one in rewrites if not {one.name, one.family} & left_out]
 
     def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
         """Rewritten programs, single rewrites before combinations. None for a kernel: what launches
@@ -159,7 +159,7 @@ def edited(module: cst.Module, edit: Edit) -> cst.Module:
     """The file with the edit's functions, and the imports that they need."""
     changed = module.visit(Replace(edit))
     missing = sorted(m for m in edit.modules if not imports_module(changed, m))
-    return with_imports(changed, missing)
+    return with_definitions(with_imports(changed, missing), edit.definitions)
 
 
 def imports_module(module: cst.Module, name: str) -> bool:
@@ -184,6 +184,24 @@ def with_imports(module: cst.Module, missing: Sequence[str]) -> cst.Module:
         lines[0] = lines[0].with_changes(leading_lines=first.leading_lines)
         body[place] = first.with_changes(leading_lines=[])
     return module.with_changes(body=[*body[:place], *lines, *body[place:]])
+
+
+def with_definitions(module: cst.Module, text: str) -> cst.Module:
+    """The file with definitions before its first one."""
+    if not text:
+        return module
+    made = cst.parse_module(text, config=module.config_for_parsing).body
+    kinds = cst.ClassDef | cst.FunctionDef
+    body = list(module.body)
+    place = next((i for i, line in enumerate(body) if isinstance(line, kinds)), None)
+    if place is None:  # they stand under an `if`
+        return module.with_changes(body=[*body, *made])
+    apart = [cst.EmptyLine(indent=False)] * 2
+    added = [made[0].with_changes(leading_lines=apart), *made[1:]]
+    following = body[place]
+    lines = [line for line in following.leading_lines if line.comment is not None]
+    body[place] = following.with_changes(leading_lines=[*apart, *lines])
+    return module.with_changes(body=[*body[:place], *added, *body[place:]])
 
 
 def is_plain_import(line: cst.CSTNode) -> bool:

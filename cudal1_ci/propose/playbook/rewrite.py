@@ -101,11 +101,13 @@ def attributes_of_self(function: cst.FunctionDef) -> set[str]:
 
 @dataclass(frozen=True)
 class Edit:
-    """New functions for old ones, modules that must be importable, and what was found."""
+    """New functions for old ones, what was found, modules that must be importable, and definitions
+    that the file needs, as text."""
 
     functions: Mapping[cst.FunctionDef, cst.FunctionDef]
     found: tuple[str, ...]
     modules: frozenset[str] = frozenset()
+    definitions: str = ""
 
 
 @dataclass(frozen=True)

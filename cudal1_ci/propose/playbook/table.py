@@ -4,6 +4,7 @@ see the simpler code; layout and compilation last."""
 from cudal1_ci.propose.playbook import (
     attention,
     elementwise,
+    graphs,
     hoisting,
     loops,
     memory,
@@ -21,4 +22,5 @@ REWRITES: tuple[Rewrite, ...] = (
     *memory.COPIES,
     *hoisting.REWRITES,
     *memory.LAYOUT,
+    *graphs.REWRITES,
 )

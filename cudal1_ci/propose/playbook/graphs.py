@@ -1,0 +1,137 @@
+"""A module's inference call as one CUDA graph.
+
+Half of what is called in a small model takes longer to launch than to run; a graph launches all of
+it at once. What it must not do is kept out by what is written into the file: outputs of an earlier
+call never change, inputs are read from where the caller has them now, and weights that lie
+elsewhere than when it was recorded are noticed.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site
+
+DECORATOR = "cuda_graphed"
+HELPERS = '''class RecordedCall:
+    """An inference call as a CUDA graph: inputs are copied into it, what it returns is a copy."""
+
+    def __init__(self, forward, module, args):
+        self.places = [
+            (held, name, tensor, tensor.data_ptr())
+            for part in module.modules()
+            for held in (part._parameters, part._buffers)
+            for name, tensor in held.items()
+            if tensor is not None
+        ]
+        self.args = [arg.clone() for arg in args]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                forward(module, *self.args)
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.result = forward(module, *self.args)
+
+    def is_current(self):
+        """Whether all weights and buffers lie where they lay when it was recorded."""
+        return all(
+            held.get(name) is tensor and tensor.data_ptr() == place
+            for held, name, tensor, place in self.places
+        )
+
+    def __call__(self, args):
+        for mine, arg in zip(self.args, args):
+            mine.copy_(arg)
+        self.graph.replay()
+        return self.copied(self.result)
+
+    def copied(self, result):
+        if isinstance(result, torch.Tensor):
+            return result.clone()
+        if isinstance(result, dict):
+            return {key: self.copied(value) for key, value in result.items()}
+        if type(result) in (tuple, list):
+            return type(result)(self.copied(value) for value in result)
+        raise TypeError(f"a CUDA graph cannot return a {type(result).__name__}")
+
+
+def cuda_graphed(forward):
+    """Record inference calls on a GPU as CUDA graphs, one for each form of the inputs, and replay
+    them; other calls are made as they are."""
+    recorded = weakref.WeakKeyDictionary()
+
+    @functools.wraps(forward)
+    def replayed(self, *args):
+        is_other = torch.is_grad_enabled() or self.training or torch.is_autocast_enabled()
+        if is_other or not all(type(arg) is torch.Tensor and arg.is_cuda for arg in args):
+            return forward(self, *args)
+        if torch.cuda.is_current_stream_capturing():
+            return forward(self, *args)
+        calls = recorded.setdefault(self, {})
+        key = tuple((arg.shape, arg.stride(), arg.dtype, arg.device) for arg in args)
+        if key not in calls or not calls[key].is_current():
+            if len(calls) == 8:
+                calls.clear()
+            with torch.cuda.device(args[0].device):
+                calls[key] = RecordedCall(forward, self, args)
+        return calls[key](args)
+
+    return replayed
+'''
+UNFIT = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "print(", "yield", "global ")
+"""What cannot be recorded, or would happen once instead of at every call."""
+
+
+def graphed(site: Site) -> Edit | None:
+    """`@cuda_graphed` on the forward of a module that is called for inference with tensors by their
+    places alone."""
+    definition = site.definition
+    if not isinstance(definition, cst.ClassDef) or not site.is_inference:
+        return None
+    forward = next((m for m in site.methods() if m.name.value == "forward"), None)
+    if forward is None or forward.decorators or site.names.imports.get("torch") != "torch":
+        return None
+    parameters = forward.params
+    is_plain = not (
+        parameters.kwonly_params
+        or isinstance(parameters.star_arg, cst.Param)
+        or parameters.star_kwarg
+        or any(one.default is not None for one in parameters.params)
+    )
+    if not is_plain or len(parameters.params) < 2:
+        return None
+    whole = site.module.code_for_node(definition)
+    if any(word in whole for word in UNFIT) or {DECORATOR, "RecordedCall"} & bound(site.module):
+        return None
+    decorated = forward.with_changes(
+        decorators=[cst.Decorator(cst.Name(DECORATOR))], lines_after_decorators=[]
+    )
+    return Edit(
+        {forward: decorated},
+        (f"`{definition.name.value}.forward` recorded and replayed",),
+        frozenset({"functools", "weakref"}),
+        HELPERS,
+    )
+
+
+def bound(module: cst.Module) -> set[str]:
+    """Classes and functions of a file."""
+    return {
+        item.name.value for item in module.body if isinstance(item, cst.ClassDef | cst.FunctionDef)
+    }
+
+
+REWRITES = (
+    Rewrite(
+        name="cuda_graph",
+        family="cuda graph",
+        precondition="a module that is called for inference with tensors alone, on a GPU, and "
+        "whose forward does the same whatever they hold; a decorator is added to the file",
+        why="launching its kernels one by one takes longer than they run: a graph launches all of "
+        "them at once.",
+        apply=graphed,
+    ),
+)

@@ -1,0 +1,86 @@
+"""The playbook's CUDA graph of a module, on a GPU."""
+
+from __future__ import annotations
+
+import copy
+
+import msgspec
+import pytest
+
+from cudal1_ci import score
+from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
+from cudal1_ci.propose.playbook.graphs import REWRITES
+from cudal1_ci.schema import Problem, TextProgram
+from cudal1_ci.trial import Session
+from tests.conftest import QUICK
+from tests.unit.trial.test_session import problem_of, tensor
+
+CHAIN = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(64, 64)
+        self.norm = nn.BatchNorm1d(64)
+
+    def forward(self, x, y):
+        for _ in range(8):
+            x = torch.tanh(self.norm(self.fc(x))) + y
+        return x, x.mean(1)
+"""
+
+
+def graphed(problem: Problem):
+    playbook = Playbook(PlaybookConfig(cuda_graph=True), REWRITES)
+    (candidate,) = playbook.propose(problem, (), 5)
+    assert isinstance(candidate.program, TextProgram)
+    return candidate
+
+
+@pytest.mark.gpu
+def test_the_judge_passes_it_and_it_is_faster():
+    problem = problem_of(CHAIN, tensor(32, 64), tensor(32, 64))
+    with Session(msgspec.structs.replace(QUICK, load_s=120), device="cuda") as session:
+        evaluation = session.evaluate(problem, graphed(problem))
+    assert evaluation.verdict.status == "passed", evaluation.verdict
+    assert score.score(evaluation) > 1.5
+
+
+@pytest.mark.gpu
+def test_weights_that_lie_elsewhere_other_shapes_and_training_are_noticed():
+    import torch
+
+    names: dict = {}
+    exec(graphed(problem_of(CHAIN, tensor(32, 64), tensor(32, 64))).program.source, names)
+    plain: dict = {}
+    exec(problem_of(CHAIN, tensor(32, 64)).reference.source, plain)
+    model = names["Model"]().cuda().eval()
+    reference = plain["Model"]().cuda().eval()
+    reference.load_state_dict(model.state_dict())
+
+    def agree(rows: int = 32) -> torch.Tensor:
+        x, y = (torch.randn(rows, 64, device="cuda") for _ in range(2))
+        found, expected = model(x, y), reference(x, y)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        return found[0]
+
+    with torch.no_grad():
+        first = agree()
+        before = first.clone()
+        agree()
+        agree(rows=7)
+        assert torch.equal(first, before), "an earlier output is never written to again"
+        for one in (model, reference):
+            one.fc.weight.mul_(0.5)
+        agree()
+        state = {key: value * 0.5 for key, value in reference.state_dict().items()}
+        reference.load_state_dict(state)
+        model.load_state_dict(state, assign=True)
+        agree()
+        model = copy.deepcopy(model)
+        agree()
+        model, reference = model.double().float(), reference.double().float()
+        agree()
+    x = torch.randn(8, 64, device="cuda", requires_grad=True)
+    model(x, x)[0].sum().backward()
+    assert x.grad is not None
