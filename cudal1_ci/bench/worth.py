@@ -1,0 +1,95 @@
+"""What a column is worth on a task.
+
+Of its candidates that passed, the one with the highest lower bound counts, with its estimate, also
+where that is below 1. A column that failed or was given nothing counts 1.00, and as failed. `best`
+is the highest lower bound of our own columns; where that is not above 1, the reference stays, 1.00.
+
+By CUDA-L1's rules the largest counted speedup counts, 1.00 where its rules throw all times away.
+Verdicts are the same: only the counting differs.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cudal1_ci.bench.shape import Policy, ResultDocument, TaskDocument, TrialDocument
+from cudal1_ci.bench.solvers import BEST, OWN
+
+FILL = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worth:
+    """Of one column on one task."""
+
+    solver: str
+    """The column, or the one that `best` is from."""
+    speedup: float
+    low: float | None = None
+    high: float | None = None
+    is_success: bool = False
+    is_given: bool = False
+    trial: TrialDocument | None = None
+    """The candidate that counts; None where the reference does."""
+
+
+def worth(task: TaskDocument, solver: str, policy: Policy = "strict") -> Worth:
+    """Of a column on a task that was judged."""
+    if solver == BEST:
+        return best_of(task, policy)
+    result = result_of(task, solver)
+    trials = result.trials if result is not None else ()
+    passed = [one for one in trials if one.status == "passed" and one.measurements]
+    if not passed:
+        return Worth(solver=solver, speedup=FILL, is_given=bool(trials))
+    found = [_counted(solver, one, policy) for one in passed]
+    return max(found, key=lambda one: one.speedup if policy == "cuda-l1" else (one.low or 0.0))
+
+
+def best_of(task: TaskDocument, policy: Policy) -> Worth:
+    """The best of our own columns, with the reference as floor."""
+    own = [worth(task, result.solver, policy) for result in task.results if result.solver in OWN]
+    floor = Worth(solver="reference", speedup=FILL, is_success=True, is_given=True)
+    above = [one for one in own if one.is_success and _certain(one, policy) > FILL]
+    return max(above, key=lambda one: _certain(one, policy), default=floor)
+
+
+def result_of(task: TaskDocument, solver: str) -> ResultDocument | None:
+    return next((one for one in task.results if one.solver == solver), None)
+
+
+def _certain(one: Worth, policy: Policy) -> float:
+    return one.speedup if policy == "cuda-l1" else one.low or 0.0
+
+
+def _counted(solver: str, trial: TrialDocument, policy: Policy) -> Worth:
+    """A candidate that passed, over all its workloads."""
+    measured = trial.measurements
+    if policy == "cuda-l1":
+        found = [m.speedup_cuda_l1 for m in measured]
+        speedup = _mean(found) if trial.doubted is None else None
+        return Worth(
+            solver=solver,
+            speedup=speedup or FILL,
+            is_success=True,
+            is_given=True,
+            trial=trial,
+        )
+    return Worth(
+        solver=solver,
+        speedup=_mean([m.speedup for m in measured]) or FILL,
+        low=_mean([m.speedup_low for m in measured]),
+        high=_mean([m.speedup_high for m in measured]),
+        is_success=True,
+        is_given=True,
+        trial=trial,
+    )
+
+
+def _mean(ratios: Sequence[float | None]) -> float | None:
+    """The geometric mean; None where one is not known."""
+    known = [math.log(one) for one in ratios if one]
+    return math.exp(statistics.fmean(known)) if known and len(known) == len(ratios) else None
