@@ -73,6 +73,7 @@ def row_of(
         num_given=sum(one.is_given for one in found),
         num_success=sum(one.is_success for one in found),
         num_above=sum(one.is_success and one.speedup > ABOVE for one in found),
+        num_thrown_away=sum(one.is_thrown_away for one in found),
         mean=interval(speedups, mean),
         geometric_mean=interval(speedups, geometric_mean),
         median=interval(speedups, median),

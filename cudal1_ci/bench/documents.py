@@ -15,6 +15,9 @@ from cudal1_ci.schema import Evaluation, Finding, TextProgram, Verdict
 WEAK = "workload.weak"
 """The judge's finding that answers would pass which have nothing to do with the inputs."""
 
+LOG_LINES = 3
+"""Of what a reference raised, which say why."""
+
 
 def machine_text(device: AnyDevice) -> str:
     """`NVIDIA H200, torch 2.11.0+cu130`: within what tasks are compared."""
@@ -47,15 +50,17 @@ def trial_document(
 
 def standing_of(verdict: Verdict) -> tuple[Standing, str | None]:
     """What the judge's verdict on a reference makes of its task, and why."""
-    said = "; ".join(f"{one.rule}: {one.message}" for one in verdict.findings)
-    if verdict.status == "degenerate":
-        return "degenerate", said
     weak = [one for one in verdict.findings if one.rule == WEAK]
-    if verdict.status == "passed" and weak:
-        return "degenerate", "; ".join(f"{one.rule}: {one.message}" for one in weak)
-    if verdict.status != "passed":
-        return "invalid", said or STATUS_WORDS[verdict.status]
-    return "judged", None
+    if verdict.status == "passed":
+        return ("degenerate", said(weak)) if weak else ("judged", None)
+    tail = "\n".join(verdict.log.strip().splitlines()[-LOG_LINES:])
+    why = said(verdict.findings) or STATUS_WORDS[verdict.status]
+    standing: Standing = "degenerate" if verdict.status == "degenerate" else "invalid"
+    return standing, f"{why}\n{tail}".strip()
+
+
+def said(findings: Sequence[Finding]) -> str:
+    return "; ".join(f"{one.rule}: {one.message}" for one in findings)
 
 
 def task_document(

@@ -32,10 +32,12 @@ from cudal1_ci.report.wording import (
     ratio_text,
 )
 
+SHOWN_P = ("1", "2", "5")
+WAYS: tuple[Policy, ...] = ("strict", "cuda-l1")
 STANDINGS = {
-    "degenerate": "Degenerate: the reference says nothing. In no column.",
-    "invalid": "The reference cannot be judged here. In no column.",
-    "missing": "Not every column had its turn. In no column.",
+    "degenerate": "Left out: the reference says nothing",
+    "invalid": "Left out: the reference cannot be judged here",
+    "missing": "Left out: not every column had its turn",
 }
 
 
@@ -67,7 +69,8 @@ class MachineView:
     """One machine's tables and drawings."""
 
     name: str
-    tables: tuple[tuple[Policy, tuple[tuple[str, tuple[RowDocument, ...]], ...]], ...]
+    tables: tuple[tuple[str, tuple[tuple[Policy, tuple[RowDocument, ...]], ...]], ...]
+    """By scope, by the way of counting."""
     curves: Markup
     strips: Markup
     rows: tuple[Row, ...]
@@ -96,6 +99,7 @@ def render_page(run: RunDocument) -> str:
         policy_words=POLICY_WORDS,
         standings=STANDINGS,
         fill_rule=FILL_RULE,
+        shown_p=SHOWN_P,
         ended=ENDED_WORDS.get(run.ended),
         style=Markup(asset("report.css") + asset("bench.css")),
         script=Markup(script),
@@ -107,15 +111,12 @@ def machine_view(run: RunDocument, machine: str, place: int) -> MachineView:
     rows = [row for row in run.card if row.machine == machine]
     tasks = counted(run, machine)
     drawn = [drawing(tasks, solver) for solver in run.solvers] if tasks else []
-    ways: tuple[Policy, ...] = ("strict", "cuda-l1")
-    named = [name for name, _ in scopes(run, machine)]
     apart = [task for task in run.tasks if task.machine == machine]
     return MachineView(
         name=machine,
         tables=tuple(
-            (way, tuple((scope, of_scope(rows, scope, way)) for scope in named))
-            for way in ways
-            if any(row.policy == way for row in rows)
+            (scope, tuple((way, found) for way in WAYS if (found := of_scope(rows, scope, way))))
+            for scope, _ in scopes(run, machine)
         ),
         curves=curves(drawn) if drawn else Markup(),
         strips=strips(drawn) if drawn else Markup(),

@@ -91,6 +91,8 @@ class RowDocument(Document, frozen=True, kw_only=True):
     num_success: Count
     num_above: Count
     """Above 1.01x."""
+    num_thrown_away: Count = 0
+    """By CUDA-L1's rules: right, with times that they do not count, so that it counts 1.00."""
     mean: IntervalDocument
     geometric_mean: IntervalDocument
     median: IntervalDocument

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cudal1_ci.bench.card import machines
+from cudal1_ci.bench.card import ALL, machines
 from cudal1_ci.bench.shape import IntervalDocument, RowDocument, RunDocument, TaskDocument
 from cudal1_ci.report.wording import count_text, duration_text, one_line
 
@@ -58,6 +58,12 @@ def _lines(run: RunDocument) -> Iterator[str]:
                 )
         yield ""
         yield from _apart([task for task in run.tasks if task.machine == machine])
+    for row in run.card:
+        if row.num_thrown_away and row.scope == ALL:
+            yield (
+                f"{row.solver}: CUDA-L1's rules throw the times of "
+                f"{count_text(row.num_thrown_away, 'task')} away, which count 1.00x"
+            )
     yield FILL_RULE
     yield f"{count_text(len(run.tasks), 'task')} in {duration_text(run.elapsed_s)}" + (
         "" if run.ended == "done" else "; incomplete, --resume goes on"

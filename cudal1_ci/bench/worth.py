@@ -32,6 +32,8 @@ class Worth:
     high: float | None = None
     is_success: bool = False
     is_given: bool = False
+    is_thrown_away: bool = False
+    """Whether CUDA-L1's rules count none of its times."""
     trial: TrialDocument | None = None
     """The candidate that counts; None where the reference does."""
 
@@ -46,22 +48,23 @@ def worth(task: TaskDocument, solver: str, policy: Policy = "strict") -> Worth:
     if not passed:
         return Worth(solver=solver, speedup=FILL, is_given=bool(trials))
     found = [_counted(solver, one, policy) for one in passed]
-    return max(found, key=lambda one: one.speedup if policy == "cuda-l1" else (one.low or 0.0))
+    return max(found, key=lambda one: (not one.is_thrown_away, certain(one, policy)))
 
 
 def best_of(task: TaskDocument, policy: Policy) -> Worth:
     """The best of our own columns, with the reference as floor."""
     own = [worth(task, result.solver, policy) for result in task.results if result.solver in OWN]
     floor = Worth(solver="reference", speedup=FILL, is_success=True, is_given=True)
-    above = [one for one in own if one.is_success and _certain(one, policy) > FILL]
-    return max(above, key=lambda one: _certain(one, policy), default=floor)
+    above = [one for one in own if one.is_success and certain(one, policy) > FILL]
+    return max(above, key=lambda one: certain(one, policy), default=floor)
 
 
 def result_of(task: TaskDocument, solver: str) -> ResultDocument | None:
     return next((one for one in task.results if one.solver == solver), None)
 
 
-def _certain(one: Worth, policy: Policy) -> float:
+def certain(one: Worth, policy: Policy) -> float:
+    """What the choice among candidates goes by."""
     return one.speedup if policy == "cuda-l1" else one.low or 0.0
 
 
@@ -76,6 +79,7 @@ def _counted(solver: str, trial: TrialDocument, policy: Policy) -> Worth:
             speedup=speedup or FILL,
             is_success=True,
             is_given=True,
+            is_thrown_away=speedup is None,
             trial=trial,
         )
     return Worth(
