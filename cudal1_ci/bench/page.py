@@ -120,13 +120,11 @@ def machine_view(run: RunDocument, machine: str, place: int) -> MachineView:
         ),
         curves=curves(drawn) if drawn else Markup(),
         strips=strips(drawn) if drawn else Markup(),
-        rows=tuple(
-            row_view(run, task, f"m{place}t{number_}") for number_, task in enumerate(tasks)
-        ),
+        rows=tuple(row_view(run, task, f"m{place}t{turn}") for turn, task in enumerate(tasks)),
         apart=tuple(
-            (standing, found)
+            (standing, left_out)
             for standing in STANDINGS
-            if (found := tuple(task for task in apart if task.standing == standing))
+            if (left_out := tuple(task for task in apart if task.standing == standing))
         ),
         best=next(iter(r for r in of_scope(rows, ALL, "strict") if r.solver == BEST), None),
     )

@@ -2,7 +2,7 @@
 
 Each is a proposer as the product's own are. `contrastive`, the loop with a model, asks the judge
 between its proposals and is run.py's; `best` writes nothing: it is the best verdict of our own
-columns, with the reference as floor (worth.py).
+columns that is a gain, and the reference where there is none (worth.py).
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ SOLVERS: dict[str, Callable[[Means], Proposer]] = {
 COLUMNS = (*(name for name in SOLVERS if name != GIVEN), CONTRASTIVE, GIVEN, BEST)
 """Every column, in the order in which a card has them."""
 DEFAULT = ("eager", "compile", "compile-reduce-overhead", "cuda-graph", "playbook", GIVEN, BEST)
-OWN = tuple(name for name in COLUMNS if name not in (GIVEN, BEST))
-"""What `best` chooses from: never what others published."""
+OWN = tuple(name for name in COLUMNS if name not in ("eager", GIVEN, BEST))
+"""What `best` chooses from: never what others published, and not the noise of the reference."""
 
 
 def means_for(kind: str, playbook: PlaybookConfig, tasks: Sequence[Task]) -> Means:

@@ -2,7 +2,8 @@
 
 Of its candidates that passed, the one with the highest lower bound counts, with its estimate, also
 where that is below 1. A column that failed or was given nothing counts 1.00, and as failed. `best`
-is the highest lower bound of our own columns; where that is not above 1, the reference stays, 1.00.
+is what we would propose: of our own columns the gain (as in score.is_gain) with the highest lower
+bound; where there is none, the reference stays, 1.00.
 
 By CUDA-L1's rules the largest counted speedup counts, 1.00 where its rules throw all times away.
 Verdicts are the same: only the counting differs.
@@ -15,8 +16,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cudal1_ci import score
 from cudal1_ci.bench.shape import Policy, ResultDocument, TaskDocument, TrialDocument
 from cudal1_ci.bench.solvers import BEST, OWN
+from cudal1_ci.report.shape import MeasurementDocument
 
 FILL = 1.0
 
@@ -55,8 +58,30 @@ def best_of(task: TaskDocument, policy: Policy) -> Worth:
     """The best of our own columns, with the reference as floor."""
     own = [worth(task, result.solver, policy) for result in task.results if result.solver in OWN]
     floor = Worth(solver="reference", speedup=FILL, is_success=True, is_given=True)
-    above = [one for one in own if one.is_success and certain(one, policy) > FILL]
-    return max(above, key=lambda one: certain(one, policy), default=floor)
+    gains = [one for one in own if is_gain(one, policy)]
+    return max(gains, key=lambda one: certain(one, policy), default=floor)
+
+
+def is_gain(one: Worth, policy: Policy) -> bool:
+    """Whether it would be proposed: on no workload slower beyond doubt, on one at least faster by
+    more than the floors and than the reference against itself. By the paper's rules: above 1."""
+    if one.trial is None:
+        return False
+    if policy == "cuda-l1":
+        return one.speedup > FILL
+    measured = one.trial.measurements
+    is_slower = any((m.speedup_high or 1.0) < score.SLOWER for m in measured)
+    return not is_slower and any(map(is_faster, measured))
+
+
+def is_faster(measured: MeasurementDocument) -> bool:
+    """score.is_gain of what was published."""
+    low, reference_us = measured.speedup_low, measured.reference_us
+    if low is None or reference_us is None or low <= 1 + score.RELATIVE_FLOOR:
+        return False
+    if reference_us * (1 - 1 / low) <= score.ABSOLUTE_FLOOR_US:
+        return False
+    return measured.control_spread is None or low > 1 + measured.control_spread
 
 
 def result_of(task: TaskDocument, solver: str) -> ResultDocument | None:

@@ -28,6 +28,7 @@ from cudal1_ci.cli.execution import executor_of, executor_options
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
 from cudal1_ci.cli.model import optimizer_of, refuse_a_key_for_a_url_in_a_file
 from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.config.values import parse_duration
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models.opening import opened
 from cudal1_ci.report.progress import Progress, progress_on
@@ -47,7 +48,6 @@ A task: `Model`, `get_inputs()` and, if Model takes arguments, `get_init_inputs(
 KEYS = {
     **EXECUTION_KEYS,
     "seed": "trial.seed",
-    "budget": "budget",
     "rounds": "review.num-rounds",
     "model": "model.model",
     "adapter": "model.adapter",
@@ -71,6 +71,15 @@ def shard_of(context: click.Context, option: click.Parameter, given: str) -> tup
     if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
         raise click.BadParameter(f"expected a part and their number, such as 2/4, got {given!r}")
     return int(number), int(count)
+
+
+def seconds_of(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
+    """`8h`."""
+    del context, option
+    try:
+        return None if given is None else parse_duration(given)
+    except ValueError as error:
+        raise click.BadParameter(f"expected 90s, 10m or 8h, got {given!r}") from error
 
 
 @click.command("bench", epilog=EPILOG)
@@ -105,7 +114,7 @@ def shard_of(context: click.Context, option: click.Parameter, given: str) -> tup
 )
 @click.option("--output", metavar="FILE|-", help="Write the run as JSON (docs/bench.md).")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the card.")
-@click.option("--budget", help="Stop after 90s, 10m, 8h; --resume goes on.")
+@click.option("--budget", callback=seconds_of, help="Stop after 90s, 10m, 8h; --resume goes on.")
 @click.option("--resume", is_flag=True, help="Go on with the last unfinished run of these tasks.")
 @click.option("--fresh", is_flag=True, help="Measure again what the archive already knows.")
 @click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto].")
@@ -259,7 +268,7 @@ def bench_of(
                 policy=flags["policy"],
                 num_rounds=settings.review.num_rounds,
                 num_candidates=settings.review.num_candidates,
-                budget_s=settings.review.budget_s,
+                budget_s=flags["budget"],
             ),
             judge=settings.trial.policy,
             since=since,

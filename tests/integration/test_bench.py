@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -61,7 +62,8 @@ def test_verdicts_are_the_judges(document):
 
 
 def test_nothing_that_was_finished_is_asked_again(folder):
-    with sqlite3.connect(folder / ".cudal1-ci" / "bench.sqlite") as connection:
+    archive = folder / ".cudal1-ci" / "bench.sqlite"
+    with contextlib.closing(sqlite3.connect(archive)) as connection:
         rows = connection.execute(
             "SELECT count(*) FROM evaluations GROUP BY problem_id, candidate_id, policy"
         ).fetchall()
@@ -94,6 +96,7 @@ def test_the_page_holds_the_card_and_the_candidates(folder):
         (("--solvers", "eager,fastest"), "expected some of"),
         (("--solvers", "contrastive"), "needs a model"),
         (("--shard", "5/4"), "such as 2/4"),
+        (("--budget", "8"), "90s, 10m or 8h"),
         (("--level", "9"), "none of the 5 tasks"),
     ],
 )

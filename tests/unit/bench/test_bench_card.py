@@ -9,6 +9,7 @@ from cudal1_ci.bench.card import carded
 from cudal1_ci.bench.documents import standing_of
 from cudal1_ci.bench.summary import fast_p, geometric_mean, interval, mean, median
 from cudal1_ci.bench.table import render_table
+from cudal1_ci.bench.worth import worth
 from cudal1_ci.report.shape import FindingDocument
 from cudal1_ci.schema import Finding, Verdict
 from tests.unit.bench.rig import a_run, a_task, told
@@ -92,6 +93,31 @@ def test_by_cuda_l1s_rules_what_is_doubted_counts_one_and_strictly_what_it_is():
     row = rows_of(run, policy="cuda-l1")["playbook"]
     assert (row.max, row.num_success, row.num_thrown_away) == (1.0, 1, 1)
     assert rows_of(run)["playbook"].max == pytest.approx(5.0, rel=0.02)
+
+
+def test_best_is_what_would_be_proposed_and_never_noise():
+    def best(columns, **measured):
+        task = told(a_task(), columns)
+        results = []
+        for result in task.results:
+            trials = [
+                msgspec.structs.replace(
+                    trial,
+                    measurements=[
+                        msgspec.structs.replace(one, **measured) for one in trial.measurements
+                    ],
+                )
+                for trial in result.trials
+            ]
+            results.append(msgspec.structs.replace(result, trials=tuple(trials)))
+        found = worth(msgspec.structs.replace(task, results=tuple(results)), "best")
+        return found.solver, round(found.speedup, 1)
+
+    assert best({"compile": 1.5, "playbook": 2.0, "published": 9.0}) == ("playbook", 2.0)
+    assert best({"eager": 1.3, "playbook": "timeout"}) == ("reference", 1.0)
+    assert best({"playbook": 1.01}) == ("reference", 1.0)
+    assert best({"playbook": 1.3}, control_spread=0.5) == ("reference", 1.0), "a noisy session"
+    assert best({"playbook": 1.3}, reference_us=0.1) == ("reference", 1.0), "half a microsecond"
 
 
 def test_a_card_is_drawn_from_the_tasks_alone():
