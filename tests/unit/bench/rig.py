@@ -11,7 +11,7 @@ from cudal1_ci.archive import Archive
 from cudal1_ci.bench.card import carded
 from cudal1_ci.bench.documents import task_document, trial_document
 from cudal1_ci.bench.shape import RunDocument, TaskDocument
-from cudal1_ci.bench.solvers import BEST, COLUMNS
+from cudal1_ci.bench.solvers import BEST, COLUMNS, CONTRASTIVE
 from cudal1_ci.bench.tasks import Found, Task
 from cudal1_ci.bench.work import Bench, RunConfig
 from cudal1_ci.report.document import device_document
@@ -88,7 +88,11 @@ def a_bench(
     """A bench whose proposers write these sources for every task."""
     known = {name for name in fields if name in RunConfig.__struct_fields__}
     config = RunConfig(
-        columns=tuple(one for one in COLUMNS if one in proposers or one == BEST),
+        columns=tuple(
+            one
+            for one in COLUMNS
+            if one in proposers or one == BEST or (one == CONTRASTIVE and "optimizer" in fields)
+        ),
         **{name: fields.pop(name) for name in known},  # type: ignore[arg-type]
     )
     with (
