@@ -9,6 +9,7 @@ import torch
 
 from cudal1_ci.bench.solvers import SOLVERS, Means
 from cudal1_ci.bench.wrapped import compiled, graphed
+from cudal1_ci.verification import problem_of
 from tests.fakes import a_problem
 
 REFERENCE = """\
@@ -136,3 +137,26 @@ def test_columns_write_what_they_are_named_after():
     assert SOLVERS["cuda-graph"](means).propose(problem, (), 9) == []
     (graph,) = SOLVERS["cuda-graph"](Means(kind="cuda")).propose(problem, (), 9)
     assert "CUDAGraph" in graph.program.source
+
+
+GPU_REFERENCE = (
+    REFERENCE.replace('self.fc(x) * self.scale, {"sum": x + y}', "self.fc(x) * self.scale + y")
+    + """
+
+def get_inputs():
+    return [torch.randn(64, 128), torch.randn(64, 128)]
+
+
+def get_init_inputs():
+    return [128]
+"""
+)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["compile", "compile-reduce-overhead", "cuda-graph"])
+def test_the_judge_passes_what_wraps_a_reference(session, name):
+    problem = problem_of(GPU_REFERENCE, "reference")
+    (candidate,) = SOLVERS[name](Means(kind=session.device().kind)).propose(problem, (), 1)
+    verdict = session.evaluate(problem, candidate).verdict
+    assert verdict.status in ("passed", "inconclusive"), verdict
