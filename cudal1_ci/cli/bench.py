@@ -22,13 +22,13 @@ from cudal1_ci.bench.solvers import BEST, COLUMNS, CONTRASTIVE, DEFAULT, SOLVERS
 from cudal1_ci.bench.table import render_table
 from cudal1_ci.bench.tasks import Choice, Found, tasks_at
 from cudal1_ci.bench.work import Bench, RunConfig
+from cudal1_ci.cli.bench_flags import columns_of, seconds_of, shard_of
 from cudal1_ci.cli.device import require
 from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
 from cudal1_ci.cli.execution import executor_of, executor_options
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
 from cudal1_ci.cli.model import optimizer_of, refuse_a_key_for_a_url_in_a_file
 from cudal1_ci.config import Settings, load_settings
-from cudal1_ci.config.values import parse_duration
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models.opening import opened
 from cudal1_ci.report.progress import Progress, progress_on
@@ -53,33 +53,6 @@ KEYS = {
     "adapter": "model.adapter",
 }
 """Flags that stand for a setting."""
-
-
-def columns_of(context: click.Context, option: click.Parameter, given: str) -> tuple[str, ...]:
-    """Names of solvers, between commas; in the order of a card."""
-    del context, option
-    names = [one.strip() for one in given.split(",") if one.strip()]
-    if not names or any(one not in COLUMNS for one in names):
-        raise click.BadParameter(f"expected some of {', '.join(COLUMNS)}, got {given!r}")
-    return tuple(one for one in COLUMNS if one in names)
-
-
-def shard_of(context: click.Context, option: click.Parameter, given: str) -> tuple[int, int]:
-    """`2/4`."""
-    del context, option
-    number, _, count = given.partition("/")
-    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise click.BadParameter(f"expected a part and their number, such as 2/4, got {given!r}")
-    return int(number), int(count)
-
-
-def seconds_of(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
-    """`8h`."""
-    del context, option
-    try:
-        return None if given is None else parse_duration(given)
-    except ValueError as error:
-        raise click.BadParameter(f"expected 90s, 10m or 8h, got {given!r}") from error
 
 
 @click.command("bench", epilog=EPILOG)
