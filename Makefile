@@ -8,10 +8,10 @@ DEMO := examples/slowformer
 OUT := build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv rig demo test check lint format bench wheel pins clean
+.PHONY: help venv rig demo test check lint format bench bench-smoke wheel pins clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: ## Make .venv and install this checkout and its tests into it
 	@.ci/venv $(VENV)
@@ -50,6 +50,14 @@ format: venv ## Format the code and mend what can be mended
 
 bench: venv ## Measure what the documentation states; results in benchmarks/results/
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(PY) "$$script"; done
+
+SMOKE := CUDAL1_CI_TRIAL_MEASURE=2s CUDAL1_CI_TRIAL_LAUNCH=0.5s CUDAL1_CI_TRIAL_BATCH_US=1500
+
+bench-smoke: venv ## A report card of five small tasks on the CPU: build/bench/run.json and run.html
+	@mkdir -p build/bench
+	$(SMOKE) $(BIN)/cudal1-ci bench tests/bench_tasks/KernelBench tests/bench_tasks/published.json \
+		--solvers eager,playbook,published,best --policy cuda-l1 --device cpu --fresh \
+		--output build/bench/run.json --html build/bench/run.html
 
 wheel: venv ## Build the wheel and the source distribution and check them
 	rm -rf dist

@@ -165,6 +165,18 @@ class Archive:
             return None
         return decoded(rows[0][1])
 
+    def newest(
+        self, problem_id: str, candidate_id: str, device_key: str, policy: str, since: float
+    ) -> Evaluation | None:
+        """The newest evaluation that was recorded since a moment, in seconds since the epoch,
+        whatever it says: for a run that goes on, what it was told is told."""
+        rows = self._rows(
+            "SELECT evaluation FROM evaluations WHERE problem_id = ? AND candidate_id = ?"
+            " AND device_key = ? AND policy = ? AND recorded_at >= ? ORDER BY id DESC LIMIT 1",
+            (problem_id, candidate_id, device_key, policy, since),
+        )
+        return decoded(rows[0][0]) if rows else None
+
     def passed(self, problem_id: str, before: float = math.inf) -> list[Evaluation]:
         """Evaluations of a problem that passed and were measured, on any device, oldest first;
         those that were recorded before a moment, in seconds since the epoch."""

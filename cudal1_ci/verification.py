@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.executor import Executor
@@ -59,19 +59,27 @@ def text_problem(path: Path, mode: str) -> Problem:
     Raises:
         ConfigError: The file does not parse, or lacks `Model` or `get_inputs`.
     """
-    source = path.read_text(encoding="utf-8")
-    names = top_level_names(path, source)
+    return problem_of(path.read_text(encoding="utf-8"), str(path), mode)
+
+
+def problem_of(source: str, name: str, mode: str = "infer") -> Problem:
+    """The Problem that a KernelBench-form text of that name states.
+
+    Raises:
+        ConfigError: It does not parse, or lacks `Model` or `get_inputs`.
+    """
+    names = top_level_names(name, source)
     for required in ("Model", "get_inputs"):
         if required not in names:
             raise ConfigError(
-                f"{path}: expected a top-level `{required}` (KernelBench form), found "
+                f"{name}: expected a top-level `{required}` (KernelBench form), found "
                 f"{', '.join(sorted(names)) or 'nothing'}; define it, or name the right file"
             )
     init: Made | Call = Made(function="get_init_inputs") if "get_init_inputs" in names else Call()
     workload = Workload(
         name="default",
         provenance="declared",
-        source=f"{path.name}:get_inputs",
+        source=f"{PurePath(name).name}:get_inputs",
         init=init,
         call=Made(function="get_inputs"),
         mode="train" if mode == "train" else "infer",
@@ -96,12 +104,12 @@ def entry_of(source: str) -> str:
     return "Model" if "Model" in names and "ModelNew" not in names else "ModelNew"
 
 
-def top_level_names(path: Path, source: str) -> set[str]:
-    """Names of the functions and classes that a file defines, and of what it imports or assigns."""
+def top_level_names(name: str, source: str) -> set[str]:
+    """Names of the functions and classes that a text defines, and of what it imports or assigns."""
     try:
         body = ast.parse(source).body
     except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"{path}: does not parse as Python: {error}") from error
+        raise ConfigError(f"{name}: does not parse as Python: {error}") from error
     names: set[str] = set()
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):

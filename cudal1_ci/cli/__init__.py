@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from cudal1_ci import __version__
+from cudal1_ci.cli.bench import bench_verb
 from cudal1_ci.cli.compare import compare_verb
 from cudal1_ci.cli.doctor import doctor
 from cudal1_ci.cli.group import Verbs
@@ -27,6 +28,7 @@ Examples:
   cudal1-ci verify reference.py faster.py   judge one rewrite
   cudal1-ci compare origin/main             did this branch get slower?
   cudal1-ci sweep . --budget 4h             the whole tree, going on where the last sweep ended
+  cudal1-ci bench KernelBench               a report card: many tasks, several solvers
 
 Shell completion: eval "$(_CUDAL1_CI_COMPLETE=bash_source cudal1-ci)"  (or zsh_source, fish_source)
 """
@@ -38,5 +40,16 @@ def main() -> None:
     """Find slow PyTorch code, propose faster code, and prove that it computes the same."""
 
 
-for verb in (scan, verify, compare_verb, trace, sweep_verb, report, publish, init, doctor):
+for verb in (
+    scan,
+    verify,
+    compare_verb,
+    trace,
+    sweep_verb,
+    bench_verb,
+    report,
+    publish,
+    init,
+    doctor,
+):
     main.add_command(verb)

@@ -67,7 +67,10 @@ __all__ = [
     "ListingDocument",
     "ReportDocument",
     "VerificationDocument",
+    "copied",
+    "device_document",
     "document",
+    "judged_fields",
     "plan_document",
     "totals",
     "verification",
@@ -113,7 +116,7 @@ def document(report: Report, config: ReportConfig | None = None) -> ReportDocume
     patches = _Patches()
     steps_per_month = config.steps_per_month if config else None
     entries = tuple(_entry(entry, patches, steps_per_month) for entry in report.entries)
-    device = _device(report.device)
+    device = device_document(report.device)
     notices = (*report.warnings, *patches.notices)
     return ReportDocument(
         schema_version=SCHEMA_VERSION,
@@ -125,7 +128,7 @@ def document(report: Report, config: ReportConfig | None = None) -> ReportDocume
         devices=() if device is None else (device,),
         entries=entries,
         totals=totals(entries),
-        warnings=tuple(_copied(notice, NoticeDocument) for notice in notices),
+        warnings=tuple(copied(notice, NoticeDocument) for notice in notices),
         elapsed_s=report.elapsed_s,
         generated_at=report.generated_at,
         ended=report.ended,
@@ -140,20 +143,20 @@ def plan_document(plan: Listing) -> ListingDocument:
         head_sha=plan.head_sha,
         entries=tuple(
             ListedDocument(
-                target=_copied(each.target, TargetDocument),
+                target=copied(each.target, TargetDocument),
                 workloads=_workloads(each.workloads),
                 skipped=each.reason,
                 hint=each.hint,
             )
             for each in plan.targets
         ),
-        warnings=tuple(_copied(notice, NoticeDocument) for notice in plan.notices),
+        warnings=tuple(copied(notice, NoticeDocument) for notice in plan.notices),
     )
 
 
 def verification(evaluation: Evaluation) -> VerificationDocument:
     """The published form of one verdict."""
-    return VerificationDocument(**_judged(evaluation))
+    return VerificationDocument(**judged_fields(evaluation))
 
 
 def totals(entries: Sequence[EntryDocument]) -> TotalsDocument:
@@ -189,21 +192,21 @@ class _Patches:
 def _entry(entry: Entry, patches: _Patches, steps_per_month: int | None) -> EntryDocument:
     reused = set(entry.reused)
     return EntryDocument(
-        target=_copied(entry.target, TargetDocument),
+        target=copied(entry.target, TargetDocument),
         skipped=entry.skipped,
         hint=entry.hint,
         workloads=_workloads(entry.workloads),
         evaluations=tuple(
             EvaluationDocument(
-                **_judged(evaluation),
+                **judged_fields(evaluation),
                 candidate=_candidate(evaluation.candidate, entry, patches),
                 reused=evaluation.candidate.id in reused,
             )
             for evaluation in entry.evaluations
         ),
-        model_use=None if entry.model_use is None else _copied(entry.model_use, ModelUseDocument),
+        model_use=None if entry.model_use is None else copied(entry.model_use, ModelUseDocument),
         opinion_use=(
-            None if entry.opinion_use is None else _copied(entry.opinion_use, OpinionUseDocument)
+            None if entry.opinion_use is None else copied(entry.opinion_use, OpinionUseDocument)
         ),
         step=step_of(entry, steps_per_month),
         best=entry.best,
@@ -213,7 +216,9 @@ def _entry(entry: Entry, patches: _Patches, steps_per_month: int | None) -> Entr
 
 def _comparison(comparison: Comparison) -> ComparisonDocument:
     measured = map(decisive, comparison.rows)
-    return comparison_document(comparison, [_device(m.device) if m else None for m in measured])
+    return comparison_document(
+        comparison, [device_document(m.device) if m else None for m in measured]
+    )
 
 
 def _workloads(workloads: Sequence[Workload]) -> tuple[WorkloadDocument, ...]:
@@ -244,28 +249,28 @@ def _candidate(candidate: Candidate, entry: Entry, patches: _Patches) -> Candida
         generation=(
             None
             if candidate.generation is None
-            else _copied(candidate.generation, GenerationDocument)
+            else copied(candidate.generation, GenerationDocument)
         ),
         contradictions=tuple(
-            _copied(one, ContradictionDocument)
+            copied(one, ContradictionDocument)
             for one in entry.contradictions
             if one.candidate_id == candidate.id
         ),
     )
 
 
-def _judged(evaluation: Evaluation) -> dict[str, Any]:
-    """The fields of `Judged`, from which both published evaluations are made."""
+def judged_fields(evaluation: Evaluation) -> dict[str, Any]:
+    """The fields of `Judged`, from which every published evaluation is made."""
     verdict = evaluation.verdict
     judged = Judged(
         status=verdict.status,
-        findings=tuple(_copied(finding, FindingDocument) for finding in verdict.findings),
+        findings=tuple(copied(finding, FindingDocument) for finding in verdict.findings),
         max_abs_error=_finite(verdict.max_abs_error),
         max_rel_error=_finite(verdict.max_rel_error),
         log=verdict.log[-MAX_LOG:],
         measurements=tuple(_measurement(m) for m in evaluation.measurements),
-        kernels=tuple(_copied(kernel, KernelDocument) for kernel in evaluation.kernels),
-        device=_device(evaluation.device),
+        kernels=tuple(copied(kernel, KernelDocument) for kernel in evaluation.kernels),
+        device=device_document(evaluation.device),
         elapsed_s=evaluation.elapsed_s,
     )
     return {name: getattr(judged, name) for name in Judged.__struct_fields__}
@@ -287,9 +292,9 @@ def _measurement(measurement: Measurement) -> MeasurementDocument:
         reference_us=score.reference_us(sound) if launches else None,
         candidate_us=score.candidate_us(sound) if launches else None,
         num_pairs=sum(len(launch.reference_us) for launch in launches),
-        device=_copied(measurement.device, DeviceDocument),
-        launches=tuple(_copied(launch, LaunchDocument) for launch in launches),
-        control=tuple(_copied(launch, LaunchDocument) for launch in control),
+        device=copied(measurement.device, DeviceDocument),
+        launches=tuple(copied(launch, LaunchDocument) for launch in launches),
+        control=tuple(copied(launch, LaunchDocument) for launch in control),
     )
 
 
@@ -299,19 +304,20 @@ def _makes_sense(launch: Launch) -> bool:
     return all(math.isfinite(time) and time > 0 for time in times)
 
 
-def _device(device: Device | None) -> DeviceDocument | None:
+def device_document(device: Device | None) -> DeviceDocument | None:
+    """The published form of a device."""
     if device is None:
         return None
-    copied = _copied(device, DeviceDocument)
+    found = copied(device, DeviceDocument)
     return msgspec.structs.replace(
-        copied,
+        found,
         clock_mhz=_finite(device.clock_mhz),
         power_w=_finite(device.power_w),
         temperature_c=_finite(device.temperature_c),
     )
 
 
-def _copied(record: Record, published: type[D]) -> D:
+def copied(record: Record, published: type[D]) -> D:
     """The published struct with the fields of a record that has the same ones."""
     return published(**{name: getattr(record, name) for name in published.__struct_fields__})
 

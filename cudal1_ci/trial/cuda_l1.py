@@ -31,21 +31,34 @@ def evaluate(
         WorkerError: The judge could not be started or died.
     """
     first = session.evaluate(problem, candidate)
-    if first.verdict.status != "passed":
+    finding = doubt(session, problem, first, best)
+    if finding is None:
         return first
-    found = speedups(first)
-    doubt = None
-    if None in found:
-        doubt = ("policy.variance", "its bucket means vary too much, or there are too few pairs")
-    elif any(is_suspicious(one, best) for one in found if one is not None):
-        again = speedups(session.evaluate(problem, candidate))
-        if not agree(found, again):
-            doubt = ("policy.unverified", f"measured again it is {again} and not {found}")
-    if doubt is None:
-        return first
-    finding = Finding(rule=doubt[0], message=f"by CUDA-L1's rules: {doubt[1]}")
     verdict = Verdict(status="inconclusive", findings=(finding, *first.verdict.findings))
     return msgspec.structs.replace(first, verdict=verdict, measurements=())
+
+
+def doubt(
+    session: Session, problem: Problem, first: Evaluation, best: float | None = None
+) -> Finding | None:
+    """Why the paper would throw the times of an evaluation away; None where it would count them,
+    or where there are none.
+
+    Raises:
+        WorkerError: The judge could not be started or died.
+    """
+    found = speedups(first)
+    if None in found:
+        return said("policy.variance", "its bucket means vary too much, or there are too few pairs")
+    if any(is_suspicious(one, best) for one in found if one is not None):
+        again = speedups(session.evaluate(problem, first.candidate))
+        if not agree(found, again):
+            return said("policy.unverified", f"measured again it is {again} and not {found}")
+    return None
+
+
+def said(rule: str, message: str) -> Finding:
+    return Finding(rule=rule, message=f"by CUDA-L1's rules: {message}")
 
 
 def speedups(evaluation: Evaluation) -> list[float | None]:

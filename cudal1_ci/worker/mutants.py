@@ -35,15 +35,40 @@ def some_of(output: torch.Tensor) -> torch.Tensor:
     return output if output.numel() <= MOST_ELEMENTS else output.reshape(-1)[:MOST_ELEMENTS]
 
 
-def mean_of(output: torch.Tensor) -> torch.Tensor:
-    """The output's mean everywhere."""
+def mean_of(outputs: list[list[torch.Tensor]], number: int, leaf: int) -> torch.Tensor:
+    """The output's mean everywhere; of a single number, which is its own, that of all calls."""
+    output = outputs[number][leaf]
+    return (
+        mean_in(numbers_of(outputs, leaf))[0].reshape(output.shape)
+        if output.numel() == 1
+        else mean_in(output)
+    )
+
+
+def mean_in(output: torch.Tensor) -> torch.Tensor:
+    """The mean of a tensor, in all its places."""
     if not output.is_floating_point() or output.numel() == 0:
         return output[:1].expand_as(output) if output.dim() else torch.zeros_like(output)
     return torch.full_like(output, float(output.double().nanmean()))
 
 
-def noise_like(output: torch.Tensor) -> torch.Tensor:
-    """Noise of the output's spread around its mean."""
+def noise_like(outputs: list[list[torch.Tensor]], number: int, leaf: int) -> torch.Tensor:
+    """Noise of the output's spread around its mean; of a single number, of that over calls."""
+    output = outputs[number][leaf]
+    if output.numel() == 1:
+        noise = noise_in(numbers_of(outputs, leaf))
+        return noise[number % len(noise)].reshape(output.shape)
+    return noise_in(output)
+
+
+def numbers_of(outputs: list[list[torch.Tensor]], leaf: int) -> torch.Tensor:
+    """Of all calls whose output is a single number there."""
+    found = [one[leaf] for one in outputs if leaf < len(one) and one[leaf].numel() == 1]
+    return torch.stack([one.reshape(()) for one in found])
+
+
+def noise_in(output: torch.Tensor) -> torch.Tensor:
+    """Noise of a tensor's spread around its mean."""
     if not output.is_floating_point() or output.numel() == 0:
         return torch.zeros_like(output)
     values = output.double()
@@ -65,8 +90,8 @@ def previous(outputs: list[list[torch.Tensor]], number: int, leaf: int) -> torch
 
 MUTANTS: dict[str, Callable[[list[list[torch.Tensor]], int, int], torch.Tensor]] = {
     "zeros": lambda outputs, number, leaf: torch.zeros_like(outputs[number][leaf]),
-    "a constant": lambda outputs, number, leaf: mean_of(outputs[number][leaf]),
-    "noise": lambda outputs, number, leaf: noise_like(outputs[number][leaf]),
+    "a constant": mean_of,
+    "noise": noise_like,
     "the previous call": previous,
 }
 """Wrong answers that a check must refuse."""

@@ -7,18 +7,15 @@ repository.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Record
+from cudal1_ci.task_files import numbered, release
 from model_training.tasks.record import Task
 
 LEVELS = (1, 2, 3)
-_NUMBER = re.compile(r"(\d+)_")
 
 
 class Published(Record, frozen=True, kw_only=True):
@@ -35,19 +32,15 @@ def kernelbench(root: Path, levels: Sequence[int] = LEVELS) -> list[Task]:
     Raises:
         ConfigError: There are none.
     """
-    files = [
-        (level, file)
-        for level in levels
-        for file in sorted((root / "KernelBench" / f"level{level}").glob("*.py"), key=number_of)
-    ]
     tasks = [
         Task(
             source="kernelbench",
-            name=f"level{level}/{number_of(file)}",
-            family=f"level{level}",
-            text=file.read_text(encoding="utf-8"),
+            name=f"level{one.level}/{one.number}",
+            family=f"level{one.level}",
+            text=one.path.read_text(encoding="utf-8"),
         )
-        for level, file in files
+        for one in numbered(root)
+        if one.level in levels
     ]
     if not tasks:
         raise ConfigError(
@@ -56,52 +49,26 @@ def kernelbench(root: Path, levels: Sequence[int] = LEVELS) -> list[Task]:
     return tasks
 
 
-def number_of(file: Path) -> int:
-    found = _NUMBER.match(file.name)
-    return int(found[1]) if found else 0
-
-
 def cuda_l1(root: Path, gpu: str = "h100", levels: Sequence[int] = LEVELS) -> Iterator[Published]:
     """What the release has code for: a reference of its own and a candidate. Code that was
-    withdrawn is the text `None` there, with its score left standing, and is none here.
+    withdrawn is none.
 
     Raises:
         ConfigError: The release has no file of that GPU, or one that is no JSON lines.
     """
     file = root / "optimized_cuda_code" / f"{gpu}.json"
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
+    if not file.is_file():
         known = ", ".join(sorted(one.stem for one in file.parent.glob("*.json"))) or "none"
-        raise ConfigError(f"{file}: expected the release's kernels of a GPU ({known})") from error
-    for number, line in enumerate(lines, 1):
-        try:
-            row: dict[str, Any] = json.loads(line)
-            level, task = int(row["level_id"]), int(row["task_id"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{file}:{number}: expected a row of the release: {error}") from error
-        code, reference = row.get("custom_code"), row.get("ref_code")
-        if level in levels and is_code(code) and is_code(reference):
+        raise ConfigError(f"{file}: expected the release's kernels of a GPU ({known})")
+    for row in release(file):
+        if row.level in levels and row.code is not None:
             yield Published(
                 task=Task(
                     source="cuda-l1",
-                    name=f"level{level}/{task}",
-                    family=f"level{level}",
-                    text=str(reference),
+                    name=f"level{row.level}/{row.number}",
+                    family=f"level{row.level}",
+                    text=row.reference,
                 ),
-                code=str(code),
-                claimed_speedup=number_or_none(row.get("score_default")),
+                code=row.code,
+                claimed_speedup=row.claimed_speedup,
             )
-
-
-def is_code(value: Any) -> bool:
-    return isinstance(value, str) and value.strip() not in ("", "None")
-
-
-def number_or_none(value: Any) -> float | None:
-    """The release writes numbers as text, and `None` or nothing where there is none."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if number > 0 else None

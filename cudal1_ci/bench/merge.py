@@ -1,0 +1,123 @@
+"""Several runs as one, whatever their order and however often one is given.
+
+Parts of the tasks, some of the columns, or the same on several machines. A task is what its
+reference says, on one machine; a trial is told from others by its content. Of two trials of one
+candidate on equal machines one counts: a refusal before a pass, as what one machine saw is so, and
+a pass before what could not be decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import msgspec
+
+from cudal1_ci.bench.card import carded
+from cudal1_ci.bench.shape import ResultDocument, RunDocument, TaskDocument, TrialDocument
+from cudal1_ci.bench.solvers import BEST, COLUMNS
+from cudal1_ci.bench.tasks import natural
+from cudal1_ci.errors import ReportError
+from cudal1_ci.report.shape import DeviceDocument
+from cudal1_ci.schema import content_hash
+
+UNDECIDED = ("inconclusive", "harness_error")
+
+
+def merge(runs: Sequence[RunDocument]) -> RunDocument:
+    """Expects one run at least.
+
+    Raises:
+        ReportError: The runs count by different policies.
+    """
+    policies = sorted({run.policy for run in runs})
+    if len(policies) > 1:
+        raise ReportError(f"expected runs of one policy, got {' and '.join(policies)}")
+    distinct = {content_hash(run): run for run in runs}
+    runs = [distinct[key] for key in sorted(distinct)]
+    solvers = tuple(one for one in COLUMNS if any(one in run.solvers for run in runs))
+    by_task: dict[tuple[str, str], list[TaskDocument]] = {}
+    for task in chain.from_iterable(run.tasks for run in runs):
+        by_task.setdefault((task.machine, task.problem_id), []).append(task)
+    tasks = [joined(same, solvers) for same in by_task.values()]
+    return carded(
+        msgspec.structs.replace(
+            runs[0],
+            version=", ".join(sorted({run.version for run in runs})),
+            solvers=solvers,
+            policy=runs[0].policy,
+            judge=tuple(sorted({judge for run in runs for judge in run.judge})),
+            devices=distinct_devices(chain.from_iterable(run.devices for run in runs)),
+            tasks=tuple(sorted(tasks, key=lambda t: (t.machine, t.source, natural(t.name)))),
+            left_out=tuple(sorted({one for run in runs for one in run.left_out})),
+            elapsed_s=sum(run.elapsed_s for run in runs),
+            generated_at=max((r.generated_at for r in runs if r.generated_at), default=None),
+            ended=next((run.ended for run in runs if run.ended != "done"), "done")
+            if any(task.standing == "missing" for task in tasks)
+            else "done",
+        )
+    )
+
+
+def joined(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> TaskDocument:
+    """One task of one machine, as several runs tell it."""
+    told = [task for task in tasks if task.standing in ("degenerate", "invalid")]
+    degenerate = [task for task in told if task.standing == "degenerate"]
+    first = ([*degenerate, *told] or list(tasks))[0]
+    results = [
+        joined_result(solver, found)
+        for solver in solvers
+        if (found := [r for task in tasks for r in task.results if r.solver == solver])
+    ]
+    # That a reference fails may be one run's bad luck; that it is degenerate is not.
+    is_judged = len(results) == len([one for one in solvers if one != BEST])
+    if is_judged and not degenerate:
+        first = next(task for task in tasks if task.results)
+        return msgspec.structs.replace(
+            first, standing="judged", reason=None, claimed=claims(tasks), results=tuple(results)
+        )
+    if told:
+        return msgspec.structs.replace(first, claimed=claims(tasks), results=tuple(results))
+    absent = [one for one in solvers if one != BEST and one not in {r.solver for r in results}]
+    return msgspec.structs.replace(
+        first,
+        standing="missing",
+        reason=f"no result of {', '.join(absent)}",
+        claimed=claims(tasks),
+        results=tuple(results),
+    )
+
+
+def claims(tasks: Iterable[TaskDocument]) -> dict[str, float]:
+    return dict(sorted(chain.from_iterable(task.claimed.items() for task in tasks)))
+
+
+def joined_result(solver: str, results: Sequence[ResultDocument]) -> ResultDocument:
+    """All candidates of a column, each once."""
+    by_candidate: dict[str, list[TrialDocument]] = {}
+    for trial in chain.from_iterable(result.trials for result in results):
+        by_candidate.setdefault(trial.candidate.id, []).append(trial)
+    has_whole = any(result.failure is None for result in results)
+    failures = sorted({result.failure for result in results if result.failure})
+    return ResultDocument(
+        solver=solver,
+        trials=tuple(min(same, key=precedence) for same in by_candidate.values()),
+        failure=None if has_whole else "; ".join(failures),
+    )
+
+
+def precedence(trial: TrialDocument) -> tuple[int, str]:
+    """A key that puts refusals first, then passes, then what says nothing."""
+    rank = 2 if trial.status in UNDECIDED else 1 if trial.status == "passed" else 0
+    return rank, content_hash(msgspec.structs.replace(trial, reused=False))
+
+
+def distinct_devices(devices: Iterable[DeviceDocument]) -> tuple[DeviceDocument, ...]:
+    """Those that differ in hardware or software; clock and temperature are a mood."""
+    seen: dict[str, DeviceDocument] = {}
+    for device in devices:
+        steady = msgspec.structs.replace(
+            device, clock_mhz=None, power_w=None, temperature_c=None, other_processes=None
+        )
+        seen.setdefault(content_hash(steady), steady)
+    return tuple(seen[key] for key in sorted(seen))

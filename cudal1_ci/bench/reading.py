@@ -1,0 +1,47 @@
+"""Reading the JSON of a run back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from cudal1_ci.bench.shape import SCHEMA_VERSION, RunDocument
+from cudal1_ci.errors import ReportError
+
+MAX_BYTES = 512 * 2**20
+"""A run of 250 tasks and eight columns with all raw times has some fifty megabytes."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    schema_version: int | None = None
+    kind: str | None = None
+
+
+def read_run(path: Path) -> RunDocument:
+    """The run in a file.
+
+    Raises:
+        ReportError: The file is missing, too large, not JSON, of another version or shape.
+    """
+    try:
+        with path.open("rb") as file:
+            encoded = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(encoded) > MAX_BYTES:
+        raise ReportError(f"{path}: expected at most {MAX_BYTES // 2**20} MiB, got more")
+    try:
+        head = msgspec.json.decode(encoded, type=_Head)
+        if head.kind != "bench":
+            raise ReportError(f"{path}: expected a run of `cudal1-ci bench --output`")
+        if head.schema_version != SCHEMA_VERSION:
+            raise ReportError(
+                f"{path}: expected schema_version {SCHEMA_VERSION}, got {head.schema_version}; "
+                "read it with the version of cudal1-ci that wrote it"
+            )
+        return msgspec.json.decode(encoded, type=RunDocument)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ReportError(
+            f"{path}: expected a run of `cudal1-ci bench --output`: {error}"
+        ) from error

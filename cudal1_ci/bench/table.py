@@ -1,0 +1,122 @@
+"""A card as text, in the form of the paper's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cudal1_ci.bench.card import ALL, machines
+from cudal1_ci.bench.shape import IntervalDocument, RowDocument, RunDocument, TaskDocument
+from cudal1_ci.report.wording import count_text, duration_text, one_line
+
+HEADS = (
+    "solver",
+    "geo. mean",
+    "[95 %]",
+    "mean",
+    "max",
+    "75%",
+    "50%",
+    "25%",
+    "success",
+    ">1.01x",
+    "fast_2",
+)
+FILL_RULE = (
+    "A task on which a column failed or was given nothing counts 1.00x in it and is counted as "
+    "failed. Intervals: bootstrap over tasks, 95 %."
+)
+POLICY_WORDS = {
+    "strict": "strict: the estimate over launches of fresh processes",
+    "cuda-l1": "counted as CUDA-L1 does: median of seven bucket means, rounded toward 1.00, "
+    "jumps measured again",
+}
+NAMED = 12
+"""Tasks of a kind that are named."""
+
+
+def render_table(run: RunDocument) -> str:
+    """The whole card."""
+    return "\n".join(_lines(run)) + "\n"
+
+
+def _lines(run: RunDocument) -> Iterator[str]:
+    for machine in machines(run):
+        yield machine
+        for way in ("strict", "cuda-l1"):
+            rows = [one for one in run.card if one.machine == machine and one.policy == way]
+            if rows:
+                yield ""
+                yield POLICY_WORDS[way]
+            for scope in dict.fromkeys(one.scope for one in rows):
+                inside = [one for one in rows if one.scope == scope]
+                yield ""
+                yield from aligned(
+                    [
+                        (f"{scope} ({count_text(inside[0].num_tasks, 'task')})", *HEADS[1:]),
+                        *map(cells, inside),
+                    ]
+                )
+        yield ""
+        yield from _apart([task for task in run.tasks if task.machine == machine])
+    for row in run.card:
+        if row.num_thrown_away and row.scope == ALL:
+            yield (
+                f"{row.solver}: CUDA-L1's rules throw the times of "
+                f"{count_text(row.num_thrown_away, 'task')} away, which count 1.00x"
+            )
+    yield FILL_RULE
+    yield f"{count_text(len(run.tasks), 'task')} in {duration_text(run.elapsed_s)}" + (
+        "" if run.ended == "done" else "; incomplete, --resume goes on"
+    )
+
+
+def cells(row: RowDocument) -> tuple[str, ...]:
+    """A row of the table."""
+    return (
+        f"  {row.solver}",
+        number(row.geometric_mean.estimate),
+        bounds(row.geometric_mean),
+        number(row.mean.estimate),
+        number(row.max),
+        number(row.q75),
+        number(row.median.estimate),
+        number(row.q25),
+        f"{row.num_success}/{row.num_tasks}",
+        str(row.num_above),
+        f"{row.fast_p['2']:.2f}",
+    )
+
+
+def number(value: float) -> str:
+    """Two decimals, and fewer where there are digits enough before them."""
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def bounds(interval: IntervalDocument) -> str:
+    return f"[{number(interval.low)}, {number(interval.high)}]"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns of one width, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        first, *rest = zip(row, widths, strict=True)
+        yield "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)])
+
+
+def _apart(tasks: Sequence[TaskDocument]) -> Iterator[str]:
+    """What is in no table, by the reason."""
+    words = {
+        "degenerate": "degenerate, in no column",
+        "invalid": "the reference cannot be judged, in no column",
+        "missing": "not every column had its turn, in no column",
+    }
+    for standing, said in words.items():
+        found = [task for task in tasks if task.standing == standing]
+        if found:
+            yield f"{count_text(len(found), 'task')}: {said}"
+            for task in found[:NAMED]:
+                yield f"  {task.name}: {one_line(task.reason or '')[:160]}"
+            if len(found) > NAMED:
+                yield f"  and {len(found) - NAMED} more"
+            yield ""

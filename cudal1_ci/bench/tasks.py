@@ -1,0 +1,185 @@
+"""From paths to tasks.
+
+    tasks_at([Path("KernelBench"), Path("h100.json")])
+
+A folder is a KernelBench checkout where it has levels, and a folder of such files otherwise; a file
+is Python or a release. Tasks with the same reference are one, with all the kernels that were
+published for it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.schema import Problem, Record
+from cudal1_ci.task_files import number_of, numbered, release
+from cudal1_ci.verification import problem_of
+
+NEVER_TASKS = ("__init__.py", "conftest.py", "setup.py")
+
+
+class Published(Record, frozen=True, kw_only=True):
+    """A kernel that somebody published for a task."""
+
+    origin: str
+    """Of which set: `h100`."""
+    code: str
+    claimed_speedup: float | None = None
+
+
+class Task(Record, frozen=True, kw_only=True):
+    """A reference to make faster."""
+
+    name: str
+    """`level1/12`, `softmax`."""
+    level: str | None = None
+    title: str = ""
+    """Of its file: `12_Matmul_with_diagonal_matrices_`."""
+    source: str
+    """`kernelbench`, `cuda-l1`, or the folder's name."""
+    problem: Problem
+    published: tuple[Published, ...] = ()
+
+
+class Choice(Record, frozen=True, kw_only=True):
+    """Which of the tasks."""
+
+    levels: tuple[int, ...] = ()
+    globs: tuple[str, ...] = ()
+    shard: tuple[int, int] = (1, 1)
+    """`(2, 4)`: every fourth task, from the second on."""
+
+
+class Found(Record, frozen=True, kw_only=True):
+    """Tasks, and which files are none."""
+
+    tasks: tuple[Task, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def tasks_at(paths: Sequence[Path], choice: Choice | None = None) -> Found:
+    """The tasks at these places that were chosen, by source, level and number.
+
+    Raises:
+        ConfigError: A place does not exist or holds no task, or none was chosen.
+    """
+    left_out: list[str] = []
+    found = [task for path in paths for task in _at(path, left_out)]
+    tasks = sorted(_joined(found), key=lambda task: (task.source, natural(task.name)))
+    chosen = choose(tasks, choice or Choice())
+    if not chosen:
+        raise ConfigError(
+            f"none of the {len(tasks)} tasks is chosen; see --level, --task and --shard"
+        )
+    return Found(tasks=tuple(chosen), left_out=tuple(left_out))
+
+
+def choose(tasks: Sequence[Task], choice: Choice) -> list[Task]:
+    """Levels and names first, then the shard: machines with the same choice share it out."""
+    levels = {f"level{number}" for number in choice.levels}
+    chosen = [
+        task
+        for task in tasks
+        if (not levels or task.level in levels)
+        and (not choice.globs or any(fnmatch.fnmatch(task.name, glob) for glob in choice.globs))
+    ]
+    number, count = choice.shard
+    return chosen[number - 1 :: count]
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key by which `level1/9` comes before `level1/10`."""
+    return [
+        (int(part), "") if part.isdigit() else (0, part)
+        for part in re.split(r"(\d+)", name)
+        if part
+    ]
+
+
+def _joined(tasks: Sequence[Task]) -> list[Task]:
+    by_problem: dict[str, Task] = {}
+    for task in tasks:
+        known = by_problem.get(task.problem.id, task)
+        published = tuple(dict.fromkeys((*known.published, *task.published)))
+        by_problem[task.problem.id] = msgspec.structs.replace(known, published=published)
+    return list(by_problem.values())
+
+
+def _at(path: Path, left_out: list[str]) -> Iterator[Task]:
+    if path.is_file():
+        yield from _released(path) if path.suffix in (".json", ".jsonl") else [_single(path)]
+        return
+    if not path.is_dir():
+        raise ConfigError(f"{path}: expected a folder of tasks, a .py or a .json file, got nothing")
+    releases = sorted(path.glob("optimized_cuda_code/*.json"))
+    if releases:
+        names = ", ".join(str(one.relative_to(path)) for one in releases)
+        raise ConfigError(f"{path}: it holds releases for several GPUs, name one of {names}")
+    found = list(_numbered(path)) or list(_folder(path, left_out))
+    if not found:
+        raise ConfigError(
+            f"{path}: expected KernelBench/level1/*.py or files with `Model` and `get_inputs`, "
+            "found none"
+        )
+    yield from found
+
+
+def _numbered(root: Path) -> Iterator[Task]:
+    for one in numbered(root):
+        level = f"level{one.level}"
+        yield Task(
+            name=f"{level}/{one.number or one.path.stem}",
+            level=level,
+            title=one.path.stem,
+            source="kernelbench",
+            problem=problem_of(one.path.read_text(encoding="utf-8"), str(one.path)),
+        )
+
+
+def _folder(root: Path, left_out: list[str]) -> Iterator[Task]:
+    files = (p for p in sorted(root.rglob("*.py")) if p.name not in NEVER_TASKS)
+    for path in files:
+        name = path.relative_to(root).with_suffix("").as_posix()
+        try:
+            problem = problem_of(path.read_text(encoding="utf-8", errors="replace"), str(path))
+        except ConfigError as error:
+            left_out.append(str(error))
+            continue
+        yield Task(name=name, title=path.stem, source=root.resolve().name, problem=problem)
+
+
+def _single(path: Path) -> Task:
+    number = number_of(path)
+    level = path.resolve().parent.name
+    is_numbered = bool(number) and re.fullmatch(r"level\d+", level) is not None
+    return Task(
+        name=f"{level}/{number}" if is_numbered else path.stem,
+        level=level if is_numbered else None,
+        title=path.stem,
+        source="kernelbench" if is_numbered else path.resolve().parent.name,
+        problem=problem_of(path.read_text(encoding="utf-8"), str(path)),
+    )
+
+
+def _released(file: Path) -> Iterator[Task]:
+    rows = list(release(file))
+    if not rows:
+        raise ConfigError(f"{file}: expected rows with `ref_code`, found none")
+    for row in rows:
+        name = f"level{row.level}/{row.number}"
+        published = Published(
+            origin=file.stem, code=row.code or "", claimed_speedup=row.claimed_speedup
+        )
+        yield Task(
+            name=name,
+            level=f"level{row.level}",
+            source="cuda-l1",
+            problem=problem_of(row.reference, f"{file}: {name}"),
+            published=(published,) if row.code else (),
+        )

@@ -1,0 +1,92 @@
+"""What a run works with: the judge, who proposes, the memory, and how much there is time for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.bench.shape import Policy
+from cudal1_ci.bench.solvers import BEST, CONTRASTIVE, GIVEN
+from cudal1_ci.bench.tasks import Task
+from cudal1_ci.optimization import Optimizer
+from cudal1_ci.propose import Proposer
+from cudal1_ci.report.progress import Progress
+from cudal1_ci.schema import Candidate, Evaluation, Record, Target, content_hash
+from cudal1_ci.trial import Session
+
+
+class RunConfig(Record, frozen=True, kw_only=True):
+    """How much to try."""
+
+    columns: tuple[str, ...]
+    policy: Policy = "strict"
+    num_rounds: int = 2
+    """Of proposals; from the second on proposers see what passed before."""
+    num_candidates: int = 12
+    """Of one proposer for one task in one round."""
+    budget_s: float | None = None
+
+
+@dataclass
+class Bench:
+    """What a run works with."""
+
+    session: Session
+    proposers: dict[str, Proposer]
+    """By column; without `contrastive` and `best`."""
+    archive: Archive
+    given: Archive
+    """Of published kernels."""
+    progress: Progress
+    config: RunConfig
+    judge: str
+    """Hash of the judge's settings."""
+    since: float
+    """When the run began, in seconds since the epoch; earlier than now where it goes on."""
+    may_reuse: bool = True
+    """Whether what earlier runs found stands in for a trial."""
+    optimizer: Optimizer | None = None
+    started_s: float = field(default_factory=time.monotonic)
+    was_cut: bool = False
+    was_interrupted: bool = False
+
+    def is_over(self) -> bool:
+        """Asked before each thing that is tried, so what was not is known to be missing."""
+        budget_s = self.config.budget_s
+        if budget_s is not None and time.monotonic() - self.started_s > budget_s:
+            self.was_cut = True
+        return self.was_cut or self.was_interrupted
+
+    def archive_of(self, column: str) -> Archive:
+        return self.given if column == GIVEN else self.archive
+
+    def known(self, archive: Archive, candidate: Candidate, judge: str) -> Evaluation | None:
+        """What this run found before it was cut short, or an earlier one that still holds."""
+        key = (candidate.problem_id, candidate.id, self.session.device().key, judge)
+        found = archive.newest(*key, self.since)
+        if found is None and self.may_reuse:
+            found = archive.lookup(*key)
+        return found
+
+    @property
+    def check_key(self) -> str:
+        """Under which verdicts on references are kept: the `eager` column's are on the same
+        program."""
+        return content_hash(["reference", self.judge])
+
+
+def missing_because(bench: Bench) -> str:
+    return f"not reached: {'interrupted' if bench.was_interrupted else 'the budget was spent'}"
+
+
+def target_of(task: Task) -> Target:
+    """As progress names it."""
+    return Target(path=task.name, qualname="Model", kind="torch_module", first_line=1, last_line=1)
+
+
+def judged_columns(columns: Sequence[str]) -> list[str]:
+    """Those that are asked, the model's after the playbook's, whose finds it is shown."""
+    asked = [one for one in columns if one not in (BEST, CONTRASTIVE)]
+    return asked + [CONTRASTIVE] * (CONTRASTIVE in columns)

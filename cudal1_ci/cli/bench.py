@@ -1,0 +1,250 @@
+"""`cudal1-ci bench`: tasks by columns, one judge, a report card."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.bench.merge import merge
+from cudal1_ci.bench.page import render_page
+from cudal1_ci.bench.reading import read_run
+from cudal1_ci.bench.run import run
+from cudal1_ci.bench.shape import RunDocument
+from cudal1_ci.bench.solvers import BEST, COLUMNS, CONTRASTIVE, DEFAULT, SOLVERS, means_for
+from cudal1_ci.bench.table import render_table
+from cudal1_ci.bench.tasks import Choice, Found, tasks_at
+from cudal1_ci.bench.work import Bench, RunConfig
+from cudal1_ci.cli.bench_flags import columns_of, seconds_of, shard_of
+from cudal1_ci.cli.device import require
+from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
+from cudal1_ci.cli.execution import executor_of, executor_options
+from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
+from cudal1_ci.cli.model import optimizer_of, refuse_a_key_for_a_url_in_a_file
+from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.propose.models.opening import opened
+from cudal1_ci.report.progress import Progress, progress_on
+from cudal1_ci.trial import Session
+
+EPILOG = """\b
+Examples:
+  cudal1-ci bench KernelBench --level 1 --solvers eager,compile,playbook,best --output run.json
+  cudal1-ci bench CUDA-L1/optimized_cuda_code/h100.json --budget 8h --output run.json --html run.html
+  cudal1-ci bench ... --resume                        after a kill or a spent budget
+  cudal1-ci bench KernelBench --shard 2/4 ...         one machine of four
+  cudal1-ci bench --merge a.json b.json --html all.html
+
+A task: `Model`, `get_inputs()` and, if Model takes arguments, `get_init_inputs()`.
+"""  # noqa: E501 (an example is one line)
+
+KEYS = {
+    **EXECUTION_KEYS,
+    "seed": "trial.seed",
+    "rounds": "review.num-rounds",
+    "model": "model.model",
+    "adapter": "model.adapter",
+}
+"""Flags that stand for a setting."""
+
+
+@click.command("bench", epilog=EPILOG)
+@click.argument(
+    "paths", metavar="FOLDER|FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option(
+    "--solvers",
+    callback=columns_of,
+    default=",".join(DEFAULT),
+    show_default=True,
+    help=f"Columns, of {', '.join(COLUMNS)}.",
+)
+@click.option("--merge", "merges", is_flag=True, help="The files are runs: tell them as one.")
+@click.option("--level", type=int, multiple=True, help="Only this level (repeatable).")
+@click.option(
+    "--task", multiple=True, metavar="GLOB", help="Only these, as level1/1* (repeatable)."
+)
+@click.option(
+    "--shard",
+    callback=shard_of,
+    default="1/1",
+    metavar="I/N",
+    help="Of the chosen tasks this part: 2/4.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(["strict", "cuda-l1"]),
+    default="strict",
+    show_default=True,
+    help="cuda-l1: beside ours, the numbers by the rules of CUDA-L1's paper.",
+)
+@click.option("--output", metavar="FILE|-", help="Write the run as JSON (docs/bench.md).")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the card.")
+@click.option("--budget", callback=seconds_of, help="Stop after 90s, 10m, 8h; --resume goes on.")
+@click.option("--resume", is_flag=True, help="Go on with the last unfinished run of these tasks.")
+@click.option("--fresh", is_flag=True, help="Measure again what the archive already knows.")
+@click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto].")
+@click.option(
+    "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
+)
+@executor_options
+@click.option("--python", help="Interpreter that has torch [default: this one].")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
+@click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
+@click.option(
+    "--weights",
+    type=click.Choice(["checkpoint", "seed"]),
+    default="seed",
+    show_default=True,
+    help="seed: a candidate with another state_dict is compared with the weights that both draw "
+    "under one seed, as KernelBench does.",
+)
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2].")
+@click.option("--model", metavar="MODEL", help="For `contrastive`: weights, or a server's URL.")
+@click.option("--adapter", metavar="FOLDER", help="LoRA adapter for the weights, or `none`.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+def bench_verb(paths: tuple[Path, ...], **flags: Any) -> None:
+    """Judge solvers on folders of tasks, and draw up a report card.
+
+    Exit code 0 when every column had its turn on every task, 6 when the budget was spent before,
+    130 when interrupted: what was finished is kept, and --resume asks nothing twice.
+    """
+    if flags["merges"]:
+        told(merge([read_run(path) for path in paths]), flags)
+        return
+    document = measured(paths, flags)
+    told(document, flags)
+    codes = {"done": EXIT_DONE, "budget": EXIT_BUDGET, "interrupted": EXIT_INTERRUPTED}
+    sys.exit(codes[document.ended])
+
+
+def told(document: RunDocument, flags: dict[str, Any]) -> None:
+    """Files first, so that a closed stdout loses none of them."""
+    encoded = msgspec.json.encode(document).decode() + "\n"
+    output, page = flags["output"], flags["html"]
+    if output not in (None, "-"):
+        write(Path(output), encoded)
+    if page is not None:
+        write(page, render_page(document))
+    click.echo(encoded if output == "-" else render_table(document), nl=False)
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def measured(paths: tuple[Path, ...], flags: dict[str, Any]) -> RunDocument:
+    """One run, with an archive in the working directory as memory."""
+    given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] is not None}
+    settings = load_settings(Path.cwd(), overrides={**given, "trial.weights": flags["weights"]})
+    require(settings.device)
+    columns: tuple[str, ...] = flags["solvers"]
+    if CONTRASTIVE in columns and settings.model.model is None:
+        raise ConfigError("`contrastive` needs a model: --model, or leave it out of --solvers")
+    choice = Choice(levels=flags["level"], globs=flags["task"], shard=flags["shard"])
+    found = tasks_at(paths, choice)
+    progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
+    for line in found.left_out:
+        progress.notice(f"not a task: {line}")
+    with contextlib.ExitStack() as stack:
+        folder = Path.cwd() / settings.state_dir
+        archive = stack.enter_context(Archive.open(folder / "bench.sqlite"))
+        published = stack.enter_context(Archive.open(folder / "bench-published.sqlite"))
+        run_id = begun(archive, paths, choice, settings, flags)
+        bench = stack.enter_context(
+            bench_of(found, settings, flags, progress, archive, published, run_id)
+        )
+        stack.enter_context(progress)
+        document = run(found, bench)
+        if document.ended == "done":
+            archive.finish_run(run_id)
+    return document
+
+
+def begun(
+    archive: Archive,
+    paths: tuple[Path, ...],
+    choice: Choice,
+    settings: Settings,
+    flags: dict[str, Any],
+) -> str:
+    """The id of this run, or of the one that it goes on with.
+
+    Raises:
+        ConfigError: There is none to go on with.
+    """
+    arguments = {
+        "bench": [str(path.resolve()) for path in paths],
+        "choice": msgspec.to_builtins(choice),
+        "solvers": flags["solvers"],
+        "policy": flags["policy"],
+        "judge": settings.trial.policy,
+    }
+    unfinished = archive.unfinished_run(arguments) if flags["resume"] else None
+    if flags["resume"] and unfinished is None:
+        raise ConfigError(
+            f"{archive.path}: there is no unfinished run of these tasks and solvers to resume; "
+            "run without --resume (verdicts that hold are re-used anyway)"
+        )
+    return unfinished.id if unfinished else archive.start_run(arguments)
+
+
+@contextlib.contextmanager
+def bench_of(
+    found: Found,
+    settings: Settings,
+    flags: dict[str, Any],
+    progress: Progress,
+    archive: Archive,
+    published: Archive,
+    run_id: str,
+) -> Iterator[Bench]:
+    """What the run works with; a model is served while this lasts."""
+    columns: tuple[str, ...] = flags["solvers"]
+    since = archive.run_started_at(run_id)
+    with contextlib.ExitStack() as stack:
+        session = stack.enter_context(
+            Session(
+                settings.trial,
+                device=settings.device,
+                require_sandbox=settings.require_sandbox,
+                builds=settings.builds,
+                executor=executor_of(settings),
+            )
+        )
+        optimizer = None
+        if CONTRASTIVE in columns:
+            refuse_a_key_for_a_url_in_a_file(settings, "model", settings.model)
+            model = stack.enter_context(opened(settings.model, told=progress.notice))
+            optimizer = optimizer_of(model, settings, since=since)
+        means = means_for(session.device().kind, settings.playbook, found.tasks)
+        asked = [one for one in columns if one not in (CONTRASTIVE, BEST)]
+        yield Bench(
+            session=session,
+            proposers={name: SOLVERS[name](means) for name in asked},
+            archive=archive,
+            given=published,
+            progress=progress,
+            config=RunConfig(
+                columns=columns,
+                policy=flags["policy"],
+                num_rounds=settings.review.num_rounds,
+                num_candidates=settings.review.num_candidates,
+                budget_s=flags["budget"],
+            ),
+            judge=settings.trial.policy,
+            since=since,
+            may_reuse=not flags["fresh"],
+            optimizer=optimizer,
+        )

@@ -1,0 +1,125 @@
+"""What speedups say together: known numbers, the fill rule, what is left out."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cudal1_ci.bench.card import carded
+from cudal1_ci.bench.documents import standing_of
+from cudal1_ci.bench.summary import fast_p, geometric_mean, interval, mean, median
+from cudal1_ci.bench.table import render_table
+from cudal1_ci.bench.worth import worth
+from cudal1_ci.report.shape import FindingDocument
+from cudal1_ci.schema import Finding, Verdict
+from tests.unit.bench.rig import a_run, a_task, told
+
+
+def rows_of(run, scope="all", policy="strict"):
+    return {r.solver: r for r in run.card if (r.scope, r.policy) == (scope, policy)}
+
+
+def test_statistics_of_a_sample_with_known_answers():
+    speedups = [0.5, 1.0, 2.0, 8.0]
+    assert interval(speedups, mean).estimate == pytest.approx(2.875)
+    assert interval(speedups, geometric_mean).estimate == pytest.approx(8.0**0.25)
+    assert interval(speedups, median).estimate == pytest.approx(1.5)
+    same = interval([1.3] * 5, geometric_mean)
+    assert (same.low, same.high) == pytest.approx((1.3, 1.3))
+    many = interval([1.0, 2.0] * 200, mean)
+    # The standard error of the mean is 0.5 / 20.
+    assert many.high - many.low == pytest.approx(2 * 1.96 * 0.025, rel=0.1)
+
+
+def test_fast_p_counts_what_is_right_and_strictly_faster():
+    found = fast_p([1.0, 1.5, 2.0, 3.0, None])
+    assert (found["1"], found["1.5"], found["2"], found["10"]) == (0.6, 0.4, 0.2, 0.0)
+
+
+def test_what_failed_or_was_not_given_counts_one_and_as_failed():
+    run = a_run(
+        told(a_task("level1/1"), {"eager": 1.0, "playbook": 4.0, "published": 0.25}),
+        told(a_task("level1/2", "b"), {"eager": 1.0, "playbook": None, "published": 0.5}),
+        told(a_task("level2/1", "c"), {"eager": 1.0, "playbook": "precision", "published": 9.0}),
+    )
+    rows = rows_of(run)
+    assert rows["playbook"].geometric_mean.estimate == pytest.approx(4 ** (1 / 3), rel=0.02)
+    counts = (rows["playbook"].num_given, rows["playbook"].num_success, rows["playbook"].num_above)
+    assert counts == (2, 1, 1)
+    assert rows["published"].max == pytest.approx(9.0, rel=0.02)
+    assert rows["best"].max == pytest.approx(4.0, rel=0.02), "published kernels are not ours"
+    assert (rows["best"].num_success, rows["best"].q25) == (3, 1.0), "the reference is its floor"
+    assert rows_of(run, "level1")["playbook"].num_tasks == 2
+    assert rows_of(run, "level2")["best"].num_above == 0
+
+
+def test_a_task_that_is_left_out_is_in_no_column_and_named():
+    honest = told(a_task("level1/1"), {"eager": 1.0, "published": 1.0})
+    empty = told(a_task("level1/2", "b"), {"eager": 1.0, "published": 800.0})
+    empty = msgspec.structs.replace(empty, standing="degenerate", reason="reference.constant: same")
+    run = a_run(honest, empty)
+    assert {row.num_tasks for row in run.card} == {1}
+    assert rows_of(run)["published"].max == pytest.approx(1.0, rel=0.02)
+    assert "level1/2: reference.constant: same" in render_table(run)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "standing"),
+    [
+        (Verdict(status="passed"), "judged"),
+        (Verdict(status="passed", findings=(Finding(rule="oracle.absent", message=""),)), "judged"),
+        (
+            Verdict(status="passed", findings=(Finding(rule="workload.weak", message="zeros"),)),
+            "degenerate",
+        ),
+        (Verdict(status="degenerate"), "degenerate"),
+        (Verdict(status="invalid_reference"), "invalid"),
+        (Verdict(status="harness_error"), "invalid"),
+    ],
+)
+def test_the_judges_word_on_a_reference_decides_where_its_task_stands(verdict, standing):
+    assert standing_of(verdict)[0] == standing
+
+
+def test_by_cuda_l1s_rules_what_is_doubted_counts_one_and_strictly_what_it_is():
+    task = told(a_task(), {"eager": 1.0, "playbook": 5.0})
+    eager, playbook = task.results
+    doubt = FindingDocument(rule="policy.unverified", message="measured again it is 1")
+    trial = msgspec.structs.replace(playbook.trials[0], doubted=doubt)
+    doubted = msgspec.structs.replace(playbook, trials=(trial,))
+    run = a_run(task, policy="cuda-l1")
+    assert rows_of(run, policy="cuda-l1")["playbook"].max == pytest.approx(5.0, rel=0.02)
+    run = a_run(msgspec.structs.replace(task, results=(eager, doubted)), policy="cuda-l1")
+    row = rows_of(run, policy="cuda-l1")["playbook"]
+    assert (row.max, row.num_success, row.num_thrown_away) == (1.0, 1, 1)
+    assert rows_of(run)["playbook"].max == pytest.approx(5.0, rel=0.02)
+
+
+def test_best_is_what_would_be_proposed_and_never_noise():
+    def best(columns, **measured):
+        task = told(a_task(), columns)
+        results = []
+        for result in task.results:
+            trials = [
+                msgspec.structs.replace(
+                    trial,
+                    measurements=[
+                        msgspec.structs.replace(one, **measured) for one in trial.measurements
+                    ],
+                )
+                for trial in result.trials
+            ]
+            results.append(msgspec.structs.replace(result, trials=tuple(trials)))
+        found = worth(msgspec.structs.replace(task, results=tuple(results)), "best")
+        return found.solver, round(found.speedup, 1)
+
+    assert best({"compile": 1.5, "playbook": 2.0, "published": 9.0}) == ("playbook", 2.0)
+    assert best({"eager": 1.3, "playbook": "timeout"}) == ("reference", 1.0)
+    assert best({"playbook": 1.01}) == ("reference", 1.0)
+    assert best({"playbook": 1.3}, control_spread=0.5) == ("reference", 1.0), "a noisy session"
+    assert best({"playbook": 1.3}, reference_us=0.1) == ("reference", 1.0), "half a microsecond"
+
+
+def test_a_card_is_drawn_from_the_tasks_alone():
+    run = a_run(told(a_task(), {"eager": 1.0, "playbook": 2.0}))
+    assert carded(msgspec.structs.replace(run, card=())) == run

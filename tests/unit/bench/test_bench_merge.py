@@ -1,0 +1,101 @@
+"""Several runs as one: whatever their order, however often."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+
+from cudal1_ci.bench.merge import merge
+from cudal1_ci.bench.page import portability
+from cudal1_ci.bench.reading import read_run
+from cudal1_ci.bench.worth import worth
+from cudal1_ci.errors import ReportError
+from tests.unit.bench.rig import a_run, a_task, told
+
+ONE, TWO = a_task("level1/1"), a_task("level1/2", "class Model: pass")
+
+
+def test_parts_of_the_tasks_make_the_whole_in_any_order_and_any_number():
+    first = a_run(told(ONE, {"eager": 1.0, "playbook": 2.0}))
+    second = a_run(told(TWO, {"eager": 1.0, "playbook": 3.0}))
+    whole = merge([first, second])
+    assert [task.name for task in whole.tasks] == ["level1/1", "level1/2"]
+    assert {row.num_tasks for row in whole.card} == {2}
+    for order in itertools.permutations([first, second, first]):
+        assert merge(order) == whole
+    assert merge([whole]).tasks == whole.tasks
+
+
+def test_columns_of_two_runs_stand_beside_each_other():
+    whole = merge(
+        [
+            a_run(told(ONE, {"eager": 1.0})),
+            a_run(told(ONE, {"playbook": 2.0}), told(TWO, {"playbook": 2.0})),
+        ]
+    )
+    assert whole.solvers == ("eager", "playbook", "best")
+    assert [task.standing for task in whole.tasks] == ["judged", "missing"]
+    assert whole.tasks[1].reason == "no result of eager"
+    assert {row.num_tasks for row in whole.card} == {1}
+
+
+def test_of_two_trials_of_one_candidate_a_refusal_stands():
+    passed = told(ONE, {"playbook": 2.0})
+    trial = passed.results[0].trials[0]
+
+    def with_status(status):
+        refused = msgspec.structs.replace(trial, status=status, measurements=())
+        result = msgspec.structs.replace(passed.results[0], trials=(refused,))
+        return msgspec.structs.replace(passed, results=(result,))
+
+    for other, is_success in (("incorrect_values", False), ("inconclusive", True)):
+        whole = merge([a_run(passed), a_run(with_status(other))])
+        assert worth(whole.tasks[0], "playbook").is_success is is_success
+
+
+def test_a_reference_that_is_degenerate_somewhere_is_left_out():
+    fine = told(ONE, {"eager": 1.0})
+    weak = msgspec.structs.replace(fine, standing="degenerate", reason="weak", results=())
+    for runs in ([a_run(fine), a_run(weak)], [a_run(weak), a_run(fine)]):
+        assert merge(runs).tasks[0].standing == "degenerate"
+    failed = msgspec.structs.replace(weak, standing="invalid", reason="out of memory")
+    assert merge([a_run(failed), a_run(fine)]).tasks[0].standing == "judged"
+
+
+def test_machines_are_told_apart_and_compared_where_both_were():
+    here = a_run(
+        told(ONE, {"eager": 1.0, "playbook": 2.0}), told(TWO, {"eager": 1.0, "playbook": 9.0})
+    )
+    there = a_run(told(ONE, {"eager": 1.0, "playbook": 0.5}, machine="another"))
+    whole = merge([here, there])
+    assert {row.machine for row in whole.card} == {"another", here.tasks[0].machine}
+    rows = dict(portability(whole))["playbook"]
+    assert [row.num_tasks for row in rows] == [1, 1]
+    assert sorted(row.mean.estimate for row in rows) == pytest.approx([0.5, 2.0], rel=0.02)
+    assert portability(here) == []
+
+
+def test_runs_of_two_policies_are_refused():
+    task = told(ONE, {"eager": 1.0})
+    with pytest.raises(ReportError, match="one policy"):
+        merge([a_run(task), a_run(task, policy="cuda-l1")])
+
+
+def test_a_run_is_read_as_it_was_written_and_others_are_refused(tmp_path):
+    file = tmp_path / "run.json"
+    run = a_run(told(ONE, {"eager": 1.0, "playbook": None}))
+    file.write_bytes(msgspec.json.encode(run))
+    assert read_run(file) == run
+    for text, said in (
+        ('{"schema_version": 1}', "bench --output"),
+        ('{"schema_version": 9, "kind": "bench"}', "schema_version 1, got 9"),
+        ('{"schema_version": 1, "kind": "bench"}', "bench --output"),
+        ("no", "bench --output"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ReportError, match=said):
+            read_run(file)
+    with pytest.raises(ReportError, match="cannot be read"):
+        read_run(tmp_path / "none.json")

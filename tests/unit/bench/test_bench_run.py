@@ -1,0 +1,114 @@
+"""The loop: what is asked, what is kept, what is asked again."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from cudal1_ci.bench.run import run
+from cudal1_ci.bench.worth import worth
+from cudal1_ci.errors import WorkerError
+from tests.fakes import FakeSession
+from tests.unit.bench.rig import Judge, a_bench, a_task, found
+
+ANSWERS = {"faster": ("passed", 2.0), "slower": ("passed", 0.5), "wrong": ("incorrect_values", 1.0)}
+PROPOSED = {"compile": ["slower"], "playbook": ["wrong", "faster"], "published": []}
+
+
+def test_every_column_has_its_turn_and_best_chooses_from_ours(tmp_path):
+    with a_bench(tmp_path, FakeSession(ANSWERS), PROPOSED) as bench:
+        document = run(found(a_task()), bench)
+    (task,) = document.tasks
+    assert (document.ended, task.standing) == ("done", "judged")
+    assert [result.solver for result in task.results] == ["compile", "playbook", "published"]
+    assert [trial.status for trial in task.results[1].trials] == ["incorrect_values", "passed"]
+    assert task.results[1].trials[1].code == "faster"
+    by_solver = {row.solver: row for row in document.card}
+    assert by_solver["compile"].mean.estimate == pytest.approx(0.5, rel=0.02)
+    assert by_solver["best"].mean.estimate == pytest.approx(2.0, rel=0.02)
+    assert (by_solver["published"].num_success, by_solver["published"].num_given) == (0, 0)
+    assert worth(task, "best").solver == "playbook"
+
+
+def test_a_kill_loses_nothing_and_a_run_that_goes_on_asks_nothing_twice(tmp_path):
+    tasks = found(a_task("level1/1"), a_task("level1/2", "class Model: pass"))
+    answers = {**ANSWERS, "wrong": ("inconclusive", 1.0)}
+    began = time.time()
+    with a_bench(tmp_path, Judge(answers, stops_after=4), PROPOSED, since=began) as bench:
+        document = run(tasks, bench)
+    assert document.ended == "interrupted"
+    assert [task.standing for task in document.tasks] == ["judged", "missing"]
+    again = Judge(answers)
+    with a_bench(tmp_path, again, PROPOSED, since=began) as bench:
+        document = run(tasks, bench)
+    assert (document.ended, {task.standing for task in document.tasks}) == ("done", {"judged"})
+    assert again.num_answers == 2, "six candidates, four of which were judged before"
+    assert "reference" not in again.asked
+    later = Judge(answers)
+    with a_bench(tmp_path, later, PROPOSED, since=time.time() + 1) as bench:
+        run(tasks, bench)
+    assert later.asked == ["wrong", "wrong"], "another run asks what could not be decided"
+
+
+def test_a_spent_budget_leaves_the_rest_out_of_every_column(tmp_path):
+    tasks = found(a_task("level1/1"), a_task("level1/2", "class Model: pass"))
+    with a_bench(tmp_path, FakeSession(ANSWERS), PROPOSED, budget_s=0.0) as bench:
+        document = run(tasks, bench)
+    assert document.ended == "budget"
+    assert {task.standing for task in document.tasks} == {"missing"}
+    assert all("budget was spent" in (task.reason or "") for task in document.tasks)
+    assert document.card == ()
+
+
+@pytest.mark.parametrize(
+    ("status", "standing"), [("degenerate", "degenerate"), ("invalid_reference", "invalid")]
+)
+def test_a_reference_that_says_nothing_is_named_and_in_no_column(tmp_path, status, standing):
+    session = FakeSession(ANSWERS, reference=status)
+    with a_bench(tmp_path, session, PROPOSED) as bench:
+        document = run(found(a_task()), bench)
+    assert document.tasks[0].standing == standing
+    assert document.tasks[0].reason
+    assert document.card == ()
+    assert session.asked == ["reference"]
+
+
+def test_a_judge_that_dies_costs_one_column_and_is_asked_again(tmp_path):
+    class Dying(FakeSession):
+        def evaluate(self, problem, candidate):
+            if candidate.program.source == "slower":
+                raise WorkerError("the judge died")
+            return super().evaluate(problem, candidate)
+
+    began = time.time()
+    with a_bench(tmp_path, Dying(ANSWERS), PROPOSED, since=began) as bench:
+        document = run(found(a_task()), bench)
+    (task,) = document.tasks
+    assert (task.standing, task.results[0].failure) == ("judged", "the judge died")
+    assert not worth(task, "compile").is_success
+    again = FakeSession(ANSWERS)
+    with a_bench(tmp_path, again, PROPOSED, since=began) as bench:
+        assert run(found(a_task()), bench).tasks[0].results[0].failure is None
+    assert again.asked == ["slower"]
+
+
+def test_published_kernels_are_not_where_a_model_looks_for_exemplars(tmp_path):
+    task = a_task()
+    with a_bench(tmp_path, FakeSession(ANSWERS), {"published": ["faster"]}) as bench:
+        run(found(task), bench)
+        assert bench.archive.passed(task.problem.id) == []
+        assert len(bench.given.passed(task.problem.id)) == 1
+
+
+def test_by_cuda_l1s_rules_a_jump_is_measured_again_once(tmp_path):
+    session = FakeSession({"much faster": ("passed", 4.0)})
+    began = time.time()
+    for _ in range(2):
+        with a_bench(
+            tmp_path, session, {"playbook": ["much faster"]}, since=began, policy="cuda-l1"
+        ) as bench:
+            document = run(found(a_task()), bench)
+    assert session.asked == ["reference", "much faster", "much faster"]
+    assert {row.policy for row in document.card} == {"strict", "cuda-l1"}
+    assert document.tasks[0].results[0].trials[0].doubted is None
