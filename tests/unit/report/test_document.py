@@ -113,7 +113,7 @@ def test_times_that_make_no_sense_are_left_out(time_us):
     assert alone.control_spread is None
 
 
-def test_one_launch_has_times_and_no_speedup():
+def test_one_launch_has_times_and_the_interval_that_is_known_of_launches():
     single = a_measurement(2.0)
     single = msgspec.structs.replace(single, launches=single.launches[:1])
     candidate = a_candidate(Path("/"), "none.py", "", "")
@@ -121,8 +121,9 @@ def test_one_launch_has_times_and_no_speedup():
         candidate=candidate, verdict=Verdict(status="passed"), measurements=(single,)
     )
     published = verification(evaluation).measurements[0]
-    assert published.speedup is None
     assert published.reference_us > 0
+    assert published.speedup == pytest.approx(2.0, rel=0.02)
+    assert published.speedup / published.speedup_low == pytest.approx(1.27, rel=0.01)
 
 
 def test_a_checkout_edited_since_keeps_the_verdict_and_says_why_there_is_no_patch(report, checkout):
