@@ -144,7 +144,7 @@ def test_throughput_is_compared_on_what_both_finished(benchmark_module):
     ]
     theirs = [a_row("a/pytorch", "pytorch", 8.0, timing=5.0), a_row("a/cuda", "cuda", 42.0)]
     document = {"ours": {"start_s": 1.0, "rows": ours}, "kernelbench": {"rows": theirs}}
-    found = throughput.summary(document)
+    found = throughput.summary(document["ours"], document["kernelbench"])
     assert found["num_common"] == 2
     assert found["ours"]["per_hour"] == 720.0
     assert found["kernelbench"]["per_hour"] == 144.0
