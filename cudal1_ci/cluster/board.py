@@ -132,6 +132,8 @@ class Board:
             while name in self.schedule.places:
                 name, number = f"{seat.name} ({number})", number + 1
             self._devices[name] = seat.device
+            if seat.remark is not None:
+                self._notices.append(f"{name}: {seat.remark}")
             self.schedule.join(name, seat.device.key)
             self._changed.notify_all()
             return name

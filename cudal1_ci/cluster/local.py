@@ -34,6 +34,8 @@ class LocalSeats:
 class LocalSeat:
     """A Session."""
 
+    remark = None
+
     def __init__(self, name: str, config: SessionConfig, device: str):
         self.name = name
         self.session: Session = config.session(device)

@@ -35,6 +35,11 @@ from cudal1_ci.schema import Candidate, Device, Evaluation, Problem, Record
 START_S = 600.0
 """Until an actor has a device and a judge. A cluster that grows by itself starts a machine."""
 POLL_S = 1.0
+MAX_CHARS = 200
+NICE = (
+    "judges here have the niceness {}, so that what else runs disturbs their times: start Ray with "
+    "RAY_worker_niceness=0 in its environment"
+)
 
 
 class Introduction(Record, frozen=True, kw_only=True):
@@ -44,6 +49,8 @@ class Introduction(Record, frozen=True, kw_only=True):
     policy: str
     name: str
     device: Device
+    niceness: int
+    """Of its process and so of the judge's; above 0 others of the machine go first."""
 
 
 class Said(Record, frozen=True, kw_only=True):
@@ -63,6 +70,8 @@ class Judge:
 
     def introduce(self) -> bytes:
         """Starts the judge. Raises: WorkerError, UnsupportedError."""
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, 0)  # Ray's workers give way to others, unasked
         device = self.session.device()
         ray = ray_module()
         gpus = ray.get_gpu_ids()
@@ -72,6 +81,7 @@ class Judge:
             policy=self.config.trial.policy,
             name=f"{ray.util.get_node_ip_address()} {place}",
             device=device,
+            niceness=os.getpriority(os.PRIO_PROCESS, 0),
         )
         return msgspec.msgpack.encode(said)
 
@@ -120,7 +130,8 @@ class RaySeats:
     def __enter__(self) -> Self:
         ray = self.ray
         if not ray.is_initialized():
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            for name in ("RAY_USAGE_STATS_ENABLED", "RAY_worker_niceness"):
+                os.environ.setdefault(name, "0")  # of a cluster that is started here
             try:
                 ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
             except (ConnectionError, ValueError, RuntimeError) as error:
@@ -194,6 +205,7 @@ class RaySeat:
     def __init__(self, ray: Any, actor: Any, said: Introduction):
         self.ray, self.actor = ray, actor
         self.name, self.device = said.name, said.device
+        self.remark = NICE.format(said.niceness) if said.niceness > 0 else None
 
     def judge(
         self, problem: Problem, candidates: Sequence[Candidate]
@@ -229,7 +241,7 @@ def told(ray: Any) -> Iterator[None]:
             raise error.cause from error
         raise
     except ray.exceptions.RayError as error:
-        raise SeatLost(" ".join(str(error).split())[:500]) from error
+        raise SeatLost(" ".join(str(error).split())[:MAX_CHARS]) from error
 
 
 def ray_module() -> Any:

@@ -32,6 +32,11 @@ class Seat(Protocol):
         """What is measured on."""
         ...
 
+    @property
+    def remark(self) -> str | None:
+        """What is to be known of times that are measured here."""
+        ...
+
     def judge(
         self, problem: Problem, candidates: Sequence[Candidate]
     ) -> Iterator[Evaluation | Broken]:

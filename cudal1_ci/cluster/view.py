@@ -108,7 +108,7 @@ class Tally:
                 f"{self.num_done} of {whole} done{known}",
                 f"{self.num_running} running on {count_text(self.num_seats, 'seat')}",
                 f"{self.num_done - num_passed} failed",
-                *([] if left_s is None else [f"{duration_text(left_s)} to go"]),
+                *([f"{duration_text(left_s)} to go"] if left_s else []),
             )
         )
 

@@ -49,6 +49,7 @@ class FakeSeat:
     device: object
     seats: FakeSeats
     is_closed: threading.Event = field(default_factory=threading.Event)
+    remark: str | None = None
 
     def judge(self, problem, candidates):
         self.seats.batches.append(len(candidates))
@@ -190,7 +191,7 @@ def test_when_judges_die_whatever_they_are_given_it_is_not_the_candidates(archiv
         raise WorkerError("no kernel image")
 
     limits = Limits(num_tries=1, max_given_up=3, max_losses=100)
-    with pytest.raises(WorkerError, match="3 candidates in a row.*no kernel image"):
+    with pytest.raises(WorkerError, match=r"3 candidates in a row.*no kernel image"):
         list(evaluate_all([a_task("a", 50)], FakeSeats(1, says), archive, POLICY, limits=limits))
 
 
@@ -214,7 +215,7 @@ def test_without_a_seat_it_says_which_was_lost_and_why(archive):
     def opens(number):
         raise SeatLost("torch is not installed")
 
-    with pytest.raises(WorkerError, match="no seat is left.*torch is not installed"):
+    with pytest.raises(WorkerError, match=r"no seat is left.*torch is not installed"):
         list(evaluate_all([a_task("a", 1)], FakeSeats(opens=opens), archive, POLICY))
 
 
@@ -267,8 +268,8 @@ def test_once_it_is_over_nothing_more_is_begun(archive):
     seats = FakeSeats()
     seen: list[str] = []
     tasks = [a_task(name, 20) for name in "abcd"]
-    for found in evaluate_all(tasks, seats, archive, POLICY, is_over=lambda: len(seen) >= 5):
-        seen.append(source_of(found))
+    results = evaluate_all(tasks, seats, archive, POLICY, is_over=lambda: len(seen) >= 5)
+    seen.extend(map(source_of, results))
     assert 5 <= len(seen) < 80
     assert len(seen) == statuses(archive).total()
     again = list(evaluate_all(tasks, FakeSeats(), archive, POLICY))
