@@ -16,6 +16,7 @@ from cudal1_ci.cluster.seat import Broken, Seat
 from cudal1_ci.cluster.work import Judged
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.schema import Candidate, Device, Evaluation, Finding, Problem, Record, Verdict
+from cudal1_ci.trial.ahead import compiles
 
 POLL_S = 0.5
 """Between looks at whether it is over, where nothing else happens."""
@@ -25,7 +26,8 @@ class Limits(Record, frozen=True, kw_only=True):
     """How much is given to a seat, and how often it is tried again."""
 
     max_batch: int = 8
-    """Candidates of one problem that a seat has at once."""
+    """Candidates that compile something, of one problem, that a seat has at once; of others it has
+    one."""
     num_tries: int = 3
     """Of a candidate with which a judge dies."""
     max_losses: int = 5
@@ -76,7 +78,8 @@ class Board:
             self._problems[problem.id] = problem
             several = {one.id: one for one in candidates}
             self._candidates.update(several)
-            self.schedule.add(problem.id, several, kind)
+            built = {one.id for one in several.values() if compiles(one.program)}
+            self.schedule.add(problem.id, several, kind, built)
             self._changed.notify_all()
 
     def has_all(self) -> None:

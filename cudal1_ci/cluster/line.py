@@ -12,6 +12,8 @@ class Item:
     """A candidate that has no verdict yet."""
 
     id: str
+    is_built: bool = False
+    """Whether it compiles something when it is imported, which can go on beside others."""
     num_deaths: int = 0
     failed_on: set[str] = field(default_factory=set)
     is_suspect: bool = False
@@ -45,7 +47,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Batch:
-    """Candidates of one problem, for one seat."""
+    """Candidates of one problem, for one seat: a single one, or several that are built."""
 
     problem_id: str
     candidate_ids: tuple[str, ...]

@@ -14,7 +14,9 @@ check of its reference.
 Times of different devices are not compared: a problem is judged on seats of one kind (`Device.key`)
 as long as there is one.
 
-Batches get smaller towards the end, so that seats end together.
+Candidates are taken one at a time, as what a seat has can be taken from it by nobody, and asking
+costs milliseconds of a trial's seconds. Those that compile something are taken together: the seat
+builds them at once, and judges first what is ready. Such batches get smaller towards the end.
 Source: Polychronopoulos & Kuck, Guided Self-Scheduling, IEEE ToC C-36 (1987): each takes a fixed
 share of what is left; half of an even share, here.
 
@@ -27,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from cudal1_ci.cluster.line import Batch, Item, Line, Place, weight
 
@@ -52,10 +54,17 @@ class Schedule:
 
     # --- what comes ---
 
-    def add(self, problem_id: str, candidate_ids: Iterable[str], kind: str | None = None) -> None:
+    def add(
+        self,
+        problem_id: str,
+        candidate_ids: Iterable[str],
+        kind: str | None = None,
+        built: Collection[str] = (),
+    ) -> None:
         """More candidates of a problem; those that are known are left out. `kind` is of the
-        devices on which others of it were judged before."""
-        new = [Item(one) for one in dict.fromkeys(candidate_ids) if one not in self._known]
+        devices on which others of it were judged before, `built` are those that compile."""
+        ids = dict.fromkeys(candidate_ids)
+        new = [Item(one, is_built=one in built) for one in ids if one not in self._known]
         self._known.update(item.id for item in new)
         self._open.update(item.id for item in new)
         line = self._lines.setdefault(problem_id, Line(problem_id, kind, deque()))
@@ -182,17 +191,15 @@ class Schedule:
         return any(place.kind == kind for place in self.places.values())
 
     def _taken(self, line: Line, seat: str) -> list[Item]:
-        """The next of a line: one that is suspect alone, or several that are not."""
-        size = math.ceil(self.num_waiting / (2 * len(self.places)))
-        size = max(1, min(self.max_batch, size))
-        taken: list[Item] = []
-        for item in list(line.waiting):
-            if not self._may(seat, item, line) or (taken and item.is_suspect):
-                continue
+        """The next of a line: a single one, or several that are built and not suspect."""
+        possible = [item for item in line.waiting if self._may(seat, item, line)]
+        taken = possible[:1]
+        if taken[0].is_built and not taken[0].is_suspect:
+            share = math.ceil(self.num_waiting / (2 * len(self.places)))
+            alike = [item for item in possible if item.is_built and not item.is_suspect]
+            taken = alike[: min(self.max_batch, share)]
+        for item in taken:
             line.waiting.remove(item)
-            taken.append(item)
-            if item.is_suspect or len(taken) == size:
-                break
         if not line.waiting:
             del self._active[line.problem_id]
         return taken

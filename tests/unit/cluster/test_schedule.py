@@ -21,6 +21,11 @@ def ids(problem: str, number: int) -> list[str]:
     return [f"{problem}{index}" for index in range(number)]
 
 
+def built(problem: str, number: int) -> dict:
+    """The same, which compile something and so are taken together."""
+    return {"candidate_ids": ids(problem, number), "built": ids(problem, number)}
+
+
 def finish(schedule: Schedule, seat: str) -> list[str]:
     """Take one batch, and be done with it."""
     batch = schedule.take(seat)
@@ -71,9 +76,9 @@ def test_a_second_verdict_is_told_apart_from_the_first():
 
 def test_a_seat_stays_with_the_problem_whose_reference_it_knows():
     schedule = a_schedule("a", max_batch=2)
-    schedule.add("x", ids("x", 6))
+    schedule.add("x", **built("x", 6))
     first = finish(schedule, "a")[0][0]
-    schedule.add("y", ids("y", 60))
+    schedule.add("y", **built("y", 60))
     others = [finish(schedule, "a")[0][0] for _ in range(2)]
     assert {first, *others} == {"x"}
     assert finish(schedule, "a")[0][0] == "y"
@@ -109,7 +114,7 @@ def test_a_seat_without_own_problems_takes_one_of_the_busiest():
 
 def test_candidates_of_a_problem_that_is_begun_are_shared_last():
     schedule = a_schedule("a", "b", max_batch=2)
-    schedule.add("x", ids("x", 5))
+    schedule.add("x", **built("x", 5))
     assert schedule.take("a").candidate_ids == ("x0", "x1")
     assert schedule.take("b").candidate_ids == ("x2",)
 
@@ -125,7 +130,7 @@ def test_the_last_candidate_of_a_problem_is_left_to_who_knows_its_reference():
 
 def test_batches_get_smaller_towards_the_end():
     schedule = a_schedule("a", "b", max_batch=8)
-    schedule.add("x", ids("x", 40))
+    schedule.add("x", **built("x", 40))
     sizes = []
     while not schedule.is_finished:
         sizes.append(len(finish(schedule, "a")))
@@ -136,15 +141,26 @@ def test_batches_get_smaller_towards_the_end():
 
 def test_a_seat_has_no_more_than_one_batch():
     schedule = a_schedule("a", max_batch=3)
-    schedule.add("x", ids("x", 9))
+    schedule.add("x", **built("x", 9))
     assert len(schedule.take("a").candidate_ids) == 3
     with pytest.raises(ValueError, match="a has 3 candidates already"):
         schedule.take("a")
 
 
+def test_what_compiles_nothing_is_taken_alone():
+    schedule = a_schedule("a", max_batch=4)
+    schedule.add("x", ids("x", 6), built=["x1", "x3", "x4"])
+    batches = []
+    while (batch := schedule.take("a")) is not None:
+        batches.append(batch.candidate_ids)
+        for one in batch.candidate_ids:
+            schedule.done("a", one)
+    assert batches == [("x0",), ("x1", "x3", "x4"), ("x2",), ("x5",)]
+
+
 def test_what_a_lost_seat_had_is_taken_by_another_one_by_one():
     schedule = a_schedule("a", "b", max_batch=3)
-    schedule.add("x", ids("x", 9))
+    schedule.add("x", **built("x", 9))
     had = schedule.take("a").candidate_ids
     schedule.done("a", had[0])
     assert schedule.lost("a") == []
@@ -174,7 +190,7 @@ def test_a_candidate_that_loses_its_seat_again_and_again_is_given_up():
 
 def test_a_loss_with_several_counts_for_none_of_them():
     schedule = a_schedule("a", max_batch=4, num_tries=1)
-    schedule.add("x", ids("x", 8))
+    schedule.add("x", **built("x", 8))
     assert len(schedule.take("a").candidate_ids) == 4
     assert schedule.lost("a") == []
     assert schedule.num_waiting == 8
