@@ -186,7 +186,9 @@ class RaySeats:
         with told(self.ray):
             reply = self.ray.get(reference)
         said = msgspec.msgpack.decode(reply, type=Introduction)
-        ours = (__version__, self.config.trial.policy)
+        # As it was read there: 20 in a field of seconds is 20.0 then, and has another hash.
+        read = msgspec.msgpack.decode(msgspec.msgpack.encode(self.config), type=SessionConfig)
+        ours = (__version__, read.trial.policy)
         if (said.version, said.policy) != ours:
             raise ConfigError(
                 f"{said.name}: expected cudal1-ci {__version__}, as here, got {said.version} or "

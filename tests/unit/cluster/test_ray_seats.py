@@ -17,7 +17,8 @@ from cudal1_ci.errors import ConfigError, UnsupportedError, WorkerError
 from cudal1_ci.trial import TrialConfig
 from tests.fakes import FakeSession, a_candidate, a_problem
 
-CONFIG = SessionConfig(trial=TrialConfig(seed=7))
+CONFIG = SessionConfig(trial=TrialConfig(seed=7, call_s=20))
+"""With a whole number of seconds, which comes back as another number of the same value."""
 ANSWERS = {f"try {index}": ("passed", 2.0) for index in range(4)}
 
 
