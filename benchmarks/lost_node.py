@@ -37,8 +37,9 @@ def run(cluster: Cluster, second: Any, options: argparse.Namespace) -> dict[str,
     config = SessionConfig()
     tasks = scaling.tasks(options)
     ids = {one.id for task in tasks for one in task.candidates}
-    on_seat, events = Counter[str](), dict[str, float]()
-    rejoined, begun_s, last_s, gap_s = 0, 0.0, 0.0, 0.0
+    phase, events = "both nodes", dict[str, float]()
+    by_phase = {name: Counter[str]() for name in (phase, "one node", "a new node too")}
+    num_done, begun_s, last_s, gap_s = 0, 0.0, 0.0, 0.0
     with (
         tempfile.TemporaryDirectory() as folder,
         Archive.open(Path(folder) / "archive.sqlite") as archive,
@@ -48,13 +49,14 @@ def run(cluster: Cluster, second: Any, options: argparse.Namespace) -> dict[str,
         for found in evaluate_all(tasks, seats, archive, config.trial.policy, view=view):
             now = time.monotonic()
             begun_s, gap_s = begun_s or now, max(gap_s, now - (last_s or now))
-            on_seat[str(found.seat)] += 1
-            if "a new node" in events and seats.num_opened > 2:
-                rejoined += found.seat == "sleeper 1"
-            if on_seat.total() == len(ids) // 5:
+            by_phase[phase][str(found.seat)] += 1
+            num_done += 1
+            if num_done == len(ids) // 5:
+                phase = "one node"
                 cluster.remove_node(second, allow_graceful=False)
                 events["a node was taken away"] = round(now - begun_s, 1)
-            if on_seat.total() == len(ids) // 2:
+            if num_done == len(ids) // 2:
+                phase = "a new node too"
                 cluster.add_node(num_cpus=1)
                 events["a new node"] = round(now - begun_s, 1)
             last_s = time.monotonic()
@@ -64,8 +66,7 @@ def run(cluster: Cluster, second: Any, options: argparse.Namespace) -> dict[str,
         "elapsed_s": round(last_s - begun_s, 1),
         "longest_gap_s": round(gap_s, 2),
         "events": events,
-        "judged_by_seat": dict(on_seat),
-        "judged_by_the_new_seat": rejoined,
+        "judged_by_seat": {name: dict(one) for name, one in by_phase.items()},
         "num_seats_opened": seats.num_opened,
         "num_lost": len(ids - set(recorded)),
         "num_judged_twice": sum(number > 1 for number in recorded.values()),
