@@ -31,7 +31,8 @@ from discovery_speed import provenance
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.cluster import Limits, RaySeats, Task, evaluate_all
-from cudal1_ci.cluster.ray import Introduction, Judge, RaySeat, Said
+from cudal1_ci.cluster.actor import Introduction, Judge, Said
+from cudal1_ci.cluster.ray import RaySeat
 from cudal1_ci.cluster.sessions import SessionConfig
 from cudal1_ci.cluster.view import PlainView, Tally
 from cudal1_ci.schema import Candidate, Device, Evaluation, Verdict

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+import cudal1_ci.cluster.actor as actor
 import cudal1_ci.cluster.ray as room
 from cudal1_ci.archive import Archive
 from cudal1_ci.cluster import Broken, RaySeats, SeatLost, Task, evaluate_all
-from cudal1_ci.cluster.ray import Introduction
+from cudal1_ci.cluster.actor import Introduction
 from cudal1_ci.cluster.sessions import SessionConfig
 from cudal1_ci.errors import ConfigError, UnsupportedError, WorkerError
 from cudal1_ci.trial import TrialConfig
@@ -46,6 +47,7 @@ class FakeRay:
         self.is_up = False
         self.has_room = True
         self.init_error = None
+        self._private = SimpleNamespace(worker=SimpleNamespace(_worker_logs_enabled=True))
 
     def is_initialized(self):
         return self.is_up
@@ -78,8 +80,8 @@ class FakeRay:
         except Exception as error:
             raise RayTaskError(error) from error
 
-    def kill(self, actor):
-        self.killed.append(actor)
+    def kill(self, killed):
+        self.killed.append(killed)
 
     def remote(self, actor_class):
         return SimpleNamespace(options=lambda **granted: self.factory(actor_class, granted))
@@ -108,7 +110,8 @@ class FakeActor:
 @pytest.fixture
 def ray(monkeypatch):
     fake = FakeRay()
-    monkeypatch.setattr(room, "ray_module", lambda: fake)
+    for module in (room, actor):
+        monkeypatch.setattr(module, "ray_module", lambda: fake)
     monkeypatch.setattr(SessionConfig, "session", lambda self, device: FakeSession(ANSWERS))
     monkeypatch.setattr("os.setpriority", lambda *_: None)
     monkeypatch.setattr("os.getpriority", lambda *_: 0)
@@ -131,6 +134,7 @@ def test_a_seat_for_each_gpu_of_the_cluster(ray):
     with RaySeats(CONFIG) as seats:
         assert (seats.device, seats.num_seats) == ("cuda", 5)
         assert ray.settings["address"] == "auto"
+        assert not ray._private.worker._worker_logs_enabled, "Ray prints to stdout"
         seat = seats.open(0, never)
     assert ray.granted[0]["num_gpus"] == 1
     assert seat.name == "10.0.0.7 GPU 3"
@@ -216,13 +220,13 @@ def test_what_an_actor_says_at_its_start_keeps_its_meaning(ray, monkeypatch, err
 
 @pytest.mark.parametrize("field", ["version", "policy"])
 def test_a_machine_with_another_version_is_refused(ray, monkeypatch, field):
-    said = room.Judge.introduce
+    said = actor.Judge.introduce
 
     def introduce(self):
         ours = msgspec.msgpack.decode(said(self), type=Introduction)
         return msgspec.msgpack.encode(msgspec.structs.replace(ours, **{field: "0.0.9"}))
 
-    monkeypatch.setattr(room.Judge, "introduce", introduce)
+    monkeypatch.setattr(actor.Judge, "introduce", introduce)
     with RaySeats(CONFIG) as seats, pytest.raises(ConfigError, match="install the same version"):
         seats.open(0, never)
     assert len(ray.killed) == 1
