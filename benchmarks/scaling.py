@@ -1,18 +1,23 @@
-"""Candidates an hour on 1, 2, 4 seats of Ray, and that nothing is lost with one that is killed.
+"""Candidates an hour on 1, 2, 4 seats, and that nothing is lost with one that is killed.
 
     python benchmarks/scaling.py --device cuda --seats 1 2 4 --copies 4 --kill 60
+    python benchmarks/scaling.py --device cuda --seats 1 2 4 --copies 4 --kill 60 --local
     python benchmarks/scaling.py --sleep 0.5 --seats 1 2 --candidates 120
 
 The candidates are those of throughput.py, in copies that differ in a comment. With `--sleep` a
 trial is that many seconds of sleep in an actor: what remains is the cost of the schedule, of Ray
 and of the archive. With `--kill` one more run has the last number of seats, and the process of one
 actor is killed (SIGKILL) when that many seconds have passed since the seats were there.
-Each run has a new archive, and a Ray of its own on this machine.
+Each run has a new archive, nothing compiled, and a Ray of its own on this machine; with `--local`
+the seats are threads, and what is killed is a judge. `--append` goes on with an earlier result, for
+a machine that is lent for minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import signal
 import sys
@@ -22,7 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import text_trials
@@ -30,12 +35,14 @@ import throughput
 from discovery_speed import provenance
 
 from cudal1_ci.archive import Archive
-from cudal1_ci.cluster import Limits, RaySeats, Task, evaluate_all
+from cudal1_ci.cluster import Limits, LocalSeats, RaySeats, Task, evaluate_all
 from cudal1_ci.cluster.actor import Introduction, Judge, Said
+from cudal1_ci.cluster.local import LocalSeat
 from cudal1_ci.cluster.ray import RaySeat
 from cudal1_ci.cluster.sessions import SessionConfig
 from cudal1_ci.cluster.view import PlainView, Tally
 from cudal1_ci.schema import Candidate, Device, Evaluation, Verdict
+from cudal1_ci.trial import BuildsConfig
 
 OUTPUT = Path(__file__).parent / "results" / "scaling.json"
 SLEEP = "SCALING_SLEEP_S"
@@ -101,6 +108,33 @@ class Seats(RaySeats):
         return seat
 
 
+class Threads(LocalSeats):
+    """The same without Ray: a thread for each of the first devices."""
+
+    def __init__(self, config: SessionConfig, device: str, num_seats: int):
+        names = [f"cuda:{index}" if device == "cuda" else device for index in range(num_seats)]
+        super().__init__(config, names)
+        self.pids: dict[int, int] = {}
+        self.num_opened = 0
+        self.are_there = threading.Event()
+        self.there_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def open(self, number: int, is_over: Any) -> LocalSeat:
+        seat = super().open(number, is_over)
+        self.pids[number] = seat.session._worker.pid
+        self.num_opened += 1
+        if len(self.pids) == self.num_seats and not self.are_there.is_set():
+            self.there_s = time.monotonic()
+            self.are_there.set()
+        return seat
+
+
 def tasks(options: argparse.Namespace) -> list[Task]:
     if options.sleep is not None:
         number = options.candidates // CANDIDATES_OF_A_PROBLEM
@@ -127,18 +161,15 @@ def tasks(options: argparse.Namespace) -> list[Task]:
 
 def run(options: argparse.Namespace, num_seats: int, kill_s: float | None) -> dict[str, Any]:
     """One run; how long it took from the moment at which the seats were there."""
-    config = SessionConfig(trial=text_trials.MODES[options.mode])
     several = tasks(options)
     ids = [one.id for task in several for one in task.candidates]
-    actor = Actor if options.sleep is None else Sleeper
     started_s = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Archive.open(Path(folder) / "archive.sqlite") as archive,
-        Seats(
-            config, address="local", device=options.device, num_seats=num_seats, actor=actor
-        ) as seats,
-    ):
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        archive = stack.enter_context(Archive.open(Path(folder) / "archive.sqlite"))
+        builds = BuildsConfig(folder=f"{folder}/builds")
+        config = SessionConfig(trial=text_trials.MODES[options.mode], builds=builds)
+        seats = stack.enter_context(seats_of(options, config, num_seats))
         begun_s = time.monotonic()
         killed: list[float] = []
         if kill_s is not None:
@@ -156,6 +187,7 @@ def run(options: argparse.Namespace, num_seats: int, kill_s: float | None) -> di
         found_ids = Counter(one.candidate.id for one in recorded)
         devices = {one.device.key: one.device for one in recorded if one.device}
     return {
+        "command": " ".join(["python", *sys.argv]),
         "num_seats": num_seats,
         "num_candidates": len(ids),
         "num_problems": len(several),
@@ -173,7 +205,14 @@ def run(options: argparse.Namespace, num_seats: int, kill_s: float | None) -> di
     }
 
 
-def kill(seats: Seats, after_s: float, killed: list[float]) -> None:
+def seats_of(options: argparse.Namespace, config: SessionConfig, num_seats: int) -> Seats | Threads:
+    if options.local:
+        return Threads(config, options.device, num_seats)
+    actor = Actor if options.sleep is None else Sleeper
+    return Seats(config, address="local", device=options.device, num_seats=num_seats, actor=actor)
+
+
+def kill(seats: Seats | Threads, after_s: float, killed: list[float]) -> None:
     seats.are_there.wait()
     time.sleep(after_s)
     killed.append(time.monotonic())
@@ -192,6 +231,8 @@ def main() -> None:
     parser.add_argument("--mode", choices=text_trials.MODES, default="default")
     parser.add_argument("--max-batch", type=int, default=Limits().max_batch)
     parser.add_argument("--kill", type=float, help="seconds")
+    parser.add_argument("--local", action="store_true", help="threads, not actors of Ray")
+    parser.add_argument("--append", action="store_true", help="keep the runs of the output")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     if options.sleep is not None:
@@ -202,8 +243,11 @@ def main() -> None:
         **provenance(),
         "trial": "sleep" if options.sleep is not None else "real",
         "sleep_s": options.sleep,
+        "seats": "threads" if options.local else "ray",
         "runs": [],
     }
+    if options.append and options.output.exists():
+        document["runs"] = json.loads(options.output.read_text(encoding="utf-8"))["runs"]
     plans = [(number, None) for number in options.seats]
     if options.kill is not None:
         plans.append((options.seats[-1], options.kill))
