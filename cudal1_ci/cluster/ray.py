@@ -58,7 +58,7 @@ class RaySeats:
     ):
         """
         Args:
-            address: `auto` is the cluster that this machine belongs to; `host:6379`, `ray://...`;
+            address: `auto` is the cluster that this machine belongs to, `host:6379` one of several;
                 `local` starts one on this machine alone.
             device: `cuda`, `cpu`, or `auto`: `cuda` where the cluster has a GPU.
             num_seats: None is one for each GPU of the cluster as it is now, or for each machine.
