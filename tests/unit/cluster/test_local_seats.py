@@ -1,0 +1,120 @@
+"""Seats of this machine, with a stand-in for the judge, and once with a real one."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.cluster import Broken, LocalSeats, SeatLost, Task, evaluate_all
+from cudal1_ci.cluster.sessions import SessionConfig
+from cudal1_ci.errors import ConfigError, UnsupportedError, WorkerError
+from cudal1_ci.schema import (
+    Call,
+    Candidate,
+    Problem,
+    TensorSpec,
+    TextProgram,
+    Workload,
+)
+from cudal1_ci.trial import TrialConfig
+from tests.fakes import FakeSession, a_candidate, a_problem
+
+REFERENCE = """\
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + {offset}
+"""
+
+
+class Closable(FakeSession):
+    num_closed = 0
+
+    def __exit__(self, *_):
+        self.num_closed += 1
+
+    def build_ahead(self, problem, candidates):
+        raise WorkerError("no worker")
+
+
+@pytest.fixture
+def session(monkeypatch):
+    found = Closable({"fast": ("passed", 2.0), "wrong": ("incorrect_values", 1.0)})
+    monkeypatch.setattr(SessionConfig, "session", lambda self, device: found)
+    return found
+
+
+def test_builds_that_cannot_be_made_ahead_cost_no_verdict(session):
+    problem = a_problem()
+    several = [a_candidate(problem, source) for source in ("fast", "wrong")]
+    seat = LocalSeats(SessionConfig(), ("cuda:1",)).open(0, lambda: False)
+    assert [one.verdict.status for one in seat.judge(problem, several)] == [
+        "passed",
+        "incorrect_values",
+    ]
+    assert seat.name == "cuda:1 #0"
+
+
+def test_a_seat_that_was_closed_meanwhile_is_lost(session):
+    problem = a_problem()
+    seat = LocalSeats(SessionConfig()).open(0, lambda: False)
+    found = seat.judge(problem, [a_candidate(problem, "fast"), a_candidate(problem, "wrong")])
+    next(found)
+    seat.close()
+    with pytest.raises(SeatLost):
+        next(found)
+    assert session.num_closed == 1
+
+
+def test_a_dead_judge_is_told_of(session, monkeypatch):
+    def evaluate(problem, candidate):
+        raise WorkerError("killed")
+
+    monkeypatch.setattr(session, "evaluate", evaluate)
+    problem = a_problem()
+    candidate = a_candidate(problem, "fast")
+    seat = LocalSeats(SessionConfig()).open(0, lambda: False)
+    assert list(seat.judge(problem, [candidate])) == [
+        Broken(candidate_id=candidate.id, message="killed")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [(WorkerError("no torch"), SeatLost), (UnsupportedError("no GPU"), UnsupportedError)],
+)
+def test_a_judge_that_does_not_start_leaves_nothing_behind(session, monkeypatch, error, meaning):
+    def device():
+        raise error
+
+    monkeypatch.setattr(session, "device", device)
+    with pytest.raises(meaning):
+        LocalSeats(SessionConfig()).open(0, lambda: False)
+    assert session.num_closed == 1
+
+
+def test_there_is_no_pool_without_a_device():
+    with pytest.raises(ConfigError, match="expected one or more"):
+        LocalSeats(SessionConfig(), ())
+
+
+def test_a_real_judge_in_a_thread(tmp_path):
+    workload = Workload(
+        name="w",
+        provenance="declared",
+        init=Call(),
+        call=Call(args=(TensorSpec(shape=(8, 8), dtype="float32"),)),
+    )
+    source = REFERENCE.format(offset=1)
+    problem = Problem(reference=TextProgram(source=source, entry="Model"), workloads=(workload,))
+    wrong = Candidate(
+        problem_id=problem.id,
+        program=TextProgram(source=REFERENCE.format(offset=2), entry="Model"),
+        proposer="test",
+    )
+    config = SessionConfig(trial=TrialConfig(measure_s=0.1))
+    with Archive.open(tmp_path / "archive.sqlite") as archive:
+        task = Task(problem=problem, candidates=(wrong,))
+        (found,) = evaluate_all([task], LocalSeats(config, ("cpu",)), archive, config.trial.policy)
+        assert found.evaluation.verdict.status == "incorrect_values"
+        assert archive.recorded()[0][1] == found.evaluation
