@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import zlib
 from typing import ClassVar
 
 import pytest
@@ -91,6 +92,45 @@ def test_judges_work_at_the_same_time_and_a_task_stays_with_one(archive, prompts
     for judge in judges:
         assert judge.asked == ["same", "looped"] * (len(judge.asked) // 2)
         assert judge.asked
+
+
+def test_a_piece_comes_to_the_judge_that_had_it_before(archive):
+    scorer = Scorer([ToyJudge(), ToyJudge()], archive, "p", CONFIG)
+    together = threading.Barrier(2)
+    pieces = [str(number) for number in range(40)]
+    homes = [[one for one in pieces if zlib.crc32(one.encode()) % 2 == home] for home in (0, 1)]
+    fewest = min(map(len, homes))
+    had: list[dict[str, int]] = []
+    for _ in range(2):
+        had.append({})
+
+        def work(judge, piece):
+            together.wait(10)  # in step, so that neither runs out of work before the other
+            had[-1][piece] = scorer.judges.index(judge)
+
+        scorer.each([*homes[0][:fewest], *homes[1][:fewest]], work, str)
+    assert had[0] == had[1]
+    assert set(had[0].values()) == {0, 1} and len(had[0]) == 2 * fewest
+
+
+def test_a_judge_without_work_takes_what_another_has_too_much_of(archive):
+    scorer = Scorer([ToyJudge(), ToyJudge()], archive, "p", CONFIG)
+    took: dict[int, int] = {0: 0, 1: 0}
+
+    def work(judge, piece):
+        took[scorer.judges.index(judge)] += 1
+        time.sleep(0.02)
+
+    scorer.each(range(20), work, lambda _: "all of one home")
+    assert sum(took.values()) == 20 and min(took.values()) >= 5
+
+
+def test_a_jump_on_the_only_device_is_judged_again_by_the_same_judge(archive, prompts):
+    judges = [ToyJudge(), ToyJudge()]
+    scorer = Scorer(judges, archive, "p", CONFIG, places=["cuda:0", "cuda:0"])
+    (found,) = scorer.outcomes(answered(prompts["toy-0"], "scaled"))
+    assert found.was_confirmed is True
+    assert sorted(one.asked for one in judges) == [[], ["scaled", "scaled"]]
 
 
 def test_a_jump_is_measured_again_by_the_other_judge(archive, prompts):
