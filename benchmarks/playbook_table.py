@@ -16,8 +16,8 @@ candidate like any other: nothing it says is believed until the judge has passed
 A rewrite keeps the constructor and the keys of the state_dict; new buffers are not persistent.
 Patterns are matched over the values of locals, not over text, so they span statements and do not
 mind how a function is spelled (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` held
-in `self`). `compile` is only proposed with `--compile`, `cuda_graph` with `--cuda-graph`: a graph needs
-a GPU to be judged, and none has judged one yet.
+in `self`). `compile` is only proposed with `--compile`, `cuda_graph` with `--cuda-graph`: a
+graph needs a GPU to be judged, and none has judged one yet.
 
 | rewrite | family | precondition | why it is faster |
 |---|---|---|---|

@@ -22,7 +22,6 @@ import os
 import random
 import subprocess
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +37,7 @@ from .crews import Crews
 from .cuda_memory import DriverError
 from .failures import rejection_of_launch
 from .kept import Kept
+from .known import Known
 from .order import UNORDERED
 from .processes import RunnerFailure, Template
 from .reference import make_case
@@ -45,8 +45,6 @@ from .sandbox import missing
 
 SPARE_S = 30.0
 """Of learning a reference: beyond it no further workload of the problem is taken up."""
-MOST_KNOWN = 32
-"""Problems of which it is kept what is known, where problems come again."""
 OTHER_CORES = 3
 """For each GPU beside those of a runner's threads: for the judge, the driver and autograd."""
 
@@ -113,8 +111,7 @@ class Judge:
         self.problem: dict[str, Any] = {}
         self.weights = "checkpoint"
         self.findings: list[dict[str, Any]] = []
-        self.known: OrderedDict[str, tuple[dict[str, Case], list[dict[str, Any]]]] = OrderedDict()
-        """Cases and findings of problems that passed, by their keys, the last one at the end."""
+        self.known = Known()
         self.candidate: dict[str, Any] = {}
         self.slots: dict[str, list[dict[str, Any]]] = {}
         self.num_calls: dict[str, int] = {}
@@ -158,9 +155,9 @@ class Judge:
         self.accelerator.limit_bytes = memory_bytes
         self.limits = Limits(**limits)
         findings: list[dict[str, Any]] = []
-        if key is not None and key in self.known:
-            self.known.move_to_end(key)
-            self.cases, self.findings = self.known[key]
+        known = self.known.find(key)
+        if known is not None:
+            self.cases, self.findings = known
             return {"status": "passed", "findings": self.findings}
         try:
             started_s = time.monotonic()
@@ -182,9 +179,7 @@ class Judge:
             return verdict_of(rejected)
         self.findings = findings
         if key is not None:
-            self.known[key] = self.cases, findings
-            if len(self.known) > MOST_KNOWN:
-                self.known.popitem(last=False)
+            self.known.keep(key, (self.cases, findings), self.accelerator.memory_bytes())
         return {"status": "passed", "findings": findings}
 
     def examine(

@@ -10,7 +10,8 @@ import pytest
 from cudal1_ci import score
 from cudal1_ci.trial import Session
 from cudal1_ci.worker import judge as judge_module
-from cudal1_ci.worker.judge import MOST_KNOWN, Judge
+from cudal1_ci.worker.judge import Judge
+from cudal1_ci.worker.known import MOST, Known
 from tests.unit.trial.test_session import QUICK, evaluate, problem_of, tensor
 
 ROWS = """
@@ -63,17 +64,41 @@ def test_one_that_fails_elsewhere_is_timed_in_a_new_process(keeping):
     assert "shape.specialized" in rules and evaluation.measurements
 
 
+def a_case(name: str, num_bytes: int):
+    """A case that holds so much."""
+    fields = dict.fromkeys(("expected", "fewer_rows", "other_state", "oracle"))
+    return SimpleNamespace(
+        name=name,
+        findings=[],
+        trials=[],
+        init_tensors=[],
+        state=[SimpleNamespace(nbytes=num_bytes)],
+        source=SimpleNamespace(made=[]),
+        **fields,
+    )
+
+
+def test_what_is_known_takes_an_eighth_of_the_memory_and_the_last_one_is_kept_anyway():
+    known = Known()
+    for name in ("a", "b", "c"):
+        known.keep(name, ({"w": a_case(name, 60)}, []), 1000)
+    assert [known.find(name) is not None for name in ("a", "b", "c")] == [False, True, True]
+    known.find("b")
+    known.keep("large", ({"w": a_case("large", 900)}, []), 1000)
+    assert list(known.learned) == ["large"]
+
+
 def test_a_problem_that_comes_again_is_known(monkeypatch):
     learned = []
 
     def make_case(template, accelerator, problem, workload, limits, seed):
         learned.append(problem["name"])
-        return SimpleNamespace(name=workload["name"], findings=[])
+        return a_case(workload["name"], 0)
 
     monkeypatch.setattr(judge_module, "make_case", make_case)
     builds = SimpleNamespace(forget_checkouts=lambda: None)
     template = SimpleNamespace(build_for=lambda *_: None, builds=builds)
-    judge = Judge(1, SimpleNamespace(kind="cpu"), template)
+    judge = Judge(1, SimpleNamespace(kind="cpu", memory_bytes=lambda: 2**30), template)
 
     def check(name: str, key: str | None):
         problem = {"name": name, "workloads": [{"name": f"{name}'s"}]}
@@ -87,7 +112,7 @@ def test_a_problem_that_comes_again_is_known(monkeypatch):
     assert learned == ["a", "b"]
     check("a", None)
     assert learned == ["a", "b", "a"]
-    for number in range(MOST_KNOWN - 1):
+    for number in range(MOST - 1):
         check(str(number), str(number))
     learned.clear()
     check("b", "b")  # the one that was asked for last, of the first two
