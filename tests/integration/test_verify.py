@@ -21,8 +21,11 @@ class Model(nn.Module):
         super().__init__()
         self.fc = nn.Linear(dim, dim)
 
+    def scale(self, x, by):
+        return x @ torch.diag(torch.full((x.shape[-1],), by))
+
     def forward(self, x):
-        return self.fc(x) @ torch.diag(torch.full((x.shape[-1],), 2.0))
+        return self.scale(self.scale(self.scale(self.fc(x), 2.0), 0.5), 2.0)
 
 
 def get_inputs():
@@ -32,7 +35,7 @@ def get_inputs():
 def get_init_inputs():
     return [256]
 """
-BODY = "return self.fc(x) @ torch.diag(torch.full((x.shape[-1],), 2.0))"
+BODY = "return self.scale(self.scale(self.scale(self.fc(x), 2.0), 0.5), 2.0)"
 CANDIDATES = {
     "faster": ("return self.fc(x) * 2.0", "passed", 0),
     "wrong": ("return self.fc(x) * 2.1", "incorrect_values", 1),
