@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -64,7 +65,8 @@ def run(*words: object, cwd: Path | None = None, **more: str) -> Ran:
 
 def run_until(is_settled: Callable[[Ran], bool], *words: object) -> Ran:
     """The command, again while the machine is too busy for it to prove what is there."""
-    for _ in range(5):
+    for number in range(10):
+        time.sleep(min(2.0 * number, 10.0))  # a machine is busy for minutes, not for a moment
         ran = run(*words)
         if is_settled(ran):
             break
