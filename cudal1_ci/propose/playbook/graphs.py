@@ -17,13 +17,7 @@ HELPERS = '''class RecordedCall:
     """An inference call as a CUDA graph: inputs are copied into it, what it returns is a copy."""
 
     def __init__(self, forward, module, args):
-        self.places = [
-            (held, name, tensor, tensor.data_ptr())
-            for part in module.modules()
-            for held in (part._parameters, part._buffers)
-            for name, tensor in held.items()
-            if tensor is not None
-        ]
+        self.places = self.places_in(module)
         self.args = [arg.clone() for arg in args]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -35,11 +29,20 @@ HELPERS = '''class RecordedCall:
         with torch.cuda.graph(self.graph):
             self.result = forward(module, *self.args)
 
+    @staticmethod
+    def places_in(module):
+        return [
+            (held, name, one, one.data_ptr() if isinstance(one, torch.Tensor) else None)
+            for part in module.modules()
+            for held in (part._parameters, part._buffers, part._modules)
+            for name, one in held.items()
+        ]
+
     def is_current(self):
-        """Whether all weights and buffers lie where they lay when it was recorded."""
+        """Whether the parts are those that were recorded, with their weights where they lay."""
         return all(
-            held.get(name) is tensor and tensor.data_ptr() == place
-            for held, name, tensor, place in self.places
+            held.get(name) is one and (place is None or one.data_ptr() == place)
+            for held, name, one, place in self.places
         )
 
     def __call__(self, args):
@@ -60,7 +63,8 @@ HELPERS = '''class RecordedCall:
 
 def cuda_graphed(forward):
     """Record inference calls on a GPU as CUDA graphs, one for each form of the inputs, and replay
-    them; other calls are made as they are."""
+    them; other calls are made as they are. Attributes that are no tensors are recorded with the
+    values that they have then."""
     recorded = weakref.WeakKeyDictionary()
 
     @functools.wraps(forward)

@@ -289,6 +289,28 @@ def test_a_graphed_forward_is_the_same_wherever_there_is_no_graph():
 
 
 @pytest.mark.parametrize(
+    ("change", "is_noticed"),
+    [
+        (lambda model: model.fc.weight.data.mul_(2), False),
+        (lambda model: model.load_state_dict(copy.deepcopy(model.state_dict())), False),
+        (lambda model: model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True), True),
+        (lambda model: setattr(model, "fc", copy.deepcopy(model.fc)), True),
+        (lambda model: setattr(model.fc, "bias", None), True),
+        (lambda model: model.double(), True),
+    ],
+)
+def test_a_recorded_call_notices_weights_that_lie_elsewhere(change, is_noticed):
+    names: dict = {}
+    exec(rewritten(GRAPHED, "cuda_graph"), names)
+    model = names["Model"]()
+    recorded = object.__new__(names["RecordedCall"])
+    recorded.places = recorded.places_in(model)
+    assert recorded.is_current()
+    change(model)
+    assert recorded.is_current() is not is_noticed
+
+
+@pytest.mark.parametrize(
     "source",
     [
         module("pass", "return x + x.sum().item()"),
