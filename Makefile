@@ -25,13 +25,12 @@ demo: venv ## Scan the example: build/demo/report.json and report.html
 	$(BIN)/cudal1-ci scan $(DEMO) --json $(OUT)/report.json --html $(OUT)/report.html
 
 # What measures has the machine for itself; the rest runs first, on all cores.
-ALONE := tests/unit/executor tests/unit/trial tests/unit/worker
-BESIDE := tests/training $(filter-out $(ALONE),$(wildcard tests/unit/*))
+USUAL := not gpu and not model and not network and not slow
 
 test: venv rig ## Run the tests that need no GPU, no model and no network
 ifeq ($(PYTEST_ARGS),)
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile -p no:benchmark tests/unit tests/training $(ALONE:%=--ignore=%)
-	$(PY) -m pytest $(BESIDE:%=--ignore=%)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile -p no:benchmark -m "$(USUAL) and not alone"
+	$(PY) -m pytest -m "$(USUAL) and alone"
 else
 	$(PY) -m pytest $(PYTEST_ARGS)
 endif

@@ -12,10 +12,20 @@ from cudal1_ci.trial import Session, TrialConfig
 from cudal1_ci.trial.measuring import BATCH_US
 
 QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=5, measure_s=1.5)
+JUDGES = frozenset({"session", "hasty_session", "judges"})
+"""Fixtures that measure."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="what real judges measure on: cpu, cuda")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that a real judge takes part in are `alone`, whoever wrote them."""
+    for item in items:
+        if JUDGES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("alone")
 
 
 @pytest.fixture(scope="session", autouse=True)

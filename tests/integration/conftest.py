@@ -27,6 +27,8 @@ QUICK = {
     "CUDAL1_CI_TRIAL_LOAD": "40s",
 }
 """Trials that last a second or two: what they find is coarse, which these tests do not mind."""
+ONE_LAUNCH = {"CUDAL1_CI_TRIAL_NUM_LAUNCHES": "1"}
+"""For tests of what becomes of verdicts, whichever they are: a quarter of the time."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,11 @@ def run(*words: object, cwd: Path | None = None, **more: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def run_until(is_settled: Callable[[Ran], bool], *words: object) -> Ran:
+def run_until(is_settled: Callable[[Ran], bool], *words: object, **more: str) -> Ran:
     """The command, again while the machine is too busy for it to prove what is there."""
     for number in range(10):
         time.sleep(min(2.0 * number, 10.0))  # a machine is busy for minutes, not for a moment
-        ran = run(*words)
+        ran = run(*words, **more)
         if is_settled(ran):
             break
     return ran

@@ -10,6 +10,8 @@ import pytest
 
 from tests.integration.conftest import run
 
+pytestmark = pytest.mark.alone
+
 TASKS = Path(__file__).parents[1] / "bench_tasks"
 WORDS = ("bench", TASKS / "KernelBench", TASKS / "published.json", "--device", "cpu", "-q")
 SOLVERS = ("--solvers", "eager,playbook,published,best", "--policy", "cuda-l1")

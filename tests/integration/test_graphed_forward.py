@@ -15,6 +15,8 @@ from cudal1_ci.trial import Session
 from tests.conftest import QUICK
 from tests.unit.trial.test_session import problem_of, tensor
 
+pytestmark = pytest.mark.alone
+
 CHAIN = """
 class Model(nn.Module):
     def __init__(self):

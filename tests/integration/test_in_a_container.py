@@ -32,6 +32,8 @@ from cudal1_ci.verification import text_problem
 from tests.conftest import QUICK
 from tests.integration.conftest import run
 
+pytestmark = pytest.mark.alone
+
 REFERENCE = """\
 import torch
 

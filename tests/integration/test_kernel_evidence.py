@@ -11,6 +11,8 @@ from cudal1_ci.trial import Session
 from cudal1_ci.verification import candidate_of, text_problem
 from tests.conftest import QUICK
 
+pytestmark = pytest.mark.alone
+
 PATIENT = msgspec.structs.replace(QUICK, measure_s=10)
 
 REFERENCE = """

@@ -9,6 +9,8 @@ from cudal1_ci.schema import Call, Candidate, Problem, TensorSpec, TextProgram, 
 from cudal1_ci.trial import Session
 from tests.conftest import QUICK
 
+pytestmark = pytest.mark.alone
+
 SOURCE = """
 import torch
 class Model(torch.nn.Module):

@@ -22,6 +22,8 @@ from cudal1_ci.schema import (
 from cudal1_ci.trial import Session
 from tests.conftest import QUICK
 
+pytestmark = pytest.mark.alone
+
 PATIENT = msgspec.structs.replace(QUICK, call_s=60)
 LOADER = """
 import ctypes

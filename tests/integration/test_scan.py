@@ -9,7 +9,9 @@ import time
 
 import pytest
 
-from tests.integration.conftest import command, environment, run, run_until
+from tests.integration.conftest import ONE_LAUNCH, command, environment, run, run_until
+
+pytestmark = pytest.mark.alone
 
 SLOW = '''\
 import torch
@@ -19,7 +21,7 @@ from torch import nn
 class Diagonal(nn.Module):
     """Scales columns."""
 
-    def __init__(self, dim: int = 384):
+    def __init__(self, dim: int = 256):
         super().__init__()
         self.scale = nn.Parameter(torch.randn(dim))
 
@@ -30,8 +32,13 @@ class Diagonal(nn.Module):
 CONFIG = """\
 [[tool.cudal1-ci.workload]]
 target = "pkg/slow.py:Diagonal"
-inputs = ["float32[384, 384]"]
+inputs = ["float32[256, 256]"]
 """
+
+
+def large(text: str) -> str:
+    """So large that a busy machine can tell how much faster it gets."""
+    return text.replace("256", "768")
 
 
 def has_proposal(ran, at_least=1.0):
@@ -43,7 +50,8 @@ def has_proposal(ran, at_least=1.0):
 
 
 def test_a_scan_proposes_a_patch_that_applies_and_a_second_one_reuses_it(checkout):
-    root = checkout({"pkg/__init__.py": "", "pkg/slow.py": SLOW, "pyproject.toml": CONFIG})
+    files = {"pkg/__init__.py": "", "pkg/slow.py": large(SLOW), "pyproject.toml": large(CONFIG)}
+    root = checkout(files)
     words = ("scan", root, "--json", "-", "--patches", root / "patches", "-q", "--fresh")
     first = run_until(lambda ran: has_proposal(ran, at_least=2), *words)
     assert first.code == 0, first.stderr
@@ -83,7 +91,7 @@ def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_numb
     scratch.mkdir()
     process = subprocess.Popen(
         command("scan", root, "--json", "-"),
-        env=environment(TMPDIR=str(scratch)),
+        env=environment(TMPDIR=str(scratch), **ONE_LAUNCH),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -112,12 +120,14 @@ def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_numb
         time.sleep(0.1)
     assert list(scratch.iterdir()) == [], "workers end with their host and leave nothing behind"
 
-    resumed = run("scan", root, "--resume", "--json", "-", "-q")
+    resumed = run("scan", root, "--resume", "--json", "-", "-q", **ONE_LAUNCH)
     assert resumed.code == 0, resumed.stderr
     assert resumed.json["ended"] == "done"
     assert resumed.json["totals"]["num_judged"] == 4
     assert resumed.json["totals"]["num_reused"] >= 2
-    assert run("scan", root, "--resume", "-q").code == 2, "there is nothing left to resume"
+    assert run("scan", root, "--resume", "-q", **ONE_LAUNCH).code == 2, (
+        "there is nothing left to resume"
+    )
 
 
 def test_a_spent_budget_is_exit_6_and_the_next_run_goes_on(checkout):
@@ -127,7 +137,7 @@ def test_a_spent_budget_is_exit_6_and_the_next_run_goes_on(checkout):
     assert spent.json["ended"] == "budget"
     assert "budget" in spent.json["entries"][0]["skipped"]
     words = ("scan", root, "--json", "-", "-q", "--fresh", "--fail-on", "proposal")
-    again = run_until(has_proposal, *words)
+    again = run_until(has_proposal, *words, **ONE_LAUNCH)
     assert again.code == 1
     assert again.json["totals"]["num_proposals"] == 1
 
@@ -179,7 +189,7 @@ def test_one_bad_target_never_stops_the_scan_and_each_has_its_reason(checkout):
     files["pyproject.toml"] = config
     root = checkout(files)
     started_s = time.monotonic()
-    ran = run("scan", root, "--json", "-", "-q", CUDAL1_CI_TRIAL_LOAD="8s")
+    ran = run("scan", root, "--json", "-", "-q", CUDAL1_CI_TRIAL_LOAD="8s", **ONE_LAUNCH)
     assert ran.code == 0, ran.stderr
     assert time.monotonic() - started_s < 150
     report = ran.json
@@ -192,5 +202,5 @@ def test_one_bad_target_never_stops_the_scan_and_each_has_its_reason(checkout):
         assert reason in by_path[path]["skipped"], (path, by_path[path]["skipped"])
     if by_path["pkg/slow.py"]["best"] is None:  # the machine was too busy to prove it
         words = ("scan", root, "--include", "pkg/slow.py", "--fresh", "--json", "-", "-q")
-        assert has_proposal(run_until(has_proposal, *words))
+        assert has_proposal(run_until(has_proposal, *words, **ONE_LAUNCH))
     assert "pkg/half.py" in {warning["path"] for warning in report["warnings"]}

@@ -13,6 +13,8 @@ from tests.integration.conftest import Ran, command, environment
 from tests.kernel_answers import CUDA, REST, TRITON, Kernel, untuned
 from tests.replay_server import replay_server
 
+pytestmark = pytest.mark.alone
+
 SCAN_S = 1500
 LIMITS = {
     # The reference and each answer are built by nvcc at their first call: a minute each.

@@ -9,6 +9,8 @@ import pytest
 from tests.integration.conftest import run
 from tests.replay_server import Status, replay_server
 
+pytestmark = pytest.mark.alone
+
 SLOW = '''\
 import torch
 from torch import nn

@@ -11,6 +11,8 @@ import pytest
 from cudal1_ci import verify
 from tests.integration.conftest import run_until
 
+pytestmark = pytest.mark.alone
+
 REFERENCE = """\
 import torch
 from torch import nn

@@ -23,6 +23,8 @@ from cudal1_ci.executor.local import WORKER_FOLDER
 from tests import engine
 from tests.engine import IMAGE, IMAGE_ID, run_of, values
 
+pytestmark = pytest.mark.alone
+
 UUID = "GPU-5fb5fd6f-8e2c-4d2e-9f53-1c4e1d9ad5c1"
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from cudal1_ci.executor import lock
 
+pytestmark = pytest.mark.alone
+
 HOLD = """
 import sys, time, pathlib
 from cudal1_ci.executor import lock

@@ -16,6 +16,8 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.executor.tracing import run_trace
 from cudal1_ci.schema import Call, Constant, Instance, Items, Symbol, Target, TensorSpec
 
+pytestmark = pytest.mark.alone
+
 PACKAGE = {
     "pkg/__init__.py": "",
     "pkg/ops.py": """

@@ -15,6 +15,8 @@ from cudal1_ci.discover.traces import read_traces
 from cudal1_ci.executor.tracing import run_trace
 from cudal1_ci.schema import Constant
 
+pytestmark = pytest.mark.alone
+
 STAND_INS = {
     "triton/__init__.py": "from .runtime.jit import jit, autotune\n",
     "triton/runtime/__init__.py": "",

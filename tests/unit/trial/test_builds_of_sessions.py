@@ -25,6 +25,8 @@ from cudal1_ci.schema import (
 )
 from cudal1_ci.trial import BuildsConfig, Session, TrialConfig
 
+pytestmark = pytest.mark.alone
+
 QUICK = TrialConfig(call_s=20, load_s=120, num_rounds=3, measure_s=0.5)
 REFERENCE = """
 import torch

@@ -19,6 +19,8 @@ from cudal1_ci.trial.conditions import (
     is_foreign,
 )
 
+pytestmark = pytest.mark.alone
+
 NOBODY = 2**30
 """A process id beyond those that a kernel gives."""
 

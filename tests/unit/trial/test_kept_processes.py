@@ -14,6 +14,8 @@ from cudal1_ci.worker.judge import Judge
 from cudal1_ci.worker.known import MOST, Known
 from tests.unit.trial.test_session import QUICK, evaluate, problem_of, tensor
 
+pytestmark = pytest.mark.alone
+
 ROWS = """
 class Model(nn.Module):
     def __init__(self):

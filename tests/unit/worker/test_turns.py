@@ -16,6 +16,8 @@ from cudal1_ci.worker.judge import Judge
 from cudal1_ci.worker.lanes import Lane
 from cudal1_ci.worker.processes import Process
 
+pytestmark = pytest.mark.alone
+
 TWO_THREADS = """
 import threading, time
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
