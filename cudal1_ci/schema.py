@@ -365,6 +365,18 @@ class Device(Record, frozen=True, kw_only=True):
         )
 
 
+class Demand(Record, frozen=True, kw_only=True):
+    """What a call of a reference asks of any device at the least; see worker/demand.py."""
+
+    num_bytes: int
+    """Of inputs, parameters, buffers and outputs."""
+    product_flops: int = 0
+    """Of matrix products and attention."""
+    convolution_flops: int = 0
+    dtype: str = "none"
+    """Of what it returns, as torch names it."""
+
+
 class Launch(Record, frozen=True, kw_only=True):
     """Paired times from one pair of fresh processes: `reference_us[i]` and `candidate_us[i]` are
     microseconds per call of two batches run back to back, in random order, on the same inputs."""

@@ -24,6 +24,7 @@ from math import prod
 from cudal1_ci.schema import (
     ArgumentSpec,
     Call,
+    Demand,
     Instance,
     Items,
     Made,
@@ -111,6 +112,28 @@ def lower_bound_us(num_bytes: int, facts: DeviceFacts) -> float:
 def roofline_share(time_us: float, num_bytes: int, facts: DeviceFacts) -> float:
     """How much of the time would be needed in any case: 1 is as fast as the memory allows."""
     return lower_bound_us(num_bytes, facts) / time_us
+
+
+def least_us(demand: Demand, facts: DeviceFacts) -> float:
+    """Microseconds that a call takes in any case: memory and arithmetic at their peaks, side by
+    side. In float32 products are exact, and convolutions may be in TF32, as torch allows it unless
+    it is told otherwise. What has no rate in the data sheet has no bound."""
+    if demand.dtype in ("bfloat16", "float16"):
+        product = convolution = facts.bf16_tflop_s
+    elif demand.dtype == "float32":
+        product, convolution = facts.fp32_tflop_s, facts.tf32_tflop_s or facts.fp32_tflop_s
+    else:
+        product = convolution = None
+    tera = 1e6  # operations a microsecond
+    arithmetic_us = sum(
+        flops / (rate * tera)
+        for flops, rate in (
+            (demand.product_flops, product),
+            (demand.convolution_flops, convolution),
+        )
+        if rate
+    )
+    return max(lower_bound_us(demand.num_bytes, facts), arithmetic_us)
 
 
 def call_bytes(call: Call | Made) -> int | None:

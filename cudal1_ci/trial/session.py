@@ -20,6 +20,7 @@ from cudal1_ci.executor import Executor, Local, Worker
 from cudal1_ci.executor.lock import shared
 from cudal1_ci.schema import (
     Candidate,
+    Demand,
     Device,
     Evaluation,
     Finding,
@@ -248,6 +249,15 @@ class Session:
             return f"the judge left `{workload}` out"
         rows: list[dict[str, Any]] = reply.get("rows", [])
         return reply.get("failure") or rows
+
+    def demand(self, workload: str) -> Demand | str:
+        """What a call of the reference that was last checked asks of the device, or why that is
+        not known. Raises WorkerError as `profile` does."""
+        timeout_s = 2 * (self.config.load_s + self.config.call_s)
+        reply = self._ask_beside({"op": "demand", "workload": workload}, timeout_s)
+        if "left_out" in reply:
+            return f"the judge left `{workload}` out"
+        return reply.get("failure") or msgspec.convert(reply["demand"], Demand)
 
     def _is_kernel_required(self, problem: Problem) -> bool:
         target = problem.target

@@ -266,6 +266,12 @@ class Case:
         rows: list[dict[str, Any]] = runner.ask("profile", limits.load_s, sets=[0])["rows"]
         return rows
 
+    def demand(self, template: Template, limits: Limits) -> dict[str, Any]:
+        """What a call of the reference asks of the device (demand.py). Raises RunnerFailure."""
+        with self.runner(template, self.program, limits, is_trusted=True) as runner:
+            self.prepare(runner, limits, [self.trials[0][1]])
+            return runner.ask("demand", limits.load_s, number=0)
+
     def state_after(self, runner: RunnerHandle, limits: Limits) -> list[torch.Tensor]:
         """What the runner's state_dict holds now."""
         if not self.state_slots:

@@ -9,6 +9,7 @@ It never loads user code. Requests come from the host, one at a time:
                             is timed itself where it `keeps` its process
     launch   {workload}  -> paired times of the candidate that was last examined
     profile  {workload, is_candidate} -> where the time of a call goes, untimed
+    demand   {workload}  -> what a call of the reference asks of the device, untimed
 
 What it believes of a runner: nothing about time (its own clock counts) and nothing about values
 (it reads them from shared memory). What a runner says of structure, aliasing and settings is
@@ -45,6 +46,8 @@ from .sandbox import missing
 
 SPARE_S = 30.0
 """Of learning a reference: beyond it no further workload of the problem is taken up."""
+ANSWERED = ("check", "examine", "launch", "profile", "demand")
+"""Requests with an answer for when there is no memory."""
 OTHER_CORES = 3
 """For each GPU beside those of a runner's threads: for the judge, the driver and autograd."""
 
@@ -72,6 +75,7 @@ def main(
         "launch": judge.launch,
         "dismiss": judge.dismiss,
         "profile": judge.profile,
+        "demand": judge.demand,
     }
     try:
         while True:
@@ -307,7 +311,7 @@ class Judge:
     def without_memory(self, op: str, error: Exception) -> dict[str, Any]:
         """The answer when the judge itself found no memory on the device, which says nothing of
         any program. Raises the error when it is another one."""
-        if "out of memory" not in str(error) or op not in ("check", "examine", "launch", "profile"):
+        if "out of memory" not in str(error) or op not in ANSWERED:
             raise error
         if op == "check":
             self.cases = {}
@@ -316,7 +320,7 @@ class Judge:
         torch.cuda.empty_cache()
         message = f"the device has too little memory for the judge: {str(error)[:300]}"
         verdict = verdict_of(Rejected("inconclusive", "memory.device", message))
-        if op == "profile":
+        if op in ("profile", "demand"):
             return {"failure": message}
         return {"verdict": verdict} if op == "launch" else verdict
 
@@ -330,6 +334,16 @@ class Judge:
         program = self.candidate if is_candidate else case.program
         try:
             return {"rows": case.profile(self.template, program, self.limits)}
+        except (Rejected, RunnerFailure) as failure:
+            return {"failure": str(failure)}
+
+    def demand(self, workload: str) -> dict[str, Any]:
+        """Bytes and operations of a call of the reference."""
+        case = self.cases.get(workload)
+        if case is None:
+            return {"left_out": True}
+        try:
+            return {"demand": case.demand(self.template, self.limits)}
         except (Rejected, RunnerFailure) as failure:
             return {"failure": str(failure)}
 

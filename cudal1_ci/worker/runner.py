@@ -47,6 +47,7 @@ def main(channel: Channel, scratch: Path) -> None:
         "aftermath": batches.aftermath,
         "settle": batches.settle,
         "profile": trials.profile,
+        "demand": trials.demand,
     }
     while True:
         try:
@@ -127,3 +128,13 @@ class Trials:
         calls()
         self.subject.synchronize()
         return {"rows": profiled(calls, self.subject.device)}
+
+    def demand(self, number: int) -> dict[str, Any]:
+        """What a call on an input set asks of the device, asked of references alone."""
+        from .demand import demand_of  # torch's counter takes a while to import
+
+        subject = self.subject
+        module = subject.module
+        state = [] if module is None else [*module.parameters(), *module.buffers()]
+        with torch.set_grad_enabled(subject.train):
+            return demand_of(lambda: subject.run(number), [*subject.inputs[number], *state])

@@ -7,6 +7,7 @@ import pytest
 
 from cudal1_ci import verify
 from cudal1_ci.errors import UnsupportedError
+from cudal1_ci.schema import Demand
 from cudal1_ci.trial import Session
 from cudal1_ci.verification import candidate_of, text_problem
 from tests.conftest import QUICK
@@ -72,6 +73,8 @@ def test_a_profile_says_where_the_time_of_a_call_goes(files):
     with Session(QUICK, device="cpu") as session:
         assert session.check(problem).status == "passed"
         assert session.profile("other", is_candidate=False) == "the judge left `other` out"
+        assert session.demand("other") == "the judge left `other` out"
+        demand = session.demand("default")
         rows = session.profile("default", is_candidate=False)
         session.evaluate(problem, candidate_of(problem, candidate))
         own = session.profile("default", is_candidate=True)
@@ -80,6 +83,9 @@ def test_a_profile_says_where_the_time_of_a_call_goes(files):
         times_us = [row["time_us"] for row in found]
         assert times_us == sorted(times_us, reverse=True)
         assert times_us[0] > 0
+    assert isinstance(demand, Demand)
+    assert demand.product_flops == 2 * 512**3
+    assert demand.num_bytes == 3 * 4 * 512**2
 
 
 @pytest.mark.gpu

@@ -9,11 +9,22 @@ from cudal1_ci.propose.roofline import (
     _TABLE,
     call_bytes,
     facts_of,
+    least_us,
     lower_bound_us,
     roofline_share,
     tensor_bytes,
 )
-from cudal1_ci.schema import Call, Constant, Instance, Items, Made, Mapping, Symbol, TensorSpec
+from cudal1_ci.schema import (
+    Call,
+    Constant,
+    Demand,
+    Instance,
+    Items,
+    Made,
+    Mapping,
+    Symbol,
+    TensorSpec,
+)
 
 NAMES = {
     "Tesla V100-SXM2-16GB": (900, 80),
@@ -150,3 +161,19 @@ def test_numbers_are_short():
         "33.6 MB",
         "4 GB",
     ]
+
+
+@pytest.mark.parametrize(
+    ("demand", "expected_us"),
+    [
+        (Demand(num_bytes=48_000_000, dtype="float32"), 10.0),
+        (Demand(num_bytes=0, product_flops=67 * 10**9, dtype="float32"), 1000.0),
+        (Demand(num_bytes=0, convolution_flops=494 * 10**9, dtype="float32"), 1000.0),
+        (Demand(num_bytes=0, product_flops=989 * 10**9, dtype="bfloat16"), 1000.0),
+        (Demand(num_bytes=48_000_000, product_flops=67 * 10**9, dtype="float64"), 10.0),
+    ],
+)
+def test_the_least_time_is_that_of_the_slower_of_memory_and_arithmetic(demand, expected_us):
+    facts = facts_of("NVIDIA H200")
+    assert facts is not None
+    assert least_us(demand, facts) == pytest.approx(expected_us)

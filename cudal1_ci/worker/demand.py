@@ -1,0 +1,49 @@
+"""What a call of the reference asks of a device at the least: bytes to move, operations to make.
+
+Counted in one untimed call of the trusted reference. Bytes are those of inputs, parameters, buffers
+and outputs, each once: what lies between can stay on the chip. Operations are those of matrix
+products, attention and convolutions, as torch counts them (torch.utils.flop_counter, two for a
+multiplication and an addition); others are few beside them, and recurrent networks of cuDNN are not
+counted, so the demand is a lower bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from .arguments import flatten
+
+
+def demand_of(call: Callable[[], Any], held: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """Of a `call`, which computes with the tensors that are `held`: `num_bytes`; `product_flops`
+    and `convolution_flops`; the `dtype` of what it returns, as hardware differs by it."""
+    with FlopCounterMode(display=False) as counter:
+        returned = call()
+    outputs, _ = flatten(returned)
+    flops = {"product_flops": 0, "convolution_flops": 0}
+    for operator, count in counter.get_flop_counts().get("Global", {}).items():
+        kind = "convolution" if "conv" in str(operator) else "product"
+        flops[f"{kind}_flops"] += int(count)
+    floating = [tensor.dtype for tensor in (*outputs, *held) if tensor.is_floating_point()]
+    return {
+        "num_bytes": num_bytes([*held, *outputs]),
+        "dtype": str(floating[0]).removeprefix("torch.") if floating else "none",
+        **flops,
+    }
+
+
+def num_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Of the elements that tensors hold, where several begin at one place once. What they lie in is
+    larger: inputs are parts of one piece of memory."""
+    sizes: dict[tuple[torch.device, int], int] = {}
+    for tensor in tensors:
+        axes = zip(tensor.shape, tensor.stride(), strict=True)
+        num_elements = math.prod(n for n, stride in axes if stride or not n)
+        place = tensor.device, tensor.data_ptr()
+        sizes[place] = max(sizes.get(place, 0), num_elements * tensor.element_size())
+    return sum(sizes.values())
