@@ -98,6 +98,7 @@ def test_there_is_no_pool_without_a_device():
         LocalSeats(SessionConfig(), ())
 
 
+@pytest.mark.alone
 def test_a_real_judge_in_a_thread(tmp_path):
     workload = Workload(
         name="w",

@@ -30,6 +30,8 @@ from cudal1_ci.schema import (
 )
 from cudal1_ci.trial import Session, TrialConfig
 
+pytestmark = pytest.mark.alone
+
 MOST_APART = 4.0
 """The bounds of an interval that says anything, by their ratio."""
 QUICK = TrialConfig(call_s=4, load_s=30, num_rounds=5, measure_s=1.5)
