@@ -6,6 +6,9 @@ memory of a CUDA graph is overwritten by the next call, so every output is clone
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 COMPILED = """
 
 class ModelNew(Model):
@@ -102,6 +105,29 @@ def compiled(reference: str, mode: str | None) -> str:
 def graphed(reference: str) -> str:
     """The reference's text and a `ModelNew` that replays it as a CUDA graph."""
     return on_top(reference, GRAPHED, clones=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapper:
+    """A way to wrap a program as a whole."""
+
+    technique: str
+    wrap: Callable[[str], str]
+    """From the text of a program, whose class is `Model`, to that of a `ModelNew` on top of it."""
+    needs_gpu: bool = False
+
+
+WRAPPERS = {
+    "compile": Wrapper(technique="compilation", wrap=lambda text: compiled(text, None)),
+    "compile-reduce-overhead": Wrapper(
+        technique="compilation", wrap=lambda text: compiled(text, "reduce-overhead")
+    ),
+    "compile-max-autotune": Wrapper(
+        technique="compilation", wrap=lambda text: compiled(text, "max-autotune")
+    ),
+    "cuda-graph": Wrapper(technique="CUDA graph", wrap=graphed, needs_gpu=True),
+}
+"""By the column that they are; each is text in, text out."""
 
 
 def on_top(reference: str, body: str, *, clones: bool) -> str:
