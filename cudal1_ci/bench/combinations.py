@@ -1,34 +1,41 @@
 """What `best` proposes by itself: finds of the other columns, together.
 
-A rewrite of the playbook that gained is wrapped as the columns wrap the reference: fewer kernels,
-and one launch for all of them, are two gains. Rewrites and wrappers are ranked by what they gained
-on this very task, so that a few candidates are enough. A wrapper that was slower beyond doubt is
-left out; one that failed comes last, as a rewrite may change what it failed on. Where no rewrite
-gained, nothing is put together. Candidates are judged like all others, and are the column's own
+First the reference: compiled and as a CUDA graph, where each passed alone (the compiler's kernels
+without what it asks before each call), and on a GPU its images in channels-last order. Then a
+rewrite of the playbook that gained, or that order, wrapped as the columns wrap the reference: fewer
+kernels, and one launch for all of them, are two gains. Programs and wrappers are ranked by what
+they gained on this very task, so that a few candidates are enough. A wrapper that was slower beyond
+doubt is left out; one that failed comes last, as a rewrite may change what it failed on. Where
+nothing gained, nothing is wrapped. Candidates are judged like all others, and are the column's own
 trials.
 
+    best:compile+cuda-graph
     best:playbook:diagonal_product+cuda-graph
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cudal1_ci import score
-from cudal1_ci.bench.solvers import BEST, candidate
-from cudal1_ci.bench.wrapped import WRAPPERS
+from cudal1_ci.bench.solvers import BEST, candidate, text_of
+from cudal1_ci.bench.wrapped import IN_A_GRAPH, WRAPPERS, in_channels_last
 from cudal1_ci.schema import Candidate, Evaluation, Problem, TextProgram
 
 PREFIX = f"{BEST}:"
 REWRITES = "playbook"
 """The column whose finds are wrapped."""
+ORDER = "channels-last"
+CONVOLUTION = re.compile(r"\bConv(Transpose)?[23]d\b")
 MOST = 4
-"""Candidates for one task."""
-MOST_REWRITES = 2
+"""Programs that gained, wrapped, for one task."""
+MOST_PROGRAMS = 2
+ALL_WRAPPERS = WRAPPERS | IN_A_GRAPH
 
 Found = Mapping[str, Sequence[Evaluation]]
-"""By column, what was judged so far."""
+"""By column, what was judged so far; of `best` itself too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,59 +44,100 @@ class Program:
 
     evaluation: Evaluation
     text: str
-
-    @property
-    def name(self) -> str:
-        return self.evaluation.candidate.proposer.removeprefix(PREFIX)
+    base: str
+    """The class in it that is wrapped."""
 
 
-def combinations(problem: Problem, found: Found) -> list[Candidate]:
-    """Candidates over what the columns found, the most promising first; none that was judged."""
-    programs = gained(problem, found.get(REWRITES, ()))[:MOST_REWRITES]
-    wrappers = promising(found)
+def rounds(problem: Problem, found: Found, kind: str) -> Iterator[list[Candidate]]:
+    """Candidates of a first round, and those of a second one by what is found by then."""
+    yield fresh(whole(problem, found, kind), found)
+    yield fresh(combinations(problem, found), found)[:MOST]
+
+
+def fresh(made: Iterable[Candidate], found: Found) -> list[Candidate]:
+    """Each once, and none that was judged."""
     known = {one.candidate.id for column in found.values() for one in column}
-    made = [together(problem, programs[a], wrappers[b]) for a, b in ranks(programs, wrappers)]
-    distinct = {one.id: one for one in made if one.id not in known}
-    return list(distinct.values())[:MOST]
+    return list({one.id: one for one in made if one.id not in known}.values())
 
 
-def gained(problem: Problem, evaluations: Sequence[Evaluation]) -> list[Program]:
-    """Programs that are a gain and have the reference's class, best first."""
+def whole(problem: Problem, found: Found, kind: str) -> list[Candidate]:
+    """The reference as a whole, in ways that are no column; on a GPU alone."""
+    text = text_of(problem)
+    if kind != "cuda":
+        return []
+    made = [
+        candidate(problem, wrapper.wrap(text), f"{PREFIX}{name}", *wrapper.techniques)
+        for name, wrapper in IN_A_GRAPH.items()
+        if all(any(is_usable(part, one) for one in found.get(part, ())) for part in name.split("+"))
+    ]
+    if CONVOLUTION.search(text):
+        made.append(candidate(problem, in_channels_last(text), PREFIX + ORDER, "memory layout"))
+    return made
+
+
+def is_usable(column: str, evaluation: Evaluation) -> bool:
+    """Whether it passed; what is compiled may be slow by what is asked before each call."""
+    is_slow = is_slower(evaluation) and column == "cuda-graph"
+    return score.score(evaluation) > 0 and not is_slow
+
+
+def is_slower(evaluation: Evaluation) -> bool:
+    return any(map(score.is_slower, evaluation.measurements))
+
+
+def combinations(problem: Problem, found: Found) -> Iterator[Candidate]:
+    """Programs that gained, wrapped, the most promising first."""
+    programs = gained(problem, found)[:MOST_PROGRAMS]
+    wrappers = promising(found)
+    pairs = [(a, b) for a in range(len(programs)) for b in range(len(wrappers))]
+    for a, b in sorted(pairs, key=lambda pair: (sum(pair), pair)):
+        yield together(problem, programs[a], wrappers[b])
+
+
+def gained(problem: Problem, found: Found) -> list[Program]:
+    """Rewrites, and the reference in another order, that are a gain, best first."""
+    asked = [*found.get(REWRITES, ()), *found.get(BEST, ())]
     programs = [
-        Program(evaluation=one, text=one.candidate.program.source)
-        for one in evaluations
+        program
+        for one in asked
         if score.best([one], problem.workloads) is not None
-        and isinstance(one.candidate.program, TextProgram)
-        and one.candidate.program.entry == "Model"
+        and (program := to_wrap(problem, one)) is not None
     ]
     return sorted(programs, key=lambda one: -score.score(one.evaluation))
 
 
+def to_wrap(problem: Problem, evaluation: Evaluation) -> Program | None:
+    """A rewrite as it is, and the order as a class of another name below; None for the others."""
+    program, proposer = evaluation.candidate.program, evaluation.candidate.proposer
+    if proposer == PREFIX + ORDER:
+        text = in_channels_last(text_of(problem), name="ChannelsLast")
+        return Program(evaluation=evaluation, text=text, base="ChannelsLast")
+    if proposer.startswith(PREFIX) or not isinstance(program, TextProgram):
+        return None
+    if program.entry != "Model":
+        return None
+    return Program(evaluation=evaluation, text=program.source, base="Model")
+
+
 def promising(found: Found) -> list[str]:
-    """Names of the wrappers that are columns of the run, best first."""
-    asked = {name: found[name] for name in WRAPPERS if found.get(name)}
-    usable = [
-        name
-        for name, evaluations in asked.items()
-        if not all(any(map(score.is_slower, one.measurements)) for one in evaluations)
-    ]
-    return sorted(usable, key=lambda name: -max(map(score.score, asked[name])))
+    """Names of the wrappers that were tried on the reference, best first."""
+    tried = {
+        name: found.get(name)
+        or [one for one in found.get(BEST, ()) if one.candidate.proposer == PREFIX + name]
+        for name in ALL_WRAPPERS
+    }
+    usable = [name for name, known in tried.items() if known and not all(map(is_slower, known))]
+    return sorted(usable, key=lambda name: -max(map(score.score, tried[name])))
 
 
-def ranks(programs: Sequence[object], wrappers: Sequence[object]) -> Iterator[tuple[int, int]]:
-    """Pairs of places: the best with the best, then where one of them is the second, ..."""
-    pairs = [(a, b) for a in range(len(programs)) for b in range(len(wrappers))]
-    yield from sorted(pairs, key=lambda pair: (sum(pair), pair))
-
-
-def together(problem: Problem, program: Program, wrapper: str) -> Candidate:
+def together(problem: Problem, program: Program, name: str) -> Candidate:
     """A program that gained, wrapped."""
-    of = program.evaluation.candidate
+    of, wrapper = program.evaluation.candidate, ALL_WRAPPERS[name]
     return candidate(
         problem,
-        WRAPPERS[wrapper].wrap(program.text),
-        f"{PREFIX}{program.name}+{wrapper}",
-        *dict.fromkeys((*of.techniques, WRAPPERS[wrapper].technique)),
+        wrapper.wrap(program.text, base=program.base),
+        f"{PREFIX}{of.proposer.removeprefix(PREFIX)}+{name}",
+        *dict.fromkeys((*of.techniques, *wrapper.techniques)),
         analysis=of.analysis,
         design=of.design,
     )

@@ -56,7 +56,7 @@ class Wrapped:
         if wrapper.needs_gpu and self.kind != "cuda":
             return []
         text = wrapper.wrap(text_of(problem))
-        return [candidate(problem, text, self.name, wrapper.technique)]
+        return [candidate(problem, text, self.name, *wrapper.techniques)]
 
 
 class Given:

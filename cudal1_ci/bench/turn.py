@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from cudal1_ci import score
-from cudal1_ci.bench.combinations import combinations
+from cudal1_ci.bench.combinations import rounds
 from cudal1_ci.bench.documents import standing_of, task_document, trial_document
 from cudal1_ci.bench.shape import TaskDocument, TrialDocument
 from cudal1_ci.bench.solvers import BEST, CONTRASTIVE
@@ -162,11 +162,12 @@ class Turn:
         """What the other columns found, together."""
 
         def work() -> None:
-            made = combinations(self.task.problem, self.evaluations)
-            for candidate in self.bench.session.in_turn(made):
-                if self.bench.is_over():
-                    return
-                self.evaluated(BEST, candidate, published)
+            session = self.bench.session
+            for made in rounds(self.task.problem, self.evaluations, session.device().kind):
+                for candidate in session.in_turn(made):
+                    if self.bench.is_over():
+                        return
+                    self.evaluated(BEST, candidate, published)
 
         return work
 

@@ -7,11 +7,12 @@ import time
 import msgspec
 import pytest
 
-from cudal1_ci.bench.combinations import combinations
+from cudal1_ci.bench.combinations import rounds
 from cudal1_ci.bench.merge import merge
 from cudal1_ci.bench.page import render_page
 from cudal1_ci.bench.run import run
 from cudal1_ci.bench.worth import worth
+from cudal1_ci.bench.wrapped import WRAPPERS
 from cudal1_ci.schema import Candidate, TextProgram
 from tests.fakes import FakeSession, a_problem, an_evaluation
 from tests.unit.bench.rig import Judge, a_bench, a_task, found, told
@@ -21,27 +22,31 @@ REWRITTEN = "class Model: ... # rewritten"
 
 
 def judged(proposer, status="passed", speedup=1.0, source="class Model: pass", entry="Model"):
+    techniques = WRAPPERS[proposer].techniques if proposer in WRAPPERS else ("algebra",)
     program = TextProgram(source=source, entry=entry)
     candidate = Candidate(
-        problem_id=PROBLEM.id, program=program, proposer=proposer, techniques=("algebra",)
+        problem_id=PROBLEM.id, program=program, proposer=proposer, techniques=techniques
     )
     return an_evaluation(candidate, status, speedup)
 
 
-def wrapped(**speedups):
+def wrapped(**worths):
     """By column a speedup, or a status that is no pass."""
-    return {
-        name.replace("_", "-"): [
-            judged(name, worth, source=name)
-            if isinstance(worth, str)
-            else judged(name, speedup=worth, source=name)
-        ]
-        for name, worth in speedups.items()
-    }
+    found = {}
+    for name, worth_of in worths.items():
+        name = name.replace("_", "-")
+        status, speedup = (worth_of, 1.0) if isinstance(worth_of, str) else ("passed", worth_of)
+        found[name] = [judged(name, status, speedup, source=name)]
+    return found
+
+
+def second(columns, problem=PROBLEM):
+    """Of the second round, by what was found before."""
+    return list(rounds(problem, columns, "cpu"))[1]
 
 
 def proposers(columns):
-    return [one.proposer for one in combinations(PROBLEM, columns)]
+    return [one.proposer for one in second(columns)]
 
 
 def test_rewrites_that_gained_are_wrapped_the_most_promising_first():
@@ -55,7 +60,7 @@ def test_rewrites_that_gained_are_wrapped_the_most_promising_first():
             judged("playbook:silu+linear", speedup=1.5, source="both"),
         ],
     }
-    first = combinations(PROBLEM, columns)[0]
+    first = second(columns)[0]
     assert proposers(columns) == [
         "best:playbook:silu+linear+cuda-graph",
         "best:playbook:silu+linear+compile",
@@ -105,14 +110,72 @@ def test_what_is_slower_is_left_out_and_what_failed_comes_last():
     ],
 )
 def test_where_there_is_nothing_to_put_together_nothing_is_proposed(columns):
-    assert combinations(PROBLEM, columns) == []
+    assert list(rounds(PROBLEM, columns, "cpu")) == [[], []]
 
 
 def test_what_was_judged_is_not_proposed_again():
     columns = {**wrapped(compile=2.0), "playbook": [judged("playbook:silu", speedup=1.5)]}
-    (made,) = combinations(PROBLEM, columns)
+    (made,) = second(columns)
     columns["best"] = [an_evaluation(made)]
-    assert combinations(PROBLEM, columns) == []
+    assert list(rounds(PROBLEM, columns, "cpu")) == [[], []]
+
+
+CONVOLUTIONS = a_problem("class Model:\n    conv = nn.Conv2d(3, 4, 3)\n")
+
+
+def on_a_gpu(columns, problem=CONVOLUTIONS):
+    """Proposers of both rounds, all of the first with the answers that are given."""
+    found = {**columns, "best": []}
+    turn = rounds(problem, found, "cuda")
+    names = [[one.proposer for one in next(turn)]]
+    answers = {"best:compile+cuda-graph": 3.0, "best:channels-last": 1.5}
+    for name in names[0]:
+        found["best"].append(judged(name, speedup=answers[name], source=name))
+    return [*names, [one.proposer for one in next(turn)]]
+
+
+def test_on_a_gpu_the_reference_is_wrapped_in_ways_that_are_no_column():
+    columns = {
+        **wrapped(compile=0.7, cuda_graph=2.0),
+        "playbook": [judged("playbook:silu", speedup=1.2)],
+    }
+    assert on_a_gpu(columns) == [
+        ["best:compile+cuda-graph", "best:channels-last"],
+        [
+            "best:channels-last+compile+cuda-graph",
+            "best:channels-last+cuda-graph",
+            "best:playbook:silu+compile+cuda-graph",
+            "best:playbook:silu+cuda-graph",
+        ],
+    ]
+    assert on_a_gpu(columns, PROBLEM)[0] == ["best:compile+cuda-graph"], "no images"
+    assert list(rounds(CONVOLUTIONS, {}, "cpu")) == [[], []]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {},
+        wrapped(compile=1.5),
+        wrapped(cuda_graph=1.5),
+        wrapped(compile=1.5, cuda_graph=0.5),
+        wrapped(compile=1.5, cuda_graph="runtime_error"),
+        wrapped(compile="timeout", cuda_graph=1.5),
+        {**wrapped(compile=1.5), "cuda-graph": []},
+    ],
+    ids=["nothing", "one", "the other", "slower", "no graph", "not compiled", "not made"],
+)
+def test_both_are_tried_together_where_each_passed(columns):
+    assert on_a_gpu(columns, PROBLEM)[0] == []
+
+
+def test_a_gain_in_another_order_is_wrapped_below_a_name_of_its_own():
+    found = wrapped(cuda_graph=2.0)
+    found["best"] = [judged("best:channels-last", speedup=1.5)]
+    (made,) = second(found, CONVOLUTIONS)
+    assert made.proposer == "best:channels-last+cuda-graph"
+    assert "class ChannelsLast(Model)" in made.program.source
+    assert "class ModelNew(ChannelsLast)" in made.program.source
 
 
 class Model(FakeSession):

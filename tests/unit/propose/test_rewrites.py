@@ -377,7 +377,7 @@ def test_a_recorded_call_notices_weights_that_lie_elsewhere(change, is_noticed):
     exec(rewritten(GRAPHED, "cuda_graph"), names)
     model = names["Model"]()
     recorded = object.__new__(names["RecordedCall"])
-    recorded.places = recorded.places_in(model)
+    recorded.remember(model)
     assert recorded.is_current()
     change(model)
     assert recorded.is_current() is not is_noticed
