@@ -1,10 +1,11 @@
 """What `best` proposes by itself: finds of the other columns, together.
 
 First the reference: compiled and as a CUDA graph, where each passed alone (the compiler's kernels
-without what it asks before each call), and on a GPU its images in channels-last order. Then a
-rewrite of the playbook that gained, or that order, wrapped as the columns wrap the reference: fewer
-kernels, and one launch for all of them, are two gains. Programs and wrappers are ranked by what
-they gained on this very task, so that a few candidates are enough. A wrapper that was slower beyond
+without what it asks before each call), and on a GPU its convolutions in channels-last order and by
+the algorithm that cuDNN finds fastest. Then a rewrite of the playbook that gained, or one of those
+two layers, wrapped as the columns wrap the reference: fewer kernels, and one launch for all of
+them, are two gains. Programs and wrappers are ranked by what they gained on this very task, so that
+a few candidates are enough. A wrapper that was slower beyond
 doubt is left out; one that failed comes last, as a rewrite may change what it failed on. Where
 nothing gained, nothing is wrapped. Candidates are judged like all others, and are the column's own
 trials.
@@ -21,13 +22,12 @@ from dataclasses import dataclass
 
 from cudal1_ci import score
 from cudal1_ci.bench.solvers import BEST, candidate, text_of
-from cudal1_ci.bench.wrapped import IN_A_GRAPH, WRAPPERS, in_channels_last
+from cudal1_ci.bench.wrapped import IN_A_GRAPH, LAYERS, WRAPPERS
 from cudal1_ci.schema import Candidate, Evaluation, Problem, TextProgram
 
 PREFIX = f"{BEST}:"
 REWRITES = "playbook"
 """The column whose finds are wrapped."""
-ORDER = "channels-last"
 CONVOLUTION = re.compile(r"\bConv(Transpose)?[23]d\b")
 MOST = 4
 """Programs that gained, wrapped, for one task."""
@@ -71,7 +71,10 @@ def whole(problem: Problem, found: Found, kind: str) -> list[Candidate]:
         if all(any(is_usable(part, one) for one in found.get(part, ())) for part in name.split("+"))
     ]
     if CONVOLUTION.search(text):
-        made.append(candidate(problem, in_channels_last(text), PREFIX + ORDER, "memory layout"))
+        made += [
+            candidate(problem, layer.lay(text), f"{PREFIX}{name}", layer.technique)
+            for name, layer in LAYERS.items()
+        ]
     return made
 
 
@@ -95,7 +98,7 @@ def combinations(problem: Problem, found: Found) -> Iterator[Candidate]:
 
 
 def gained(problem: Problem, found: Found) -> list[Program]:
-    """Rewrites, and the reference in another order, that are a gain, best first."""
+    """Rewrites, and the reference with another layer, that are a gain, best first."""
     asked = [*found.get(REWRITES, ()), *found.get(BEST, ())]
     programs = [
         program
@@ -107,11 +110,12 @@ def gained(problem: Problem, found: Found) -> list[Program]:
 
 
 def to_wrap(problem: Problem, evaluation: Evaluation) -> Program | None:
-    """A rewrite as it is, and the order as a class of another name below; None for the others."""
+    """A rewrite as it is, and a layer as a class of another name; None for the others."""
     program, proposer = evaluation.candidate.program, evaluation.candidate.proposer
-    if proposer == PREFIX + ORDER:
-        text = in_channels_last(text_of(problem), name="ChannelsLast")
-        return Program(evaluation=evaluation, text=text, base="ChannelsLast")
+    layer = LAYERS.get(proposer.removeprefix(PREFIX))
+    if layer is not None:
+        text = layer.lay(text_of(problem), name=layer.name)
+        return Program(evaluation=evaluation, text=text, base=layer.name)
     if proposer.startswith(PREFIX) or not isinstance(program, TextProgram):
         return None
     if program.entry != "Model":

@@ -80,6 +80,22 @@ class {name}({base}):
 """
 
 
+TUNED = """
+
+class {name}({base}):
+    \"\"\"The same, its convolutions by the fastest of cuDNN's algorithms, which the first call with
+    each shape looks for.\"\"\"
+
+    def forward(self, *args, **kwargs):
+        before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = True
+        try:
+            return super().forward(*args, **kwargs)
+        finally:
+            torch.backends.cudnn.benchmark = before
+"""
+
+
 def compiled(text: str, mode: str | None = None, *, base: str = "Model") -> str:
     """The text and a `ModelNew` that compiles its class, in a mode of torch.compile."""
     if mode in IN_GRAPHS:
@@ -104,6 +120,11 @@ def compiled_and_graphed(text: str, mode: str | None = None, *, base: str = "Mod
 def in_channels_last(text: str, *, base: str = "Model", name: str = "ModelNew") -> str:
     """The text and a class of that name that computes images and volumes channel by channel."""
     return on_top(text, TREE_MAP, IN_CHANNELS_LAST.format(base=base, name=name))
+
+
+def tuned(text: str, *, base: str = "Model", name: str = "ModelNew") -> str:
+    """The text and a class of that name whose convolutions cuDNN chooses by trying."""
+    return on_top(text, "", TUNED.format(base=base, name=name))
 
 
 TREE_MAP = "from torch.utils._pytree import tree_map\n"
@@ -141,6 +162,24 @@ WRAPPERS = {
     "cuda-graph": Wrapper(techniques=(GRAPH,), wrap=graphed, needs_gpu=True),
 }
 """By the column that they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """Another way for the convolutions of a program, which may be wrapped in its turn."""
+
+    technique: str
+    lay: Callable[..., str]
+    """From a text, whose class is `base`, to that of a class `name` on top of it."""
+    name: str
+    """Of the class where it is wrapped."""
+
+
+LAYERS = {
+    "channels-last": Layer(technique="memory layout", lay=in_channels_last, name="ChannelsLast"),
+    "cudnn-benchmark": Layer(technique="library selection", lay=tuned, name="Tuned"),
+}
+"""For references with convolutions, on a GPU."""
 IN_A_GRAPH = {
     "compile+cuda-graph": Wrapper(
         techniques=(COMPILATION, GRAPH), wrap=compiled_and_graphed, needs_gpu=True

@@ -128,7 +128,11 @@ def on_a_gpu(columns, problem=CONVOLUTIONS):
     found = {**columns, "best": []}
     turn = rounds(problem, found, "cuda")
     names = [[one.proposer for one in next(turn)]]
-    answers = {"best:compile+cuda-graph": 3.0, "best:channels-last": 1.5}
+    answers = {
+        "best:compile+cuda-graph": 3.0,
+        "best:channels-last": 1.5,
+        "best:cudnn-benchmark": 0.9,
+    }
     for name in names[0]:
         found["best"].append(judged(name, speedup=answers[name], source=name))
     return [*names, [one.proposer for one in next(turn)]]
@@ -140,7 +144,7 @@ def test_on_a_gpu_the_reference_is_wrapped_in_ways_that_are_no_column():
         "playbook": [judged("playbook:silu", speedup=1.2)],
     }
     assert on_a_gpu(columns) == [
-        ["best:compile+cuda-graph", "best:channels-last"],
+        ["best:compile+cuda-graph", "best:channels-last", "best:cudnn-benchmark"],
         [
             "best:channels-last+compile+cuda-graph",
             "best:channels-last+cuda-graph",
@@ -169,13 +173,17 @@ def test_both_are_tried_together_where_each_passed(columns):
     assert on_a_gpu(columns, PROBLEM)[0] == []
 
 
-def test_a_gain_in_another_order_is_wrapped_below_a_name_of_its_own():
+@pytest.mark.parametrize(
+    ("layer", "name"), [("channels-last", "ChannelsLast"), ("cudnn-benchmark", "Tuned")]
+)
+def test_a_layer_that_gained_is_wrapped_below_a_name_of_its_own(layer, name):
     found = wrapped(cuda_graph=2.0)
-    found["best"] = [judged("best:channels-last", speedup=1.5)]
+    found["best"] = [judged(f"best:{layer}", speedup=1.5)]
     (made,) = second(found, CONVOLUTIONS)
-    assert made.proposer == "best:channels-last+cuda-graph"
-    assert "class ChannelsLast(Model)" in made.program.source
-    assert "class ModelNew(ChannelsLast)" in made.program.source
+    assert made.proposer == f"best:{layer}+cuda-graph"
+    assert f"class {name}(Model)" in made.program.source
+    assert f"class ModelNew({name})" in made.program.source
+    assert f"cuda_graphed({name}.forward)" in made.program.source
 
 
 class Model(FakeSession):

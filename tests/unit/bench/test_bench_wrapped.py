@@ -16,6 +16,7 @@ from cudal1_ci.bench.wrapped import (
     compiled_and_graphed,
     graphed,
     in_channels_last,
+    tuned,
 )
 from cudal1_ci.verification import problem_of
 from tests.fakes import a_problem
@@ -236,6 +237,22 @@ def test_channels_last_order_stays_inside(layer, shape):
     assert "class ModelNew(Other)" in graphed(named, base="Other")
 
 
+@pytest.mark.parametrize("flag", [True, False])
+def test_cudnn_tries_its_algorithms_inside_alone(monkeypatch, flag):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", flag)
+    seen = []
+    noted = "seen.append(torch.backends.cudnn.benchmark)\n        return self"
+    text = REFERENCE.replace("return self", noted)
+    namespace = {"seen": seen}
+    exec(tuned(text), namespace)
+    model = namespace["ModelNew"](3)
+    model(torch.ones(2, 3), torch.ones(2, 3))
+    assert (seen, torch.backends.cudnn.benchmark) == ([True], flag)
+    with pytest.raises(RuntimeError):
+        model(torch.ones(2, 4), torch.ones(2, 3))
+    assert torch.backends.cudnn.benchmark is flag
+
+
 def test_columns_write_what_they_are_named_after():
     problem = a_problem(REFERENCE)
     means = Means(kind="cpu")
@@ -282,11 +299,12 @@ def test_the_judge_passes_a_compiled_forward_in_a_graph(session, name):
 
 
 @pytest.mark.gpu
-def test_the_judge_passes_channels_last_order(session):
+@pytest.mark.parametrize("lay", [in_channels_last, tuned])
+def test_the_judge_passes_another_way_of_convolutions(session, lay):
     text = GPU_REFERENCE.replace("nn.Linear(dim, dim)", "nn.Conv2d(dim, 8, 3, padding=1)")
     text = text.replace("torch.randn(64, 128)", "torch.randn(4, 128, 16, 16)").replace(
         "* self.scale + y", "* self.scale + y[:, :8]"
     )
     problem = problem_of(text, "reference")
-    verdict = session.evaluate(problem, candidate(problem, in_channels_last(text), "x")).verdict
+    verdict = session.evaluate(problem, candidate(problem, lay(text), "x")).verdict
     assert verdict.status in ("passed", "inconclusive", "precision"), verdict
