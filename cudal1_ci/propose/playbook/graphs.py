@@ -169,5 +169,6 @@ REWRITES = (
         why="launching its kernels one by one takes longer than they run: a graph launches all of "
         "them at once.",
         apply=graphed,
+        is_of_program=True,
     ),
 )

@@ -279,6 +279,7 @@ LAYOUT = (
         why="convolution kernels read channels-last data without repacking it, and every layer "
         "keeps the order.",
         apply=channels_last,
+        is_of_program=True,
     ),
     Rewrite(
         name="compile",
@@ -287,5 +288,6 @@ LAYOUT = (
         "compiles for seconds",
         why="torch.compile fuses chains of elementwise operations and takes the Python out.",
         apply=compiled,
+        is_of_program=True,
     ),
 )

@@ -120,6 +120,8 @@ class Rewrite:
     precondition: str
     why: str
     apply: Callable[[Site], Edit | None]
+    is_of_program: bool = False
+    """Whether it is made once for what is called, and not for each class that it is made of."""
     covers: tuple[str, ...] = field(default=())
 
 
