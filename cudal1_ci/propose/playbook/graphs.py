@@ -18,7 +18,6 @@ HELPERS = '''class RecordedCall:
     arguments and attributes that are no tensors are as they were when it was recorded."""
 
     def __init__(self, forward, module, args):
-        self.remember(module)
         with torch.inference_mode(False), torch.no_grad():
             self.args = [one.clone() if isinstance(one, torch.Tensor) else one for one in args]
             side = torch.cuda.Stream()
@@ -27,9 +26,12 @@ HELPERS = '''class RecordedCall:
                 for _ in range(2):
                     forward(module, *self.args)
             torch.cuda.current_stream().wait_stream(side)
+            self.remember(module)
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
                 self.result = forward(module, *self.args)
+        if not self.is_current():
+            raise RuntimeError("a forward that replaces what its module holds is no CUDA graph")
         self.inputs = [
             (place, mine) for place, mine in enumerate(self.args) if isinstance(mine, torch.Tensor)
         ]
@@ -39,8 +41,9 @@ HELPERS = '''class RecordedCall:
         self.parts = [
             (held, name, one)
             for part in module.modules()
-            for held in (part._parameters, part._buffers, part._modules)
+            for held in (part._parameters, part._buffers, part._modules, vars(part))
             for name, one in held.items()
+            if held is not vars(part) or isinstance(one, torch.Tensor)
         ]
         tensors = [one for _, _, one in self.parts if isinstance(one, torch.Tensor)]
         self.places = [(one.data_ptr, one.data_ptr()) for one in tensors]

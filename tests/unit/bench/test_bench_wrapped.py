@@ -174,6 +174,26 @@ def test_a_graph_follows_weights_wherever_they_lie(on_a_gpu):
     pickle.dumps(model.state_dict())
 
 
+def test_a_graph_follows_tensors_that_are_no_state(on_a_gpu):
+    held = REFERENCE.replace("self.scale = scale", "self.scale = torch.tensor(scale)")
+    moved = "self.scale = self.scale.cpu()\n        return self"
+    model = graph_model(graphed(held.replace("return self", moved)))
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    double = answers(model, x, y)[0]
+    answers(model, x, y)
+    assert len(on_a_gpu) == 1
+    model.scale = torch.tensor(4.0)
+    torch.testing.assert_close(answers(model, x, y)[0], double * 2)
+    assert len(on_a_gpu) == 2
+
+
+def test_a_forward_that_replaces_what_its_module_holds_is_refused(on_a_gpu):
+    counting = REFERENCE.replace("self.scale = scale", "self.scale = torch.tensor(scale)")
+    text = counting.replace("return self", "self.scale = self.scale + 1\n        return self")
+    with pytest.raises(RuntimeError, match="replaces what its module holds"):
+        answers(graph_model(graphed(text)), torch.ones(2, 3), torch.ones(2, 3))
+
+
 def test_a_graph_recorded_in_inference_mode_serves_calls_outside_of_it(on_a_gpu):
     model = graph_model(graphed(REFERENCE))
     x, y = torch.ones(2, 3), torch.zeros(2, 3)
