@@ -264,8 +264,9 @@ COPIES = (
     Rewrite(
         name="scalar_bound",
         family="host synchronization",
-        precondition="torch.min or torch.max of a tensor and torch.tensor of a number; where "
-        "both are equal the gradient is whole, which min and max share out",
+        precondition="torch.min or torch.max of a tensor and torch.tensor of a number; where both "
+        "are equal the gradient is whole, which min and max share out, and in double precision the "
+        "number is not rounded to single",
         why="clamp takes the number as it is: no tensor is made in every call.",
         apply=expressions(bounded_by_tensor),
     ),

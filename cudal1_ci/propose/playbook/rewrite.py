@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, pattern
-from cudal1_ci.propose.playbook.steps import descendants, steps_between
+from cudal1_ci.propose.playbook.steps import descendants, steps_between, writes_into_tensors
 from cudal1_ci.propose.playbook.terms import Env, Names, Term, code, names_in
 from cudal1_ci.propose.playbook.walk import Occurrence, Walk, without_dead
 from cudal1_ci.propose.target_file import find
@@ -141,6 +141,11 @@ class Replacement:
         something that it reads."""
         return any(term.op == "written" for term in self.bindings.values())
 
+    @property
+    def is_alias(self) -> bool:
+        """Whether it is a tensor that there was already, in the place of a new one."""
+        return self.template == "X" or self.template.startswith("X.squeeze(")
+
 
 Rule = Callable[[Term], Replacement | None]
 
@@ -194,6 +199,8 @@ def replaced(
         if found_here is None:
             continue
         replacement, lines = found_here
+        if replacement.is_alias and is_written_into(method, site):
+            continue
         if lines & gone or any(one in chosen for line in lines for one in descendants(line)):
             continue
         for term in occurrence.term.walk():
@@ -213,6 +220,11 @@ def replaced(
     changed = method.visit(Swap(chosen, gone))
     assert isinstance(changed, cst.FunctionDef)
     return without_dead(changed, suspects, site.names)
+
+
+def is_written_into(method: cst.FunctionDef, site: Site) -> bool:
+    """Whether tensors may change in place, by the method or by a module that its class holds."""
+    return writes_into_tensors(method) or "inplace=True" in code(site.definition)
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,4 +1,5 @@
-"""Steps of a function that assign one name again and again: `x = f(x)`, `x = g(x)`.
+"""Steps of a function that assign one name again and again: `x = f(x)`, `x = g(x)`; and whether it
+changes tensors in place.
 
 What a rewrite captures may read `x` as it was before such steps. It can be written after them only
 where they go with what it replaces: where nothing else reads what they assigned.
@@ -41,6 +42,23 @@ def steps_between(
     if reads(lines[last], name, matched) or is_read_after(lines[last:], name):
         return None
     return set(steps)
+
+
+def writes_into_tensors(method: cst.FunctionDef) -> bool:
+    """Whether a function may change a tensor that it holds: then two names for one are not as good
+    as two tensors."""
+    return any(map(writes, descendants(method)))
+
+
+def writes(node: cst.CSTNode) -> bool:
+    """`x += 1`, `x[0] = 1`, `x.add_(1)`, `f(x, inplace=True)`."""
+    if isinstance(node, cst.AssignTarget):
+        return isinstance(node.target, cst.Subscript)
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        return node.func.attr.value.endswith("_") and not node.func.attr.value.endswith("__")
+    if isinstance(node, cst.Arg) and node.keyword is not None:
+        return node.keyword.value in ("inplace", "out")
+    return isinstance(node, cst.AugAssign)
 
 
 def line_of(lines: Lines, node: cst.CSTNode) -> int | None:

@@ -425,6 +425,13 @@ NEAR_MISSES = [
     ("reduction_of_one", function("return x.amax(1, keepdim=True).sum(1)")),
     ("reduction_of_one", function("return x.sum(1, keepdim=True).mean(dim=1, dtype=torch.half)")),
     ("reduction_of_one", function("return x.sum(1, keepdim=True).softmax(dim=1)")),
+    ("reduction_of_one", function("y = x.sum(1, keepdim=True)\nz = y.mean(1, keepdim=True)\n"
+     "y += 1\nreturn z")),
+    ("identity_arithmetic", function("y = x.exp()\nz = y + 0\ny.add_(1)\nreturn z")),
+    ("identity_arithmetic", function("y = x.exp()\nz = y + 0\ny[0] = 1\nreturn z")),
+    ("idempotent", module("self.act = nn.LeakyReLU(inplace=True)",
+     "y = x.abs()\nz = y.relu()\ny = self.act(y - 1)\nreturn z")),
+    ("double_transpose", function("y = x.exp()\nz = y.t().t()\nF.relu(y, inplace=True)\nreturn z")),
     ("extremum", function("return x.max(dim=1)[1]")),
     ("extremum", function("values, places = x.max(dim=1)\nreturn values, places")),
     ("extremum", function("return x.amax(dim=1)")),
