@@ -71,7 +71,7 @@ def answers(text: str) -> tuple[torch.Tensor, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(10), 144])
 def test_a_rewritten_program_computes_the_same(seed):
     text = drawn(random.Random(seed))
     workload = Workload(name="w", provenance="declared", init=Call(), call=Call())
