@@ -70,15 +70,17 @@ def joined(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> TaskDocumen
         if (found := [r for task in tasks for r in task.results if r.solver == solver])
     ]
     # That a reference fails may be one run's bad luck; that it is degenerate is not.
-    is_judged = len(results) == len([one for one in solvers if one != BEST])
-    if is_judged and not degenerate:
+    absent = [one for one in solvers if one not in {result.solver for result in results}]
+    if any(task.standing == "judged" for task in tasks):
+        # What `best` makes of columns of several runs is chosen among what each of them found.
+        absent = [one for one in absent if one != BEST]
+    if not absent and not degenerate:
         first = next(task for task in tasks if task.results)
         return msgspec.structs.replace(
             first, standing="judged", reason=None, claimed=claims(tasks), results=tuple(results)
         )
     if told:
         return msgspec.structs.replace(first, claimed=claims(tasks), results=tuple(results))
-    absent = [one for one in solvers if one != BEST and one not in {r.solver for r in results}]
     return msgspec.structs.replace(
         first,
         standing="missing",

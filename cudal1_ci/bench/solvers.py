@@ -1,18 +1,20 @@
 """The columns: who writes candidates for a task.
 
 Each is a proposer as the product's own are. `contrastive`, the loop with a model, asks the judge
-between its proposals and is run.py's; `best` writes nothing: it is the best verdict of our own
-columns that is a gain, and the reference where there is none (worth.py).
+between its proposals and is turn.py's; `best` puts together what the others found
+(combinations.py), and is the best verdict of our own columns that is a gain, the reference where
+there is none (worth.py).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from cudal1_ci.bench.tasks import Published, Task
-from cudal1_ci.bench.wrapped import compiled, graphed
+from cudal1_ci.bench.wrapped import WRAPPERS
 from cudal1_ci.propose import Proposer
 from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
 from cudal1_ci.schema import Candidate, Exemplar, Problem, Record, TextProgram
@@ -21,7 +23,6 @@ from cudal1_ci.verification import entry_of
 CONTRASTIVE = "contrastive"
 GIVEN = "published"
 BEST = "best"
-NEEDS_GPU = frozenset({"cuda-graph"})
 
 
 class Means(Record, frozen=True, kw_only=True):
@@ -42,29 +43,20 @@ class Eager:
         return [Candidate(problem_id=problem.id, program=problem.reference, proposer="eager")]
 
 
-class Compiled:
-    """The reference under torch.compile."""
+class Wrapped:
+    """The reference under torch.compile or as a CUDA graph; nothing where that needs a GPU and
+    there is none."""
 
-    def __init__(self, name: str, mode: str | None) -> None:
-        self.name, self.mode = name, mode
-
-    def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
-        del exemplars, n
-        text = compiled(text_of(problem), self.mode)
-        return [candidate(problem, text, self.name, "compilation")]
-
-
-class Graphed:
-    """The reference as a CUDA graph; nothing where there is no GPU."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, name: str, kind: str) -> None:
+        self.name, self.kind = name, kind
 
     def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
         del exemplars, n
-        if self.kind != "cuda":
+        wrapper = WRAPPERS[self.name]
+        if wrapper.needs_gpu and self.kind != "cuda":
             return []
-        return [candidate(problem, graphed(text_of(problem)), "cuda-graph", "CUDA graph")]
+        text = wrapper.wrap(text_of(problem))
+        return [candidate(problem, text, self.name, *wrapper.techniques)]
 
 
 class Given:
@@ -84,19 +76,20 @@ class Given:
         ]
 
 
+def _wrapped(name: str, means: Means) -> Proposer:
+    return Wrapped(name, means.kind)
+
+
 SOLVERS: dict[str, Callable[[Means], Proposer]] = {
     "eager": lambda _: Eager(),
-    "compile": lambda _: Compiled("compile", None),
-    "compile-reduce-overhead": lambda _: Compiled("compile-reduce-overhead", "reduce-overhead"),
-    "compile-max-autotune": lambda _: Compiled("compile-max-autotune", "max-autotune"),
-    "cuda-graph": lambda means: Graphed(means.kind),
+    **{name: functools.partial(_wrapped, name) for name in WRAPPERS},
     "playbook": lambda means: Playbook(means.playbook),
     GIVEN: lambda means: Given(means.published),
 }
 COLUMNS = (*(name for name in SOLVERS if name != GIVEN), CONTRASTIVE, GIVEN, BEST)
 """Every column, in the order in which a card has them."""
 DEFAULT = ("eager", "compile", "compile-reduce-overhead", "cuda-graph", "playbook", GIVEN, BEST)
-OWN = tuple(name for name in COLUMNS if name not in ("eager", GIVEN, BEST))
+OWN = tuple(name for name in COLUMNS if name not in ("eager", GIVEN))
 """What `best` chooses from: never what others published, and not the noise of the reference."""
 
 
@@ -113,11 +106,19 @@ def text_of(problem: Problem) -> str:
 
 
 def candidate(
-    problem: Problem, text: str, proposer: str, technique: str | None = None
+    problem: Problem,
+    text: str,
+    proposer: str,
+    *techniques: str,
+    analysis: str = "",
+    design: str = "",
 ) -> Candidate:
+    """A text of which `ModelNew` is the answer."""
     return Candidate(
         problem_id=problem.id,
         program=TextProgram(source=text, entry="ModelNew"),
         proposer=proposer,
-        techniques=(technique,) if technique else (),
+        analysis=analysis,
+        design=design,
+        techniques=techniques,
     )

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from cudal1_ci import score
+from cudal1_ci.bench.combinations import rounds
 from cudal1_ci.bench.documents import standing_of, task_document, trial_document
 from cudal1_ci.bench.shape import TaskDocument, TrialDocument
-from cudal1_ci.bench.solvers import CONTRASTIVE
+from cudal1_ci.bench.solvers import BEST, CONTRASTIVE
 from cudal1_ci.bench.tasks import Task
 from cudal1_ci.bench.work import Bench, judged_columns, missing_because, target_of
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
@@ -104,6 +105,8 @@ class Turn:
             if name == CONTRASTIVE:
                 assert bench.optimizer is not None, "the command line has seen to it"
                 self.guarded(name, self.asker(bench.optimizer, published))
+            elif name == BEST:
+                self.guarded(name, self.combiner(published))
             else:
                 self.guarded(name, self.rounds(name, first[name], published))
             if bench.was_interrupted or bench.was_cut:
@@ -152,6 +155,19 @@ class Turn:
                     if bench.is_over():
                         return
                     self.evaluated(column, candidate, published)
+
+        return work
+
+    def combiner(self, published: list[TrialDocument]) -> Callable[[], None]:
+        """What the other columns found, together."""
+
+        def work() -> None:
+            session = self.bench.session
+            for made in rounds(self.task.problem, self.evaluations, session.device().kind):
+                for candidate in session.in_turn(made):
+                    if self.bench.is_over():
+                        return
+                    self.evaluated(BEST, candidate, published)
 
         return work
 

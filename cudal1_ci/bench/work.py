@@ -87,6 +87,7 @@ def target_of(task: Task) -> Target:
 
 
 def judged_columns(columns: Sequence[str]) -> list[str]:
-    """Those that are asked, the model's after the playbook's, whose finds it is shown."""
-    asked = [one for one in columns if one not in (BEST, CONTRASTIVE)]
-    return asked + [CONTRASTIVE] * (CONTRASTIVE in columns)
+    """Those that are asked, the model's after the playbook's, whose finds it is shown, and at last
+    `best`, which puts together what all found."""
+    last = (CONTRASTIVE, BEST)
+    return [*(one for one in columns if one not in last), *(one for one in last if one in columns)]

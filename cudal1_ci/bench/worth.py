@@ -2,8 +2,8 @@
 
 Of its candidates that passed, the one with the highest lower bound counts, with its estimate, also
 where that is below 1. A column that failed or was given nothing counts 1.00, and as failed. `best`
-is what we would propose: of our own columns the gain (as in score.is_gain) with the highest lower
-bound; where there is none, the reference stays, 1.00.
+is what we would propose: of our own columns, and of what it put together of their finds, the gain
+(as in score.is_gain) with the highest lower bound; where there is none, the reference stays, 1.00.
 
 By CUDA-L1's rules the largest counted speedup counts, 1.00 where its rules throw all times away.
 Verdicts are the same: only the counting differs.
@@ -43,8 +43,11 @@ class Worth:
 
 def worth(task: TaskDocument, solver: str, policy: Policy = "strict") -> Worth:
     """Of a column on a task that was judged."""
-    if solver == BEST:
-        return best_of(task, policy)
+    return best_of(task, policy) if solver == BEST else own_worth(task, solver, policy)
+
+
+def own_worth(task: TaskDocument, solver: str, policy: Policy) -> Worth:
+    """Of what a column proposed itself."""
     result = result_of(task, solver)
     trials = result.trials if result is not None else ()
     passed = [one for one in trials if one.status == "passed" and one.measurements]
@@ -56,7 +59,8 @@ def worth(task: TaskDocument, solver: str, policy: Policy = "strict") -> Worth:
 
 def best_of(task: TaskDocument, policy: Policy) -> Worth:
     """The best of our own columns, with the reference as floor."""
-    own = [worth(task, result.solver, policy) for result in task.results if result.solver in OWN]
+    names = [result.solver for result in task.results if result.solver in OWN]
+    own = [own_worth(task, name, policy) for name in names]
     floor = Worth(solver="reference", speedup=FILL, is_success=True, is_given=True)
     gains = [one for one in own if is_gain(one, policy)]
     return max(gains, key=lambda one: certain(one, policy), default=floor)

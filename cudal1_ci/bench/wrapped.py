@@ -1,111 +1,193 @@
-"""A reference as a whole, compiled or as a CUDA graph: a class on top of it, in its own text.
+"""A program as a whole, compiled or as a CUDA graph: a class on top of it, in its own text.
 
-The class has the reference's parameters, so that its checkpoints load. What torch writes into the
-memory of a CUDA graph is overwritten by the next call, so every output is cloned.
+The class has the program's parameters, so that its checkpoints load, and no state of its own, so
+that it is copied and saved as before. What torch writes into the memory of a CUDA graph is
+overwritten by the next call, so every output is a copy.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cudal1_ci.propose.playbook.graphs import HELPERS
+
 COMPILED = """
 
-class ModelNew(Model):
+class ModelNew({base}):
     \"\"\"The same, its forward compiled.\"\"\"
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.compiled = torch.compile(super().forward{mode})
+    forward = torch.compile({base}.forward{mode})
+"""
+COPIED = """
+
+class ModelNew({base}):
+    \"\"\"The same, its forward compiled; the next call writes over nothing that it returned.\"\"\"
+
+    compiled = torch.compile({base}.forward{mode})
 
     def forward(self, *args, **kwargs):
-        return {answer}
+        answer = self.compiled(*args, **kwargs)
+        if isinstance(answer, torch.Tensor):
+            return answer.clone()
+        return tree_map(lambda one: one.clone() if isinstance(one, torch.Tensor) else one, answer)
 """
-PLAIN = "self.compiled(*args, **kwargs)"
-CLONED = (
-    "tree_map(\n"
-    "            lambda one: one.clone() if isinstance(one, torch.Tensor) else one,\n"
-    "            self.compiled(*args, **kwargs),\n"
-    "        )"
-)
 IN_GRAPHS = ("reduce-overhead", "max-autotune")
 """Modes that record CUDA graphs."""
 
 GRAPHED = """
 
-class ModelNew(Model):
-    \"\"\"The same as one CUDA graph, recorded again where an input has another form.
+class ModelNew({base}):
+    \"\"\"The same as CUDA graphs.\"\"\"
 
-    Inputs are copied in and outputs are cloned: no call sees memory of another. In training, and
-    for what is not on a GPU, it is the plain forward.\"\"\"
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.graph = None
-
-    def forward(self, *inputs, **named):
-        tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
-        if (
-            named
-            or self.training
-            or torch.is_grad_enabled()
-            or not tensors
-            or not all(one.is_cuda for one in tensors)
-        ):
-            return super().forward(*inputs, **named)
-        form = [
-            (one.shape, one.stride(), one.dtype, one.device)
-            if isinstance(one, torch.Tensor)
-            else one
-            for one in inputs
-        ]
-        if self.graph is None or form != self.form:
-            self.record(inputs, form)
-        for kept, given in zip(self.kept, tensors):
-            kept.copy_(given)
-        self.graph.replay()
-        return tree_map(
-            lambda one: one.clone() if isinstance(one, torch.Tensor) else one, self.answer
-        )
-
-    def record(self, inputs, form):
-        self.graph = None
-        own = [one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]
-        self.kept = [one for one in own if isinstance(one, torch.Tensor)]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):
-                super().forward(*own)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.answer = super().forward(*own)
-        self.graph, self.form = graph, form
-
-    def _apply(self, *args, **kwargs):
-        self.graph = None
-        return super()._apply(*args, **kwargs)
-
-    def load_state_dict(self, *args, **kwargs):
-        self.graph = None
-        return super().load_state_dict(*args, **kwargs)
+    forward = cuda_graphed({forward})
 """
 
 
-def compiled(reference: str, mode: str | None) -> str:
-    """The reference's text and a `ModelNew` that compiles it, in a mode of torch.compile."""
-    is_in_graphs = mode in IN_GRAPHS
-    body = COMPILED.format(
-        mode=f', mode="{mode}"' if mode else "", answer=CLONED if is_in_graphs else PLAIN
+IN_CHANNELS_LAST = """
+
+class {name}({base}):
+    \"\"\"The same with channels-last order inside; what it returns is in the usual order.\"\"\"
+
+    orders = {{4: torch.channels_last, 5: torch.channels_last_3d}}
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        convolutions = (
+            torch.nn.Conv2d,
+            torch.nn.Conv3d,
+            torch.nn.ConvTranspose2d,
+            torch.nn.ConvTranspose3d,
+        )
+        for part in self.modules():
+            if isinstance(part, convolutions):
+                part.to(memory_format=self.orders[part.weight.dim()])
+
+    def forward(self, *args, **kwargs):
+        args = [
+            one.contiguous(memory_format=self.orders[one.dim()])
+            if isinstance(one, torch.Tensor) and one.dim() in self.orders
+            else one
+            for one in args
+        ]
+        answer = super().forward(*args, **kwargs)
+        if isinstance(answer, torch.Tensor):
+            return answer.contiguous()
+        return tree_map(
+            lambda one: one.contiguous() if isinstance(one, torch.Tensor) else one, answer
+        )
+"""
+
+
+TUNED = """
+
+class {name}({base}):
+    \"\"\"The same, its convolutions by the fastest of cuDNN's algorithms, which the first call with
+    each shape looks for.\"\"\"
+
+    def forward(self, *args, **kwargs):
+        before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = True
+        try:
+            return super().forward(*args, **kwargs)
+        finally:
+            torch.backends.cudnn.benchmark = before
+"""
+
+
+def compiled(text: str, mode: str | None = None, *, base: str = "Model") -> str:
+    """The text and a `ModelNew` that compiles its class, in a mode of torch.compile."""
+    if mode in IN_GRAPHS:
+        return on_top(text, TREE_MAP, COPIED.format(base=base, mode=mode_text(mode)))
+    return on_top(text, "", COMPILED.format(base=base, mode=mode_text(mode)))
+
+
+def graphed(text: str, *, base: str = "Model") -> str:
+    """The text and a `ModelNew` that replays its class's forward as CUDA graphs."""
+    return on_top(
+        text, GRAPHS, HELPERS_APART + GRAPHED.format(base=base, forward=f"{base}.forward")
     )
-    return on_top(reference, body, clones=is_in_graphs)
 
 
-def graphed(reference: str) -> str:
-    """The reference's text and a `ModelNew` that replays it as a CUDA graph."""
-    return on_top(reference, GRAPHED, clones=True)
+def compiled_and_graphed(text: str, mode: str | None = None, *, base: str = "Model") -> str:
+    """The text and a `ModelNew` that records its class's compiled forward as CUDA graphs: the
+    compiler's kernels without what it asks before each call. `mode` records none itself."""
+    forward = f"torch.compile({base}.forward{mode_text(mode)})"
+    return on_top(text, GRAPHS, HELPERS_APART + GRAPHED.format(base=base, forward=forward))
 
 
-def on_top(reference: str, body: str, *, clones: bool) -> str:
-    imports = "\n\nimport torch\n"
-    if clones:
-        imports += "from torch.utils._pytree import tree_map\n"
-    return reference.rstrip() + imports + body
+def in_channels_last(text: str, *, base: str = "Model", name: str = "ModelNew") -> str:
+    """The text and a class of that name that computes images and volumes channel by channel."""
+    return on_top(text, TREE_MAP, IN_CHANNELS_LAST.format(base=base, name=name))
+
+
+def tuned(text: str, *, base: str = "Model", name: str = "ModelNew") -> str:
+    """The text and a class of that name whose convolutions cuDNN chooses by trying."""
+    return on_top(text, "", TUNED.format(base=base, name=name))
+
+
+TREE_MAP = "from torch.utils._pytree import tree_map\n"
+GRAPHS = "import functools\nimport weakref\n"
+HELPERS_APART = f"\n\n{HELPERS}"
+
+
+def mode_text(mode: str | None) -> str:
+    return f', mode="{mode}"' if mode else ""
+
+
+def on_top(text: str, imports: str, body: str) -> str:
+    return f"{text.rstrip()}\n\n{imports}import torch\n{body}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapper:
+    """A way to wrap a program as a whole."""
+
+    techniques: tuple[str, ...]
+    wrap: Callable[..., str]
+    """From the text of a program, whose class is `base`, to that of a `ModelNew` on top of it."""
+    needs_gpu: bool = False
+
+
+COMPILATION, GRAPH = "compilation", "CUDA graph"
+WRAPPERS = {
+    "compile": Wrapper(techniques=(COMPILATION,), wrap=compiled),
+    "compile-reduce-overhead": Wrapper(
+        techniques=(COMPILATION,), wrap=functools.partial(compiled, mode="reduce-overhead")
+    ),
+    "compile-max-autotune": Wrapper(
+        techniques=(COMPILATION,), wrap=functools.partial(compiled, mode="max-autotune")
+    ),
+    "cuda-graph": Wrapper(techniques=(GRAPH,), wrap=graphed, needs_gpu=True),
+}
+"""By the column that they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """Another way for the convolutions of a program, which may be wrapped in its turn."""
+
+    technique: str
+    lay: Callable[..., str]
+    """From a text, whose class is `base`, to that of a class `name` on top of it."""
+    name: str
+    """Of the class where it is wrapped."""
+
+
+LAYERS = {
+    "channels-last": Layer(technique="memory layout", lay=in_channels_last, name="ChannelsLast"),
+    "cudnn-benchmark": Layer(technique="library selection", lay=tuned, name="Tuned"),
+}
+"""For references with convolutions, on a GPU."""
+IN_A_GRAPH = {
+    "compile+cuda-graph": Wrapper(
+        techniques=(COMPILATION, GRAPH), wrap=compiled_and_graphed, needs_gpu=True
+    ),
+    "compile-max-autotune+cuda-graph": Wrapper(
+        techniques=(COMPILATION, GRAPH),
+        wrap=functools.partial(compiled_and_graphed, mode="max-autotune-no-cudagraphs"),
+        needs_gpu=True,
+    ),
+}
+"""Two columns in one, by both."""

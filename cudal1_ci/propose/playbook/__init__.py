@@ -16,7 +16,7 @@ from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, names_of
 from cudal1_ci.propose.playbook.table import REWRITES
 from cudal1_ci.propose.playbook.terms import code
 from cudal1_ci.propose.target_file import find, locate, parsed, with_text
-from cudal1_ci.schema import Candidate, Exemplar, Problem, Record
+from cudal1_ci.schema import Candidate, Exemplar, Problem, Record, TextProgram
 
 PREFIX = "playbook:"
 WORTH_COMBINING = 1.0
@@ -101,13 +101,14 @@ class Playbook:
             return None
         found: list[str] = []
         for one in rewrites:
-            if find(module, qualname) is None:
-                return None
-            site = Site(module, qualname, names_of(module, qualname), problem.workloads)
-            edit = one.apply(site)
-            if edit is not None:
-                module = edited(module, edit)
-                found += [f"{one.name}: {line}" for line in edit.found]
+            for name in [qualname] if one.is_of_program else parts(problem, module, qualname):
+                if find(module, name) is None:
+                    return None
+                site = Site(module, name, names_of(module, name), problem.workloads)
+                edit = one.apply(site)
+                if edit is not None:
+                    module = edited(module, edit)
+                    found += [f"{one.name}: {line}" for line in edit.found]
         return (module.code, found) if found and module.code != text else None
 
     def candidate(
@@ -129,6 +130,19 @@ class Playbook:
             design="\n".join(f"- {one.name}: {one.precondition}" for one in rewrites),
             techniques=tuple(dict.fromkeys(one.family for one in rewrites)),
         )
+
+
+def parts(problem: Problem, module: cst.Module, qualname: str) -> list[str]:
+    """The definitions that a rewrite may change: the target, and of a text that is a whole program
+    its other modules. (In a checkout each of them is a target of its own.)"""
+    if not isinstance(problem.reference, TextProgram) or problem.target is not None:
+        return [qualname]
+    others = [
+        item.name.value
+        for item in module.body
+        if isinstance(item, cst.ClassDef) and any("Module" in code(base) for base in item.bases)
+    ]
+    return list(dict.fromkeys([qualname, *others]))
 
 
 def rewrite_names(proposer: str) -> list[str]:

@@ -99,24 +99,42 @@ RANGES = {
 """What an operation returns whatever its input (or NaN)."""
 
 
+LOWEST = {"gelu": -0.17, "silu": -0.28, "mish": -0.31, "hardswish": -0.375}
+"""Of functions that are above no positive number that they are of; rounded to where it is safe."""
+
+
 def range_of(term: Term) -> tuple[float, float]:
     """Bounds of a term's values, by interval reasoning."""
-    if term.op == "clamp":
-        low, high = number(term.get("min")), number(term.get("max"))
-        return (-math.inf if low is None else low, math.inf if high is None else high)
-    return RANGES.get(term.op, (-math.inf, math.inf))
+    if bounds := BOUNDS.get(term.op):
+        given = [number(term.get(name)) if term.get(name) else free for name, free in bounds]
+        low, high = (math.nan if bound is None else bound for bound in given)
+        return low, high
+    if term.op in LOWEST and len(term.args) == 1:
+        low, high = range_of(term.args[0])
+        return 0.0 if low >= 0 else LOWEST[term.op] - MARGIN, max(high, 0.0)
+    if term.op == "leaky_relu" and len(term.args) == 1:
+        return NOT_NEGATIVE if range_of(term.args[0])[0] >= 0 else ANY
+    return RANGES.get(term.op, ANY)
+
+
+ANY, NOT_NEGATIVE = (-math.inf, math.inf), (0.0, math.inf)
+MARGIN = 0.01
+BOUNDS = {
+    "clamp": (("min", -math.inf), ("max", math.inf)),
+    "hardtanh": (("min_val", -1.0), ("max_val", 1.0)),
+}
+"""Names of the bounds that an operation enforces, and what they are where they are not given."""
 
 
 def already_in_range(term: Term) -> Replacement | None:
-    """A relu, abs or clamp of values that are in its range already."""
-    if term.op not in ("relu", "abs", "clamp") or len(term.args) != 1:
+    """A relu, abs or clamp of values that are in its range already; a leaky relu of none that is
+    negative."""
+    if term.op not in ("relu", "abs", "leaky_relu", *BOUNDS) or len(term.args) != 1:
         return None
-    if term.op == "clamp" and not all(number(value) is not None for _, value in term.named):
-        return None
-    inner = term.args[0]
-    low, high = range_of(inner)
-    wanted = range_of(term)
-    return Replacement("X", {"X": inner}) if wanted[0] <= low and high <= wanted[1] else None
+    low, high = range_of(term.args[0])
+    wanted = NOT_NEGATIVE if term.op == "leaky_relu" else range_of(term)
+    is_inside = wanted[0] <= low and high <= wanted[1]  # never where a bound is not known
+    return Replacement("X", {"X": term.args[0]}) if is_inside else None
 
 
 GELU_INNER = "tanh(mul(0.7978845608028654, add(X, mul(0.044715, pow(X, 3)))))"
@@ -175,7 +193,7 @@ REWRITES = (
     Rewrite(
         name="hardswish",
         family="operation fusion",
-        precondition="x * clamp(x + 3, 0, 6) / 6 of the same x",
+        precondition="x * clamp(x + 3, 0, 6) / 6 or x * clamp((x + 3) / 6, 0, 1) of the same x",
         why=f"hard swish is one operation; {FUSED}.",
         apply=expressions(
             rule(
@@ -184,6 +202,7 @@ REWRITES = (
             ),
             rule("mul(X, div(clamp(add(X, 3), max=6, min=0), 6))", "F.hardswish(X)"),
             rule("mul(X, div(relu6(add(X, 3)), 6))", "F.hardswish(X)"),
+            rule("mul(X, clamp(div(add(X, 3), 6), max=1, min=0))", "F.hardswish(X)"),
         ),
     ),
     Rewrite(

@@ -14,42 +14,55 @@ from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site
 
 DECORATOR = "cuda_graphed"
 HELPERS = '''class RecordedCall:
-    """An inference call as a CUDA graph: inputs are copied into it, what it returns is a copy."""
+    """An inference call as a CUDA graph. Tensors are copied into it, and what it returns is a copy;
+    arguments and attributes that are no tensors are as they were when it was recorded."""
 
     def __init__(self, forward, module, args):
-        self.places = self.places_in(module)
-        self.args = [arg.clone() for arg in args]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):
-                forward(module, *self.args)
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.result = forward(module, *self.args)
-
-    @staticmethod
-    def places_in(module):
-        return [
-            (held, name, one, one.data_ptr() if isinstance(one, torch.Tensor) else None)
-            for part in module.modules()
-            for held in (part._parameters, part._buffers, part._modules)
-            for name, one in held.items()
+        with torch.inference_mode(False), torch.no_grad():
+            self.args = [one.clone() if isinstance(one, torch.Tensor) else one for one in args]
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(2):
+                    forward(module, *self.args)
+            torch.cuda.current_stream().wait_stream(side)
+            self.remember(module)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.result = forward(module, *self.args)
+        if not self.is_current():
+            raise RuntimeError("a forward that replaces what its module holds is no CUDA graph")
+        self.inputs = [
+            (place, mine) for place, mine in enumerate(self.args) if isinstance(mine, torch.Tensor)
         ]
+        self.is_one = isinstance(self.result, torch.Tensor)
+
+    def remember(self, module):
+        self.parts = [
+            (held, name, one)
+            for part in module.modules()
+            for held in (part._parameters, part._buffers, part._modules, vars(part))
+            for name, one in held.items()
+            if held is not vars(part) or isinstance(one, torch.Tensor)
+        ]
+        tensors = [one for _, _, one in self.parts if isinstance(one, torch.Tensor)]
+        self.places = [(one.data_ptr, one.data_ptr()) for one in tensors]
 
     def is_current(self):
         """Whether the parts are those that were recorded, with their weights where they lay."""
-        return all(
-            held.get(name) is one and (place is None or one.data_ptr() == place)
-            for held, name, one, place in self.places
-        )
+        for held, name, one in self.parts:
+            if held.get(name) is not one:
+                return False
+        for place, recorded in self.places:
+            if place() != recorded:
+                return False
+        return True
 
     def __call__(self, args):
-        for mine, arg in zip(self.args, args):
-            mine.copy_(arg)
+        for place, mine in self.inputs:
+            mine.copy_(args[place])
         self.graph.replay()
-        return self.copied(self.result)
+        return self.result.clone() if self.is_one else self.copied(self.result)
 
     def copied(self, result):
         if isinstance(result, torch.Tensor):
@@ -63,28 +76,50 @@ HELPERS = '''class RecordedCall:
 
 def cuda_graphed(forward):
     """Record inference calls on a GPU as CUDA graphs, one for each form of the inputs, and replay
-    them; other calls are made as they are. Attributes that are no tensors are recorded with the
-    values that they have then."""
+    them; other calls are made as they are."""
     recorded = weakref.WeakKeyDictionary()
 
-    @functools.wraps(forward)
-    def replayed(self, *args):
-        is_other = torch.is_grad_enabled() or self.training or torch.is_autocast_enabled()
-        if is_other or not all(type(arg) is torch.Tensor and arg.is_cuda for arg in args):
-            return forward(self, *args)
-        if torch.cuda.is_current_stream_capturing():
-            return forward(self, *args)
+    def form_of(args):
+        form = []
+        for one in args:
+            if type(one) is torch.Tensor and one.is_cuda:
+                form += (one.shape, one.stride(), one.dtype, one.device)
+            elif type(one) in (bool, int, float, str, type(None)):
+                form += (type(one), one)
+            else:
+                return None
+        return tuple(form)
+
+    def record(self, args, form):
+        devices = [one.device for one in args if isinstance(one, torch.Tensor)]
+        if not devices or torch.cuda.is_current_stream_capturing():
+            return None
         calls = recorded.setdefault(self, {})
-        key = tuple((arg.shape, arg.stride(), arg.dtype, arg.device) for arg in args)
-        if key not in calls or not calls[key].is_current():
-            if len(calls) == 8:
-                calls.clear()
-            with torch.cuda.device(args[0].device):
-                calls[key] = RecordedCall(forward, self, args)
-        return calls[key](args)
+        calls.pop(form, None)
+        if len(calls) == 8:
+            calls.clear()
+        with torch.cuda.device(devices[0]):
+            calls[form] = RecordedCall(forward, self, args)
+        return calls[form]
+
+    @functools.wraps(forward)
+    def replayed(self, *args, **named):
+        if named or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled():
+            return forward(self, *args, **named)
+        form = form_of(args)
+        if form is None:
+            return forward(self, *args)
+        call = recorded.get(self, {}).get(form)
+        if call is None or not call.is_current():
+            call = record(self, args, form)
+        elif torch.cuda.is_current_stream_capturing():
+            call = None
+        return forward(self, *args) if call is None else call(args)
 
     return replayed
 '''
+"""What a file gets. Its hot path asks as little as it can: a model whose launches a graph saves is
+called in some ten microseconds."""
 UNFIT = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "print(", "yield", "global ")
 """What cannot be recorded, or would happen once instead of at every call."""
 
@@ -137,5 +172,6 @@ REWRITES = (
         why="launching its kernels one by one takes longer than they run: a graph launches all of "
         "them at once.",
         apply=graphed,
+        is_of_program=True,
     ),
 )

@@ -14,7 +14,7 @@ from cudal1_ci.propose.playbook.rewrite import (
     expressions,
     rule,
 )
-from cudal1_ci.propose.playbook.terms import Term
+from cudal1_ci.propose.playbook.terms import Term, is_self
 
 READERS = {
     "add", "sub", "mul", "div", "pow", "matmul", "mm", "bmm", "exp", "log", "sqrt", "relu", "tanh",
@@ -131,6 +131,24 @@ def made_elsewhere(term: Term) -> Replacement | None:
     return Replacement("Y", {"Y": Term("written", node=node, env=term.env), "X": device})
 
 
+def bounded_by_tensor(term: Term) -> Replacement | None:
+    """`torch.min(x, torch.tensor(0.5))`: a bound that is a number."""
+    op = {"minimum": "max", "maximum": "min"}.get(term.op)
+    if op is None or len(term.args) != 2 or term.named:
+        return None
+    for values, bound in (term.args, term.args[::-1]):
+        if bound.op != "tensor" or len(bound.args) != 1 or bound.named or values.op == "tensor":
+            continue
+        value = bound.args[0]
+        if number(value) is not None or (value.op == "attr" and is_self_attribute(value)):
+            return Replacement(f"torch.clamp(X, {op}=K)", {"X": values, "K": value})
+    return None
+
+
+def is_self_attribute(term: Term) -> bool:
+    return isinstance(term.node, cst.Attribute) and is_self(term.node.value)
+
+
 def channels_last(site: Site) -> Edit | None:
     """Inputs and weights of a class that holds 2-D convolutions in channels-last order."""
     constructor = site.constructor()
@@ -243,6 +261,15 @@ COPIES = (
             rule("sqrt(tensor(X, dtype=D))", "math.sqrt(X)"),
         ),
     ),
+    Rewrite(
+        name="scalar_bound",
+        family="host synchronization",
+        precondition="torch.min or torch.max of a tensor and torch.tensor of a number; where both "
+        "are equal the gradient is whole, which min and max share out, and in double precision the "
+        "number is not rounded to single",
+        why="clamp takes the number as it is: no tensor is made in every call.",
+        apply=expressions(bounded_by_tensor),
+    ),
 )
 
 LAYOUT = (
@@ -253,6 +280,7 @@ LAYOUT = (
         why="convolution kernels read channels-last data without repacking it, and every layer "
         "keeps the order.",
         apply=channels_last,
+        is_of_program=True,
     ),
     Rewrite(
         name="compile",
@@ -261,5 +289,6 @@ LAYOUT = (
         "compiles for seconds",
         why="torch.compile fuses chains of elementwise operations and takes the Python out.",
         apply=compiled,
+        is_of_program=True,
     ),
 )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, pattern
+from cudal1_ci.propose.playbook.steps import descendants, steps_between, writes_into_tensors
 from cudal1_ci.propose.playbook.terms import Env, Names, Term, code, names_in
 from cudal1_ci.propose.playbook.walk import Occurrence, Walk, without_dead
 from cudal1_ci.propose.target_file import find
@@ -119,6 +120,8 @@ class Rewrite:
     precondition: str
     why: str
     apply: Callable[[Site], Edit | None]
+    is_of_program: bool = False
+    """Whether it is made once for what is called, and not for each class that it is made of."""
     covers: tuple[str, ...] = field(default=())
 
 
@@ -137,6 +140,11 @@ class Replacement:
         """Whether the expression was made of nodes and not of a template: then every binding is
         something that it reads."""
         return any(term.op == "written" for term in self.bindings.values())
+
+    @property
+    def is_alias(self) -> bool:
+        """Whether it is a tensor that there was already, in the place of a new one."""
+        return self.template == "X" or self.template.startswith("X.squeeze(")
 
 
 Rule = Callable[[Term], Replacement | None]
@@ -180,14 +188,20 @@ def replaced(
 ) -> cst.FunctionDef | None:
     """One function with all matches replaced; None when there is none."""
     chosen: dict[cst.CSTNode, cst.BaseExpression] = {}
+    gone: set[cst.CSTNode] = set()
     covered: set[cst.CSTNode] = set()
     suspects: set[str] = set()
     for occurrence in occurrences_in(method, site.names):
         node = occurrence.node
         if node in covered or isinstance(node, cst.Name):
             continue
-        replacement = first_match(rules, occurrence)
-        if replacement is None:
+        found_here = first_match(rules, occurrence, method, site.names)
+        if found_here is None:
+            continue
+        replacement, lines = found_here
+        if replacement.is_alias and is_written_into(method, site):
+            continue
+        if lines & gone or any(one in chosen for line in lines for one in descendants(line)):
             continue
         for term in occurrence.term.walk():
             if term.node is not None:
@@ -197,14 +211,20 @@ def replaced(
             continue
         spelled, needed = spell(new, site.names)
         chosen[node] = keep_parentheses(node, spelled)
+        gone |= lines
         modules |= needed
         covered |= set(descendants(node))
         found.append(f"`{short(code(node))}` -> `{short(code(spelled))}`")
     if not chosen:
         return None
-    changed = method.visit(Swap(chosen))
+    changed = method.visit(Swap(chosen, gone))
     assert isinstance(changed, cst.FunctionDef)
     return without_dead(changed, suspects, site.names)
+
+
+def is_written_into(method: cst.FunctionDef, site: Site) -> bool:
+    """Whether tensors may change in place, by the method or by a module that its class holds."""
+    return writes_into_tensors(method) or "inplace=True" in code(site.definition)
 
 
 @functools.lru_cache(maxsize=64)
@@ -213,47 +233,75 @@ def occurrences_in(method: cst.FunctionDef, names: Names) -> tuple[Occurrence, .
     return tuple(Walk(names).occurrences(method))
 
 
-def first_match(rules: Sequence[Rule], occurrence: Occurrence) -> Replacement | None:
-    """The first rule's replacement whose captured expressions may stand where the match stands."""
+def first_match(
+    rules: Sequence[Rule], occurrence: Occurrence, method: cst.FunctionDef, names: Names
+) -> tuple[Replacement, set[cst.CSTNode]] | None:
+    """The first rule's replacement whose captured expressions may stand where the match stands, and
+    the lines before it that must go for that."""
     for one in rules:
         replacement = one(occurrence.term)
-        if replacement is not None and may_stand(replacement, occurrence.env):
-            return replacement
+        if replacement is None:
+            continue
+        moved = moved_names(replacement, occurrence.env)
+        if moved is None:
+            continue
+        lines: set[cst.CSTNode] = set()
+        for name, node in moved.items():
+            between = steps_between(method, name, node, occurrence.node, names)
+            if between is None:
+                break
+            lines |= between
+        else:
+            return replacement, lines
     return None
 
 
-def may_stand(replacement: Replacement, env: Env) -> bool:
-    """Whether everything that is captured has the same value at the place of the match: no local
-    that it reads was assigned in between."""
+def moved_names(replacement: Replacement, env: Env) -> dict[str, cst.BaseExpression] | None:
+    """Locals that were assigned between a captured expression that reads them and the match, with
+    that expression. None where what is captured cannot be written, or reads a local at two times.
+    """
+    read: dict[str, tuple[int, cst.BaseExpression]] = {}
     for variable, term in replacement.bindings.items():
         is_written = re.search(rf"\b{variable}\b", replacement.template)
         if not is_written and not replacement.is_built:
             continue
         if term.node is None:
-            return False
-        there: Env = term.env or {}
+            return None
         if term.op == "written":
             continue
         for name in names_in(term.node):
-            here = env.get(name)
-            before = there.get(name)
-            if (here.version if here else 0) != (before.version if before else 0):
-                return False
-    return True
+            version = version_of(name, term.env or {})
+            if read.setdefault(name, (version, term.node))[0] != version:
+                return None
+    moved = {n: node for n, (version, node) in read.items() if version != version_of(n, env)}
+    return None if moved and replacement.is_built else moved
+
+
+def version_of(name: str, env: Env) -> int:
+    """Which assignment a local holds; 0 is what it came with."""
+    local = env.get(name)
+    return local.version if local else 0
 
 
 class Swap(cst.CSTTransformer):
-    """Puts new nodes in the place of old ones."""
+    """Puts new nodes in the place of old ones, and takes lines out."""
 
-    def __init__(self, chosen: Mapping[cst.CSTNode, cst.BaseExpression]):
+    def __init__(
+        self,
+        chosen: Mapping[cst.CSTNode, cst.BaseExpression],
+        gone: Set[cst.CSTNode] = frozenset(),
+    ):
         self.chosen = chosen
+        self.gone = gone
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        return node not in self.chosen
+        return node not in self.chosen and node not in self.gone
 
     def on_leave(
         self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
     ) -> cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]:
+        if original_node in self.gone:
+            return cst.RemoveFromParent()
         new = self.chosen.get(original_node)
         return updated_node if new is None else new  # type: ignore[return-value]
 
@@ -263,16 +311,6 @@ def keep_parentheses(old: cst.BaseExpression, new: cst.BaseExpression) -> cst.Ba
     if isinstance(new, cst.Call | cst.Name | cst.Attribute) or not old.lpar or new.lpar:
         return new
     return new.with_changes(lpar=old.lpar, rpar=old.rpar)
-
-
-def descendants(node: cst.CSTNode) -> list[cst.CSTNode]:
-    found: list[cst.CSTNode] = []
-    queue = [node]
-    while queue:
-        one = queue.pop()
-        found.append(one)
-        queue.extend(one.children)
-    return found
 
 
 # --- spelling -----------------------------------------------------------------------------------

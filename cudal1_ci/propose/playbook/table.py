@@ -10,12 +10,14 @@ from cudal1_ci.propose.playbook import (
     memory,
     normalization,
     products,
+    reductions,
 )
 from cudal1_ci.propose.playbook.rewrite import Rewrite
 
 REWRITES: tuple[Rewrite, ...] = (
     *loops.REWRITES,
     *products.REWRITES,
+    *reductions.REWRITES,
     *attention.REWRITES,
     *normalization.REWRITES,
     *elementwise.REWRITES,

@@ -76,6 +76,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "sum": ("input", "dim", "keepdim"),
     "mean": ("input", "dim", "keepdim"),
     "amax": ("input", "dim", "keepdim"),
+    "amin": ("input", "dim", "keepdim"),
     "max": ("input", "dim", "keepdim"),
     "min": ("input", "dim", "keepdim"),
     "maximum": ("input", "other"),
@@ -103,6 +104,9 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "item": ("input",),
     "cpu": ("input",),
     "where": ("condition", "input", "other"),
+    "leaky_relu": ("input", "negative_slope"),
+    "hardtanh": ("input", "min_val", "max_val"),
+    **{f"{kind}_pool{n}d": ("input", "kernel_size") for kind in ("max", "avg") for n in (1, 2, 3)},
 }
 """Parameters of what patterns speak of, in order, for arguments by position or by name."""
 
@@ -131,6 +135,14 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "LogSoftmax": ("log_softmax", ("dim",)),
     "Softplus": ("softplus", ()),
     "SiLU": ("silu", ()),
+    "GELU": ("gelu", ()),
+    "LeakyReLU": ("leaky_relu", ("negative_slope",)),
+    "Hardtanh": ("hardtanh", ("min_val", "max_val")),
+    **{
+        f"{kind}Pool{n}d": (f"{kind.lower()}_pool{n}d", ("kernel_size",))
+        for kind in ("Max", "Avg")
+        for n in (1, 2, 3)
+    },
 }
 """Modules without state as the functions that they are; only with the listed arguments."""
 
@@ -186,6 +198,9 @@ class Names:
             return None
         return ".".join([self.imports[node.value], *reversed(parts)])
 
+
+VALUES = {"max": "amax", "min": "amin"}
+"""What is left of a reduction that also says where, when its values alone are read."""
 
 TORCH_PREFIXES = ("torch.nn.functional.", "torch.special.", "torch.linalg.", "torch.")
 
@@ -261,10 +276,10 @@ class Reader:
     def subscript(self, node: cst.Subscript, env: Env) -> Term:
         """`x.max(dim=-1)[0]` is the largest values; other indexing is opaque."""
         base = self.term(node.value, env)
-        if base.op == "max" and base.get("dim") is not None and len(node.slice) == 1:
+        if base.op in VALUES and base.get("dim") is not None and len(node.slice) == 1:
             index = node.slice[0].slice
             if isinstance(index, cst.Index) and code(index.value) == "0":
-                return Term("amax", base.args, base.named, node=node)
+                return Term(VALUES[base.op], base.args, base.named, node=node)
         return self.opaque(node, env)
 
     def attribute(self, node: cst.Attribute, env: Env) -> Term:
@@ -276,8 +291,8 @@ class Reader:
         if dotted:
             return Term("symbol", value=dotted, node=node)
         base = self.term(node.value, env)
-        if base.op == "max" and base.get("dim") is not None and node.attr.value == "values":
-            return Term("amax", base.args, base.named, node=node)
+        if base.op in VALUES and base.get("dim") is not None and node.attr.value == "values":
+            return Term(VALUES[base.op], base.args, base.named, node=node)
         if node.attr.value in ("T", "mT"):
             return Term("t" if node.attr.value == "T" else "mT", (base,), node=node)
         return Term("attr", (base,), value=node.attr.value, node=node)

@@ -24,6 +24,9 @@ PURE_MODULES = {
     "torch.nn.GELU",
     "torch.nn.SiLU",
     "torch.nn.Tanh",
+    "torch.nn.LeakyReLU",
+    "torch.nn.Hardtanh",
+    *(f"torch.nn.{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)),
 }
 """Submodules whose call may be dropped when nobody reads its result."""
 
@@ -225,6 +228,9 @@ def dead_lines(function: cst.FunctionDef, suspects: set[str], names: Names) -> s
         assert isinstance(line, cst.SimpleStatementLine)
         assign = line.body[0]
         assert isinstance(assign, cst.Assign)
+        if isinstance(assign.value, cst.Name) and assign.value.value == target:
+            dead.add(line)  # `x = x` is what is left of an operation that did nothing
+            continue
         if target in suspects and target not in live and is_pure(assign.value, names):
             dead.add(line)
             continue

@@ -21,7 +21,13 @@ def test_every_column_has_its_turn_and_best_chooses_from_ours(tmp_path):
         document = run(found(a_task()), bench)
     (task,) = document.tasks
     assert (document.ended, task.standing) == ("done", "judged")
-    assert [result.solver for result in task.results] == ["compile", "playbook", "published"]
+    assert [result.solver for result in task.results] == [
+        "compile",
+        "playbook",
+        "published",
+        "best",
+    ]
+    assert task.results[-1].trials == (), "there was nothing to put together"
     assert [trial.status for trial in task.results[1].trials] == ["incorrect_values", "passed"]
     assert task.results[1].trials[1].code == "faster"
     by_solver = {row.solver: row for row in document.card}

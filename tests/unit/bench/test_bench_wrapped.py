@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import pickle
 
 import pytest
 import torch
 
-from cudal1_ci.bench.solvers import SOLVERS, Means
-from cudal1_ci.bench.wrapped import compiled, graphed
+from cudal1_ci.bench.solvers import SOLVERS, Means, candidate
+from cudal1_ci.bench.wrapped import (
+    IN_A_GRAPH,
+    compiled,
+    compiled_and_graphed,
+    graphed,
+    in_channels_last,
+    tuned,
+)
 from cudal1_ci.verification import problem_of
 from tests.fakes import a_problem
 
@@ -59,29 +68,39 @@ def test_a_compiled_reference_is_the_same_with_the_same_parameters(monkeypatch, 
     assert torch.equal(total, x + y)
 
 
-class Recorded:
+def test_a_copy_of_a_compiled_model_computes_with_its_own_weights(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda forward, **given: forward)
+    for text in (compiled(REFERENCE), compiled(REFERENCE, "reduce-overhead")):
+        model = made(text)
+        other = copy.deepcopy(model)
+        torch.nn.init.zeros_(other.fc.weight)
+        x = torch.ones(2, 3)
+        assert not torch.equal(answers(model, x, x)[0], answers(other, x, x)[0])
+
+
+class FakeGraph:
     """A CUDA graph on a CPU: what was computed while it was recorded, again."""
 
-    def __init__(self, model):
-        self.model = model
-        self.num_replays = 0
+    call = None
+    num_replays = 0
 
     def replay(self):
         self.num_replays += 1
+        recorded, forward, module = self.call
         with torch.no_grad():
-            product, rest = type(self.model).__mro__[1].forward(self.model, *self.model.kept)
-            self.model.answer[0].copy_(product)
-            self.model.answer[1]["sum"].copy_(rest["sum"])
+            product, rest = forward(module, *recorded.args)
+            recorded.result[0].copy_(product)
+            recorded.result[1]["sum"].copy_(rest["sum"])
 
 
 @pytest.fixture
-def graph_model(monkeypatch):
-    model = made(graphed(REFERENCE).replace("one.is_cuda", "True"))
-    recorded = []
+def on_a_gpu(monkeypatch):
+    """Whatever torch.cuda would do for a graph; the graphs that were recorded."""
+    graphs = []
 
     def new_graph():
-        recorded.append(Recorded(model))
-        return recorded[-1]
+        graphs.append(FakeGraph())
+        return graphs[-1]
 
     class Stream:
         def wait_stream(self, other): ...
@@ -89,41 +108,169 @@ def graph_model(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", new_graph)
     monkeypatch.setattr(torch.cuda, "graph", lambda _: contextlib.nullcontext())
-    return model, recorded
+    return graphs
 
 
-def test_a_graph_copies_in_clones_out_and_is_recorded_again_for_another_shape(graph_model):
-    model, recorded = graph_model
+def graph_model(text):
+    """Of the text, for tensors that are not on a GPU."""
+    namespace = {}
+    exec(text.replace("one.is_cuda", "True"), namespace)
+    recorded_call = namespace["RecordedCall"]
+    recorded = recorded_call.__init__
+
+    def remembered(self, forward, module, args):
+        recorded(self, forward, module, args)
+        self.graph.call = (self, forward, module)
+
+    recorded_call.__init__ = remembered
+    torch.manual_seed(0)
+    return namespace["ModelNew"](3).eval()
+
+
+def test_a_graph_copies_in_copies_out_and_is_recorded_for_each_form(on_a_gpu):
+    model = graph_model(graphed(REFERENCE))
     x, y = torch.ones(2, 3), torch.zeros(2, 3)
     first = answers(model, x, y)
     kept = first[1].clone()
     second = answers(model, x * 5, y)
     assert torch.equal(first[1], kept), "an answer is not written by a later call"
     assert torch.equal(second[1], x * 5)
-    assert (len(recorded), recorded[0].num_replays) == (1, 2)
-    assert torch.equal(
-        answers(model, torch.ones(4, 3), torch.ones(4, 3))[1], torch.full((4, 3), 2.0)
-    )
-    assert len(recorded) == 2
-    model.load_state_dict({"fc.weight": torch.eye(3), "fc.bias": torch.zeros(3)})
-    assert torch.equal(
-        answers(model, torch.ones(4, 3), y[:1].expand(4, 3))[0], torch.full((4, 3), 2.0)
-    )
+    assert [graph.num_replays for graph in on_a_gpu] == [2]
+    full = torch.full((4, 3), 2.0)
+    assert torch.equal(answers(model, torch.ones(4, 3), torch.ones(4, 3))[1], full)
+    assert torch.equal(answers(model, x, y)[1], x), "the first form is still known"
+    assert [graph.num_replays for graph in on_a_gpu] == [3, 1]
+    answers(model, x.t().contiguous().t(), y)
+    answers(model, x, 2.0)
+    answers(model, x, 2)
+    assert len(on_a_gpu) == 5, "other strides and other numbers are other forms"
     assert sorted(model.state_dict()) == ["fc.bias", "fc.weight"]
 
 
-def test_a_graph_is_the_plain_forward_off_the_gpu_and_in_training(graph_model):
-    model, recorded = graph_model
+def test_a_graph_follows_weights_wherever_they_lie(on_a_gpu):
+    model = graph_model(graphed(REFERENCE))
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    answers(model, x, y)
+    model.load_state_dict({"fc.weight": torch.eye(3), "fc.bias": torch.zeros(3)})
+    assert torch.equal(answers(model, x, y)[0], x * 2)
+    assert len(on_a_gpu) == 1
+    for change in (
+        lambda: setattr(model.fc, "weight", torch.nn.Parameter(torch.eye(3) * 2)),
+        lambda: setattr(model.fc.weight, "data", torch.eye(3) * 2),
+        lambda: setattr(model, "fc", copy.deepcopy(model.fc)),
+    ):
+        before = len(on_a_gpu)
+        change()
+        assert torch.equal(answers(model, x, y)[0], x * 4)
+        assert len(on_a_gpu) == before + 1
+    other = copy.deepcopy(model)
+    torch.nn.init.zeros_(other.fc.weight)
+    assert torch.equal(answers(other, x, y)[0], x * 0)
+    assert torch.equal(answers(model, x, y)[0], x * 4)
+    pickle.dumps(model.state_dict())
+
+
+def test_a_graph_follows_tensors_that_are_no_state(on_a_gpu):
+    held = REFERENCE.replace("self.scale = scale", "self.scale = torch.tensor(scale)")
+    moved = "self.scale = self.scale.cpu()\n        return self"
+    model = graph_model(graphed(held.replace("return self", moved)))
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    double = answers(model, x, y)[0]
+    answers(model, x, y)
+    assert len(on_a_gpu) == 1
+    model.scale = torch.tensor(4.0)
+    torch.testing.assert_close(answers(model, x, y)[0], double * 2)
+    assert len(on_a_gpu) == 2
+
+
+def test_a_forward_that_replaces_what_its_module_holds_is_refused(on_a_gpu):
+    counting = REFERENCE.replace("self.scale = scale", "self.scale = torch.tensor(scale)")
+    text = counting.replace("return self", "self.scale = self.scale + 1\n        return self")
+    with pytest.raises(RuntimeError, match="replaces what its module holds"):
+        answers(graph_model(graphed(text)), torch.ones(2, 3), torch.ones(2, 3))
+
+
+def test_a_graph_recorded_in_inference_mode_serves_calls_outside_of_it(on_a_gpu):
+    model = graph_model(graphed(REFERENCE))
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    with torch.inference_mode():
+        inside = model(x, y)[0]
+    assert torch.equal(answers(model, x, y)[0], inside)
+    assert len(on_a_gpu) == 1
+
+
+def test_a_graph_is_the_plain_forward_off_the_gpu_and_in_training(monkeypatch, on_a_gpu):
+    model = graph_model(graphed(REFERENCE))
     x, y = torch.ones(2, 3), torch.zeros(2, 3)
     assert model(x, y)[0].requires_grad
+    with torch.no_grad():
+        model(x, y=y)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "is_autocast_enabled", lambda: True)
+            model(x, y)
+            patch.setattr(torch, "is_autocast_enabled", lambda: False)
+            patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+            model(x, y)
     model.train()
     answers(model, x, y)
-    plain = made(graphed(REFERENCE))
-    answers(plain, x, y)
-    assert recorded == []
-    assert plain.graph is None
+    answers(made(graphed(REFERENCE)), x, y)
+    assert on_a_gpu == []
+
+
+def test_a_compiled_forward_is_recorded_as_a_graph(monkeypatch, on_a_gpu):
+    asked = []
+    monkeypatch.setattr(torch, "compile", lambda forward, **given: asked.append(given) or forward)
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    for mode in (None, "max-autotune-no-cudagraphs"):
+        model = graph_model(compiled_and_graphed(REFERENCE, mode))
+        assert torch.equal(answers(model, x, y)[1], x)
+        assert torch.equal(answers(model, x * 3, y)[1], x * 3)
+    assert asked == [{}, {"mode": "max-autotune-no-cudagraphs"}]
+    assert [graph.num_replays for graph in on_a_gpu] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [("Conv2d", (2, 3, 6, 5)), ("ConvTranspose2d", (2, 3, 4, 4)), ("Conv3d", (2, 3, 5, 4, 6))],
+)
+def test_channels_last_order_stays_inside(layer, shape):
+    text = REFERENCE.replace("nn.Linear(dim, dim)", f"nn.{layer}(dim, 4, 3)").replace(
+        "self.fc(x) * self.scale", "torch.relu(self.fc(x)) * self.scale"
+    )
+    plain, model = {}, made(in_channels_last(text))
+    exec(text, plain)
+    reference = plain["Model"](3).eval()
+    reference.load_state_dict(model.state_dict())
+    order = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    x, y = torch.randn(shape), torch.randn(shape)
+    assert model.fc.weight.is_contiguous(memory_format=order)
+    for found, expected in zip(answers(model, x, y), answers(reference, x, y), strict=True):
+        torch.testing.assert_close(found, expected, check_stride=True)
+    with torch.no_grad():
+        inside = type(model).__mro__[1].forward(model, x.contiguous(memory_format=order), y)[0]
+    assert inside.is_contiguous(memory_format=order)
+    named = in_channels_last(text, name="Other")
+    assert "class ModelNew(Other)" in graphed(named, base="Other")
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_cudnn_tries_its_algorithms_inside_alone(monkeypatch, flag):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", flag)
+    seen = []
+    noted = "seen.append(torch.backends.cudnn.benchmark)\n        return self"
+    text = REFERENCE.replace("return self", noted)
+    namespace = {"seen": seen}
+    exec(tuned(text), namespace)
+    model = namespace["ModelNew"](3)
+    model(torch.ones(2, 3), torch.ones(2, 3))
+    assert (seen, torch.backends.cudnn.benchmark) == ([True], flag)
+    with pytest.raises(RuntimeError):
+        model(torch.ones(2, 4), torch.ones(2, 3))
+    assert torch.backends.cudnn.benchmark is flag
 
 
 def test_columns_write_what_they_are_named_after():
@@ -160,3 +307,24 @@ def test_the_judge_passes_what_wraps_a_reference(session, name):
     (candidate,) = SOLVERS[name](Means(kind=session.device().kind)).propose(problem, (), 1)
     verdict = session.evaluate(problem, candidate).verdict
     assert verdict.status in ("passed", "inconclusive"), verdict
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", list(IN_A_GRAPH))
+def test_the_judge_passes_a_compiled_forward_in_a_graph(session, name):
+    problem = problem_of(GPU_REFERENCE, "reference")
+    text = IN_A_GRAPH[name].wrap(GPU_REFERENCE)
+    verdict = session.evaluate(problem, candidate(problem, text, name)).verdict
+    assert verdict.status in ("passed", "inconclusive"), verdict
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("lay", [in_channels_last, tuned])
+def test_the_judge_passes_another_way_of_convolutions(session, lay):
+    text = GPU_REFERENCE.replace("nn.Linear(dim, dim)", "nn.Conv2d(dim, 8, 3, padding=1)")
+    text = text.replace("torch.randn(64, 128)", "torch.randn(4, 128, 16, 16)").replace(
+        "* self.scale + y", "* self.scale + y[:, :8]"
+    )
+    problem = problem_of(text, "reference")
+    verdict = session.evaluate(problem, candidate(problem, lay(text), "x")).verdict
+    assert verdict.status in ("passed", "inconclusive", "precision"), verdict

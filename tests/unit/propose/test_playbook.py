@@ -68,6 +68,54 @@ def test_a_combination_that_was_shown_is_not_proposed_again():
     )
 
 
+HELPED = """\
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Gate(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(x)
+
+
+class Table:
+    def lookup(self, x):
+        return x * torch.sigmoid(x)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = Gate()
+        self.conv = nn.Conv2d(3, 3, 3)
+
+    def forward(self, x):
+        return self.conv(self.gate(x))
+
+
+def get_inputs():
+    x = torch.ones(1, 3, 4, 4)
+    return [x * torch.sigmoid(x)]
+"""
+
+
+def test_of_a_text_all_modules_are_rewritten_and_nothing_else():
+    config = PlaybookConfig(compile=True, cuda_graph=True)
+    candidates = {
+        candidate.proposer: candidate.program.source
+        for candidate in Playbook(config).propose(text_problem(HELPED), (), 20)
+    }
+    expected = HELPED.replace("return x * torch.sigmoid(x)", "return F.silu(x)", 1)
+    assert candidates["playbook:silu"] == expected
+    assert candidates["playbook:compile"].count("torch.compile") == 1
+    assert candidates["playbook:cuda_graph"].count("@cuda_graphed") == 1
+    target = Target(path="a.py", qualname="Model", kind="torch_module", first_line=1, last_line=9)
+    program = TextProgram(source=HELPED, entry="Model")
+    one_class = Problem(reference=program, workloads=(WORKLOAD,), target=target)
+    assert "playbook:silu" not in proposers(Playbook().propose(one_class, (), 20))
+
+
 def test_at_most_n_candidates_are_proposed():
     assert len(Playbook().propose(text_problem(), (), 2)) == 2
 

@@ -1,0 +1,147 @@
+"""What `best` proposes by itself: finds of the other columns, together.
+
+First the reference: compiled and as a CUDA graph, where each passed alone (the compiler's kernels
+without what it asks before each call), and on a GPU its convolutions in channels-last order and by
+the algorithm that cuDNN finds fastest. Then a rewrite of the playbook that gained, or one of those
+two layers, wrapped as the columns wrap the reference: fewer kernels, and one launch for all of
+them, are two gains. Programs and wrappers are ranked by what they gained on this very task, so that
+a few candidates are enough. A wrapper that was slower beyond
+doubt is left out; one that failed comes last, as a rewrite may change what it failed on. Where
+nothing gained, nothing is wrapped. Candidates are judged like all others, and are the column's own
+trials.
+
+    best:compile+cuda-graph
+    best:playbook:diagonal_product+cuda-graph
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cudal1_ci import score
+from cudal1_ci.bench.solvers import BEST, candidate, text_of
+from cudal1_ci.bench.wrapped import IN_A_GRAPH, LAYERS, WRAPPERS
+from cudal1_ci.schema import Candidate, Evaluation, Problem, TextProgram
+
+PREFIX = f"{BEST}:"
+REWRITES = "playbook"
+"""The column whose finds are wrapped."""
+CONVOLUTION = re.compile(r"\bConv(Transpose)?[23]d\b")
+MOST = 4
+"""Programs that gained, wrapped, for one task."""
+MOST_PROGRAMS = 2
+ALL_WRAPPERS = WRAPPERS | IN_A_GRAPH
+
+Found = Mapping[str, Sequence[Evaluation]]
+"""By column, what was judged so far; of `best` itself too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program that gained, to be wrapped."""
+
+    evaluation: Evaluation
+    text: str
+    base: str
+    """The class in it that is wrapped."""
+
+
+def rounds(problem: Problem, found: Found, kind: str) -> Iterator[list[Candidate]]:
+    """Candidates of a first round, and those of a second one by what is found by then."""
+    yield fresh(whole(problem, found, kind), found)
+    yield fresh(combinations(problem, found), found)[:MOST]
+
+
+def fresh(made: Iterable[Candidate], found: Found) -> list[Candidate]:
+    """Each once, and none that was judged."""
+    known = {one.candidate.id for column in found.values() for one in column}
+    return list({one.id: one for one in made if one.id not in known}.values())
+
+
+def whole(problem: Problem, found: Found, kind: str) -> list[Candidate]:
+    """The reference as a whole, in ways that are no column; on a GPU alone."""
+    text = text_of(problem)
+    if kind != "cuda":
+        return []
+    made = [
+        candidate(problem, wrapper.wrap(text), f"{PREFIX}{name}", *wrapper.techniques)
+        for name, wrapper in IN_A_GRAPH.items()
+        if all(any(is_usable(part, one) for one in found.get(part, ())) for part in name.split("+"))
+    ]
+    if CONVOLUTION.search(text):
+        made += [
+            candidate(problem, layer.lay(text), f"{PREFIX}{name}", layer.technique)
+            for name, layer in LAYERS.items()
+        ]
+    return made
+
+
+def is_usable(column: str, evaluation: Evaluation) -> bool:
+    """Whether it passed; what is compiled may be slow by what is asked before each call."""
+    is_slow = is_slower(evaluation) and column == "cuda-graph"
+    return score.score(evaluation) > 0 and not is_slow
+
+
+def is_slower(evaluation: Evaluation) -> bool:
+    return any(map(score.is_slower, evaluation.measurements))
+
+
+def combinations(problem: Problem, found: Found) -> Iterator[Candidate]:
+    """Programs that gained, wrapped, the most promising first."""
+    programs = gained(problem, found)[:MOST_PROGRAMS]
+    wrappers = promising(found)
+    pairs = [(a, b) for a in range(len(programs)) for b in range(len(wrappers))]
+    for a, b in sorted(pairs, key=lambda pair: (sum(pair), pair)):
+        yield together(problem, programs[a], wrappers[b])
+
+
+def gained(problem: Problem, found: Found) -> list[Program]:
+    """Rewrites, and the reference with another layer, that are a gain, best first."""
+    asked = [*found.get(REWRITES, ()), *found.get(BEST, ())]
+    programs = [
+        program
+        for one in asked
+        if score.best([one], problem.workloads) is not None
+        and (program := to_wrap(problem, one)) is not None
+    ]
+    return sorted(programs, key=lambda one: -score.score(one.evaluation))
+
+
+def to_wrap(problem: Problem, evaluation: Evaluation) -> Program | None:
+    """A rewrite as it is, and a layer as a class of another name; None for the others."""
+    program, proposer = evaluation.candidate.program, evaluation.candidate.proposer
+    layer = LAYERS.get(proposer.removeprefix(PREFIX))
+    if layer is not None:
+        text = layer.lay(text_of(problem), name=layer.name)
+        return Program(evaluation=evaluation, text=text, base=layer.name)
+    if proposer.startswith(PREFIX) or not isinstance(program, TextProgram):
+        return None
+    if program.entry != "Model":
+        return None
+    return Program(evaluation=evaluation, text=program.source, base="Model")
+
+
+def promising(found: Found) -> list[str]:
+    """Names of the wrappers that were tried on the reference, best first."""
+    tried = {
+        name: found.get(name)
+        or [one for one in found.get(BEST, ()) if one.candidate.proposer == PREFIX + name]
+        for name in ALL_WRAPPERS
+    }
+    usable = [name for name, known in tried.items() if known and not all(map(is_slower, known))]
+    return sorted(usable, key=lambda name: -max(map(score.score, tried[name])))
+
+
+def together(problem: Problem, program: Program, name: str) -> Candidate:
+    """A program that gained, wrapped."""
+    of, wrapper = program.evaluation.candidate, ALL_WRAPPERS[name]
+    return candidate(
+        problem,
+        wrapper.wrap(program.text, base=program.base),
+        f"{PREFIX}{of.proposer.removeprefix(PREFIX)}+{name}",
+        *dict.fromkeys((*of.techniques, *wrapper.techniques)),
+        analysis=of.analysis,
+        design=of.design,
+    )
