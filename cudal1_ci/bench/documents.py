@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cudal1_ci.bench.shape import ResultDocument, Standing, TaskDocument, TrialDocument
+from cudal1_ci.bench.shape import (
+    DemandDocument,
+    ResultDocument,
+    Standing,
+    TaskDocument,
+    TrialDocument,
+)
 from cudal1_ci.bench.solvers import text_of
 from cudal1_ci.bench.tasks import Task
 from cudal1_ci.report.document import copied, judged_fields
 from cudal1_ci.report.shape import CandidateDocument, FindingDocument, GenerationDocument
 from cudal1_ci.report.wording import STATUS_WORDS, AnyDevice, device_text
-from cudal1_ci.schema import Evaluation, Finding, TextProgram, Verdict
+from cudal1_ci.schema import Demand, Evaluation, Finding, TextProgram, Verdict
 
 WEAK = "workload.weak"
 """The judge's finding that answers would pass which have nothing to do with the inputs."""
@@ -72,8 +78,10 @@ def task_document(
     findings: Sequence[Finding] = (),
     trials: Mapping[str, Sequence[TrialDocument]] | None = None,
     failures: Mapping[str, str] | None = None,
+    demand: Demand | None = None,
+    least_us: float | None = None,
 ) -> TaskDocument:
-    """A task with its columns: all that had their turn."""
+    """A task with its columns: all that had their turn. `least_us` is what its `demand` takes."""
     failed = failures or {}
     return TaskDocument(
         name=task.name,
@@ -87,6 +95,8 @@ def task_document(
         reference=text_of(task.problem),
         findings=tuple(copied(one, FindingDocument) for one in findings),
         claimed={one.origin: one.claimed_speedup for one in task.published if one.claimed_speedup},
+        demand=copied(demand, DemandDocument) if demand else None,
+        least_us=least_us,
         results=tuple(
             ResultDocument(solver=solver, trials=tuple(found), failure=failed.get(solver))
             for solver, found in (trials or {}).items()

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from cudal1_ci.bench.card import ALL, counted, machines, row_of, scopes
 from cudal1_ci.bench.plots import Drawn, curves, strips
+from cudal1_ci.bench.roof import distance
 from cudal1_ci.bench.shape import (
     Policy,
     ResultDocument,
@@ -21,6 +22,7 @@ from cudal1_ci.bench.shape import (
 from cudal1_ci.bench.solvers import BEST, COLUMNS
 from cudal1_ci.bench.table import FILL_RULE, POLICY_WORDS, bounds, number
 from cudal1_ci.bench.worth import Worth, worth
+from cudal1_ci.propose.measured import size
 from cudal1_ci.report.html import asset, inline, integrity, page_environment, prose
 from cudal1_ci.report.plots import paired_times
 from cudal1_ci.report.wording import (
@@ -62,6 +64,8 @@ class Row:
     place: str
     task: TaskDocument
     cells: tuple[Cell, ...]
+    distance: float | None
+    """How many times as long as its bound a call of `best` takes, or of the reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +78,8 @@ class MachineView:
     curves: Markup
     strips: Markup
     rows: tuple[Row, ...]
+    has_bounds: bool
+    """Whether it is known of a task what the device takes for it at the least."""
     apart: tuple[tuple[str, tuple[TaskDocument, ...]], ...]
     best: RowDocument | None
 
@@ -83,7 +89,7 @@ def render_page(run: RunDocument) -> str:
     script = asset("report.js")
     environment = page_environment()
     environment.filters.update(
-        inline=inline, prose=prose, ratio=ratio_text, number=number, bounds=bounds
+        inline=inline, prose=prose, ratio=ratio_text, number=number, bounds=bounds, bytes=size
     )
     views = [machine_view(run, name, place) for place, name in enumerate(machines(run))]
     return environment.get_template("bench.html.j2").render(
@@ -121,6 +127,7 @@ def machine_view(run: RunDocument, machine: str, place: int) -> MachineView:
         curves=curves(drawn) if drawn else Markup(),
         strips=strips(drawn) if drawn else Markup(),
         rows=tuple(row_view(run, task, f"m{place}t{turn}") for turn, task in enumerate(tasks)),
+        has_bounds=any(task.least_us for task in tasks),
         apart=tuple(
             (standing, left_out)
             for standing in STANDINGS
@@ -164,7 +171,9 @@ def row_view(run: RunDocument, task: TaskDocument, place: str) -> Row:
                 failed=failed_because(task, solver, found),
             )
         )
-    return Row(place=place, task=task, cells=tuple(cells))
+    solver = BEST if BEST in run.solvers else "eager"
+    far = distance(task, worth(task, solver))
+    return Row(place=place, task=task, cells=tuple(cells), distance=far)
 
 
 def worth_text(found: Worth) -> str:

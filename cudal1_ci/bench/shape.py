@@ -49,6 +49,16 @@ class ResultDocument(Document, frozen=True, kw_only=True):
     """Of the judge or of the model, after which the column was left as it is."""
 
 
+class DemandDocument(Document, frozen=True, kw_only=True):
+    """What a call of a reference asks of any device at the least."""
+
+    num_bytes: Count
+    """Of inputs, parameters, buffers and outputs."""
+    product_flops: Count = 0
+    convolution_flops: Count = 0
+    dtype: Name = "none"
+
+
 class TaskDocument(Document, frozen=True, kw_only=True):
     """A task on one machine."""
 
@@ -67,6 +77,9 @@ class TaskDocument(Document, frozen=True, kw_only=True):
     """The judge's on the reference."""
     claimed: dict[Name, Positive] = msgspec.field(default_factory=dict)
     """Speedups that were claimed for the published kernels, by their origin."""
+    demand: DemandDocument | None = None
+    least_us: Positive | None = None
+    """What a call takes on this device in any case, where its data sheet is known."""
     results: tuple[ResultDocument, ...] = ()
 
 

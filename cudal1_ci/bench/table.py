@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cudal1_ci.bench.card import ALL, machines
+from cudal1_ci.bench.card import ALL, counted, machines
+from cudal1_ci.bench.roof import unmoved
 from cudal1_ci.bench.shape import IntervalDocument, RowDocument, RunDocument, TaskDocument
+from cudal1_ci.bench.solvers import BEST
 from cudal1_ci.report.wording import count_text, duration_text, one_line
 
 HEADS = (
@@ -57,6 +59,7 @@ def _lines(run: RunDocument) -> Iterator[str]:
                     ]
                 )
         yield ""
+        yield from _unmoved(run, machine)
         yield from _apart([task for task in run.tasks if task.machine == machine])
     for row in run.card:
         if row.num_thrown_away and row.scope == ALL:
@@ -102,6 +105,26 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in rows:
         first, *rest = zip(row, widths, strict=True)
         yield "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)])
+
+
+def _unmoved(run: RunDocument, machine: str) -> Iterator[str]:
+    """Where nothing was won, and how much there is to win."""
+    found = unmoved(counted(run, machine)) if BEST in run.solvers else []
+    if not found:
+        return
+    yield f"{count_text(len(found), 'task')}: best stays at 1.00x"
+    for task, times in found[:NAMED]:
+        yield f"  {task.name}: {unmoved_text(times)}"
+    if len(found) > NAMED:
+        yield f"  and {len(found) - NAMED} more, nearer to it"
+    yield ""
+
+
+def unmoved_text(times: float | None) -> str:
+    """How far a reference is from its bound, in words."""
+    if times is None:
+        return "how near that is to what the device can do is not known"
+    return f"{number(times)} times as long as its bytes and operations take at the least"
 
 
 def _apart(tasks: Sequence[TaskDocument]) -> Iterator[str]:

@@ -15,13 +15,14 @@ import msgspec
 from cudal1_ci import score
 from cudal1_ci.bench.combinations import rounds
 from cudal1_ci.bench.documents import standing_of, task_document, trial_document
+from cudal1_ci.bench.roof import bound_us, demand_of
 from cudal1_ci.bench.shape import TaskDocument, TrialDocument
 from cudal1_ci.bench.solvers import BEST, CONTRASTIVE
 from cudal1_ci.bench.tasks import Task
 from cudal1_ci.bench.work import Bench, judged_columns, missing_because, target_of
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
 from cudal1_ci.optimization import Loop, Optimizer, begin, optimize
-from cudal1_ci.schema import Candidate, Evaluation, Exemplar, Finding, Verdict, content_hash
+from cudal1_ci.schema import Candidate, Demand, Evaluation, Exemplar, Finding, Verdict, content_hash
 from cudal1_ci.trial import cuda_l1
 from cudal1_ci.trial.confirmation import confirmed, is_jump
 
@@ -37,6 +38,7 @@ class Turn:
         self.evaluations: dict[str, list[Evaluation]] = {}
         self.trials: dict[str, list[TrialDocument]] = {}
         self.failures: dict[str, str] = {}
+        self.demand: Demand | None = None
 
     def taken(self) -> TaskDocument:
         """The task, after every column had its turn or the run is over."""
@@ -45,6 +47,7 @@ class Turn:
             verdict = self.reference()
             standing, reason = standing_of(verdict)
             if standing == "judged":
+                self.demand = demand_of(bench.session, bench.archive, self.task.problem)
                 self.columns()
         except KeyboardInterrupt:
             bench.was_interrupted = True
@@ -66,6 +69,8 @@ class Turn:
             findings=verdict.findings,
             trials=self.trials,
             failures=self.failures,
+            demand=self.demand,
+            least_us=bound_us(self.demand, bench.session.device()) if self.demand else None,
         )
 
     def is_whole(self) -> bool:
