@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from cudal1_ci.bench.shape import Policy, RowDocument, RunDocument, TaskDocument
+from cudal1_ci.bench.solvers import BEST, OWN
 from cudal1_ci.bench.summary import (
     ABOVE,
     fast_p,
@@ -20,7 +21,7 @@ from cudal1_ci.bench.summary import (
     median,
     quantile,
 )
-from cudal1_ci.bench.worth import worth
+from cudal1_ci.bench.worth import is_gain, worth
 
 ALL = "all"
 
@@ -64,6 +65,10 @@ def row_of(
     """Of one task at least."""
     found = [worth(task, solver, policy) for task in tasks]
     speedups = [one.speedup for one in found]
+    columns = OWN if solver == BEST else (solver,)
+    results = [result for task in tasks for result in task.results if result.solver in columns]
+    trials = [trial for result in results for trial in result.trials]
+    generations = [t.candidate.generation for t in trials if t.candidate.generation is not None]
     return RowDocument(
         solver=solver,
         scope=scope,
@@ -73,6 +78,9 @@ def row_of(
         num_given=sum(one.is_given for one in found),
         num_success=sum(one.is_success for one in found),
         num_above=sum(one.is_success and one.speedup > ABOVE for one in found),
+        num_gains=sum(is_gain(one, policy) for one in found),
+        judged_s=sum(one.elapsed_s for one in trials),
+        completion_tokens=sum(one.completion_tokens or 0 for one in generations),
         num_thrown_away=sum(one.is_thrown_away for one in found),
         mean=interval(speedups, mean),
         geometric_mean=interval(speedups, geometric_mean),

@@ -104,6 +104,12 @@ class RowDocument(Document, frozen=True, kw_only=True):
     num_success: Count
     num_above: Count
     """Above 1.01x."""
+    num_gains: Count = 0
+    """That would be proposed: gains beyond noise."""
+    judged_s: NotNegative = 0.0
+    """That the judge took for all candidates of the column, those of ours together for `best`."""
+    completion_tokens: Count = 0
+    """Of the candidates that a model wrote."""
     num_thrown_away: Count = 0
     """By CUDA-L1's rules: right, with times that they do not count, so that it counts 1.00."""
     mean: IntervalDocument

@@ -59,6 +59,7 @@ def _lines(run: RunDocument) -> Iterator[str]:
                     ]
                 )
         yield ""
+        yield from _costs(run, machine)
         yield from _unmoved(run, machine)
         yield from _apart([task for task in run.tasks if task.machine == machine])
     for row in run.card:
@@ -105,6 +106,25 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in rows:
         first, *rest = zip(row, widths, strict=True)
         yield "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)])
+
+
+def _costs(run: RunDocument, machine: str) -> Iterator[str]:
+    """What a gain cost, by column."""
+    rows = [r for r in run.card if (r.machine, r.scope, r.policy) == (machine, ALL, "strict")]
+    found = [f"  {row.solver}: {cost_text(row)}" for row in rows if row.num_gains]
+    if found:
+        yield "What a gain cost"
+        yield from found
+        yield ""
+
+
+def cost_text(row: RowDocument) -> str:
+    """`3 gains, each 12 s of the judge and 640 tokens`"""
+    each = duration_text(row.judged_s / row.num_gains)
+    text = f"{count_text(row.num_gains, 'gain')}, each {each} of the judge"
+    if row.completion_tokens:
+        text += f" and {count_text(round(row.completion_tokens / row.num_gains), 'token')}"
+    return text
 
 
 def _unmoved(run: RunDocument, machine: str) -> Iterator[str]:

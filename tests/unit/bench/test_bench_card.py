@@ -123,3 +123,30 @@ def test_best_is_what_would_be_proposed_and_never_noise():
 def test_a_card_is_drawn_from_the_tasks_alone():
     run = a_run(told(a_task(), {"eager": 1.0, "playbook": 2.0}))
     assert carded(msgspec.structs.replace(run, card=())) == run
+
+
+def test_what_a_gain_costs_is_the_time_of_all_that_was_tried():
+    def timed(name, columns, elapsed_s):
+        task = told(a_task(name, name), columns)
+        results = [
+            msgspec.structs.replace(
+                result,
+                trials=tuple(
+                    msgspec.structs.replace(one, elapsed_s=elapsed_s) for one in result.trials
+                ),
+            )
+            for result in task.results
+        ]
+        return msgspec.structs.replace(task, results=tuple(results))
+
+    run = a_run(
+        timed("level1/1", {"playbook": 4.0, "compile": 1.0, "published": 2.0}, 3.0),
+        timed("level1/2", {"playbook": "incorrect_values", "compile": 1.0, "published": 2.0}, 5.0),
+    )
+    rows = rows_of(run)
+    assert (rows["playbook"].num_gains, rows["playbook"].judged_s) == (1, 8.0)
+    assert (rows["compile"].num_gains, rows["published"].num_gains) == (0, 2)
+    assert (rows["best"].num_gains, rows["best"].judged_s) == (1, 16.0), "published is not ours"
+    text = render_table(run)
+    assert "playbook: 1 gain, each 8.0 s of the judge" in text
+    assert "compile: 0 gains" not in text
