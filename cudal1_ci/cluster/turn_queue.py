@@ -38,8 +38,8 @@ class Turn(Generic[T, R]):
     item: T
     begun_on: frozenset[str]
     """Kinds of devices."""
-    num_deaths: int = 0
-    died_on: set[int] = field(default_factory=set)
+    died_on: Counter[int] = field(default_factory=Counter)
+    """Seats, as often as they were lost with it."""
     doubted: R | None = None
     """What came of it on a seat whose judge died meanwhile: it counts if the seat is well."""
 
@@ -180,7 +180,7 @@ class TurnQueue(Generic[T, R]):
         if turn.begun_on and not alike and self._coming:
             return set()
         fit = alike or there
-        return fit - turn.died_on or fit
+        return fit - set(turn.died_on) or fit
 
     def _settle(self, seat: int) -> None:
         turn = self._running.get(seat)
@@ -190,18 +190,18 @@ class TurnQueue(Generic[T, R]):
 
     def _again(self, turn: Turn[T, R], seat: int, message: str) -> None:
         """Another try of what was lost with a seat, or the end of its tries."""
-        turn.num_deaths += 1
-        turn.died_on.add(seat)
-        if turn.num_deaths < self.limits.num_tries:
+        turn.died_on[seat] += 1
+        num_deaths = turn.died_on.total()
+        if num_deaths < self.limits.num_tries:
             turn.begun_on, turn.doubted = self._begun_on(turn.item), None
             insort(self._waiting, turn, key=lambda one: one.number)
             return
-        for one in turn.died_on:  # it was the item
-            self.num_losses[one] = max(0, self.num_losses[one] - 1)
+        for one, number in turn.died_on.items():  # it was the item
+            self.num_losses[one] = max(0, self.num_losses[one] - number)
         if turn.doubted is not None:
             self._end(turn, Outcome(result=turn.doubted))
             return
-        died = f"judges died with it {turn.num_deaths} times: {message}"
+        died = f"judges died with it {num_deaths} times: {message}"
         num_given_up = self._num_given_up + 1
         self._end(turn, Outcome(reason=died))
         self._num_given_up = num_given_up
