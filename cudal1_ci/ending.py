@@ -12,3 +12,7 @@ class Ending:
     was_cut: bool = False
     """Whether the budget kept something from being tried."""
     was_interrupted: bool = False
+
+    @property
+    def is_early(self) -> bool:
+        return self.was_cut or self.was_interrupted

@@ -94,7 +94,7 @@ class Bench:
         budget_s = self.config.budget_s
         if budget_s is not None and time.monotonic() - self.started_s > budget_s:
             self.ending.was_cut = True
-        return self.ending.was_cut or self.ending.was_interrupted
+        return self.ending.is_early
 
     def with_judge(self, judge: Judge) -> Bench:
         """The same for one of several judges, in a thread of its own."""
@@ -178,7 +178,8 @@ def side_by_side(targets: Sequence[Planned], bench: Bench, look: Look) -> list[E
 
     def turn(planned: Planned, judge: Judge) -> Entry:
         entry = look(planned, bench.with_judge(judge))
-        bench.progress.target_ended(planned.target)
+        if not bench.ending.is_early:
+            bench.progress.target_ended(planned.target)
         return entry
 
     posed = [number for number, planned in enumerate(targets) if planned.problem is not None]
@@ -191,7 +192,8 @@ def side_by_side(targets: Sequence[Planned], bench: Bench, look: Look) -> list[E
         if outcome.reason is not None:
             entries[number] = untried(targets[number], outcome.reason)
             bench.progress.target_skipped(targets[number].target, outcome.reason)
-    if not (bench.ending.was_cut or bench.ending.was_interrupted):
+            bench.progress.target_ended(targets[number].target)
+    if not bench.ending.is_early:
         for number, planned in enumerate(targets):
             if planned.problem is None:
                 entries[number] = look(planned, bench)

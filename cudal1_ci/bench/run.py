@@ -69,7 +69,8 @@ def side_by_side(tasks: Sequence[Task], bench: Bench) -> list[TaskDocument]:
     def turn(task: Task, judge: Judge) -> TaskDocument:
         bench.progress.target_started(target_of(task))
         found = Turn(task, bench.with_judge(judge), machine_text(judge.device())).taken()
-        bench.progress.target_ended(target_of(task))
+        if not bench.ending.is_early:
+            bench.progress.target_ended(target_of(task))
         return found
 
     outcomes = bench.row.each(
@@ -82,6 +83,7 @@ def side_by_side(tasks: Sequence[Task], bench: Bench) -> list[TaskDocument]:
             documents.append(outcome.result)
         elif outcome.reason is not None:
             bench.progress.target_skipped(target_of(task), f"invalid: {outcome.reason}")
+            bench.progress.target_ended(target_of(task))
             documents.append(task_document(task, machine, "invalid", outcome.reason))
         else:
             documents.append(task_document(task, machine, "missing", missing_because(bench)))

@@ -109,7 +109,7 @@ class Turn:
                 self.guarded(name, self.asker(bench.optimizer, published))
             else:
                 self.guarded(name, self.rounds(name, first[name], published))
-            if bench.ending.was_interrupted or bench.ending.was_cut:
+            if bench.ending.is_early:
                 return
             self.trials[name] = published
 

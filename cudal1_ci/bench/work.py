@@ -63,7 +63,7 @@ class Bench:
         budget_s = self.config.budget_s
         if budget_s is not None and time.monotonic() - self.started_s > budget_s:
             self.ending.was_cut = True
-        return self.ending.was_cut or self.ending.was_interrupted
+        return self.ending.is_early
 
     def with_judge(self, judge: Judge) -> Bench:
         """The same for one of several judges, in a thread of its own."""
