@@ -12,8 +12,8 @@ decides what comes next where; it knows neither time nor threads nor Ray, and is
 benchmarks/scaling_simulation.py simulates. `pool.py` has a thread for each seat, `board.py` what
 they share, with the archive and what happens when a seat is lost. `view.py` shows it.
 
-Where what is tried next depends on what came before, as in `bench`, `scan` and `sweep`, a seat has a
-whole task: `turns.py` lends its judge (`lent.py`; of an actor `remote.py`), `turn_queue.py` knows
+Where what is tried next depends on what came before, as in `bench`, `scan` and `sweep`, a seat has
+a whole task: `turns.py` lends its judge (`lent.py`; of an actor `remote.py`), `turn_queue.py` knows
 who has which turn, `turns_view.py` shows it.
 
 Not a part of `executor/`, which knows processes and nothing of what they compute: a seat is above

@@ -24,7 +24,7 @@ class LentJudge:
         self._is_taken_back = threading.Event()
 
     def take_back(self) -> None:
-        """End what it is at. From any thread, and as often as it takes."""
+        """End what it is at. From any thread."""
         self._is_taken_back.set()
         self.seat.close()
 

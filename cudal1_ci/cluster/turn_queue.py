@@ -8,6 +8,7 @@ begun on a kind of device goes to a seat of that kind, if there is one or one ma
 from __future__ import annotations
 
 import threading
+import time
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,6 +17,9 @@ from typing import Generic, TypeVar
 
 from cudal1_ci.cluster.board import POLL_S, Limits
 from cudal1_ci.errors import WorkerError
+
+KIND_S = 120.0
+"""How long an item waits for a seat of the kind that it was begun on, while seats are opened."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,6 +44,8 @@ class Turn(Generic[T, R]):
     """Kinds of devices."""
     died_on: Counter[int] = field(default_factory=Counter)
     """Seats, as often as they were lost with it."""
+    since_s: float = field(default_factory=time.monotonic)
+    """When it began to wait."""
     doubted: R | None = None
     """What came of it on a seat whose judge died meanwhile: it counts if the seat is well."""
 
@@ -177,7 +183,8 @@ class TurnQueue(Generic[T, R]):
         """The seats that may take it."""
         there = set(self._kinds)
         alike = {seat for seat in there if self._kinds[seat] in turn.begun_on}
-        if turn.begun_on and not alike and self._coming:
+        is_patient = time.monotonic() - turn.since_s < KIND_S
+        if turn.begun_on and not alike and self._coming and is_patient:
             return set()
         fit = alike or there
         return fit - set(turn.died_on) or fit
@@ -194,6 +201,7 @@ class TurnQueue(Generic[T, R]):
         num_deaths = turn.died_on.total()
         if num_deaths < self.limits.num_tries:
             turn.begun_on, turn.doubted = self._begun_on(turn.item), None
+            turn.since_s = time.monotonic()
             insort(self._waiting, turn, key=lambda one: one.number)
             return
         for one, number in turn.died_on.items():  # it was the item

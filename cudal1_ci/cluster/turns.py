@@ -18,11 +18,12 @@ if that succeeds.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from cudal1_ci.cluster.board import Limits
+from cudal1_ci.cluster.board import POLL_S, Limits
 from cudal1_ci.cluster.lent import LentJudge
 from cudal1_ci.cluster.seat import JudgeSeat, JudgeSeats, SeatLost
 from cudal1_ci.cluster.turn_queue import Outcome, TurnQueue
@@ -35,7 +36,7 @@ from cudal1_ci.trial.judging import Judge
 T = TypeVar("T")
 R = TypeVar("R")
 
-STOP_S = 5.0
+STOP_S = 10.0
 """For a thread to end when its judge was taken back; one that waits for another process's lock on
 the device cannot be ended, and is left."""
 
@@ -156,16 +157,20 @@ class Crew(Generic[T, R]):
     def stop(self) -> None:
         """Take every judge back, and wait until nobody works any more."""
         self.queue.stop()
-        num_waits = 0
-        while any(thread.is_alive() for thread in self._threads) and num_waits < STOP_S:
-            for judge in list(self._judges.values()):
-                judge.take_back()
-            for thread in self._threads:
-                if thread.is_alive():
-                    thread.join(1 / len(self._threads))
-            num_waits += 1
-        for judge in list(self._judges.values()):
-            judge.take_back()
+        deadline_s = time.monotonic() + STOP_S
+        while True:  # again for a judge that was being opened when the others were taken back
+            closers = [
+                threading.Thread(target=judge.take_back, daemon=True)
+                for judge in list(self._judges.values())
+            ]
+            for closer in closers:
+                closer.start()
+            for thread in (*closers, *self._threads):
+                if thread.ident is not None:
+                    thread.join(min(POLL_S, max(0.0, deadline_s - time.monotonic())))
+            is_busy = any(thread.is_alive() for thread in (*closers, *self._threads))
+            if not is_busy or time.monotonic() > deadline_s:
+                return
 
     def _hold(self, number: int) -> None:
         """Have a seat, as long as there is something to do and it can be had."""

@@ -356,3 +356,44 @@ def test_an_item_that_was_begun_on_a_kind_that_dies_goes_to_another_in_the_end()
     outcomes = run.outcomes(list("ab"), begun_on=lambda item: frozenset([OTHER.key]))
     assert outcomes[0].reason == "judges died with it 3 times: killed"
     assert outcomes[1].result == "done b"
+
+
+def test_an_item_waits_for_its_kind_while_that_may_come(monkeypatch):
+    """The seat of the kind that has begun everything takes longer to be opened."""
+    run = Run(devices=(CPU, OTHER))
+
+    def session(number):
+        if number == 1:
+            time.sleep(0.3)
+        return Says(number, run.said)
+
+    run.seats.session = session
+    assert run.results(begun_on=lambda item: frozenset([OTHER.key])) == all_done()
+    assert set(run.at.values()) == {"seat 1"}
+    monkeypatch.setattr("cudal1_ci.cluster.turn_queue.KIND_S", 0.0)
+    run.at.clear()
+    assert run.results(begun_on=lambda item: frozenset([OTHER.key])) == all_done()
+    assert run.at["a"] == "seat 0"
+
+
+def test_a_judge_that_was_being_opened_at_an_interrupt_is_ended_too():
+    is_opening = threading.Event()
+    run = Run()
+
+    class Interrupted(FakeSession):
+        def evaluate(self, problem, candidate):
+            is_opening.wait(WAIT_S)
+            os.kill(os.getpid(), signal.SIGINT)
+            self.is_closed.wait(WAIT_S)
+            raise WorkerError("the judge ended")
+
+    def opened(number, is_over):
+        while number == 1 and not is_over():
+            is_opening.set()
+            time.sleep(0.01)
+        return at_once(number, is_over)
+
+    at_once, run.seats.open = run.seats.open, opened
+    run.seats.session = lambda number: Interrupted({})
+    assert run.results() == ["half of a", None, None, None, None, None]
+    assert run.seats.num_closed == len(run.seats.opened) == 2
