@@ -16,8 +16,9 @@ from cudal1_ci.bench.run import run
 from cudal1_ci.cluster.seat import SeatLost
 from cudal1_ci.cluster.turns import Row
 from cudal1_ci.errors import WorkerError
-from tests.fakes import CPU, FakeJudgeSeats, FakeSession
+from tests.fakes import CPU, FakeJudgeSeats, FakeModel, FakeSession
 from tests.unit.bench.rig import a_bench, a_task, found
+from tests.unit.bench.test_bench_model import an_optimizer
 
 ANSWERS = {"faster": ("passed", 2.0), "slower": ("passed", 0.5), "wrong": ("incorrect_values", 1.0)}
 PROPOSED = {"compile": ["slower"], "playbook": ["wrong", "faster"], "published": ["faster"]}
@@ -132,6 +133,13 @@ def test_a_task_with_which_judges_die_has_its_reason_and_costs_no_other(tmp_path
     assert document.tasks[3].reason == "judges died with it 3 times: out of memory"
     assert document.ended == "done"
     assert house.judged[source_of("level1/3"), "slower"] == 1
+
+
+def test_a_model_that_one_seat_ends_goes_on_for_the_others(tmp_path):
+    model = FakeModel(lambda messages, seed: "")
+    with House().bench(tmp_path, optimizer=an_optimizer(model, time.time())) as bench:
+        bench.with_judge(FakeSession({})).optimizer.model.cancel()
+    assert not model.is_cancelled.is_set()
 
 
 def test_a_judge_that_dies_costs_one_column_as_with_one_judge(tmp_path):

@@ -55,7 +55,6 @@ class Run:
         try:
             judge.evaluate(problem, a_candidate(problem, item))
         except KeyboardInterrupt:
-            self.ending.was_interrupted = True
             return f"half of {item}"
         self.done[item] += 1
         self.at[item] = threading.current_thread().name

@@ -16,6 +16,8 @@ from cudal1_ci.archive import Archive
 from cudal1_ci.cluster.seat import SeatLost
 from cudal1_ci.cluster.turns import Row
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.opinion.cases import Database
+from cudal1_ci.opinion.review import Reviewer
 from cudal1_ci.optimization import Optimizer
 from cudal1_ci.pipeline import Bench, ReviewConfig, review
 from cudal1_ci.propose.contrast import ContrastConfig
@@ -259,6 +261,17 @@ def test_a_model_that_several_targets_ask_at_once_answers_each(tmp_path):
         overlaps=True,
         since=time.time(),
     )
+    with Archive.open(tmp_path / "archive.sqlite") as archive:
+        reviewer = Reviewer(
+            model=model, database=Database((), archive, time.time()), prompt_tokens=9
+        )
+        bench = House(tmp_path).bench(
+            archive, FakeSession({}), None, optimizer=optimizer, reviewer=reviewer
+        )
+        lent = bench.with_judge(FakeSession({}))
+    for part in (lent.optimizer, lent.reviewer):
+        part.model.cancel()
+    assert not model.is_cancelled.is_set()
     report = House(tmp_path).report(optimizer=optimizer)
     used = [entry.model_use for entry in report.entries[:-1]]
     assert [use.num_answers for use in used] == [4] * 6
