@@ -192,7 +192,6 @@ def side_by_side(targets: Sequence[Planned], bench: Bench, look: Look) -> list[E
         if outcome.reason is not None:
             entries[number] = untried(targets[number], outcome.reason)
             bench.progress.target_skipped(targets[number].target, outcome.reason)
-            bench.progress.target_ended(targets[number].target)
     if not bench.ending.is_early:
         for number, planned in enumerate(targets):
             if planned.problem is None:

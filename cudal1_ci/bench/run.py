@@ -83,7 +83,6 @@ def side_by_side(tasks: Sequence[Task], bench: Bench) -> list[TaskDocument]:
             documents.append(outcome.result)
         elif outcome.reason is not None:
             bench.progress.target_skipped(target_of(task), f"invalid: {outcome.reason}")
-            bench.progress.target_ended(target_of(task))
             documents.append(task_document(task, machine, "invalid", outcome.reason))
         else:
             documents.append(task_document(task, machine, "missing", missing_because(bench)))

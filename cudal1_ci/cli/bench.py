@@ -24,7 +24,7 @@ from cudal1_ci.bench.tasks import Choice, Found, tasks_at
 from cudal1_ci.bench.work import Bench, RunConfig
 from cudal1_ci.cli.bench_flags import columns_of, seconds_of, shard_of
 from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
-from cudal1_ci.cli.execution import executor_of, executor_options
+from cudal1_ci.cli.execution import executor_options, session_of
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
 from cudal1_ci.cli.model import (
     optimizer_of,
@@ -38,7 +38,6 @@ from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models.opening import opened
 from cudal1_ci.report.progress import Progress
-from cudal1_ci.trial import Session
 
 EPILOG = """\b
 Examples:
@@ -209,17 +208,6 @@ def begun(
             "run without --resume (verdicts that hold are re-used anyway)"
         )
     return unfinished.id if unfinished else archive.start_run(arguments)
-
-
-def session_of(settings: Settings) -> Session:
-    """One judge on this machine."""
-    return Session(
-        settings.trial,
-        device=settings.device,
-        require_sandbox=settings.require_sandbox,
-        builds=settings.builds,
-        executor=executor_of(settings),
-    )
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from cudal1_ci.cli.device import is_several
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.executor import EXECUTORS, Executor, ExecutorName
+from cudal1_ci.trial import Session
 
 RAY = "ray"
 MENDED = "bench, scan and sweep do (docs/cluster.md)"
@@ -98,6 +99,21 @@ def executor_of(settings: Settings, *checkouts: Path) -> Executor:
     refuse_several(settings)
     name = cast(ExecutorName, settings.executor)
     return EXECUTORS[name](settings.container, settings.python or sys.executable, checkouts)
+
+
+def session_of(settings: Settings, *checkouts: Path) -> Session:
+    """One judge on this machine, which is started when it is asked something.
+
+    Raises:
+        ConfigError: The settings ask for several.
+    """
+    return Session(
+        settings.trial,
+        device=settings.device,
+        require_sandbox=settings.require_sandbox,
+        builds=settings.builds,
+        executor=executor_of(settings, *checkouts),
+    )
 
 
 def refuse_several(settings: Settings) -> None:

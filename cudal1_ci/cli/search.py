@@ -16,7 +16,7 @@ from cudal1_ci.cli.device import measures_on_gpu
 from cudal1_ci.cli.execution import (
     TREE_KEYS,
     Command,
-    executor_of,
+    session_of,
     tree_options,
     with_options,
 )
@@ -49,6 +49,7 @@ from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import Change, Entry, Report
 from cudal1_ci.survey import Plan, survey
 from cudal1_ci.trial import Session
+from cudal1_ci.trial.judging import Judge
 
 KEYS = {
     **TREE_KEYS,
@@ -139,8 +140,9 @@ def bench_of(plan: Plan, place: Placed, progress: Progress, *, may_reuse: bool) 
         row = None
         if seats is not None and any(planned.problem is not None for planned in plan.targets):
             row = stack.enter_context(Row(seats, told=progress.notice, is_of_one_kind=True))
+        session: Judge = row.first if row else stack.enter_context(alone(plan, settings))
         yield Bench(
-            session=row.first if row else stack.enter_context(session_of(plan, settings)),
+            session=session,
             row=row,
             proposers=[Playbook(settings.playbook)],
             archive=archive,
@@ -151,16 +153,9 @@ def bench_of(plan: Plan, place: Placed, progress: Progress, *, may_reuse: bool) 
         )
 
 
-def session_of(plan: Plan, settings: Settings) -> Session:
-    """One judge on this machine, which is started when it is asked something."""
-    here = unplaced(settings)
-    return Session(
-        here.trial,
-        device=here.device,
-        require_sandbox=here.require_sandbox,
-        builds=here.builds,
-        executor=executor_of(here, plan.root.resolve()),
-    )
+def alone(plan: Plan, settings: Settings) -> Session:
+    """One judge; also where several are configured, and there is nothing to judge."""
+    return session_of(unplaced(settings), plan.root.resolve())
 
 
 @contextlib.contextmanager

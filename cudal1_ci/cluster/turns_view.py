@@ -115,12 +115,13 @@ class PlainTurns:
 
     def target_skipped(self, target: Target, reason: str) -> None:
         with self._lock:
-            if target not in self.tally.running:
-                self.tally.ended(target)
+            self.tally.ended(target)
             self._tell(target, f": skipped: {one_line(reason)}")
 
     def target_ended(self, target: Target) -> None:
         with self._lock:
+            if target in self.tally.done:  # it was skipped, which was said
+                return
             self.tally.ended(target)
             self._tell(target, ": done")
 

@@ -55,8 +55,7 @@ def test_every_line_names_its_target_and_none_is_folded():
     assert lines[3:] == [
         "::warning::lost seat-1: killed",
         "[1/4] a.py:One: done",
-        "[1/4] b.py:Other: skipped: no file of that name",
-        "[2/4] b.py:Other: done",
+        "[2/4] b.py:Other: skipped: no file of that name",
         "2 of 4 done, 0 running, 2 candidates, 1 failed, 60 s to go",
     ]
     assert "group" not in stream.getvalue()
