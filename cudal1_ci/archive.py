@@ -177,6 +177,16 @@ class Archive:
         )
         return decoded(rows[0][0]) if rows else None
 
+    def devices(self, problem_id: str, since: float) -> set[str]:
+        """Keys of the devices on which something was recorded of a problem since a moment, in
+        seconds since the epoch."""
+        rows = self._rows(
+            "SELECT DISTINCT device_key FROM evaluations WHERE problem_id = ?"
+            " AND recorded_at >= ? AND device_key IS NOT NULL",
+            (problem_id, since),
+        )
+        return {key for (key,) in rows}
+
     def passed(self, problem_id: str, before: float = math.inf) -> list[Evaluation]:
         """Evaluations of a problem that passed and were measured, on any device, oldest first;
         those that were recorded before a moment, in seconds since the epoch."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -72,6 +72,10 @@ class Optimizer:
     since: float
     """When the run began, in seconds since the epoch: what is newer in the archive is its own, and
     a run that goes on after a kill is shown what it was shown before."""
+
+    def apart(self) -> Optimizer:
+        """For one of several threads: what it ends is its own."""
+        return replace(self, model=self.model.apart())
 
 
 def name_of(problem: Problem) -> str:

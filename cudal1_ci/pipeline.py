@@ -24,6 +24,9 @@ import msgspec
 from cudal1_ci import score
 from cudal1_ci.archive import Archive
 from cudal1_ci.claims.measured import contradictions
+from cudal1_ci.cluster.seat import SeatLost
+from cudal1_ci.cluster.turns import Row
+from cudal1_ci.ending import Ending
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
 from cudal1_ci.opinion.review import Review, Reviewer
 from cudal1_ci.optimization import Loop, Optimizer, begin, known_profile, optimize
@@ -42,8 +45,8 @@ from cudal1_ci.schema import (
     Target,
 )
 from cudal1_ci.survey import Plan, Planned
-from cudal1_ci.trial import Session
 from cudal1_ci.trial.confirmation import confirmed, is_jump
+from cudal1_ci.trial.judging import Judge
 
 INTERRUPTED = "the run was interrupted"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
@@ -66,7 +69,7 @@ class ReviewConfig(Record, frozen=True, kw_only=True):
 class Bench:
     """What a review works with: the judge, the proposers, the memory, and who is told."""
 
-    session: Session
+    session: Judge
     proposers: Sequence[Proposer]
     archive: Archive
     progress: Progress
@@ -79,16 +82,31 @@ class Bench:
     reviewer: Reviewer | None = None
     """Another one, that is asked about its jumps."""
     started_s: float = field(default_factory=time.monotonic)
-    was_cut: bool = False
-    """Whether the budget kept something from being tried."""
-    was_interrupted: bool = False
+    ending: Ending = field(default_factory=Ending)
+    row: Row | None = None
+    """Several judges, of which `session` is the first; None where that is the only one."""
+    made: dict[tuple[Target, str], Evaluation] = field(default_factory=dict)
+    """With several judges what this run measured of a target, by the candidate's id: its seat may
+    be lost, and another one goes on, also where what earlier runs found is not to be used."""
 
-    def budget_is_spent(self) -> bool:
+    def is_over(self) -> bool:
         """Asked before each thing that is tried, so what was not is known to be missing."""
         budget_s = self.config.budget_s
         if budget_s is not None and time.monotonic() - self.started_s > budget_s:
-            self.was_cut = True
-        return self.was_cut
+            self.ending.was_cut = True
+        return self.ending.is_early
+
+    def with_judge(self, judge: Judge) -> Bench:
+        """The same for one of several judges, in a thread of its own."""
+        return replace(
+            self,
+            session=judge,
+            optimizer=self.optimizer and self.optimizer.apart(),
+            reviewer=self.reviewer and self.reviewer.apart(),
+        )
+
+
+Look = Callable[[Planned, Bench], Entry]
 
 
 def review(
@@ -96,7 +114,7 @@ def review(
     bench: Bench,
     *,
     order: Callable[[Sequence[Planned]], Sequence[Planned]] | None = None,
-    look: Callable[[Planned, Bench], Entry] | None = None,
+    look: Look | None = None,
 ) -> Report:
     """Judge proposals for every planned target, most promising first. `order` and `look` are what a
     sweep does otherwise than `by_promise` and `improve`.
@@ -108,27 +126,19 @@ def review(
     can_judge = any(planned.problem is not None for planned in plan.targets)
     device = bench.session.device() if can_judge else None
     bench.progress.start(len(plan.targets))
-    entries: list[Entry] = []
+    targets = (order or by_promise)(plan.targets)
+    reached = (side_by_side if bench.row else one_by_one)(targets, bench, look or improve)
     ended: Literal["done", "budget", "interrupted"] = "done"
-    queue = iter((order or by_promise)(plan.targets))
-    try:
-        for planned in queue:
-            if planned.problem is not None and bench.budget_is_spent():
-                entries.append(untried(planned, "not reached: the budget was spent"))
-                break
-            entries.append((look or improve)(planned, bench))
-            if bench.was_interrupted:
-                break
-    except KeyboardInterrupt:
-        bench.was_interrupted = True
-        entries.append(untried(planned, INTERRUPTED))
-    if bench.was_interrupted:
+    if bench.ending.was_interrupted:
         ended = "interrupted"
         bench.progress.notice("interrupted: finished evaluations are kept")
-    elif bench.was_cut:
+    elif bench.ending.was_cut:
         ended = "budget"
     reason = f"not reached: {'interrupted' if ended == 'interrupted' else 'the budget was spent'}"
-    entries.extend(untried(planned, reason) for planned in queue)
+    entries = [
+        untried(planned, reason) if entry is None else entry
+        for planned, entry in zip(targets, reached, strict=True)
+    ]
     report = Report(
         repository=plan.repository,
         folder=plan.folder,
@@ -143,6 +153,50 @@ def review(
     )
     bench.progress.finish(report)
     return report
+
+
+def one_by_one(targets: Sequence[Planned], bench: Bench, look: Look) -> list[Entry | None]:
+    """The entry of each target, by one judge; None of those that were not reached."""
+    entries: list[Entry | None] = [None] * len(targets)
+    number = 0
+    try:
+        for number, planned in enumerate(targets):
+            if planned.problem is not None and bench.is_over():
+                break
+            entries[number] = look(planned, bench)
+            if bench.ending.was_interrupted:
+                break
+    except KeyboardInterrupt:
+        bench.ending.was_interrupted = True
+        entries[number] = entries[number] or untried(targets[number], INTERRUPTED)
+    return entries
+
+
+def side_by_side(targets: Sequence[Planned], bench: Bench, look: Look) -> list[Entry | None]:
+    """The same by several judges, a target each."""
+    assert bench.row is not None
+
+    def turn(planned: Planned, judge: Judge) -> Entry:
+        entry = look(planned, bench.with_judge(judge))
+        if not bench.ending.is_early:
+            bench.progress.target_ended(planned.target)
+        return entry
+
+    posed = [number for number, planned in enumerate(targets) if planned.problem is not None]
+    outcomes = bench.row.each(
+        [targets[number] for number in posed], turn, is_over=bench.is_over, ending=bench.ending
+    )
+    entries: list[Entry | None] = [None] * len(targets)
+    for number, outcome in zip(posed, outcomes, strict=True):
+        entries[number] = outcome.result
+        if outcome.reason is not None:
+            entries[number] = untried(targets[number], outcome.reason)
+            bench.progress.target_skipped(targets[number].target, outcome.reason)
+    if not bench.ending.is_early:
+        for number, planned in enumerate(targets):
+            if planned.problem is None:
+                entries[number] = look(planned, bench)
+    return entries
 
 
 def by_promise(targets: Sequence[Planned]) -> list[Planned]:
@@ -179,20 +233,20 @@ def improve(planned: Planned, bench: Bench) -> Entry:
             planned = replace(planned, hint=KERNEL_HINT)
             reason: str | None = NO_KERNEL_PROPOSED
         else:
-            reason = reference_failure(problem, bench) if is_worth else NOTHING_PROPOSED
+            reason = reference_failure(target, problem, bench) if is_worth else NOTHING_PROPOSED
         if reason is None:
             judge(target, attempt, first)
             if bench.optimizer is not None:
                 ask_the_model(target, attempt, bench.optimizer)
             return attempt.entry(target)
     except KeyboardInterrupt:
-        bench.was_interrupted = True
+        bench.ending.was_interrupted = True
         if attempt.evaluations:
             return attempt.entry(target)
         reason = INTERRUPTED
     except WorkerError as error:
         reason = f"the judge failed: {error}"
-    except CudaL1Error:
+    except (CudaL1Error, SeatLost):
         raise
     except Exception as error:  # noqa: BLE001 (a bug that one target meets costs that target only)
         tail = "".join(traceback.format_exception(error)[-3:])
@@ -211,9 +265,7 @@ class Attempt:
         self.reused: list[str] = []
         self.work: Optimization | None = None
         """What a model was asked."""
-        self.review = (
-            Review(bench.reviewer, problem, bench.budget_is_spent) if bench.reviewer else None
-        )
+        self.review = Review(bench.reviewer, problem, bench.is_over) if bench.reviewer else None
         self.seen: set[str] = set()
 
     def next_candidates(self) -> list[Candidate]:
@@ -253,16 +305,14 @@ class Attempt:
         )
 
 
-def reference_failure(problem: Problem, bench: Bench) -> str | None:
+def reference_failure(target: Target, problem: Problem, bench: Bench) -> str | None:
     """Why the reference cannot be judged, in one paragraph; None when it can."""
     reference = Candidate(problem_id=problem.id, program=problem.reference, proposer="reference")
-    known = remembered(problem, reference, bench)
+    known = bench.made.get((target, reference.id)) or remembered(problem, reference, bench)
     verdict = known.verdict if known else bench.session.check(problem)
     if known is None:
-        bench.archive.record(
-            Evaluation(candidate=reference, verdict=verdict, device=bench.session.device()),
-            bench.policy,
-        )
+        found = Evaluation(candidate=reference, verdict=verdict, device=bench.session.device())
+        keep(target, found, bench)
     if verdict.status == "passed":
         return None
     findings = "; ".join(finding.message for finding in verdict.findings)
@@ -281,10 +331,14 @@ def judge(target: Target, attempt: Attempt, first: list[Candidate]) -> None:
             candidates = attempt.next_candidates()
         if not candidates:
             return
-        fresh = [c for c in candidates if remembered(attempt.problem, c, bench) is None]
+        fresh = [
+            c
+            for c in candidates
+            if (target, c.id) not in bench.made and remembered(attempt.problem, c, bench) is None
+        ]
         bench.session.build_ahead(attempt.problem, fresh)
         for candidate in bench.session.in_turn(candidates):
-            if bench.budget_is_spent():
+            if bench.is_over():
                 return
             evaluate(target, candidate, attempt)
 
@@ -302,7 +356,7 @@ def ask_the_model(target: Target, attempt: Attempt, optimizer: Optimizer) -> Non
         problem=problem,
         evaluations=attempt.evaluations,
         evaluate=lambda candidate: evaluate(target, candidate, attempt),
-        is_over=bench.budget_is_spent,
+        is_over=bench.is_over,
         archive=bench.archive,
         device=bench.session.device(),
         measure=measure,
@@ -320,18 +374,29 @@ def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> Evaluati
     archive and in the attempt before anybody is told of it. A jump is measured twice, and when it
     was found again another model may be asked for its opinion."""
     problem, bench = attempt.problem, attempt.bench
+    own = bench.made.get((target, candidate.id))
+    if own is not None:  # it was told when it was made
+        attempt.evaluations.append(own)
+        return own
     bench.progress.candidate_started(target, candidate)
     known = remembered(problem, candidate, bench)
     evaluation = known or bench.session.evaluate(problem, candidate)
     if known is None:
         if candidate.generation is not None:
             evaluation = doubted(evaluation, attempt)
-        bench.archive.record(evaluation, bench.policy)
+        keep(target, evaluation, bench)
     else:
         attempt.reused.append(candidate.id)
     attempt.evaluations.append(evaluation)
     bench.progress.candidate_judged(target, evaluation, known is not None)
     return evaluation
+
+
+def keep(target: Target, evaluation: Evaluation, bench: Bench) -> None:
+    """In the archive, and for a seat that goes on where this one is lost."""
+    bench.archive.record(evaluation, bench.policy)
+    if bench.row is not None:
+        bench.made[target, evaluation.candidate.id] = evaluation
 
 
 def doubted(evaluation: Evaluation, attempt: Attempt) -> Evaluation:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from cudal1_ci.propose.models import Answer, Message
 from cudal1_ci.schema import (
@@ -99,6 +101,8 @@ class FakeSession:
         self.reference = reference
         self.asked: list[str] = []
         self.built: list[str] = []
+        self.is_closed = threading.Event()
+        """Of the seat that it is in, where it is in one."""
 
     def device(self) -> Device:
         return CPU
@@ -158,6 +162,12 @@ class FakeModel:
                 else Answer(text=found, finish_reason="stop", prompt_tokens=10, completion_tokens=5)
             )
 
+    def apart(self) -> FakeModel:
+        """With the same memory, and ended by itself."""
+        twin = copy.copy(self)
+        twin.is_cancelled = threading.Event()
+        return twin
+
     def cancel(self) -> None:
         self.is_cancelled.set()
 
@@ -165,3 +175,40 @@ class FakeModel:
         """An answer that never comes: until it is cancelled."""
         self.is_cancelled.wait(20)
         return Answer(failure="cancelled")
+
+
+@dataclass
+class FakeJudgeSeats:
+    """Seats whose judges a test makes: `session` of a number, which may raise SeatLost."""
+
+    session: Callable[[int], FakeSession]
+    num_seats: int = 2
+    devices: Sequence[Device] = ()
+    """By number, where they are not all alike."""
+    opened: list[int] = field(default_factory=list)
+    num_closed: int = 0
+
+    def open(self, number: int, is_over: Callable[[], bool]) -> FakeJudgeSeat:
+        session = self.session(number)
+        self.opened.append(number)
+        device = self.devices[number] if self.devices else CPU
+        return FakeJudgeSeat(f"seat-{number}", device, session, self)
+
+
+@dataclass
+class FakeJudgeSeat:
+    """One of them; `is_closed` is for a judge that waits to be ended."""
+
+    name: str
+    device: Device
+    session: FakeSession
+    seats: FakeJudgeSeats
+    remark: str | None = None
+    is_closed: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.session.is_closed = self.is_closed
+
+    def close(self) -> None:
+        self.seats.num_closed += not self.is_closed.is_set()
+        self.is_closed.set()

@@ -17,12 +17,12 @@ from cudal1_ci.bench.solvers import BEST
 from cudal1_ci.bench.worth import Worth, worth
 from cudal1_ci.propose.roofline import facts_of, least_us
 from cudal1_ci.schema import Demand, Device, Problem
-from cudal1_ci.trial import Session
+from cudal1_ci.trial.judging import Judge
 
 NOTE = "bench.demand"
 
 
-def demand_of(session: Session, archive: Archive, problem: Problem) -> Demand | None:
+def demand_of(session: Judge, archive: Archive, problem: Problem) -> Demand | None:
     """What a call of the reference that is being judged asks of its device, asked once; None on a
     device without a data sheet, or where it cannot be counted. Raises WorkerError."""
     if facts_of(session.device().name) is None:

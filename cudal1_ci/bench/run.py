@@ -1,4 +1,4 @@
-"""The loop: every task, every column, one judge.
+"""The loop: every task, every column, one judge for each task.
 
 Each evaluation is in the archive before the next one starts, so that a kill loses none. A run that
 goes on (`since`) asks nothing twice; another one judges again what an earlier one could not decide.
@@ -9,6 +9,7 @@ and is to be shown what we found alone.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -16,10 +17,11 @@ from cudal1_ci import __version__
 from cudal1_ci.bench.card import carded
 from cudal1_ci.bench.documents import machine_text, task_document
 from cudal1_ci.bench.shape import RunDocument, TaskDocument
-from cudal1_ci.bench.tasks import Found
+from cudal1_ci.bench.tasks import Found, Task
 from cudal1_ci.bench.turn import Turn
 from cudal1_ci.bench.work import Bench, missing_because, target_of
 from cudal1_ci.report.document import device_document
+from cudal1_ci.trial.judging import Judge
 
 
 def run(found: Found, bench: Bench) -> RunDocument:
@@ -28,25 +30,16 @@ def run(found: Found, bench: Bench) -> RunDocument:
     Raises:
         WorkerError: The judge cannot be started at all.
     """
-    device = bench.session.device()
-    machine = machine_text(device)
     bench.progress.start(len(found.tasks))
-    documents: list[TaskDocument] = []
-    for task in found.tasks:
-        if bench.is_over():
-            documents.append(task_document(task, machine, "missing", missing_because(bench)))
-            continue
-        bench.progress.target_started(target_of(task))
-        documents.append(Turn(task, bench, machine).taken())
-    published = device_document(device)
-    assert published is not None
+    documents = (side_by_side if bench.row else one_by_one)(found.tasks, bench)
+    machines = bench.row.devices if bench.row else [bench.session.device()]
     return carded(
         RunDocument(
             version=__version__,
             solvers=bench.config.columns,
             policy=bench.config.policy,
             judge=(bench.judge,),
-            devices=(published,),
+            devices=tuple(filter(None, map(device_document, machines))),
             tasks=tuple(documents),
             left_out=found.left_out,
             elapsed_s=time.monotonic() - bench.started_s,
@@ -56,7 +49,47 @@ def run(found: Found, bench: Bench) -> RunDocument:
     )
 
 
+def one_by_one(tasks: Sequence[Task], bench: Bench) -> list[TaskDocument]:
+    """Every task, by one judge."""
+    machine = machine_text(bench.session.device())
+    documents: list[TaskDocument] = []
+    for task in tasks:
+        if bench.is_over():
+            documents.append(task_document(task, machine, "missing", missing_because(bench)))
+            continue
+        bench.progress.target_started(target_of(task))
+        documents.append(Turn(task, bench, machine).taken())
+    return documents
+
+
+def side_by_side(tasks: Sequence[Task], bench: Bench) -> list[TaskDocument]:
+    """The same by several judges, a task each: on one kind of device as long as there is one."""
+    assert bench.row is not None
+
+    def turn(task: Task, judge: Judge) -> TaskDocument:
+        bench.progress.target_started(target_of(task))
+        found = Turn(task, bench.with_judge(judge), machine_text(judge.device())).taken()
+        if not bench.ending.is_early:
+            bench.progress.target_ended(target_of(task))
+        return found
+
+    outcomes = bench.row.each(
+        tasks, turn, is_over=bench.is_over, ending=bench.ending, begun_on=bench.begun_on
+    )
+    machine = machine_text(bench.session.device())
+    documents = []
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        if outcome.result is not None:
+            documents.append(outcome.result)
+        elif outcome.reason is not None:
+            bench.progress.target_skipped(target_of(task), f"invalid: {outcome.reason}")
+            documents.append(task_document(task, machine, "invalid", outcome.reason))
+        else:
+            documents.append(task_document(task, machine, "missing", missing_because(bench)))
+    return documents
+
+
 def ended(bench: Bench) -> Literal["done", "budget", "interrupted"]:
-    if bench.was_interrupted:
+    if bench.ending.was_interrupted:
         return "interrupted"
-    return "budget" if bench.was_cut else "done"
+    return "budget" if bench.ending.was_cut else "done"

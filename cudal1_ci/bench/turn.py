@@ -20,6 +20,7 @@ from cudal1_ci.bench.shape import TaskDocument, TrialDocument
 from cudal1_ci.bench.solvers import BEST, CONTRASTIVE
 from cudal1_ci.bench.tasks import Task
 from cudal1_ci.bench.work import Bench, judged_columns, missing_because, target_of
+from cudal1_ci.cluster.seat import SeatLost
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
 from cudal1_ci.optimization import Loop, Optimizer, begin, optimize
 from cudal1_ci.schema import Candidate, Demand, Evaluation, Exemplar, Finding, Verdict, content_hash
@@ -39,6 +40,8 @@ class Turn:
         self.trials: dict[str, list[TrialDocument]] = {}
         self.failures: dict[str, str] = {}
         self.demand: Demand | None = None
+        self.published: set[tuple[str, str, str]] = set()
+        """Of the trials, which a column may have twice."""
 
     def taken(self) -> TaskDocument:
         """The task, after every column had its turn or the run is over."""
@@ -50,7 +53,7 @@ class Turn:
                 self.demand = demand_of(bench.session, bench.archive, self.task.problem)
                 self.columns()
         except KeyboardInterrupt:
-            bench.was_interrupted = True
+            bench.ending.was_interrupted = True
             verdict, standing, reason = Verdict(status="inconclusive"), "missing", None
         except WorkerError as error:
             verdict = Verdict(status="harness_error")
@@ -114,7 +117,7 @@ class Turn:
                 self.guarded(name, self.combiner(published))
             else:
                 self.guarded(name, self.rounds(name, first[name], published))
-            if bench.was_interrupted or bench.was_cut:
+            if bench.ending.is_early:
                 return
             self.trials[name] = published
 
@@ -128,11 +131,11 @@ class Turn:
         try:
             return work()
         except KeyboardInterrupt:
-            self.bench.was_interrupted = True
+            self.bench.ending.was_interrupted = True
             return None
         except (PromptError, WorkerError) as error:
             self.failures[column] = str(error)
-        except CudaL1Error:
+        except (CudaL1Error, SeatLost):
             raise
         except Exception as error:  # noqa: BLE001 (a bug that one task meets costs one column)
             tail = "".join(traceback.format_exception(error)[-3:])
@@ -211,7 +214,7 @@ class Turn:
         """What is known of a candidate, or a trial of it, which is in the archive before anybody is
         told."""
         bench, problem = self.bench, self.task.problem
-        archive = bench.archive_of(column)
+        archive, trial = bench.archive_of(column), (problem.id, column, candidate.id)
         bench.progress.candidate_started(self.target, candidate)
         known = bench.known(archive, candidate, bench.judge)
         if known is None:
@@ -221,12 +224,16 @@ class Turn:
             ):
                 evaluation = confirmed(bench.session, problem, evaluation)
             archive.record(evaluation, bench.judge)
+            bench.made.add(trial)
         else:
             evaluation = msgspec.structs.replace(known, candidate=candidate)
         doubted = self.doubted(column, evaluation) if bench.config.policy == "cuda-l1" else None
         self.evaluations[column].append(evaluation)
-        published.append(trial_document(evaluation, is_reused=known is not None, doubted=doubted))
-        bench.progress.candidate_judged(self.target, evaluation, known is not None)
+        is_reused = known is not None and (trial not in bench.made or trial in self.published)
+        self.published.add(trial)
+        published.append(trial_document(evaluation, is_reused=is_reused, doubted=doubted))
+        if known is None or is_reused:  # else it was told before its seat was lost
+            bench.progress.candidate_judged(self.target, evaluation, is_reused)
         return evaluation
 
     def doubted(self, column: str, evaluation: Evaluation) -> Finding | None:

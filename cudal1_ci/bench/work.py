@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.bench.shape import Policy
 from cudal1_ci.bench.solvers import BEST, CONTRASTIVE, GIVEN
 from cudal1_ci.bench.tasks import Task
+from cudal1_ci.cluster.turns import Row
+from cudal1_ci.ending import Ending
 from cudal1_ci.optimization import Optimizer
 from cudal1_ci.propose import Proposer
 from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import Candidate, Evaluation, Record, Target, content_hash
-from cudal1_ci.trial import Session
+from cudal1_ci.trial.judging import Judge
 
 
 class RunConfig(Record, frozen=True, kw_only=True):
@@ -33,7 +35,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
 class Bench:
     """What a run works with."""
 
-    session: Session
+    session: Judge
     proposers: dict[str, Proposer]
     """By column; without `contrastive` and `best`."""
     archive: Archive
@@ -49,15 +51,23 @@ class Bench:
     """Whether what earlier runs found stands in for a trial."""
     optimizer: Optimizer | None = None
     started_s: float = field(default_factory=time.monotonic)
-    was_cut: bool = False
-    was_interrupted: bool = False
+    ending: Ending = field(default_factory=Ending)
+    row: Row | None = None
+    """Several judges, of which `session` is the first; None where that is the only one."""
+    made: set[tuple[str, str, str]] = field(default_factory=set)
+    """Problem, column and candidate of each trial that this leg of the run made: of a seat that was
+    lost they are known, and were not before."""
 
     def is_over(self) -> bool:
         """Asked before each thing that is tried, so what was not is known to be missing."""
         budget_s = self.config.budget_s
         if budget_s is not None and time.monotonic() - self.started_s > budget_s:
-            self.was_cut = True
-        return self.was_cut or self.was_interrupted
+            self.ending.was_cut = True
+        return self.ending.is_early
+
+    def with_judge(self, judge: Judge) -> Bench:
+        """The same for one of several judges, in a thread of its own."""
+        return replace(self, session=judge, optimizer=self.optimizer and self.optimizer.apart())
 
     def archive_of(self, column: str) -> Archive:
         return self.given if column == GIVEN else self.archive
@@ -70,6 +80,13 @@ class Bench:
             found = archive.lookup(*key)
         return found
 
+    def begun_on(self, task: Task) -> frozenset[str]:
+        """The kinds of devices on which this run has found something of a task."""
+        ours, given = (
+            one.devices(task.problem.id, self.since) for one in (self.archive, self.given)
+        )
+        return frozenset(ours | given)
+
     @property
     def check_key(self) -> str:
         """Under which verdicts on references are kept: the `eager` column's are on the same
@@ -78,7 +95,9 @@ class Bench:
 
 
 def missing_because(bench: Bench) -> str:
-    return f"not reached: {'interrupted' if bench.was_interrupted else 'the budget was spent'}"
+    return (
+        f"not reached: {'interrupted' if bench.ending.was_interrupted else 'the budget was spent'}"
+    )
 
 
 def target_of(task: Task) -> Target:

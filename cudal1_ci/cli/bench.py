@@ -23,16 +23,21 @@ from cudal1_ci.bench.table import render_table
 from cudal1_ci.bench.tasks import Choice, Found, tasks_at
 from cudal1_ci.bench.work import Bench, RunConfig
 from cudal1_ci.cli.bench_flags import columns_of, seconds_of, shard_of
-from cudal1_ci.cli.device import require
 from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
-from cudal1_ci.cli.execution import executor_of, executor_options
+from cudal1_ci.cli.execution import executor_options, session_of
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
-from cudal1_ci.cli.model import optimizer_of, refuse_a_key_for_a_url_in_a_file
+from cudal1_ci.cli.model import (
+    optimizer_of,
+    refuse_a_key_for_a_url_in_a_file,
+    refuse_a_model_that_disturbs,
+)
+from cudal1_ci.cli.seats import KEYS as SEAT_KEYS
+from cudal1_ci.cli.seats import Placed, address_option, placed, progress_for
+from cudal1_ci.cluster.turns import Row
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models.opening import opened
-from cudal1_ci.report.progress import Progress, progress_on
-from cudal1_ci.trial import Session
+from cudal1_ci.report.progress import Progress
 
 EPILOG = """\b
 Examples:
@@ -47,6 +52,7 @@ A task: `Model`, `get_inputs()` and, if Model takes arguments, `get_init_inputs(
 
 KEYS = {
     **EXECUTION_KEYS,
+    **SEAT_KEYS,
     "seed": "trial.seed",
     "rounds": "review.num-rounds",
     "model": "model.model",
@@ -90,11 +96,15 @@ KEYS = {
 @click.option("--budget", callback=seconds_of, help="Stop after 90s, 10m, 8h; --resume goes on.")
 @click.option("--resume", is_flag=True, help="Go on with the last unfinished run of these tasks.")
 @click.option("--fresh", is_flag=True, help="Measure again what the archive already knows.")
-@click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto].")
+@click.option(
+    "--device",
+    help="cpu, cuda, cuda:N, auto; several as cuda:0,cuda:1 or cuda:all [default: auto].",
+)
 @click.option(
     "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
 )
 @executor_options
+@address_option
 @click.option("--python", help="Interpreter that has torch [default: this one].")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
@@ -148,22 +158,22 @@ def measured(paths: tuple[Path, ...], flags: dict[str, Any]) -> RunDocument:
     """One run, with an archive in the working directory as memory."""
     given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] is not None}
     settings = load_settings(Path.cwd(), overrides={**given, "trial.weights": flags["weights"]})
-    require(settings.device)
     columns: tuple[str, ...] = flags["solvers"]
     if CONTRASTIVE in columns and settings.model.model is None:
         raise ConfigError("`contrastive` needs a model: --model, or leave it out of --solvers")
     choice = Choice(levels=flags["level"], globs=flags["task"], shard=flags["shard"])
     found = tasks_at(paths, choice)
-    progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
+    progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
     for line in found.left_out:
         progress.notice(f"not a task: {line}")
     with contextlib.ExitStack() as stack:
+        place = stack.enter_context(placed(settings))
         folder = Path.cwd() / settings.state_dir
         archive = stack.enter_context(Archive.open(folder / "bench.sqlite"))
         published = stack.enter_context(Archive.open(folder / "bench-published.sqlite"))
         run_id = begun(archive, paths, choice, settings, flags)
         bench = stack.enter_context(
-            bench_of(found, settings, flags, progress, archive, published, run_id)
+            bench_of(found, place, flags, progress, archive, published, run_id)
         )
         stack.enter_context(progress)
         document = run(found, bench)
@@ -203,7 +213,7 @@ def begun(
 @contextlib.contextmanager
 def bench_of(
     found: Found,
-    settings: Settings,
+    place: Placed,
     flags: dict[str, Any],
     progress: Progress,
     archive: Archive,
@@ -211,20 +221,15 @@ def bench_of(
     run_id: str,
 ) -> Iterator[Bench]:
     """What the run works with; a model is served while this lasts."""
-    columns: tuple[str, ...] = flags["solvers"]
+    (settings, seats), columns = place, flags["solvers"]
     since = archive.run_started_at(run_id)
     with contextlib.ExitStack() as stack:
-        session = stack.enter_context(
-            Session(
-                settings.trial,
-                device=settings.device,
-                require_sandbox=settings.require_sandbox,
-                builds=settings.builds,
-                executor=executor_of(settings),
-            )
-        )
+        row = stack.enter_context(Row(seats, told=progress.notice)) if seats else None
+        session = row.first if row else stack.enter_context(session_of(settings))
         optimizer = None
         if CONTRASTIVE in columns:
+            if row is not None:
+                refuse_a_model_that_disturbs(settings, settings.model)
             refuse_a_key_for_a_url_in_a_file(settings, "model", settings.model)
             model = stack.enter_context(opened(settings.model, told=progress.notice))
             optimizer = optimizer_of(model, settings, since=since)
@@ -232,6 +237,7 @@ def bench_of(
         asked = [one for one in columns if one not in (CONTRASTIVE, BEST)]
         yield Bench(
             session=session,
+            row=row,
             proposers={name: SOLVERS[name](means) for name in asked},
             archive=archive,
             given=published,

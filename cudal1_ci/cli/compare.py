@@ -16,7 +16,7 @@ import msgspec
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.cli.device import measures_on_gpu, require
-from cudal1_ci.cli.execution import TREE_KEYS, executor_of, tree_options
+from cudal1_ci.cli.execution import TREE_KEYS, executor_of, refuse_several, tree_options
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO
 from cudal1_ci.cli.outputs import output_options, write_report
 from cudal1_ci.cli.trace import traces_for
@@ -102,6 +102,7 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
         change.base_sha if flags["config_from"] == "base" else change.head_sha
     )
     settings = load_settings(plain, overrides=given)
+    refuse_several(settings)
     require(settings.device)
     told = settings.file.relative_to(plain).as_posix() if settings.file else "the configuration"
     known = agreements(settings.acks, told)

@@ -2,29 +2,61 @@
 
 from __future__ import annotations
 
+import os
+
 import pynvml
 
-from cudal1_ci.errors import UnsupportedError
+from cudal1_ci.errors import ConfigError, UnsupportedError
+
+ALL = "cuda:all"
+
+
+def is_several(device: str) -> bool:
+    """Whether it names more than one, or as many as there are."""
+    return device == ALL or "," in device
+
+
+def devices_of(device: str) -> tuple[str, ...]:
+    """One by one.
+
+    Raises:
+        ConfigError: One is named twice.
+        UnsupportedError: All are asked for where there is none.
+    """
+    if device == ALL:
+        count = num_gpus(device)
+        visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
+        return tuple(f"cuda:{index}" for index in range(len(visible) or count))
+    names = tuple(device.split(","))
+    if len(set(names)) < len(names):
+        raise ConfigError(
+            f'`device` = "{device}": expected each GPU once: judges on one GPU only take turns'
+        )
+    return names
 
 
 def require(device: str) -> None:
     """Refuse early what cannot be measured here: finding targets may take minutes.
 
     Raises:
+        ConfigError: One is named twice.
         UnsupportedError: A GPU is asked for that is not there.
     """
-    kind, _, index = device.partition(":")
-    if kind != "cuda":
-        return
+    for one in devices_of(device):
+        kind, _, index = one.partition(":")
+        if kind == "cuda" and int(index or 0) >= (count := num_gpus(one)):
+            raise UnsupportedError(f"device {one}: this machine has {count} GPU(s), cuda:0 onwards")
+
+
+def num_gpus(device: str) -> int:
+    """How many this machine has. Raises: UnsupportedError, where that `device` cannot be used."""
     try:
         pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
+        return int(pynvml.nvmlDeviceGetCount())
     except pynvml.NVMLError as error:
         raise UnsupportedError(
             f"device {device}: no NVIDIA driver here ({error}); use --device cpu"
         ) from error
-    if int(index or 0) >= count:
-        raise UnsupportedError(f"device {device}: this machine has {count} GPU(s), cuda:0 onwards")
 
 
 def measures_on_gpu(device: str) -> bool:

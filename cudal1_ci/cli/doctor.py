@@ -24,6 +24,7 @@ from rich.text import Text
 from cudal1_ci import __version__
 from cudal1_ci.cli.execution import executor_of
 from cudal1_ci.cli.group import EXIT_UNSUPPORTED
+from cudal1_ci.cli.seats import unplaced
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import CudaL1Error
 from cudal1_ci.executor.engine import find_engine
@@ -223,7 +224,7 @@ def gpu() -> Diagnosis:
 
 def sandbox(settings: Settings, path: Path) -> Diagnosis:
     """What keeps the programs that are judged inside of their processes."""
-    executor = executor_of(settings, path.resolve())
+    executor = executor_of(unplaced(settings), path.resolve())
     try:
         with Session(TrialConfig(), device="cpu", executor=executor) as session:
             absent = session.device().sandbox_missing

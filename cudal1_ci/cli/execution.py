@@ -9,8 +9,14 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from cudal1_ci.cli.device import is_several
 from cudal1_ci.config import Settings
-from cudal1_ci.executor import EXECUTORS, Executor
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.executor import EXECUTORS, Executor, ExecutorName
+from cudal1_ci.trial import Session
+
+RAY = "ray"
+MENDED = "bench, scan and sweep do (docs/cluster.md)"
 
 KEYS = {
     "device": "device",
@@ -37,8 +43,9 @@ def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     executor = click.option(
         "--executor",
-        type=click.Choice(list(EXECUTORS)),
-        help="container: judge in one of docker or podman [default: local].",
+        type=click.Choice([*EXECUTORS, RAY]),
+        help="container: judge in one of docker or podman; ray: on a cluster (bench, scan, sweep) "
+        "[default: local].",
     )
     return executor(image(command))
 
@@ -46,7 +53,11 @@ def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
 TREE_OPTIONS = (
     click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable)."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable)."),
-    click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto]."),
+    click.option(
+        "--device",
+        help="cpu, cuda, cuda:N, auto; several as cuda:0,cuda:1 or cuda:all, but for compare "
+        "[default: auto].",
+    ),
     click.option(
         "--require-sandbox",
         is_flag=True,
@@ -80,6 +91,41 @@ def tree_options(command: Command) -> Command:
 
 
 def executor_of(settings: Settings, *checkouts: Path) -> Executor:
-    """The executor that is configured; programs are read from `checkouts`."""
-    python = settings.python or sys.executable
-    return EXECUTORS[settings.executor](settings.container, python, checkouts)
+    """The executor that is configured; programs are read from `checkouts`.
+
+    Raises:
+        ConfigError: It is `ray`, or the device is several, for a verb with one judge.
+    """
+    refuse_several(settings)
+    name = cast(ExecutorName, settings.executor)
+    return EXECUTORS[name](settings.container, settings.python or sys.executable, checkouts)
+
+
+def session_of(settings: Settings, *checkouts: Path) -> Session:
+    """One judge on this machine, which is started when it is asked something.
+
+    Raises:
+        ConfigError: The settings ask for several.
+    """
+    return Session(
+        settings.trial,
+        device=settings.device,
+        require_sandbox=settings.require_sandbox,
+        builds=settings.builds,
+        executor=executor_of(settings, *checkouts),
+    )
+
+
+def refuse_several(settings: Settings) -> None:
+    """Raises: ConfigError, where the settings ask for several judges and there is one."""
+    origins = {key: origin for key, _, origin in settings.origins()}
+    if settings.executor == RAY:
+        raise ConfigError(
+            f'`executor` = "ray" ({origins["executor"]}): one judge does this, on no cluster; '
+            f"{MENDED}. Here: --executor local, or container"
+        )
+    if is_several(settings.device):
+        raise ConfigError(
+            f'`device` = "{settings.device}" ({origins["device"]}): one judge does this, on one '
+            f"device; {MENDED}. Here: --device cuda:0, or another one"
+        )

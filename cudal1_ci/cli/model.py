@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.cli.device import measures_on_gpu
+from cudal1_ci.cli.execution import RAY
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.opinion.cases import Database, known_cases, read_cases
@@ -108,5 +109,22 @@ def has_own_device(settings: Settings) -> bool:
     gpu = settings.model.gpu
     if not measures_on_gpu(settings.device):
         return gpu != "" and measures_on_gpu("auto")
-    timed = settings.device.partition(":")[2] or "0"
-    return gpu is not None and timed not in gpu.split(",")
+    if settings.executor == RAY:  # which GPU is kept from the cluster is for its owner to know
+        return gpu is not None
+    timed = {one.partition(":")[2] or "0" for one in settings.device.split(",")}
+    return gpu is not None and not timed & set(gpu.split(","))
+
+
+def refuse_a_model_that_disturbs(settings: Settings, config: ModelConfig) -> None:
+    """While one of several judges waits for a model, others time something.
+
+    Raises:
+        ConfigError: It is started here, on a device that one of them may use.
+    """
+    if config.model is None or config.is_url or has_own_device(settings):
+        return
+    raise ConfigError(
+        f"model.model: {config.model} would be served on a device where judges time something "
+        "meanwhile; give it a GPU of its own, which no judge has (`model.gpu`), or the URL of a "
+        "server"
+    )

@@ -20,13 +20,14 @@ from cudal1_ci.cli.search import (
     search_options,
     with_models,
 )
+from cudal1_ci.cli.seats import Placed, placed, progress_for, unplaced
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.forge.local import working_tree_change
 from cudal1_ci.pipeline import review
 from cudal1_ci.propose.playbook import Playbook
 from cudal1_ci.report.document import document
-from cudal1_ci.report.progress import Progress, progress_on
+from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import Report
 from cudal1_ci.survey import Plan, preview
 
@@ -62,9 +63,36 @@ def scan(path: Path, **flags: Any) -> None:
     refuse_no_folder(path)
     given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] not in (None, ())}
     settings = load_settings(path, overrides=given)
-    require(settings.device)
-    progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
-    plan = plan_of(
+    progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
+    if flags["list_only"] or flags["dry_run"]:
+        foretell(path, settings, progress, flags)
+        return
+    with placed(settings, path.resolve()) as place:
+        plan = planned(path, place.settings, progress, flags)
+        report = run(plan, place, progress, flags)
+    shown = document(report, settings.report)
+    write_report(shown, flags)
+    if flags["apply_them"]:
+        apply_best(shown, path)
+    sys.exit(exit_code(report, settings.fail_on))
+
+
+def foretell(path: Path, settings: Settings, progress: Progress, flags: dict[str, Any]) -> None:
+    """What there is, or what would be tried; nothing is judged."""
+    here = unplaced(settings)
+    require(here.device)
+    plan = planned(path, here, progress, flags)
+    if flags["list_only"]:
+        write_listing(plan, flags)
+        return
+    proposers = [Playbook(settings.playbook)]
+    for line in preview(plan, proposers, settings.review.num_candidates):
+        click.echo(line)
+
+
+def planned(path: Path, settings: Settings, progress: Progress, flags: dict[str, Any]) -> Plan:
+    """What there is to judge."""
+    return plan_of(
         path,
         settings,
         progress,
@@ -72,25 +100,13 @@ def scan(path: Path, **flags: Any) -> None:
         retrace=flags["retrace"],
         with_problems=not flags["list_only"],
     )
-    if flags["list_only"]:
-        write_listing(plan, flags)
-    elif flags["dry_run"]:
-        proposers = [Playbook(settings.playbook)]
-        for line in preview(plan, proposers, settings.review.num_candidates):
-            click.echo(line)
-    else:
-        report = run(plan, settings, progress, flags)
-        shown = document(report, settings.report)
-        write_report(shown, flags)
-        if flags["apply_them"]:
-            apply_best(shown, path)
-        sys.exit(exit_code(report, settings.fail_on))
 
 
-def run(plan: Plan, settings: Settings, progress: Progress, flags: dict[str, Any]) -> Report:
+def run(plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]) -> Report:
     """Judge the plan's problems with the archive of this checkout as memory."""
+    settings = place.settings
     arguments = {"path": str(plan.root.resolve()), "changed": flags["changed"]}
-    with bench_of(plan.root, settings, progress, may_reuse=not flags["fresh"]) as bench:
+    with bench_of(plan, place, progress, may_reuse=not flags["fresh"]) as bench:
         archive = bench.archive
         unfinished = archive.unfinished_run(arguments)
         if flags["resume"] and unfinished is None:

@@ -16,7 +16,7 @@ from cudal1_ci.cli.device import measures_on_gpu
 from cudal1_ci.cli.execution import (
     TREE_KEYS,
     Command,
-    executor_of,
+    session_of,
     tree_options,
     with_options,
 )
@@ -27,8 +27,17 @@ from cudal1_ci.cli.group import (
     EXIT_INTERRUPTED,
     EXIT_NO,
 )
-from cudal1_ci.cli.model import model_for, opinion_of, optimizer_of, reviewer_of
+from cudal1_ci.cli.model import (
+    model_for,
+    opinion_of,
+    optimizer_of,
+    refuse_a_model_that_disturbs,
+    reviewer_of,
+)
+from cudal1_ci.cli.seats import KEYS as SEAT_KEYS
+from cudal1_ci.cli.seats import Placed, address_option, unplaced
 from cudal1_ci.cli.trace import traces_for
+from cudal1_ci.cluster.turns import Row
 from cudal1_ci.config import Settings
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
@@ -40,9 +49,11 @@ from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import Change, Entry, Report
 from cudal1_ci.survey import Plan, survey
 from cudal1_ci.trial import Session
+from cudal1_ci.trial.judging import Judge
 
 KEYS = {
     **TREE_KEYS,
+    **SEAT_KEYS,
     "rounds": "review.num-rounds",
     "fail_on": "fail-on",
     "compile": "playbook.compile",
@@ -54,6 +65,7 @@ KEYS = {
 
 OPTIONS = (
     tree_options,
+    address_option,
     click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2]."),
     click.option("--compile", is_flag=True, default=None, help="Also propose torch.compile."),
     click.option("--cuda-graph", is_flag=True, default=None, help="Also propose CUDA graphs."),
@@ -118,20 +130,20 @@ def plan_of(
 
 
 @contextlib.contextmanager
-def bench_of(
-    root: Path, settings: Settings, progress: Progress, *, may_reuse: bool
-) -> Iterator[Bench]:
-    """The judge, the playbook and the archive of the checkout at `root`; no model."""
-    session = Session(
-        settings.trial,
-        device=settings.device,
-        require_sandbox=settings.require_sandbox,
-        builds=settings.builds,
-        executor=executor_of(settings, root.resolve()),
-    )
-    with Archive.open(root / settings.state_dir / "archive.sqlite") as archive, session:
+def bench_of(plan: Plan, place: Placed, progress: Progress, *, may_reuse: bool) -> Iterator[Bench]:
+    """The judges, the playbook and the archive of the plan's checkout; no model."""
+    settings, seats = place
+    with contextlib.ExitStack() as stack:
+        archive = stack.enter_context(
+            Archive.open(plan.root / settings.state_dir / "archive.sqlite")
+        )
+        row = None
+        if seats is not None and any(planned.problem is not None for planned in plan.targets):
+            row = stack.enter_context(Row(seats, told=progress.notice, is_of_one_kind=True))
+        session: Judge = row.first if row else stack.enter_context(alone(plan, settings))
         yield Bench(
             session=session,
+            row=row,
             proposers=[Playbook(settings.playbook)],
             archive=archive,
             progress=progress,
@@ -141,11 +153,19 @@ def bench_of(
         )
 
 
+def alone(plan: Plan, settings: Settings) -> Session:
+    """One judge; also where several are configured, and there is nothing to judge."""
+    return session_of(unplaced(settings), plan.root.resolve())
+
+
 @contextlib.contextmanager
 def with_models(
     bench: Bench, plan: Plan, settings: Settings, *, is_wanted: bool, since: float
 ) -> Iterator[Bench]:
     """The same with the models that are configured, in a run that began then."""
+    if bench.row is not None and is_wanted:
+        for config in (settings.model, settings.opinion.client(settings.model)):
+            refuse_a_model_that_disturbs(settings, config)
     with contextlib.ExitStack() as stack:
         model = stack.enter_context(model_for(plan, settings, bench.progress, is_wanted=is_wanted))
         # Without a model that writes there is no jump to ask about.

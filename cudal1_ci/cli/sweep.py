@@ -12,7 +12,6 @@ import msgspec
 
 from cudal1_ci import __version__
 from cudal1_ci.archive import Archive
-from cudal1_ci.cli.device import require
 from cudal1_ci.cli.outputs import output_options, write_report
 from cudal1_ci.cli.search import KEYS as SEARCH_KEYS
 from cudal1_ci.cli.search import (
@@ -23,10 +22,11 @@ from cudal1_ci.cli.search import (
     search_options,
     with_models,
 )
+from cudal1_ci.cli.seats import Placed, placed, progress_for
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.propose.models.adapters import bundled_for
 from cudal1_ci.report.document import document
-from cudal1_ci.report.progress import Progress, progress_on
+from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import Report, content_hash
 from cudal1_ci.survey import Plan
 from cudal1_ci.sweep.loop import course_of, sweep
@@ -58,22 +58,25 @@ def sweep_verb(path: Path, **flags: Any) -> None:
     refuse_no_folder(path)
     given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] not in (None, ())}
     settings = load_settings(path, overrides=given)
-    require(settings.device)
-    progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
-    plan = plan_of(path, settings, progress, retrace=flags["retrace"])
-    report = run(plan, settings, progress, flags)
+    progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
+    with placed(settings, path.resolve()) as place:
+        plan = plan_of(path, place.settings, progress, retrace=flags["retrace"])
+        report = run(plan, place, progress, flags)
     write_report(document(report, settings.report), flags)
     sys.exit(exit_code(report, settings.fail_on))
 
 
-def run(plan: Plan, settings: Settings, progress: Progress, flags: dict[str, Any]) -> Report:
+def run(plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]) -> Report:
     """One sweep, with the archive of this checkout as memory."""
+    settings = place.settings
     budget_s = settings.sweep.budget_s
     timed = msgspec.structs.replace(
         settings, review=msgspec.structs.replace(settings.review, budget_s=budget_s)
     )
     wanted = not flags["no_model"]
-    with bench_of(plan.root, timed, progress, may_reuse=not flags["fresh"]) as bench:
+    with bench_of(
+        plan, place._replace(settings=timed), progress, may_reuse=not flags["fresh"]
+    ) as bench:
         course = course_of(plan, bench, means_of(settings, with_model=wanted))
         run_id, since = begun(bench.archive, plan.root)
         with (

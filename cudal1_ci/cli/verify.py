@@ -11,7 +11,7 @@ import msgspec
 
 from cudal1_ci.cli.device import require
 from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
-from cudal1_ci.cli.execution import executor_of, executor_options
+from cudal1_ci.cli.execution import executor_of, executor_options, refuse_several
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
 from cudal1_ci.config import load_settings
 from cudal1_ci.report.document import verification
@@ -77,6 +77,7 @@ def verify(
     """
     given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] is not None}
     settings = load_settings(Path.cwd(), overrides=given)
+    refuse_several(settings)
     require(settings.device)
     problem = text_problem(reference, mode)
     judged: dict[int, VerificationDocument] = {}

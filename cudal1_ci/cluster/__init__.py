@@ -12,6 +12,10 @@ decides what comes next where; it knows neither time nor threads nor Ray, and is
 benchmarks/scaling_simulation.py simulates. `pool.py` has a thread for each seat, `board.py` what
 they share, with the archive and what happens when a seat is lost. `view.py` shows it.
 
+Where what is tried next depends on what came before, as in `bench`, `scan` and `sweep`, a seat has
+a whole task: `turns.py` lends its judge (`lent.py`; of an actor `remote.py`), `turn_queue.py` knows
+who has which turn, `turns_view.py` shows it.
+
 Not a part of `executor/`, which knows processes and nothing of what they compute: a seat is above
 the trial, and whoever has an Executor can have a seat with it.
 """
@@ -22,6 +26,7 @@ from cudal1_ci.cluster.pool import evaluate_all
 from cudal1_ci.cluster.ray import RaySeats
 from cudal1_ci.cluster.seat import Broken, Seat, SeatLost, Seats
 from cudal1_ci.cluster.sessions import SessionConfig
+from cudal1_ci.cluster.turns import Row
 from cudal1_ci.cluster.work import Judged, Task
 
 __all__ = [
@@ -30,6 +35,7 @@ __all__ = [
     "Limits",
     "LocalSeats",
     "RaySeats",
+    "Row",
     "Seat",
     "SeatLost",
     "Seats",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from cudal1_ci.cluster.seat import Broken
 from cudal1_ci.cluster.sessions import SessionConfig, judged_by
 from cudal1_ci.errors import UnsupportedError
 from cudal1_ci.schema import Candidate, Device, Evaluation, Problem, Record
+
+T = TypeVar("T")
 
 
 class Introduction(Record, frozen=True, kw_only=True):
@@ -41,6 +43,9 @@ class Judge:
         self.config = msgspec.msgpack.decode(config, type=SessionConfig)
         self.session = self.config.session(device)
         self.number = number
+        self._problem_id: str | None = None
+        self._built: dict[str, Candidate] = {}
+        """What of that problem was given to be built, by its id."""
 
     def introduce(self) -> bytes:
         """Starts the judge. Raises: WorkerError, UnsupportedError."""
@@ -59,6 +64,49 @@ class Judge:
         )
         return msgspec.msgpack.encode(said)
 
+    # --- for RemoteSession, one question at a time ---
+
+    def check(self, problem: bytes) -> bytes:
+        """Raises: WorkerError."""
+        return encoded(self.session.check(decoded(problem, Problem)))
+
+    def build_ahead(self, problem: bytes, candidates: bytes) -> bytes:
+        """Raises: WorkerError."""
+        of, several = decoded(problem, Problem), decoded(candidates, tuple[Candidate, ...])
+        if of.id != self._problem_id:
+            self._problem_id, self._built = of.id, {}
+        self._built |= {one.id: one for one in several}
+        self.session.build_ahead(of, several)
+        return encoded(True)
+
+    def first_ready(self, candidate_ids: bytes) -> bytes:
+        """The place of the first that need not be waited for; waits where there is none."""
+        ids = decoded(candidate_ids, tuple[str, ...])
+        unbuilt = [place for place, one in enumerate(ids) if one not in self._built]
+        if unbuilt:
+            return encoded(unbuilt[0])
+        first = next(iter(self.session.in_turn([self._built[one] for one in ids])))
+        return encoded(ids.index(first.id))
+
+    def evaluate(self, problem: bytes, candidate: bytes) -> bytes:
+        """Raises: WorkerError."""
+        return encoded(
+            self.session.evaluate(decoded(problem, Problem), decoded(candidate, Candidate))
+        )
+
+    def profile(self, workload: bytes, is_candidate: bytes) -> bytes:
+        """Raises: WorkerError."""
+        found = self.session.profile(
+            decoded(workload, str), is_candidate=decoded(is_candidate, bool)
+        )
+        return encoded(found)
+
+    def demand(self, workload: bytes) -> bytes:
+        """Raises: WorkerError."""
+        return encoded(self.session.demand(decoded(workload, str)))
+
+    # --- for the pool ---
+
     def judge(self, problem: bytes, candidates: bytes) -> Iterator[bytes]:
         """What becomes of each candidate, as it does."""
         several = msgspec.msgpack.decode(candidates, type=tuple[Candidate, ...])
@@ -69,6 +117,14 @@ class Judge:
             yield msgspec.msgpack.encode(
                 Said(broken=found) if is_broken else Said(evaluation=found)  # type: ignore[arg-type]
             )
+
+
+def encoded(value: Any) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def decoded(data: bytes, form: type[T]) -> T:
+    return msgspec.msgpack.decode(data, type=form)
 
 
 def ray_module() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from cudal1_ci.cluster.seat import Broken, Seat, SeatLost
+from cudal1_ci.cluster.seat import Broken, SeatLost
 from cudal1_ci.cluster.sessions import SessionConfig, judged_by
 from cudal1_ci.errors import ConfigError, UnsupportedError, WorkerError
 from cudal1_ci.schema import Candidate, Evaluation, Problem
@@ -25,7 +25,7 @@ class LocalSeats:
     def num_seats(self) -> int:
         return len(self.devices)
 
-    def open(self, number: int, is_over: Callable[[], bool]) -> Seat:
+    def open(self, number: int, is_over: Callable[[], bool]) -> LocalSeat:
         """A new judge on that device. Raises: SeatLost, UnsupportedError."""
         del is_over  # a start has its own limit
         return LocalSeat(f"{self.devices[number]} #{number}", self.config, self.devices[number])

@@ -28,15 +28,16 @@ import msgspec
 
 from cudal1_ci import __version__
 from cudal1_ci.cluster.actor import Introduction, Judge, Said, ray_module
+from cudal1_ci.cluster.remote import RemoteSession
 from cudal1_ci.cluster.seat import Broken, SeatLost
 from cudal1_ci.cluster.sessions import SessionConfig
-from cudal1_ci.errors import ConfigError, CudaL1Error, UnsupportedError, WorkerError
+from cudal1_ci.cluster.told import told
+from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.schema import Candidate, Evaluation, Problem
 
 START_S = 600.0
 """Until an actor has a device and a judge. A cluster that grows by itself starts a machine."""
 POLL_S = 1.0
-MAX_CHARS = 200
 NICE = (
     "judges here have the niceness {}, so that what else runs disturbs their times: start Ray with "
     "RAY_worker_niceness=0 in its environment"
@@ -154,6 +155,7 @@ class RaySeat:
     def __init__(self, ray: Any, actor: Any, said: Introduction):
         self.ray, self.actor = ray, actor
         self.name, self.device = said.name, said.device
+        self.session = RemoteSession(ray, actor, said.device)
         self.remark = NICE.format(said.niceness) if said.niceness > 0 else None
 
     def judge(
@@ -176,21 +178,6 @@ class RaySeat:
         """End the actor and all that it has started."""
         with contextlib.suppress(self.ray.exceptions.RayError, ValueError):
             self.ray.kill(self.actor)
-
-
-@contextlib.contextmanager
-def told(ray: Any) -> Iterator[None]:
-    """What Ray says of an actor, as what it means for a seat."""
-    try:
-        yield
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, WorkerError):
-            raise SeatLost(str(error.cause)) from error
-        if isinstance(error.cause, CudaL1Error):
-            raise error.cause from error
-        raise
-    except ray.exceptions.RayError as error:
-        raise SeatLost(" ".join(str(error).split())[:MAX_CHARS]) from error
 
 
 def silence(ray: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from cudal1_ci.schema import Candidate, Device, Evaluation, Problem, Record
+from cudal1_ci.trial.judging import Judge
 
 
 class SeatLost(Exception):
@@ -68,3 +69,29 @@ class Seats(Protocol):
             CudaL1Error: No try will.
         """
         ...
+
+
+class JudgeSeat(Protocol):
+    """A seat whose judge is lent for a whole turn, such as all that is tried on one task."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def remark(self) -> str | None: ...
+    @property
+    def session(self) -> Judge:
+        """Raises SeatLost where its process or machine is gone, WorkerError where the judge died
+        and the next question has a new one."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class JudgeSeats(Protocol):
+    """Where such seats are; see `Seats`."""
+
+    @property
+    def num_seats(self) -> int: ...
+    def open(self, number: int, is_over: Callable[[], bool]) -> JudgeSeat: ...

@@ -36,7 +36,8 @@ ENVIRONMENT_PREFIX = "CUDAL1_CI_"
 DeviceName = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="`auto`, `cpu`, `cuda` or `cuda:N`"
+        pattern=r"^(auto|cpu|cuda|cuda:all|cuda:\d+(,cuda:\d+)*)$",
+        description="`auto`, `cpu`, `cuda`, `cuda:N`, several as `cuda:0,cuda:1`, or `cuda:all`",
     ),
 ]
 
@@ -62,8 +63,11 @@ class Settings(Record, frozen=True, kw_only=True):
     """What makes the exit code say no."""
     require_sandbox: bool = False
     """Refuse to run programs where a layer of the sandbox is not granted."""
-    executor: ExecutorName = "local"
-    """Where the judge and the programs run: as processes, or in a container."""
+    executor: Literal[ExecutorName, "ray"] = "local"
+    """Where the judge and the programs run: as processes, in a container, or, by several judges,
+    on a cluster of Ray."""
+    address: str = "auto"
+    """Of that cluster: `auto`, `host:6379`, or `local`, which starts one on this machine."""
     state_dir: str = ".cudal1-ci"
     """Folder of the archive and the traces, relative to the tree that is scanned."""
 

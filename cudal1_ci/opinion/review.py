@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 import msgspec
@@ -44,6 +44,10 @@ class Reviewer:
     @property
     def name(self) -> str:
         return PurePosixPath(self.model.identity.model).name
+
+    def apart(self) -> Reviewer:
+        """For one of several threads: what it ends is its own."""
+        return replace(self, model=self.model.apart())
 
 
 @dataclass

@@ -53,6 +53,10 @@ class Progress(Protocol):
     def start(self, num_targets: int) -> None: ...
     def target_started(self, target: Target) -> None: ...
     def target_skipped(self, target: Target, reason: str) -> None: ...
+    def target_ended(self, target: Target) -> None:
+        """Told where several targets are under way at once."""
+        ...
+
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None: ...
     def candidate_started(self, target: Target, candidate: Candidate) -> None: ...
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None: ...
@@ -88,6 +92,9 @@ class SilentProgress:
         """Nothing."""
 
     def target_skipped(self, target: Target, reason: str) -> None:
+        """Nothing."""
+
+    def target_ended(self, target: Target) -> None:
         """Nothing."""
 
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
@@ -147,6 +154,9 @@ class PlainProgress:
         self._next(target)
         self._end_group()
         self._say(f"{self._place()} {_name(target)}: skipped: {one_line(reason)}")
+
+    def target_ended(self, target: Target) -> None:
+        """Nothing: the next one's line says so."""
 
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
         del target
@@ -235,6 +245,9 @@ class RichProgress:
             self._end_current()
         self._current = target
         self._end_current()
+
+    def target_ended(self, target: Target) -> None:
+        """Nothing: the next one's line says so."""
 
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
         self._doing = f"{_name(target)}: {asked_text(use, num_open)}"

@@ -68,7 +68,7 @@ def sweep(course: Course, bench: Bench) -> Report:
 
     def look(planned: Planned, bench: Bench) -> Entry:
         entry = improve(planned, bench)
-        is_done = not (bench.was_interrupted or bench.was_cut)
+        is_done = not bench.ending.is_early
         if not is_done and not entry.evaluations and entry.skipped is None:
             entry = untried(planned, "not reached: the budget was spent")
         if is_done or entry.best is not None:

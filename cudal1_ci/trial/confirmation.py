@@ -15,7 +15,7 @@ import msgspec
 from cudal1_ci import score
 from cudal1_ci.schema import Evaluation, Finding, Problem, Verdict
 from cudal1_ci.trial.cuda_l1 import AGREEMENT, agree, is_suspicious
-from cudal1_ci.trial.session import Session
+from cudal1_ci.trial.judging import Judge
 
 UNCONFIRMED = "jump.unconfirmed"
 
@@ -28,7 +28,7 @@ def is_jump(evaluation: Evaluation, best: float) -> bool:
     )
 
 
-def confirmed(session: Session, problem: Problem, first: Evaluation) -> Evaluation:
+def confirmed(session: Judge, problem: Problem, first: Evaluation) -> Evaluation:
     """The evaluation, or what a second one makes of it: its own verdict when that is another one,
     `inconclusive` when the two speedups differ.
 

@@ -14,7 +14,7 @@ import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.schema import Candidate, Evaluation, Finding, Problem, Verdict
-from cudal1_ci.trial.session import Session
+from cudal1_ci.trial.judging import Judge
 
 SUSPICIOUS_SPEEDUP = 3.0
 SUSPICIOUS_RATIO = 2.0
@@ -22,7 +22,7 @@ AGREEMENT = 0.10
 
 
 def evaluate(
-    session: Session, problem: Problem, candidate: Candidate, best: float | None = None
+    session: Judge, problem: Problem, candidate: Candidate, best: float | None = None
 ) -> Evaluation:
     """The judge's evaluation, inconclusive where the paper would throw its times away. `best` is
     the largest speedup that was believed before.
@@ -39,7 +39,7 @@ def evaluate(
 
 
 def doubt(
-    session: Session, problem: Problem, first: Evaluation, best: float | None = None
+    session: Judge, problem: Problem, first: Evaluation, best: float | None = None
 ) -> Finding | None:
     """Why the paper would throw the times of an evaluation away; None where it would count them,
     or where there are none.

@@ -61,6 +61,11 @@ class LanguageModel(Protocol):
         The seed of the answer `i` is `seed + i`."""
         ...
 
+    def apart(self) -> LanguageModel:
+        """The same model for one of several threads that ask: its `cancel` ends what was asked
+        through it, and nothing else."""
+        ...
+
     def cancel(self) -> None:
         """End what is under way: answers that are missing are `cancelled`. From any thread."""
         ...

@@ -140,6 +140,12 @@ class Client:
     def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
         """Exactly `n` answers, each as it is ready. They are asked for at once, not when the first
         is read; those that nobody waits for any more are ended."""
+        return self.asked(messages, n, seed, set())
+
+    def asked(
+        self, messages: Sequence[Message], n: int, seed: int, among: set[asyncio.Task[Answer]]
+    ) -> Iterator[Answer]:
+        """The same; what is under way is in that set too, for whoever ends a part."""
         conversation = msgspec.to_builtins(list(messages))
         answers: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
         tasks: list[asyncio.Task[Answer]] = []
@@ -148,8 +154,9 @@ class Client:
             for i in range(n):
                 task = self._loop.create_task(self._answer(conversation, seed + i))
                 tasks.append(task)
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                for under_way in (self._tasks, among):
+                    under_way.add(task)
+                    task.add_done_callback(under_way.discard)
                 task.add_done_callback(lambda done: answers.put(outcome(done)))
 
         with self._lock:
@@ -160,9 +167,17 @@ class Client:
 
     def cancel(self) -> None:
         """End what is under way. From any thread; what is asked for later is answered."""
+        self.end(self._tasks)
+
+    def end(self, tasks: set[asyncio.Task[Answer]]) -> None:
+        """End these. From any thread."""
         with self._lock:
             if not self._is_closed:
-                self._loop.call_soon_threadsafe(end, self._tasks)
+                self._loop.call_soon_threadsafe(end, tasks)
+
+    def apart(self) -> Share:
+        """For one of several threads that ask."""
+        return Share(self)
 
     def models(self) -> list[str]:
         """The names that the server lists.
@@ -369,6 +384,27 @@ class Client:
             with self._lock:
                 if not self._is_closed:
                     self._loop.call_soon_threadsafe(end, tasks)
+
+
+class Share:
+    """A client as one of several threads has it: what it cancels is what it asked."""
+
+    def __init__(self, client: Client):
+        self._client = client
+        self._tasks: set[asyncio.Task[Answer]] = set()
+
+    @property
+    def identity(self) -> Identity:
+        return self._client.identity
+
+    def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
+        return self._client.asked(messages, n, seed, self._tasks)
+
+    def cancel(self) -> None:
+        self._client.end(self._tasks)
+
+    def apart(self) -> Share:
+        return Share(self._client)
 
 
 def end(tasks: Sequence[asyncio.Task[Answer]] | set[asyncio.Task[Answer]]) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -323,3 +324,19 @@ def test_a_closed_archive_says_so_in_the_tools_own_words(path):
     archive.close()
     with pytest.raises(ArchiveError, match="closed"):
         archive.lookup(*KEY)
+
+
+def test_the_kinds_of_devices_that_a_run_has_used_for_a_problem_are_known(path):
+    other = msgspec.structs.replace(CPU, name="other")
+    stranger = a_candidate(a_problem("class Model: pass"))
+    with Archive.open(path) as archive:
+        archive.record(an_evaluation(CANDIDATE), "policy")
+        began = time.time()
+        for candidate in (CANDIDATE, stranger):
+            elsewhere = msgspec.structs.replace(an_evaluation(candidate), device=other)
+            archive.record(elsewhere, "another policy")
+        nowhere = msgspec.structs.replace(an_evaluation(CANDIDATE, "timeout"), device=None)
+        archive.record(nowhere, "policy")
+        assert archive.devices(CANDIDATE.problem_id, began) == {other.key}
+        assert archive.devices(CANDIDATE.problem_id, 0.0) == {CPU.key, other.key}
+        assert archive.devices("another problem", 0.0) == set()

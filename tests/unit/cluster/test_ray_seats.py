@@ -15,6 +15,7 @@ from cudal1_ci.cluster import Broken, RaySeats, SeatLost, Task, evaluate_all
 from cudal1_ci.cluster.actor import Introduction
 from cudal1_ci.cluster.sessions import SessionConfig
 from cudal1_ci.errors import ConfigError, UnsupportedError, WorkerError
+from cudal1_ci.schema import Demand
 from cudal1_ci.trial import TrialConfig
 from tests.fakes import FakeSession, a_candidate, a_problem
 
@@ -96,6 +97,10 @@ class FakeActor:
         self.judge_itself = judge
         self.introduce = SimpleNamespace(remote=lambda: judge.introduce)
         self.judge = SimpleNamespace(options=self.options)
+
+    def __getattr__(self, method):
+        asked = getattr(self.judge_itself, method)
+        return SimpleNamespace(remote=lambda *arguments: lambda: asked(*arguments))
 
     def options(self, num_returns):
         assert num_returns == "streaming"
@@ -267,3 +272,79 @@ def test_without_ray_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UnsupportedError, match=r"pip install 'cudal1-ci\[ray\]'"):
         RaySeats(CONFIG)
+
+
+# --- the judge of an actor, asked as if it were a session here --------------------------------
+
+
+class Profiled(FakeSession):
+    def profile(self, workload, *, is_candidate):
+        return [{"name": workload, "time_us": 1.5}] if is_candidate else "nothing was seen"
+
+    def demand(self, workload):
+        return Demand(num_bytes=12, dtype="float32") if workload == "small" else "unknown"
+
+
+@pytest.fixture
+def session(ray, monkeypatch):
+    """Of the actor, which has none before its seat is opened."""
+    made = Profiled(ANSWERS)
+    monkeypatch.setattr(SessionConfig, "session", lambda self, device: made)
+    return made
+
+
+def test_a_session_that_is_elsewhere_says_what_it_would_say_here(ray, session):
+    task = the_task()
+    with RaySeats(CONFIG) as seats:
+        remote = seats.open(0, never).session
+        assert remote.device() == session.device()
+        assert remote.check(task.problem) == session.check(task.problem)
+        assert remote.evaluate(task.problem, task.candidates[2]) == session.evaluate(
+            task.problem, task.candidates[2]
+        )
+        assert remote.profile("small", is_candidate=True) == [{"name": "small", "time_us": 1.5}]
+        assert remote.profile("small", is_candidate=False) == "nothing was seen"
+        assert remote.demand("small") == Demand(num_bytes=12, dtype="float32")
+        assert remote.demand("other") == "unknown"
+        assert list(remote.in_turn(task.candidates)) == list(task.candidates)
+
+
+def test_what_compiles_is_built_ahead_there_and_comes_when_it_is_ready(ray, session, monkeypatch):
+    problem = a_problem()
+    plain = a_candidate(problem, "try 0")
+    built = [a_candidate(problem, f"load_inline({index})") for index in range(3)]
+    monkeypatch.setattr(session, "in_turn", lambda candidates: reversed(candidates), raising=False)
+    with RaySeats(CONFIG) as seats:
+        remote = seats.open(0, never).session
+        remote.build_ahead(problem, [built[0], plain, *built[1:]])
+        assert session.built == [one.id for one in built]
+        found = list(remote.in_turn([built[0], plain, *built[1:]]))
+    assert found == [plain, built[2], built[1], built[0]]
+
+
+def test_an_actor_whose_judge_died_is_kept_and_asked_again(ray, session, monkeypatch):
+    task = the_task()
+
+    def died(problem, candidate):
+        raise WorkerError("killed by signal 9")
+
+    with RaySeats(CONFIG) as seats:
+        remote = seats.open(0, never).session
+        with monkeypatch.context() as patched:
+            patched.setattr(session, "evaluate", died)
+            with pytest.raises(WorkerError, match="killed by signal 9"):
+                remote.evaluate(task.problem, task.candidates[0])
+        assert remote.evaluate(task.problem, task.candidates[0]).verdict.status == "passed"
+
+
+def test_a_session_whose_actor_is_gone_is_a_lost_seat(ray, session, monkeypatch):
+    task = the_task()
+    with RaySeats(CONFIG) as seats:
+        remote = seats.open(0, never).session
+
+        def gone(reference):
+            raise RayError("The actor died unexpectedly\nbefore finishing this task.")
+
+        monkeypatch.setattr(ray, "get", gone)
+        with pytest.raises(SeatLost, match="The actor died unexpectedly before"):
+            remote.check(task.problem)

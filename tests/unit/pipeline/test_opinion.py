@@ -66,7 +66,7 @@ def run(
             policy="p",
         )
         if budget_is_spent is not None:
-            bench.budget_is_spent = budget_is_spent
+            bench.is_over = budget_is_spent
         (entry,) = review(Plan(root=folder, repository="repo", targets=(planned,)), bench).entries
         archive.finish_run(run_id)
         return entry

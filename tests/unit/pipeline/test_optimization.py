@@ -98,7 +98,7 @@ def run(
             policy="p",
         )
         if budget_is_spent is not None:
-            bench.budget_is_spent = budget_is_spent
+            bench.is_over = budget_is_spent
         report = review(plan, bench)
         archive.finish_run(run_id)
         return report

@@ -355,6 +355,20 @@ def test_cancelling_from_another_thread_ends_everything_at_once():
         assert one(client).text == "good"  # what is asked for later is answered
 
 
+def test_what_one_of_several_threads_cancels_is_its_own():
+    recorded = [Hangs(), Hangs(), "good", "good"]
+    with replay_server(recorded, by_seed=True) as server, a_client(server) as client:
+        one, other = client.apart(), client.apart()
+        assert one.identity == client.identity
+        ended, kept = one.ask(MESSAGES, n=1, seed=0), other.ask(MESSAGES, n=1, seed=1)
+        threading.Timer(0.2, one.cancel).start()
+        assert next(ended).failure == "cancelled"
+        assert len(client._tasks) == 1, "the other one's is under way"
+        assert next(other.apart().ask(MESSAGES, n=1, seed=2)).text == "good"
+        threading.Timer(0.1, client.cancel).start()
+        assert next(kept).failure == "cancelled"
+
+
 def test_answers_that_nobody_waits_for_are_ended():
     with (
         replay_server(["good", Hangs()], by_seed=True) as server,

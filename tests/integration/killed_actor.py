@@ -1,0 +1,78 @@
+"""A report card of eight made-up tasks on a Ray of its own, with two seats of which one is killed
+in its second task; says as JSON what became of it.
+
+    python tests/integration/killed_actor.py FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from cudal1_ci.bench.run import run
+from cudal1_ci.cluster import RaySeats, SessionConfig
+from cudal1_ci.cluster.actor import Judge
+from cudal1_ci.cluster.turns import Row
+from tests.fakes import FakeSession
+from tests.unit.bench.rig import a_bench, a_task, found
+
+ANSWERS = {f"try {index}": ("passed", 2.0) for index in range(4)}
+FOLDER = Path(sys.argv[1])
+
+
+class Noted(FakeSession):
+    """Notes each evaluation in a file of its own, and is killed once."""
+
+    def evaluate(self, problem, candidate):
+        task, source = problem.reference.source[-1], candidate.program.source
+        if task == "3" and source == "try 2":
+            try:
+                (FOLDER / "killed").touch(exist_ok=False)
+            except FileExistsError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.2)
+        (FOLDER / f"{task} {source} {os.getpid()}").touch()
+        return super().evaluate(problem, candidate)
+
+
+class Actor(Judge):
+    def __init__(self, config: bytes, device: str, number: int):
+        super().__init__(config, device, number)
+        self.session = Noted(dict(ANSWERS))
+
+
+class Seats(RaySeats):
+    actor_class = Actor
+
+
+def main() -> None:
+    tasks = found(
+        *(a_task(f"level1/{index}", f"class Model: ...  # {index}") for index in range(8))
+    )
+    told: list[str] = []
+    with (
+        Seats(SessionConfig(), address="local", num_seats=2) as seats,
+        Row(seats, told=told.append) as row,
+        a_bench(FOLDER, row.first, {"playbook": sorted(ANSWERS)}, row=row) as bench,
+    ):
+        document = run(tasks, bench)
+    made = [path.name.rsplit(" ", 1) for path in FOLDER.glob("? try ?*")]
+    result = {
+        "standings": [task.standing for task in document.tasks],
+        "num_trials": [len(task.results[0].trials) for task in document.tasks],
+        "judged": sorted(Counter(name for name, _ in made).values()),
+        "num_processes": len({pid for _, pid in made}),
+        "told": told,
+    }
+    sys.stdout.write(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
