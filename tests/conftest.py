@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import msgspec
@@ -32,6 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def own_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What tests build is no one's to find."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("caches"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Who starts the tests in the background of a shell has SIGINT ignored, and by what they start
+    too."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

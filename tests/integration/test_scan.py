@@ -95,8 +95,6 @@ def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_numb
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Who starts the tests in the background of a shell may have it ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
     judged = []
