@@ -180,6 +180,8 @@ class Workload(Record, frozen=True, kw_only=True):
     num_calls: int | None = None
     share: float | None = None
     """Share (0..1) of the traced time that was spent in calls like this one."""
+    traced_us: float | None = None
+    """Mean microseconds of such a call, wherever it was traced."""
     calls_per_step: float | None = None
     """Mean number of calls like this one in a step of `steps`; None where none was traced."""
     steps: TracedSteps | None = None

@@ -91,6 +91,7 @@ def workload_of(
         mode="train" if call.mode == "train" else "infer",
         num_calls=call.num_calls,
         share=call.total_s / total_s if total_s > 0 else None,
+        traced_us=1e6 * call.total_s / call.num_calls if call.num_calls > 0 else None,
         calls_per_step=(
             call.num_in_steps / len(steps.durations_us) if steps and is_in_steps else None
         ),

@@ -182,6 +182,7 @@ def test_declared_beats_benchmarked_beats_traced(tmp_path):
     evidence = Evidence(traces=traced(plain))
     (workload,) = found_in(tmp_path, BLOCK, evidence)
     assert (workload.provenance, workload.share, workload.num_calls) == ("traced", 0.2, 3)
+    assert workload.traced_us == pytest.approx(2e6 / 3)
     evidence = Evidence(traces=traced(plain, benchmark))
     assert [w.provenance for w in found_in(tmp_path, BLOCK, evidence)] == ["benchmark"]
     evidence = Evidence(declared=(declared(),), traces=traced(plain, benchmark))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cudal1_ci.schema import Call, Device
+from cudal1_ci.propose.roofline import facts_of
+from cudal1_ci.schema import Call, Device, Made, TensorSpec, Workload
 from cudal1_ci.survey import Planned
 from cudal1_ci.sweep.memory import Look, code_of, name_of
 from cudal1_ci.sweep.order import Looks, Standing, cost
@@ -116,3 +117,41 @@ def test_a_share_of_recorded_time_comes_before_a_time_and_both_before_nothing():
         "calls alone",
         "time alone",
     ]
+
+
+def of_bytes(num_bytes: int, **fields) -> Workload:
+    """Called with one tensor of so many bytes."""
+    tensor = TensorSpec(shape=(num_bytes // 4,), dtype="float32")
+    return msgspec.structs.replace(a_workload(), call=Call(args=(tensor,)), **fields)
+
+
+def test_what_runs_at_the_bandwidth_of_its_device_has_nothing_to_give():
+    h200 = facts_of("NVIDIA H200")
+    megabytes = 48_000_000  # 10 us
+    near = of_bytes(megabytes, share=0.5, traced_us=10.5)
+    far = of_bytes(megabytes, share=0.2, traced_us=100.0)
+    assert cost([far], {}, h200) == (0, pytest.approx(-0.2 * 0.9))
+    assert cost([far], {}, h200) < cost([near], {}, h200)
+    assert cost([near], {}) < cost([far], {}), "without a data sheet its share is all that is known"
+    # What was measured here says more than what was traced somewhere.
+    assert cost([near], {"small": 1000.0}, h200) == (0, pytest.approx(-0.5 * 0.99))
+    faster_than_memory = of_bytes(megabytes, share=0.5, traced_us=5.0)
+    assert cost([faster_than_memory], {}, h200) == (0, 0.0)
+    unknown = msgspec.structs.replace(near, call=Made(function="get_inputs"))
+    assert cost([unknown], {}, h200) == (0, -0.5)
+    timed = of_bytes(megabytes, num_calls=10)
+    assert cost([timed], {"small": 20.0}, h200) == (1, pytest.approx(-100.0))
+
+
+def test_turns_are_by_what_the_device_leaves_to_win():
+    def planned(name, workload):
+        problem = a_problem(name, workload)
+        return Planned(target=a_target(qualname=name), problem=problem, workloads=(workload,))
+
+    near = planned("Near", of_bytes(48_000_000, share=0.5, traced_us=10.5))
+    far = planned("Far", of_bytes(48_000_000, share=0.2, traced_us=100.0))
+    names = {
+        device.name: [one.target.qualname for one in Looks([], device, "m").turns([near, far])]
+        for device in (CPU, msgspec.structs.replace(CPU, kind="cuda", name="NVIDIA H200"))
+    }
+    assert names == {CPU.name: ["Near", "Far"], "NVIDIA H200": ["Far", "Near"]}
