@@ -132,19 +132,20 @@ def _unmoved(run: RunDocument, machine: str) -> Iterator[str]:
     found = unmoved(counted(run, machine)) if BEST in run.solvers else []
     if not found:
         return
-    yield f"{count_text(len(found), 'task')}: best stays at 1.00x"
-    for task, times in found[:NAMED]:
-        yield f"  {task.name}: {unmoved_text(times)}"
-    if len(found) > NAMED:
-        yield f"  and {len(found) - NAMED} more, nearer to it"
+    bounded = [(task, times) for task, times in found if times is not None]
+    head = f"{count_text(len(found), 'task')}: best stays at 1.00x"
+    if not bounded:
+        yield head
+        yield ""
+        return
+    yield f"{head}; times the least that their bytes and operations take"
+    for task, times in bounded[:NAMED]:
+        yield f"  {task.name}: {number(times)}"
+    if len(bounded) > NAMED:
+        yield f"  and {len(bounded) - NAMED} more, nearer to it"
+    if len(bounded) < len(found):
+        yield f"  of {len(found) - len(bounded)} it is not known"
     yield ""
-
-
-def unmoved_text(times: float | None) -> str:
-    """How far a reference is from its bound, in words."""
-    if times is None:
-        return "how near that is to what the device can do is not known"
-    return f"{number(times)} times as long as its bytes and operations take at the least"
 
 
 def _apart(tasks: Sequence[TaskDocument]) -> Iterator[str]:

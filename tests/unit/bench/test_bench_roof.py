@@ -84,9 +84,10 @@ def test_where_nothing_was_won_the_farthest_come_first():
     names = [task.name for task, _ in unmoved(card.tasks)]
     assert names == ["level1/far", "level1/near", "level1/unknown"]
     text = render_table(card)
-    assert "3 tasks: best stays at 1.00x" in text
-    assert "level1/far: 20.00 times as long as its bytes and operations take at the least" in text
-    assert "level1/unknown: how near" in text
+    assert "3 tasks: best stays at 1.00x; times the least" in text
+    assert "level1/far: 20.00\n  level1/near: 2.00\n  of 1 it is not known" in text
+    alone = render_table(a_run(unknown))
+    assert "1 task: best stays at 1.00x\n" in alone
     page = render_page(card)
     assert "From the bound" in page
     assert "20x" in page or "20.0x" in page
