@@ -77,7 +77,7 @@ threshold = 0.5
 
 [trial]
 num-rounds = 6
-measure = "4s"
+measure = "2s"
 
 [[workload]]
 target = "model.py:Scale"
