@@ -29,8 +29,8 @@ USUAL := not gpu and not model and not network and not slow
 
 test: venv rig ## Run the tests that need no GPU, no model and no network
 ifeq ($(PYTEST_ARGS),)
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile -p no:benchmark -m "$(USUAL) and not alone"
-	$(PY) -m pytest -m "$(USUAL) and alone"
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile -p no:benchmark -m "$(USUAL) and not alone"; \
+		beside=$$?; $(PY) -m pytest -m "$(USUAL) and alone" && exit $$beside
 else
 	$(PY) -m pytest $(PYTEST_ARGS)
 endif

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -201,8 +202,10 @@ def test_a_checkout_that_is_a_home_or_the_root_shows_no_other_home(monkeypatch, 
 
 def test_nothing_is_written_outside_of_scratch(template, run, tmp_path):
     needs(template, "landlock")
-    paths = [str(tmp_path / "x"), "/tmp/x", str(Path.home() / "x"), sys.prefix + "/x", "/etc/x"]
-    paths += ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/dev/x", "/usr/local/x"]
+    new = f"x-{uuid.uuid4().hex}"  # that is nothing yet
+    folders = (tmp_path, "/tmp", Path.home(), sys.prefix, "/etc", "/dev", "/usr/local")
+    paths = [f"{folder}/{new}" for folder in folders]
+    paths += ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"]
     found = run(f"[tried(write, p) for p in {paths!r}] + [tried(write, 'inside')]")
     assert set(found[:-1]) <= {"EACCES", "EROFS", "ENOENT", "EPERM"}
     assert found[-1] == "'written'"
