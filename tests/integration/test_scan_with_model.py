@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -88,17 +90,37 @@ def scan(root, server, *words, **more):
     )
 
 
-def test_the_right_answer_wins_and_the_others_are_told(root):
-    replies = [WRONG, PROSE, RIGHT, CHEATING]
-    for _ in range(5):  # while the machine is too busy to prove it
+def scan_until(is_settled, root, *words, answers, opinions=(), **more):
+    """A scan with what both servers were asked, again while the machine is too busy to prove what
+    is there."""
+    for number in range(10):
+        time.sleep(min(2.0 * number, 10.0))
         shutil.rmtree(root / ".cudal1-ci", ignore_errors=True)
-        with replay_server(answers=replies) as server:
-            ran = scan(root, server, "--apply", "--patches", root / "patches")
-            prompts = [str(request) for request in server.requests]
+        with ExitStack() as stack:
+            server = stack.enter_context(replay_server(answers=answers))
+            other = stack.enter_context(replay_server(answers=opinions, models=["critic"]))
+            critic = {"CUDAL1_CI_OPINION_MODEL": other.url} if opinions else {}
+            ran = scan(root, server, *words, **critic, **more)
         assert ran.code == 0, ran.stderr
-        (entry,) = ran.json["entries"]
-        if entry["best"] is not None:
+        if is_settled(ran.json["entries"][0]):
             break
+    return ran, server.requests, other.requests
+
+
+def is_proven(entry):
+    return entry["best"] is not None
+
+
+def was_doubted(entry):
+    return entry["opinion_use"] is not None and entry["opinion_use"]["num_asked"] > 0
+
+
+def test_the_right_answer_wins_and_the_others_are_told(root):
+    words = ("--apply", "--patches", root / "patches")
+    answers = [WRONG, PROSE, RIGHT, CHEATING]
+    ran, requests, _ = scan_until(is_proven, root, *words, answers=answers)
+    prompts = [str(request) for request in requests]
+    (entry,) = ran.json["entries"]
     assert entry["best"] is not None, ran.stderr
     best = entry["evaluations"][entry["best"]]
     assert best["candidate"]["proposer"].startswith("model:")
@@ -138,21 +160,17 @@ ONE_ANSWER = {
 def test_a_jump_is_shown_to_another_model_and_its_suspicion_takes_the_proposal_back(root):
     looks_bad = answer("at = x.data_ptr(); return x * self.weight[: len(x), None]")
     said = "verdict: hack\nIt drops the loop over rows; @all see https://example.org"
-    with (
-        replay_server(answers=[looks_bad]) as server,
-        replay_server(answers=[said], models=["critic"]) as other,
-    ):
-        ran = scan(
-            root,
-            server,
-            CUDAL1_CI_OPINION_MODEL=other.url,
-            OPINION_API_KEY="sk-of-the-critic",
-            **ONE_ANSWER,
-        )
-        assert len(other.requests) == 1, ran.stderr
-        (asked,) = other.requests
-        keys = {request["headers"]["authorization"] for request in server.requests}
-    assert ran.code == 0, ran.stderr
+    ran, requests, others = scan_until(
+        was_doubted,
+        root,
+        answers=[looks_bad],
+        opinions=[said],
+        OPINION_API_KEY="sk-of-the-critic",
+        **ONE_ANSWER,
+    )
+    assert len(others) == 1, ran.stderr
+    (asked,) = others
+    keys = {request["headers"]["authorization"] for request in requests}
     (entry,) = ran.json["entries"]
     assert entry["best"] is None
     (found,) = [one for one in entry["evaluations"] if one["candidate"]["generation"]]
@@ -183,18 +201,14 @@ def test_a_jump_is_shown_to_another_model_and_its_suspicion_takes_the_proposal_b
     ],
 )
 def test_a_bad_or_content_second_model_changes_nothing(root, reply):
-    with (
-        replay_server(answers=[RIGHT]) as server,
-        replay_server(answers=[reply], models=["critic"]) as other,
-    ):
-        ran = scan(
-            root,
-            server,
-            CUDAL1_CI_OPINION_MODEL=other.url,
-            CUDAL1_CI_MODEL_MAX_RETRIES="0",
-            **ONE_ANSWER,
-        )
-    assert ran.code == 0, ran.stderr
+    ran, _, _ = scan_until(
+        lambda entry: is_proven(entry) and was_doubted(entry),
+        root,
+        answers=[RIGHT],
+        opinions=[reply],
+        CUDAL1_CI_MODEL_MAX_RETRIES="0",
+        **ONE_ANSWER,
+    )
     (entry,) = ran.json["entries"]
     assert entry["best"] is not None, ran.stderr
     assert entry["opinion_use"]["num_asked"] == 1
