@@ -23,10 +23,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that a real judge takes part in are `alone`, whoever wrote them."""
+    """Tests that a real judge takes part in are `alone`, whoever wrote them, and have the time to
+    measure again where the machine is busy."""
     for item in items:
         if JUDGES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("alone")
+        if item.get_closest_marker("alone") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session", autouse=True)
