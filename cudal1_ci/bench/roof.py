@@ -15,6 +15,7 @@ from cudal1_ci.archive import Archive
 from cudal1_ci.bench.shape import TaskDocument
 from cudal1_ci.bench.solvers import BEST
 from cudal1_ci.bench.worth import Worth, worth
+from cudal1_ci.errors import WorkerError
 from cudal1_ci.propose.roofline import facts_of, least_us
 from cudal1_ci.schema import Demand, Device, Problem
 from cudal1_ci.trial.judging import Judge
@@ -24,12 +25,15 @@ NOTE = "bench.demand"
 
 def demand_of(session: Judge, archive: Archive, problem: Problem) -> Demand | None:
     """What a call of the reference that is being judged asks of its device, asked once; None on a
-    device without a data sheet, or where it cannot be counted. Raises WorkerError."""
+    device without a data sheet, or where it cannot be counted: that costs the task nothing."""
     if facts_of(session.device().name) is None:
         return None
     known = archive.noted(NOTE, problem.id, Demand)
     if known is None:
-        found = session.demand(problem.workloads[0].name)
+        try:
+            found = session.demand(problem.workloads[0].name)
+        except WorkerError:  # the next request starts another judge
+            return None
         if isinstance(found, str):
             return None
         archive.note(NOTE, problem.id, found)

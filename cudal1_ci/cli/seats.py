@@ -102,7 +102,8 @@ def refuse_address_alone(settings: Settings) -> None:
 def progress_for(
     settings: Settings, stream: TextIO, environment: Mapping[str, str], *, quiet: bool
 ) -> Progress:
-    """What says on `stream` how it goes, with one target under way or several."""
-    is_spread = settings.executor == RAY or is_several(settings.device)
+    """What says on `stream` how it goes, with one target under way or several. Raises as `placed`
+    does for devices."""
+    is_spread = settings.executor == RAY or len(devices_of(settings.device)) > 1
     told = turns_view_on if is_spread else progress_on
     return told(stream, environment, quiet=quiet)

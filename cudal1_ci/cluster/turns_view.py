@@ -24,7 +24,9 @@ from cudal1_ci.report.progress import (
     asked_text,
     closing_text,
     compared_text,
+    cropped,
     outcome_text,
+    target_name,
 )
 from cudal1_ci.report.wording import count_text, duration_text, one_line
 from cudal1_ci.report.workflow_log import workflow_command
@@ -135,7 +137,7 @@ class PlainTurns:
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None:
         text = f", {evaluation.candidate.proposer}: {outcome_text(evaluation, reused)}"
         with self._lock:
-            self.tally.judged(target, evaluation, name_of(target) + text)
+            self.tally.judged(target, evaluation, target_name(target) + text)
             self._tell(target, text)
 
     def compared(self, target: Target, measurement: Measurement) -> None:
@@ -156,7 +158,7 @@ class PlainTurns:
         # What a file is called must not become a workflow command: a line begins with a number.
         with self._lock:
             place = f"[{len(self.tally.done)}/{self.tally.num_targets}]"
-            self._say(f"{place} {name_of(target)}{text}")
+            self._say(f"{place} {target_name(target)}{text}")
 
     def _say(self, line: str) -> None:
         with self._lock:
@@ -197,18 +199,9 @@ class LiveTurns(PlainTurns):
 
     def _renderable(self) -> RenderableType:
         with self._lock:
-            rows = [_cropped(self.tally.line(), "")]
+            rows = [cropped(self.tally.line(), "")]
             for target, what in self.tally.running.items():
-                rows.append(_cropped(f"trying {name_of(target)}: {what}", "cyan"))
+                rows.append(cropped(f"trying {target_name(target)}: {what}", "cyan"))
             best = sorted(self.tally.best.values(), reverse=True)[:NUM_BEST]
-        rows += [_cropped(f"  {text}", "green") for _, text in best]
+        rows += [cropped(f"  {text}", "green") for _, text in best]
         return Group(*rows)
-
-
-def name_of(target: Target) -> str:
-    return one_line(f"{target.path}:{target.qualname}")
-
-
-def _cropped(text: str, style: str) -> Text:
-    """One line of the live display: a second one would make it jump."""
-    return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")

@@ -140,7 +140,7 @@ class PlainProgress:
     def target_started(self, target: Target) -> None:
         self._next(target)
         self._end_group()
-        head = f"{self._place()} {_name(target)}"
+        head = f"{self._place()} {target_name(target)}"
         if self._has_groups:
             self._say(workflow_command("group", one_line(head)))
             self._is_in_group = True
@@ -153,7 +153,7 @@ class PlainProgress:
             return
         self._next(target)
         self._end_group()
-        self._say(f"{self._place()} {_name(target)}: skipped: {one_line(reason)}")
+        self._say(f"{self._place()} {target_name(target)}: skipped: {one_line(reason)}")
 
     def target_ended(self, target: Target) -> None:
         """Nothing: the next one's line says so."""
@@ -237,7 +237,7 @@ class RichProgress:
     def target_started(self, target: Target) -> None:
         self._end_current()
         self._current = target
-        self._doing = f"{_name(target)}: the reference"
+        self._doing = f"{target_name(target)}: the reference"
 
     def target_skipped(self, target: Target, reason: str) -> None:
         del reason  # the report groups skipped targets by reason; here they would push gains away
@@ -250,11 +250,11 @@ class RichProgress:
         """Nothing: the next one's line says so."""
 
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
-        self._doing = f"{_name(target)}: {asked_text(use, num_open)}"
+        self._doing = f"{target_name(target)}: {asked_text(use, num_open)}"
         self._live.refresh()
 
     def candidate_started(self, target: Target, candidate: Candidate) -> None:
-        self._doing = f"{_name(target)}: {candidate.proposer}"
+        self._doing = f"{target_name(target)}: {candidate.proposer}"
         self._live.refresh()
 
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None:
@@ -268,7 +268,7 @@ class RichProgress:
             self._gains[key] = (worth, text)
 
     def compared(self, target: Target, measurement: Measurement) -> None:
-        self._doing = f"{_name(target)}: {compared_text(measurement)}"
+        self._doing = f"{target_name(target)}: {compared_text(measurement)}"
         self._live.refresh()
 
     def notice(self, text: str) -> None:
@@ -288,10 +288,10 @@ class RichProgress:
         gains = sorted(self._gains.values(), reverse=True)
         lines: list[RenderableType] = [self._bar]
         if self._doing:
-            lines.append(_cropped(f"trying {self._doing}", "cyan"))
+            lines.append(cropped(f"trying {self._doing}", "cyan"))
         found = count_text(len(gains), "faster version")
-        lines.append(_cropped(f"{found} of {count_text(self._num_tried, 'candidate')}", "dim"))
-        lines += [_cropped(f"  {text}", "green") for _, text in gains[:NUM_GAINS_SHOWN]]
+        lines.append(cropped(f"{found} of {count_text(self._num_tried, 'candidate')}", "dim"))
+        lines += [cropped(f"  {text}", "green") for _, text in gains[:NUM_GAINS_SHOWN]]
         return Group(*lines)
 
 
@@ -348,10 +348,11 @@ def _speedups(evaluation: Evaluation) -> str:
     return f"{', '.join(texts)} on {' and '.join(devices)}"
 
 
-def _name(target: Target) -> str:
-    return f"{target.path}:{target.qualname}"
+def target_name(target: Target) -> str:
+    """As a log names it: what a file is called stays on one line."""
+    return one_line(f"{target.path}:{target.qualname}")
 
 
-def _cropped(text: str, style: str) -> Text:
+def cropped(text: str, style: str) -> Text:
     """One line of the live display: a second one would make it jump."""
     return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")

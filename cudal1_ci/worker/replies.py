@@ -124,6 +124,15 @@ def check_profile(reply: dict[str, Any]) -> None:
         need(type(time_us) is float and 0 <= time_us < 1e12, "time_us")
 
 
+def check_demand(reply: dict[str, Any]) -> None:
+    """What a reference says that a call asks of the device."""
+    need(reply.keys() == {"num_bytes", "product_flops", "convolution_flops", "dtype"}, "demand")
+    for name in ("num_bytes", "product_flops", "convolution_flops"):
+        need(type(reply[name]) is int and 0 <= reply[name] < 2**63, name)
+    dtype = reply["dtype"]
+    need(isinstance(dtype, str) and len(dtype) <= MAX_NAME_CHARS, "dtype")
+
+
 def check_error(error: dict[str, Any]) -> None:
     """What a program raised."""
     need(isinstance(error, dict), "error")
@@ -143,4 +152,5 @@ CHECKERS: dict[str, Callable[[dict[str, Any]], None]] = {
     "exchange": check_claim,
     "aftermath": check_aftermath,
     "profile": check_profile,
+    "demand": check_demand,
 }

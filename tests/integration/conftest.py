@@ -65,10 +65,17 @@ def run(*words: object, cwd: Path | None = None, **more: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
+def attempts(most: int = 10) -> Iterator[int]:
+    """Tries of what a busy machine cannot prove, farther and farther apart: it is busy for minutes,
+    not for a moment."""
+    for number in range(most):
+        time.sleep(min(2.0 * number, 10.0))
+        yield number
+
+
 def run_until(is_settled: Callable[[Ran], bool], *words: object, **more: str) -> Ran:
     """The command, again while the machine is too busy for it to prove what is there."""
-    for number in range(10):
-        time.sleep(min(2.0 * number, 10.0))  # a machine is busy for minutes, not for a moment
+    for _ in attempts():
         ran = run(*words, **more)
         if is_settled(ran):
             break

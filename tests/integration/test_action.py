@@ -19,7 +19,6 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
-import time
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +34,7 @@ from cudal1_ci.report.shape import EntryDocument
 from tests import github_fake
 from tests.github_fake import ACTIONS, TOKEN, GitHub
 from tests.github_judge import recorded
+from tests.integration.conftest import attempts
 from tests.reports import a_target, proposed
 from tests.unit.action.jobs import FORK, OWN, a_report, an_entry, commit, git
 
@@ -408,8 +408,7 @@ def run_until(
     name: str = "pull_request",
 ) -> subprocess.CompletedProcess[str]:
     """A run of a workflow, again while the machine is too busy to measure on."""
-    for number in range(6):
-        time.sleep(2.0 * number)
+    for _ in attempts(6):
         done = rig.run(workflow, event, name)
         if is_settled(done):
             break

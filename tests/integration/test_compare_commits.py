@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.conftest import attempts
+
 pytestmark = pytest.mark.alone
 
 BASE = """
@@ -118,7 +120,7 @@ def repository(tmp_path_factory):
 
 
 def test_a_slower_module_is_found_and_what_did_not_change_is_not_measured(repository):
-    for _ in range(5):  # again where the machine is too busy to measure on
+    for _ in attempts(5):
         code, report, said = compare(repository, "main", "--fail-on", "regression", "--fresh")
         if code == 1:
             break

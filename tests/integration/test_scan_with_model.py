@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import time
 from contextlib import ExitStack
 
 import pytest
 
-from tests.integration.conftest import run
+from tests.integration.conftest import attempts, run
 from tests.replay_server import Status, replay_server
 
 pytestmark = pytest.mark.alone
@@ -93,8 +92,7 @@ def scan(root, server, *words, **more):
 def scan_until(is_settled, root, *words, answers, opinions=(), **more):
     """A scan with what both servers were asked, again while the machine is too busy to prove what
     is there."""
-    for number in range(10):
-        time.sleep(min(2.0 * number, 10.0))
+    for _ in attempts():
         shutil.rmtree(root / ".cudal1-ci", ignore_errors=True)
         with ExitStack() as stack:
             server = stack.enter_context(replay_server(answers=answers))

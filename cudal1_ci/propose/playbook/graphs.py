@@ -118,8 +118,7 @@ def cuda_graphed(forward):
 
     return replayed
 '''
-"""What a file gets. Its hot path asks as little as it can: a model whose launches a graph saves is
-called in some ten microseconds."""
+"""What a file gets. Its hot path asks as little as it can: it stands before every call."""
 UNFIT = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "print(", "yield", "global ")
 """What cannot be recorded, or would happen once instead of at every call."""
 

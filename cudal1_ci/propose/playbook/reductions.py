@@ -112,7 +112,7 @@ REWRITES = (
         precondition="a sum, mean, logsumexp or extremum over a dimension that an earlier one has "
         "reduced and kept",
         why="over one number each of them is that number: nothing is launched (a logsumexp makes "
-        "some seven kernels).",
+        "several kernels).",
         apply=expressions(of_one),
     ),
     Rewrite(

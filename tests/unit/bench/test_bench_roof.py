@@ -10,6 +10,7 @@ from cudal1_ci.bench.roof import bound_us, distance, unmoved
 from cudal1_ci.bench.run import run
 from cudal1_ci.bench.table import render_table
 from cudal1_ci.bench.worth import worth
+from cudal1_ci.errors import WorkerError
 from cudal1_ci.schema import Demand
 from tests.fakes import CPU
 from tests.unit.bench.rig import Judge, a_bench, a_run, a_task, found, told
@@ -30,6 +31,8 @@ class Counting(Judge):
     def demand(self, workload):
         assert workload == "small"
         self.num_asked += 1
+        if self.answer == "died":
+            raise WorkerError("the judge ended")
         return self.answer
 
 
@@ -48,9 +51,10 @@ def test_a_task_says_what_it_asks_of_a_device_and_is_not_counted_twice(tmp_path)
     assert task.least_us == pytest.approx(2000 / 67)
 
 
-def test_what_cannot_be_counted_costs_nothing_and_is_asked_again(tmp_path):
+@pytest.mark.parametrize("answer", ["an operator that torch cannot count", "died"])
+def test_what_cannot_be_counted_costs_nothing_and_is_asked_again(tmp_path, answer):
     judge = Counting({"a": ("passed", 2.0)})
-    judge.answer = "an operator that torch cannot count"
+    judge.answer = answer
     for expected in (1, 2):
         with a_bench(tmp_path, judge, {"playbook": ["a"]}) as bench:
             (task,) = run(found(a_task()), bench).tasks

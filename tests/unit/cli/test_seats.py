@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +14,10 @@ from cudal1_ci.cli import main
 from cudal1_ci.cli import model as cli_model
 from cudal1_ci.cli import seats as room
 from cudal1_ci.cluster import LocalSeats
+from cudal1_ci.cluster.turns_view import PlainTurns
 from cudal1_ci.config import load_settings
 from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.report.progress import PlainProgress
 
 device = sys.modules["cudal1_ci.cli.device"]
 TASK = """\
@@ -72,6 +75,7 @@ def test_several_gpus_of_a_machine_are_a_seat_each(gpus, folder, given, found):
         assert place.settings.device == ",".join(found)
         assert place.seats.config.trial == settings.trial
         assert place.seats.config.checkouts == (str(folder),)
+    assert isinstance(room.progress_for(settings, StringIO(), {}, quiet=False), PlainTurns)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +83,11 @@ def test_several_gpus_of_a_machine_are_a_seat_each(gpus, folder, given, found):
 )
 def test_one_gpu_is_a_session_as_ever(gpus, folder, monkeypatch, given, visible, found):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    with room.placed(settings_for(folder, device=given)) as place:
+    settings = settings_for(folder, device=given)
+    with room.placed(settings) as place:
         assert place.seats is None
         assert place.settings.device == found
+    assert isinstance(room.progress_for(settings, StringIO(), {}, quiet=False), PlainProgress)
 
 
 def test_no_gpu_is_said_before_anything_is_looked_at(folder):

@@ -196,17 +196,22 @@ def test_a_budget_is_that_of_all_seats(tmp_path):
     assert not house.judged
 
 
-def test_an_interrupt_keeps_what_was_found(tmp_path):
+def interrupting(*targets):
+    """Ctrl-C once both of these are under way, whose judges end by it."""
     both = threading.Barrier(2)
 
     def before(session, target, source):
-        if target in ("Block2", "Block3") and source == "wrong":
+        if target in targets and source == "wrong":
             if both.wait(10) == 0:
                 os.kill(os.getpid(), signal.SIGINT)
             session.is_closed.wait(10)
             raise WorkerError("the judge ended")
 
-    report = House(tmp_path, before).report()
+    return before
+
+
+def test_an_interrupt_keeps_what_was_found(tmp_path):
+    report = House(tmp_path, interrupting("Block2", "Block3")).report()
     assert report.ended == "interrupted"
     assert [len(entry.evaluations) for entry in report.entries] == [3, 3, 1, 1, 0, 0, 0]
     assert [entry.skipped for entry in report.entries[4:]] == [
@@ -220,16 +225,8 @@ def test_an_interrupt_keeps_what_was_found(tmp_path):
 
 
 def test_a_sweep_that_is_interrupted_notes_no_target_that_it_did_not_end(tmp_path):
-    both = threading.Barrier(2)
-
-    def before(session, target, source):
-        if target in ("Block0", "Block1") and source == "wrong":
-            if both.wait(10) == 0:
-                os.kill(os.getpid(), signal.SIGINT)
-            session.is_closed.wait(10)
-            raise WorkerError("the judge ended")
-
-    assert House(tmp_path, before).report(search=swept).ended == "interrupted"
+    house = House(tmp_path, interrupting("Block0", "Block1"))
+    assert house.report(search=swept).ended == "interrupted"
     house = House(tmp_path)
     report = house.report(search=swept)
     assert report.ended == "done"

@@ -33,7 +33,15 @@ GOOD = {
     "aftermath": {"names": ["the state `x`"], "slots": [SLOT]},
     "profile": {"rows": [{"name": "relu(float*)", "num_calls": 2, "time_us": 1.5}]},
 }
+DEMAND = {"num_bytes": 12, "product_flops": 0, "convolution_flops": 4, "dtype": "float32"}
+GOOD["demand"] = DEMAND
 BAD = [
+    ("demand", {**DEMAND, "num_bytes": -1}),
+    ("demand", {**DEMAND, "num_bytes": True}),
+    ("demand", {**DEMAND, "product_flops": 1.5}),
+    ("demand", {**DEMAND, "convolution_flops": 2**63}),
+    ("demand", {**DEMAND, "dtype": "f" * 600}),
+    ("demand", {"num_bytes": 12}),
     ("call", {"calls": []}),
     ("call", {"calls": [{**CALL, "num_leaves": 2}], "flags": {}}),
     ("call", {"calls": [{**CALL, "types": ["Tensor", "Tensor"]}], "flags": {}}),
