@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from cudal1_ci.report.progress import PlainProgress, Progress, RichProgress, progress_on
+from tests.fakes import a_target
 from tests.unit.report.samples import sample_report
 
 
@@ -66,6 +67,18 @@ def test_actions_fold_each_target_and_obey_no_line_of_user_code(report):
     commands = {line.split("::")[1] for line in lines if line.startswith("::")}
     assert commands == {"group", "endgroup", "warning"}
     assert "::warning::::set-env::x ::error::not 100 %25 sure" in lines
+
+
+@pytest.mark.parametrize("has_groups", [True, False])
+def test_what_a_file_is_called_is_no_line_of_its_own(has_groups):
+    stream = io.StringIO()
+    target = a_target(path="a\n::set-output name=verdict::same\n.py")
+    with PlainProgress(stream, has_groups=has_groups) as progress:
+        progress.start(2)
+        progress.target_started(target)
+        progress.target_skipped(a_target(path="b\n::error::no.py"), "no workload")
+    lines = stream.getvalue().splitlines()
+    assert not [line for line in lines if line.startswith(("::set-output", "::error"))]
 
 
 def test_an_open_group_is_closed_when_the_run_breaks(report):
