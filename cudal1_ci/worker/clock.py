@@ -26,6 +26,7 @@ import torch
 from .cases import Case, Limits, Rejected, size_of
 from .crews import Crews, most_crews
 from .failures import rejection_of_candidate
+from .gaps import copying_us
 from .inputs import Room
 from .kept import Kept
 from .lanes import Lane, Round, new_round, open_lane, open_lanes, ready, span_of, warm_up
@@ -45,9 +46,6 @@ any size."""
 GATHER_US = 4.0
 """More than it takes a runner to look at one output: where the device works for longer than that
 after the last call returned, it is looked at meanwhile."""
-STRIDED_COPY_US = 20.0
-"""Of an output that lies otherwise than the reference's, with gaps for example: it is copied alone,
-where many that have none are copied together."""
 NUM_EXCHANGES = 9
 SHORTEST_SHARE = 0.5
 """Of the length wanted of a batch: a faster candidate gets more calls, as does its reference."""
@@ -243,12 +241,8 @@ def timed(
         if number >= 2 and time.monotonic() - started_s > config.launch_s:
             break
     trusted = [lane for name, lane in opened.items() if name != "candidate"]
-    num_strided = sum(
-        ours["stride"] != theirs["stride"]
-        for ours, theirs in zip(candidate.slots[0], reference.slots[0], strict=True)
-    )
-    copying_us = STRIDED_COPY_US * num_strided * num_calls
-    contradiction = reconcile(case, trusted, candidate, cost_us, copying_us)
+    alone_us = copying_us(case.accelerator, candidate.slots[0], num_calls)
+    contradiction = reconcile(case, trusted, candidate, cost_us, alone_us)
     phases_s = {"warm_up": started_s - opened_s, "rounds": time.monotonic() - started_s}
     return {
         **times(opened, cost_us, num_calls),
@@ -335,19 +329,19 @@ def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> floa
 
 
 def reconcile(
-    case: Case, trusted: Sequence[Lane], lane: Lane, cost_us: float, copying_us: float
+    case: Case, trusted: Sequence[Lane], lane: Lane, cost_us: float, alone_us: float
 ) -> dict[str, float] | None:
     """The judge's time against what the runner says of its own, as far as the trusted reference
     shows that the two may lie apart in this launch: it copies outputs of the same size on the same
-    busy machine, and the other one may take `copying_us` more for them. Returns both times of a
-    batch in microseconds where they contradict each other."""
+    busy machine, and the other one may take `alone_us` more for them, if each is copied alone.
+    Returns both times of a batch in microseconds where they contradict each other."""
     apart_us = [
         span - claim
         for one in trusted
         for span, claim in zip(one.spans_us, one.claims_us, strict=True)
     ]
     relative, absolute_us = RECONCILIATION[case.accelerator.kind]
-    allowed_us = RECONCILIATION_COST * max(cost_us, *apart_us) + copying_us
+    allowed_us = RECONCILIATION_COST * max(cost_us, *apart_us) + alone_us
     over = [
         span - allowed_us - claim * (1 + relative)
         for span, claim in zip(lane.spans_us, lane.claims_us, strict=True)

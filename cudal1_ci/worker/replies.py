@@ -64,6 +64,8 @@ def check_call(reply: dict[str, Any]) -> None:
     for call in reply["calls"]:
         check_slots(call["slots"])
         need(all(isinstance(slot["device"], str) for slot in call["slots"]), "device")
+        for slot in call["slots"]:
+            check_slot({**slot, "stride": slot["own_stride"]})
         num_leaves = call["num_leaves"]
         need(type(num_leaves) is int and 0 <= num_leaves <= len(call["slots"]), "num_leaves")
         structure = call["structure"]

@@ -103,7 +103,8 @@ class Trials:
             returned = [plain(t).clone() if is_between else plain(t) for t in leaves]
             self.subject.kept.append([*returned, *self.subject.gradients(number)])
             answers[-1]["slots"] = [
-                {**slot_of(t), "device": t.device.type} for t in self.subject.kept[-1]
+                {**slot_of(t), "device": t.device.type, "own_stride": list(t.stride())}
+                for t in self.subject.kept[-1]
             ]
             answers[-1]["num_leaves"] = len(leaves)
         gc.enable()

@@ -12,7 +12,7 @@ import pytest
 from cudal1_ci.worker.replies import CHECKERS, Malformed, check
 
 SLOT = {"dtype": "float32", "shape": [2, 3], "stride": [3, 1], "offset": 0}
-PLACED = {**SLOT, "device": "cpu"}
+PLACED = {**SLOT, "device": "cpu", "own_stride": [3, 1]}
 CALL = {
     "structure": "t",
     "types": ["Tensor"],
@@ -52,6 +52,10 @@ BAD = [
     ("call", {"calls": [{**CALL, "slots": [{**PLACED, "shape": [-1, 3]}]}], "flags": {}}),
     ("call", {"calls": [{**CALL, "slots": [{**PLACED, "stride": [3]}]}], "flags": {}}),
     ("call", {"calls": [{**CALL, "slots": [{**PLACED, "shape": [True, 3]}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**SLOT, "device": "cpu"}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**PLACED, "own_stride": [1]}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**PLACED, "own_stride": [-3, 1]}]}], "flags": {}}),
+    ("call", {"calls": [{**CALL, "slots": [{**PLACED, "own_stride": [2**57, 1]}]}], "flags": {}}),
     ("batch", {"claim_us": "soon", "issue_us": 0.0}),
     ("batch", {"claim_us": 1.0, "issue_us": float("inf")}),
     ("batch", {"claim_us": 1.0}),

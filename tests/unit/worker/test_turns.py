@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from cudal1_ci.worker import judge as judge_module
-from cudal1_ci.worker.clock import STRIDED_COPY_US, reconcile
+from cudal1_ci.worker.clock import reconcile
 from cudal1_ci.worker.judge import Judge
 from cudal1_ci.worker.lanes import Lane
 from cudal1_ci.worker.processes import Process
@@ -72,13 +72,11 @@ def lane(span_us: float, claim_us: float) -> Lane:
 
 
 @pytest.mark.parametrize(
-    ("late_us", "num_strided", "accused"),
-    [(100, 0, False), (3000, 0, True), (3000, 200, False), (9000, 200, True)],
+    ("late_us", "alone_us", "accused"),
+    [(100, 0, False), (3000, 0, True), (3000, 4000, False), (9000, 4000, True)],
 )
-def test_copying_what_has_gaps_is_no_work_that_was_put_off(late_us, num_strided, accused):
+def test_copying_what_has_gaps_is_no_work_that_was_put_off(late_us, alone_us, accused):
     case = SimpleNamespace(accelerator=SimpleNamespace(kind="cuda"))
     trusted = [lane(10_300, 10_000)] * 2
-    found = reconcile(
-        case, trusted, lane(5_300 + late_us, 5_000), 300.0, STRIDED_COPY_US * num_strided
-    )
+    found = reconcile(case, trusted, lane(5_300 + late_us, 5_000), 300.0, alone_us)
     assert (found is not None) is accused

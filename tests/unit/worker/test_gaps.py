@@ -1,0 +1,60 @@
+"""What the copying of outputs that lie otherwise than their places may take."""
+
+import pytest
+import torch
+
+from cudal1_ci.worker.accelerators import Cpu
+from cudal1_ci.worker.gaps import ALONE_US, MOST_BYTES, copying_us, lies_otherwise
+from cudal1_ci.worker.segment import slot_of
+
+
+def slot(tensor):
+    return {**slot_of(tensor), "own_stride": list(tensor.stride())}
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expected"),
+    [
+        (torch.ones(4, 6), False),
+        (torch.ones(6, 4).t(), False),  # its place is laid out like it
+        (torch.ones(4, 12)[:, ::2], True),
+        (torch.ones(4, 12)[:, :6], True),
+        (torch.ones(1, 6).expand(4, 6), True),
+        (torch.ones(8, 6)[::8], False),  # one row: how far the next one would be says nothing
+        (torch.tensor(1.0), False),
+        (torch.ones(0, 3), False),
+    ],
+)
+def test_what_does_not_lie_as_its_place_does(tensor, expected):
+    assert lies_otherwise(slot(tensor)) is expected
+
+
+def test_outputs_without_gaps_are_allowed_nothing():
+    assert copying_us(Cpu(), [slot(torch.ones(4, 6)), slot(torch.ones(6, 4).t())], 100) == 0.0
+
+
+def test_one_with_gaps_has_all_outputs_copied_alone():
+    slots = [slot(torch.ones(2, 4)[:, ::2]), slot(torch.ones(2))]
+    assert copying_us(Cpu(), slots, 100) >= 2 * 100 * ALONE_US
+
+
+def test_large_gaps_are_allowed_what_they_take():
+    dense, wide = torch.ones(256, 256), torch.ones(256, 256, 32)[..., 0]
+    few = copying_us(Cpu(), [slot(torch.ones(4, 2)[:, ::2])], 1)
+    assert few == ALONE_US
+    assert copying_us(Cpu(), [slot(wide)], 1) > 3 * few
+    assert copying_us(Cpu(), [slot(dense)], 1) == 0.0
+
+
+@pytest.mark.parametrize("own_stride", [[2**50, 1], [0, 2**50]])
+def test_strides_of_nothing_that_fits_cost_no_memory(own_stride):
+    lying = {**slot(torch.ones(4, 6)), "own_stride": own_stride}
+    assert copying_us(Cpu(), [lying], 10) == 10 * ALONE_US
+
+
+def test_a_large_output_is_reckoned_from_a_part_of_it():
+    rows = 8 * MOST_BYTES // (4 * 2**20)
+    large = {**slot(torch.ones(1, 1)), "shape": [rows, 2**10], "own_stride": [2**20, 2**10]}
+    part = {**large, "shape": [rows // 8, 2**10]}
+    found = copying_us(Cpu(), [large], 1) / copying_us(Cpu(), [part], 1)
+    assert 3.0 < found < 24.0, found
