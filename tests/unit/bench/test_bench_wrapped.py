@@ -300,13 +300,19 @@ def get_init_inputs():
 )
 
 
+def said(verdict):
+    """All of it: pytest leaves out the middle of what it prints."""
+    messages = [f"{one.rule}: {one.message}" for one in verdict.findings]
+    return "\n".join([verdict.status, *messages, verdict.log])
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["compile", "compile-reduce-overhead", "cuda-graph"])
 def test_the_judge_passes_what_wraps_a_reference(session, name):
     problem = problem_of(GPU_REFERENCE, "reference")
     (candidate,) = SOLVERS[name](Means(kind=session.device().kind)).propose(problem, (), 1)
     verdict = session.evaluate(problem, candidate).verdict
-    assert verdict.status in ("passed", "inconclusive"), verdict
+    assert verdict.status in ("passed", "inconclusive"), said(verdict)
 
 
 @pytest.mark.gpu
@@ -315,7 +321,7 @@ def test_the_judge_passes_a_compiled_forward_in_a_graph(session, name):
     problem = problem_of(GPU_REFERENCE, "reference")
     text = IN_A_GRAPH[name].wrap(GPU_REFERENCE)
     verdict = session.evaluate(problem, candidate(problem, text, name)).verdict
-    assert verdict.status in ("passed", "inconclusive"), verdict
+    assert verdict.status in ("passed", "inconclusive"), said(verdict)
 
 
 @pytest.mark.gpu
@@ -327,4 +333,4 @@ def test_the_judge_passes_another_way_of_convolutions(session, lay):
     )
     problem = problem_of(text, "reference")
     verdict = session.evaluate(problem, candidate(problem, lay(text), "x")).verdict
-    assert verdict.status in ("passed", "inconclusive", "precision"), verdict
+    assert verdict.status in ("passed", "inconclusive", "precision"), said(verdict)
