@@ -330,10 +330,9 @@ def judge(run: Run) -> None:
     """The references and the playbook's rewrites, then all programs that have no verdict."""
     known, judged = run.references(), run.archive.all_noted(TRIAL, dict[str, Any])
     if run.options.again:
-        known, judged = (
-            {key: row for key, row in rows.items() if row["status"] not in UNSETTLED}
-            for rows in (known, judged)
-        )
+        judged = settled(judged)
+        if not run.asked():  # a task that comes later would be asked in some of the settings
+            known = settled(known)
     candidates: dict[str, dict[str, Candidate]] = {
         task: {one.id: one for one in Playbook().propose(problem, [], MOST_REWRITES)}
         for task, problem in run.problems.items()
@@ -360,6 +359,11 @@ def judge(run: Run) -> None:
         gpus=tuple(run.options.gpus.split(",")) if run.options.gpus else (),
     )
     judge_all(works, bench, run.options.judges)
+
+
+def settled(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Those that have a verdict."""
+    return {key: row for key, row in rows.items() if row["status"] not in UNSETTLED}
 
 
 def result(run: Run) -> dict[str, Any]:

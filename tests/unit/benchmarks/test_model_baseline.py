@@ -411,6 +411,27 @@ def test_exemplars_are_asked_for_once_the_others_are_judged(baseline, begun):
         assert "Make `Model` faster" in prompt
 
 
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_what_has_no_verdict_is_judged_again(baseline, begun, monkeypatch, is_asked):
+    """Not a reference once questions were fixed: its task would be asked in some settings."""
+    begun.problems["1/40"] = begun.problems["1/12"]
+    begun.archive.note(baseline.REFERENCE, "1/40", {"status": "inconclusive"})
+    if is_asked:
+        begun.options.settings = "none"
+        with replay_server([answer("x.clamp(min=0)")]) as server:
+            begun.options.url = server.url
+            baseline.generate(begun)
+        for *_, reading in begun.readings():
+            begun.archive.note(baseline.TRIAL, reading.candidate.id, {"status": "inconclusive"})
+    works = []
+    monkeypatch.setattr(baseline, "judge_all", lambda found, *_: works.extend(found))
+    others = {"again": True, "device": "cpu", "mode": "brief", "trial_limit": 9.0, "gpus": ""}
+    for name, value in {**others, "judges": 1}.items():
+        setattr(begun.options, name, value)
+    baseline.judge(begun)
+    assert {one.task for one in works} == ({"1/12"} if is_asked else {"1/40"})
+
+
 def test_a_run_goes_on_behind_another_port(baseline, begun):
     begun.options.settings = "none"
     with replay_server(["first"]) as server:
