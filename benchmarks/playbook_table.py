@@ -17,8 +17,8 @@ A rewrite keeps the constructor and the keys of the state_dict; new buffers are 
 Patterns are matched over the values of locals, not over text, so they span statements and do not
 mind how a function is spelled (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` held
 in `self`). `compile` is only proposed with `--compile`, `cuda_graph` with `--cuda-graph`: a
-graph needs a GPU to be judged: on an H200 a module of eight small layers passed as one, more than 1.5
-times as fast ([raw](../benchmarks/results/graphs-h200.json), 2026-11-22).
+graph needs a GPU to be judged: on an H200 a module of eight small layers passed as one, more than
+1.5 times as fast ([raw](../benchmarks/results/graphs-h200.json), 2026-11-22).
 
 | rewrite | family | precondition | why it is faster |
 |---|---|---|---|

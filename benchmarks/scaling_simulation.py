@@ -4,10 +4,10 @@
 
 It is the schedule of the product (cudal1_ci/cluster/schedule.py) that decides, under a clock that
 is simulated. A candidate takes as long as one of those that were recorded on an H200
-(results/throughput-before.json, throughput-cuda.json), drawn with a seed; a seat that comes to a problem
-pays one of the recorded checks of a reference. The caller's process takes results one after the
-other, for as long as one was measured to take (results/scaling-overhead.json). A seat that is lost
-is back after a time, and what it was at is begun anew.
+(results/throughput-before.json, throughput-cuda.json), drawn with a seed; a seat that comes to a
+problem pays one of the recorded checks of a reference. The caller's process takes results one after
+the other, for as long as one was measured to take (results/scaling-overhead.json). A seat that is
+lost is back after a time, and what it was at is begun anew.
 
 Not simulated: what judges of one host share (processor cores, memory, the disk), the network, and
 compilers.
