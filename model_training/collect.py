@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from cudal1_ci.bounds import at_least
+from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.optimization import known_profile
 from cudal1_ci.propose.models import LanguageModel
@@ -73,11 +73,15 @@ class CollectConfig(Record, frozen=True, kw_only=True):
     """Of a source that is no model, for a task."""
     num_tasks: int | None = None
     """Of those for training, the first; None is all."""
+    minutes: float | None = None
+    """After so long no further task is begun, and what there is by then is the data set; None is
+    no limit. Counted anew when a run is taken up again."""
     keep: CollectionConfig = CollectionConfig()
 
     def __post_init__(self) -> None:
         names = ("max_attempts", "max_successes", "num_at_once", "max_candidates", "num_tasks")
         at_least(self, "collection", 1, *names)
+        positive(self, "collection", "minutes")
 
 
 def collect(
@@ -129,8 +133,11 @@ class Collection:
         self.statuses: Counter[str] = Counter()
         self.asking_s: list[float] = []
         """What models took to answer."""
+        self.ends_s = math.inf if config.minutes is None else time.monotonic() + 60 * config.minutes
 
     def of_task(self, judge: Shared, task: Task) -> None:
+        if time.monotonic() >= self.ends_s:
+            return
         scorer, config = self.scorer, self.config
         if not scorer.accepts(judge, task):
             self.statuses["invalid_reference"] += 1

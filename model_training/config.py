@@ -42,7 +42,7 @@ MAY_DIFFER = (
     *("run.folder", "run.max_minutes", "run.stages", "run.evaluates", "model.path"),
     *("model.device", "judge.devices", "judge.num_per_device", "rollouts"),
     *("contrastive.num_steps", "contrastive.checkpoint_every", "supervised.checkpoint_steps"),
-    "evaluate.seeds",
+    *("collection.minutes", "evaluate.seeds"),
 )
 """What may be another when a run is taken up again: where it runs, how long, and how much of it."""
 

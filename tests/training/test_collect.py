@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -58,6 +59,22 @@ def test_a_collection_that_was_stopped_judges_nothing_twice(archive, tmp_path):
     assert second["seconds"] > first["seconds"] > 0
     assert len(judge.asked) + len(again.asked) == len(PROGRAMS) * 4
     assert again.asked
+
+
+def test_a_collection_whose_time_is_over_begins_no_further_task(archive, tmp_path, monkeypatch):
+    judge, clock = ToyJudge(), SimpleNamespace(monotonic=lambda: 1.0 + 30 * len(judge.asked))
+    monkeypatch.setattr("model_training.collect.time", clock)
+    brief = msgspec.structs.replace(TOY, minutes=0.75 * len(PROGRAMS))  # of one task and a half
+    with opened(tmp_path / "run", tmp_path) as run:
+        found = collect(TASKS, scorer(archive, judge, run), brief, run)
+        assert run.finished() == {"collect": EXAMPLES}
+    assert len(judge.asked) == 2 * len(PROGRAMS)
+    assert len({one.task for one in found}) == 2
+    again = ToyJudge()
+    longer = msgspec.structs.replace(brief, minutes=None)
+    with opened(tmp_path / "run", tmp_path, is_resumed=True) as run:
+        assert len(collect(TASKS, scorer(archive, again, run), longer, run)) == 16
+    assert len(again.asked) == 2 * len(PROGRAMS)
 
 
 def test_published_kernels_are_proposed_for_their_own_tasks_and_judged_anew(archive, tmp_path):
