@@ -6,7 +6,7 @@ import os
 
 import pynvml
 
-from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.errors import UnsupportedError
 
 ALL = "cuda:all"
 
@@ -17,29 +17,19 @@ def is_several(device: str) -> bool:
 
 
 def devices_of(device: str) -> tuple[str, ...]:
-    """One by one.
-
-    Raises:
-        ConfigError: One is named twice.
-        UnsupportedError: All are asked for where there is none.
-    """
+    """One by one, as often as each is named. Raises: UnsupportedError, where all are asked for and
+    there is none."""
     if device == ALL:
         count = num_gpus(device)
         visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
         return tuple(f"cuda:{index}" for index in range(len(visible) or count))
-    names = tuple(device.split(","))
-    if len(set(names)) < len(names):
-        raise ConfigError(
-            f'`device` = "{device}": expected each GPU once: judges on one GPU only take turns'
-        )
-    return names
+    return tuple(device.split(","))
 
 
 def require(device: str) -> None:
     """Refuse early what cannot be measured here: finding targets may take minutes.
 
     Raises:
-        ConfigError: One is named twice.
         UnsupportedError: A GPU is asked for that is not there.
     """
     for one in devices_of(device):

@@ -12,8 +12,9 @@ from cudal1_ci.trial import Session
 
 
 class LocalSeats:
-    """`devices` as `--device` names them: `cuda:0`, `cuda:1`. Processes that measure on one device
-    take turns, so that a second seat there gains little."""
+    """`devices` as `--device` names them: `cuda:0`, `cuda:1`. One that is named twice has two
+    seats, which share its memory. They load and examine beside each other, and time in turns: of
+    use for candidates that compile when they are first called."""
 
     def __init__(self, config: SessionConfig, devices: Sequence[str] = ("auto",)):
         if not devices:
@@ -28,7 +29,8 @@ class LocalSeats:
     def open(self, number: int, is_over: Callable[[], bool]) -> LocalSeat:
         """A new judge on that device. Raises: SeatLost, UnsupportedError."""
         del is_over  # a start has its own limit
-        return LocalSeat(f"{self.devices[number]} #{number}", self.config, self.devices[number])
+        device = self.devices[number]
+        return LocalSeat(f"{device} #{number}", self.config, device, self.devices.count(device))
 
 
 class LocalSeat:
@@ -36,9 +38,9 @@ class LocalSeat:
 
     remark = None
 
-    def __init__(self, name: str, config: SessionConfig, device: str):
+    def __init__(self, name: str, config: SessionConfig, device: str, num_sharing: int = 1):
         self.name = name
-        self.session: Session = config.session(device)
+        self.session: Session = config.session(device, num_sharing)
         self.is_closed = False
         try:
             self.device = self.session.device()

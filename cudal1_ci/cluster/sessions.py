@@ -28,14 +28,15 @@ class SessionConfig(Record, frozen=True, kw_only=True):
     require_sandbox: bool = False
     require_kernel: bool = False
 
-    def session(self, device: str) -> Session:
-        """One that is not started yet."""
+    def session(self, device: str, num_sharing: int = 1) -> Session:
+        """One that is not started yet, of so many on its device."""
         python = self.python or sys.executable
         checkouts = tuple(map(Path, self.checkouts))
         return Session(
             self.trial,
             python=python,
             device=device,
+            num_sharing=num_sharing,
             require_sandbox=self.require_sandbox,
             require_kernel=self.require_kernel,
             builds=self.builds,

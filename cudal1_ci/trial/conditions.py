@@ -54,6 +54,12 @@ class Gpu:
         self.index = int(pynvml.nvmlDeviceGetIndex(self.handle))
         """Among the machine's."""
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """All of it; None where the GPU does not say."""
+        found = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
+        return None if found is None else int(found.total)
+
     def read(self, judge_pid: int) -> Conditions:
         """Now; `judge_pid` is the ancestor of the processes that belong to the trial."""
         ask = self._ask

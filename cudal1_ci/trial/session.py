@@ -49,14 +49,17 @@ class Session:
         *,
         python: str = sys.executable,
         device: str = "auto",
+        num_sharing: int = 1,
         require_sandbox: bool = False,
         require_kernel: bool = False,
         builds: BuildsConfig | None = None,
         executor: Executor | None = None,
     ):
-        """`executor` says where the judge runs; without one it is a process in `python`."""
+        """`executor` says where the judge runs; without one it is a process in `python`. Of the
+        memory of a GPU that `num_sharing` sessions have, this one takes its share."""
         self.config = config
         self.where = device
+        self.num_sharing = num_sharing
         self.require_sandbox = require_sandbox
         self.require_kernel = require_kernel
         self.executor: Executor = executor or Local(python)
@@ -132,7 +135,7 @@ class Session:
             "problem": msgspec.to_builtins(problem),
             "limits": limits,
             "seed": self.config.seed,
-            "memory_bytes": self.config.memory_bytes,
+            "memory_bytes": self._memory_bytes(),
             "weights": self.config.weights,
             "store": store_of(self.builds),
             "key": problem.id if self.config.keeps else None,
@@ -258,6 +261,13 @@ class Session:
         if "left_out" in reply:
             return f"the judge left `{workload}` out"
         return reply.get("failure") or msgspec.convert(reply["demand"], Demand)
+
+    def _memory_bytes(self) -> int | None:
+        """For a trial's tensors; None is what the judge finds free."""
+        if self.config.memory_bytes is not None or self._gpu is None or self.num_sharing == 1:
+            return self.config.memory_bytes
+        total_bytes = self._gpu.memory_bytes
+        return None if total_bytes is None else total_bytes * 4 // 5 // self.num_sharing
 
     def _is_kernel_required(self, problem: Problem) -> bool:
         target = problem.target

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from cudal1_ci.archive import Archive
@@ -11,6 +13,7 @@ from cudal1_ci.errors import ConfigError, UnsupportedError, WorkerError
 from cudal1_ci.schema import (
     Call,
     Candidate,
+    Device,
     Problem,
     TensorSpec,
     TextProgram,
@@ -40,7 +43,7 @@ class Closable(FakeSession):
 @pytest.fixture
 def session(monkeypatch):
     found = Closable({"fast": ("passed", 2.0), "wrong": ("incorrect_values", 1.0)})
-    monkeypatch.setattr(SessionConfig, "session", lambda self, device: found)
+    monkeypatch.setattr(SessionConfig, "session", lambda self, device, num_sharing: found)
     return found
 
 
@@ -53,6 +56,42 @@ def test_builds_that_cannot_be_made_ahead_cost_no_verdict(session):
         "incorrect_values",
     ]
     assert seat.name == "cuda:1 #0"
+
+
+def test_seats_of_one_device_know_how_many_share_it(monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        SessionConfig, "session", lambda self, *words: given.append(words) or Closable({})
+    )
+    seats = LocalSeats(SessionConfig(), ("cuda:0", "cuda:0", "cuda:1"))
+    names = [seats.open(number, lambda: False).name for number in range(seats.num_seats)]
+    assert names == ["cuda:0 #0", "cuda:0 #1", "cuda:1 #2"]
+    assert given == [("cuda:0", 2), ("cuda:0", 2), ("cuda:1", 1)]
+
+
+@pytest.mark.parametrize(
+    ("num_sharing", "configured", "total", "expected"),
+    [
+        (1, None, 100, None),  # what is free
+        (3, None, 150, 40),
+        (3, 7, 150, 7),
+        (3, None, None, None),  # a GPU that does not say
+    ],
+)
+def test_sessions_of_one_gpu_share_its_memory(num_sharing, configured, total, expected):
+    asked = []
+
+    def ask(request, timeout_s):
+        asked.append(request)
+        return {"status": "passed", "findings": []}
+
+    config = SessionConfig(trial=TrialConfig(memory_bytes=configured))
+    with config.session("cuda:0", num_sharing) as session:
+        session._device = Device(kind="cuda", name="none", num_threads=1)
+        session._uuid, session._gpu = "GPU-0", SimpleNamespace(memory_bytes=total)
+        session._ask = ask
+        assert session.check(a_problem()).status == "passed"
+    assert [one["memory_bytes"] for one in asked] == [expected]
 
 
 def test_a_seat_that_was_closed_meanwhile_is_lost(session):
