@@ -4,9 +4,9 @@
         --rows 128 --prompt 2000 --tokens 256 --output benchmarks/results/rollout-rate.json
 
 Prompts of random tokens, none of them twice, and no token ends an answer, so that all rows go the
-full length. A step is a token of each row after the first; the first comes with reading the prompts,
-which is timed by answers of one token. Each way is warmed up with a short answer; one that runs out
-of memory, or of `--limit` seconds before it begins, is stated and the other one measured.
+full length. A step is a token of each row after the first; the first is timed with reading the
+prompts, by answers of one token. Each way is warmed up with a short answer. One that runs out of
+memory is stated so, and the other one measured; after `--limit` seconds no more is begun.
 """
 
 from __future__ import annotations

@@ -57,41 +57,38 @@ def decoded(
     )
     current = torch.cuda.device(device if device.type == "cuda" else -1)
     with current, grouped_attention(model), uncached:
-        kept, logits_BV = prefilled(model, rows, settings.max_tokens, pad)
+        kept = prefilled(model, rows, settings.max_tokens, pad)
         step = Stepping(model, kept, captures=device.type == "cuda")
-        return written(step, logits_BV, settings, frozenset(ends), seeded(device))
+        return written(step, settings, frozenset(ends), seeded(device))
 
 
 def written(
     step: Stepping,
-    logits_BV: torch.Tensor,
     settings: Sampling,
     ends: frozenset[int],
     generator: torch.Generator,
 ) -> list[list[int]]:
     """Tokens after prompts that have been read."""
-    answers: list[list[int]] = [[] for _ in logits_BV]
+    kept = step.kept
+    answers: list[list[int]] = [[] for _ in kept.token_B1]
     going = list(range(len(answers)))  # which answer each row of the batch is of
     recent: list[torch.Tensor] = []
-    for num_made in range(1, settings.max_tokens + 1):
-        token_B = drawn(logits_BV, settings, generator)
+    for num_left in reversed(range(settings.max_tokens)):
+        token_B = drawn(step(), settings, generator)
         recent.append(token_B)
-        num_left = settings.max_tokens - num_made
-        if num_left and num_made % STEPS_PER_LOOK:
-            logits_BV = step(token_B)
+        kept.token_B1.copy_(token_B[:, None])
+        if num_left and len(recent) < STEPS_PER_LOOK:
             continue
-        for place, tokens in zip(going, torch.stack(recent, 1).tolist(), strict=True):
-            extend(answers[place], tokens, ends)
+        for number, tokens in zip(going, torch.stack(recent, 1).tolist(), strict=True):
+            extend(answers[number], tokens, ends)
         recent.clear()
-        places = [b for b, place in enumerate(going) if answers[place][-1] not in ends]
-        if not num_left or not places:
+        places = [b for b, number in enumerate(going) if answers[number][-1] not in ends]
+        if not places:
             break
-        if pays(step.kept, len(places), num_left):
-            step.kept.select(places)
+        if pays(kept, len(places), num_left):
+            kept.select(places)
             step.renew()
             going = [going[b] for b in places]
-            token_B = token_B[torch.tensor(places, device=token_B.device)]
-        logits_BV = step(token_B)
     return answers
 
 

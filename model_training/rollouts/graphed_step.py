@@ -39,9 +39,8 @@ class Stepping:
         self._has_run = False
         self._graph = self._logits_BV = None
 
-    def __call__(self, token_B: torch.Tensor) -> torch.Tensor:
-        """Logits [B, V] of what follows a token of each row; the next call may overwrite them."""
-        self.kept.token_B1.copy_(token_B[:, None])
+    def __call__(self) -> torch.Tensor:
+        """Logits [B, V] of what follows the next token; the next call may overwrite them."""
         if self._stream is None or not self.captures:
             return self.kept.step(self.model)
         if not self._has_run:

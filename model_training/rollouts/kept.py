@@ -1,11 +1,14 @@
 """What is kept of the rows of a batch while they are written on: keys, values and places.
 
-    kept, logits_BV = prefilled(model, rows, num_more=512, pad=0)
+    kept = prefilled(model, rows, num_more=512, pad=0)
+    logits_BV = kept.step(model)
 
-Rows are padded on the left, so that all of them are written on in the same column. All that a step
-reads and changes stays where it is in memory, as a CUDA graph asks for.
+A row's prompt is in the first columns, and what is written in those after the longest prompt, so
+that all rows are written on in the same column. What lies between is hidden by a mask; where a
+token is in its text is told by its position. All that a step reads and changes stays where it is
+in memory, as a CUDA graph asks for.
 
-Shapes: B rows, P tokens of a prompt with its padding, L columns that are kept, V of the vocabulary.
+Shapes: B rows, P tokens of a prompt but the last, L columns that are kept, V of the vocabulary.
 """
 
 from __future__ import annotations
@@ -95,46 +98,39 @@ class Kept:
         self.token_B1 = self.token_B1.index_select(0, chosen)
 
 
-def prefilled(
-    model: Any, rows: Sequence[Sequence[int]], num_more: int, pad: int
-) -> tuple[Kept, torch.Tensor]:
-    """Read prompts: what is kept of them, with space for `num_more` tokens, and the logits [B, V]
-    of what follows each. A prompt that is there more than once is read once.
+def prefilled(model: Any, rows: Sequence[Sequence[int]], num_more: int, pad: int) -> Kept:
+    """What is kept of prompts, with space for `num_more` tokens. All tokens of a prompt but the
+    last have been read, once where rows share them; the last is the first step's.
 
     Raises:
         ConfigError: A layer of the model keeps something else than the keys and values of all.
     """
     device = model.device
-    width = rounded_up(max(map(len, rows)))
+    starts = [tuple(row[:-1]) for row in rows]
+    width = rounded_up(max(map(len, starts)))
     length = rounded_up(width + num_more)
     check_layers(model, length)
     column = torch.tensor([width], device=device)
     layers: list[KeptLayer] = []
-    logits_BV = torch.empty(0)
-    for piece in pieces(rows, PREFILL_TOKENS):
-        made, logits = read(model, piece, pad)
-        if not layers:
-            layers = [empty(one, len(rows), length, column) for one in made]
-            logits_BV = logits.new_empty(len(rows), logits.shape[1])
-        numbers = {row: number for number, row in enumerate(piece)}
-        pairs = [(b, numbers[row]) for b, row in enumerate(map(tuple, rows)) if row in numbers]
+    for piece in pieces(starts, PREFILL_TOKENS):
+        made = read(model, piece, pad)
+        layers = layers or [empty(one, len(rows), length, column) for one in made]
+        numbers = {start: number for number, start in enumerate(piece)}
+        pairs = [(b, numbers[start]) for b, start in enumerate(starts) if start in numbers]
         places, sources = torch.tensor(pairs, device=device).unbind(1)
-        logits_BV[places] = logits[sources]
         for layer, one in zip(layers, made, strict=True):
-            columns = slice(width - one.keys.shape[2], width)
+            columns = slice(0, one.keys.shape[2])
             layer.keys[places, :, columns] = one.keys[sources].to(layer.keys.dtype)
             layer.values[places, :, columns] = one.values[sources].to(layer.values.dtype)
-    has_token_BL = torch.zeros(len(rows), length, dtype=torch.bool)
-    for b, row in enumerate(rows):
-        has_token_BL[b, width - len(row) : width] = True
-    kept = Kept(
+    num_read_B1 = torch.tensor([[len(start)] for start in starts], device=device)
+    is_open_BL = torch.arange(length, device=device) < num_read_B1
+    return Kept(
         layers=layers,
-        mask_B11L=additive(has_token_BL[:, None, None].to(device), compute_dtype(model)),
-        position_B1=torch.tensor([[len(row)] for row in rows], device=device),
+        mask_B11L=additive(is_open_BL[:, None, None], compute_dtype(model)),
+        position_B1=num_read_B1,
         column=column,
-        token_B1=torch.zeros(len(rows), 1, dtype=torch.long, device=device),
+        token_B1=torch.tensor([[row[-1]] for row in rows], device=device),
     )
-    return kept, logits_BV
 
 
 def pieces(rows: Sequence[Sequence[int]], num_tokens: int) -> list[list[tuple[int, ...]]]:
@@ -143,31 +139,26 @@ def pieces(rows: Sequence[Sequence[int]], num_tokens: int) -> list[list[tuple[in
     left = sorted(dict.fromkeys(map(tuple, rows)), key=len, reverse=True)
     found = []
     while left:
-        num_rows = max(1, num_tokens // rounded_up(len(left[0])))
+        num_rows = max(1, num_tokens // max(1, len(left[0])))
         found.append(left[:num_rows])
         left = left[num_rows:]
     return found
 
 
-def read(model: Any, rows: Sequence[Sequence[int]], pad: int) -> tuple[list[Any], torch.Tensor]:
-    """The layers with keys and values of rows, and the logits [B, V] of what follows them."""
-    width = rounded_up(max(map(len, rows)))
-    num_pads_B1 = torch.tensor([[width - len(row)] for row in rows], device=model.device)
-    tokens_BP = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows])
-    place_P = torch.arange(width, device=model.device)
-    is_token_BP = place_P >= num_pads_B1
-    # A place of padding sees itself: of nothing at all the softmax is not a number.
-    sees_BPP = (place_P[:, None] >= place_P) & is_token_BP[:, None] | (place_P[:, None] == place_P)
+def read(model: Any, rows: Sequence[Sequence[int]], pad: int) -> list[Any]:
+    """The layers with keys and values of rows. They are padded on the right, where no token of the
+    row looks, so that attention needs no mask and the quickest kernel does it."""
+    width = max(1, max(map(len, rows)))
+    tokens_BP = torch.tensor([list(row) + [pad] * (width - len(row)) for row in rows])
     cache = DynamicCache()
-    logits_B1V = model(
+    model(
         input_ids=tokens_BP.to(model.device),
-        attention_mask=additive(sees_BPP[:, None], compute_dtype(model)),
-        position_ids=(place_P - num_pads_B1).clamp(min=0),
+        position_ids=torch.arange(width, device=model.device).expand(len(rows), -1),
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
-    ).logits
-    return list(cache.layers), logits_B1V[:, -1]
+    )
+    return list(cache.layers)
 
 
 def empty(layer: Any, num_rows: int, length: int, column: torch.Tensor) -> KeptLayer:

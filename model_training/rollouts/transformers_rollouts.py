@@ -1,8 +1,8 @@
 """Answers of the model that is trained, by its own decode loop.
 
 All answers to all prompts are sorted by the length of their prompt and made in large batches, as a
-step takes about as long for 256 of them as for one. A batch is padded on the left and ends when all
-of its answers have (decoding.py).
+step takes about as long for 256 of them as for one. A batch ends when all of its answers have
+(decoding.py).
 """
 
 from __future__ import annotations
