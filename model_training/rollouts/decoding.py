@@ -13,6 +13,7 @@ Shapes: B rows, V of the vocabulary.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -72,9 +73,10 @@ def written(
     kept = step.kept
     answers: list[list[int]] = [[] for _ in kept.token_B1]
     going = list(range(len(answers)))  # which answer each row of the batch is of
+    noise = Noise(len(answers), generator)
     recent: list[torch.Tensor] = []
     for num_left in reversed(range(settings.max_tokens)):
-        token_B = drawn(step(), settings, generator)
+        token_B = drawn(step(), settings, noise)
         recent.append(token_B)
         kept.token_B1.copy_(token_B[:, None])
         if num_left and len(recent) < STEPS_PER_LOOK:
@@ -89,6 +91,7 @@ def written(
             kept.select(places)
             step.renew()
             going = [going[b] for b in places]
+            noise.rows = torch.tensor(going, device=kept.column.device)
     return answers
 
 
@@ -108,7 +111,23 @@ def pays(kept: Kept, num_going: int, num_left: int) -> bool:
     return kept.column.device.type == "cpu" or (num_rows > FEWEST_ROWS and num_left >= FEWEST_STEPS)
 
 
-def drawn(logits_BV: torch.Tensor, settings: Sampling, generator: torch.Generator) -> torch.Tensor:
+@dataclass
+class Noise:
+    """Exponential numbers, made for all rows that a batch began with: what is drawn for a row does
+    not depend on which others are left."""
+
+    num_rows: int
+    generator: torch.Generator
+    rows: torch.Tensor | None = None
+    """Those that are left."""
+
+    def like(self, shares_BV: torch.Tensor) -> torch.Tensor:
+        made = shares_BV.new_empty(self.num_rows, shares_BV.shape[1])
+        made.exponential_(generator=self.generator)
+        return made if self.rows is None else made[self.rows]
+
+
+def drawn(logits_BV: torch.Tensor, settings: Sampling, noise: Noise) -> torch.Tensor:
     """A token of each row, [B]. The largest of probabilities divided by exponential numbers is one
     drawn by them; `torch.multinomial` does the same, but first waits to see that they are none
     below zero."""
@@ -117,8 +136,8 @@ def drawn(logits_BV: torch.Tensor, settings: Sampling, generator: torch.Generato
     logits_BV = logits_BV.float() / settings.temperature
     if settings.top_p < 1:
         logits_BV = likeliest(logits_BV, settings.top_p)
-    noise_BV = torch.empty_like(logits_BV).exponential_(generator=generator)
-    return (logits_BV.softmax(-1) / noise_BV).argmax(-1)
+    shares_BV = logits_BV.softmax(-1)
+    return (shares_BV / noise.like(shares_BV)).argmax(-1)
 
 
 def likeliest(logits_BV: torch.Tensor, share: float) -> torch.Tensor:
@@ -132,7 +151,8 @@ def likeliest(logits_BV: torch.Tensor, share: float) -> torch.Tensor:
 
 
 def seeded(device: torch.device) -> torch.Generator:
-    """Random numbers of their own, by the seed that is set: those of the device itself may be in
+    """Random numbers by the seed that is set. A GPU's are none that others use: its own may be in
     disorder after a capture that failed."""
-    seed = int(torch.randint(2**62, ()))
-    return torch.Generator(device).manual_seed(seed)
+    if device.type == "cpu":
+        return torch.default_generator
+    return torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))

@@ -21,7 +21,7 @@ from transformers import (
 
 from cudal1_ci.errors import ConfigError
 from model_training.rollouts import Sampling, decoding, graphed_step, kept
-from model_training.rollouts.decoding import decoded, drawn
+from model_training.rollouts.decoding import Noise, decoded, drawn
 from model_training.rollouts.grouped_attention import NAME
 
 VOCABULARY = 23
@@ -226,8 +226,8 @@ def test_tokens_are_drawn_by_their_probability(temperature, top_p):
 def test_of_the_likeliest_tokens_one_always_stays():
     logits = torch.tensor([[0.0, 9.0, 1.0]])
     settings = Sampling(top_p=1e-6)
-    random = torch.Generator().manual_seed(0)
-    assert {int(drawn(logits, settings, random)) for _ in range(50)} == {1}
+    noise = Noise(1, torch.Generator().manual_seed(0))
+    assert {int(drawn(logits, settings, noise)) for _ in range(50)} == {1}
 
 
 def test_later_tokens_are_drawn_by_what_was_written_before_them():
@@ -246,7 +246,7 @@ def test_later_tokens_are_drawn_by_what_was_written_before_them():
         assert float((shares * (shares > own + 1e-5)).sum(-1).max()) < 0.5
 
 
-def test_a_seed_gives_the_same_tokens(looks_often):
+def test_a_seed_gives_the_same_tokens():
     def answers(seed):
         torch.manual_seed(seed)
         return decoded(tiny(), prompts(), Sampling(max_tokens=20), (3, 4, 5), PAD)
@@ -254,6 +254,32 @@ def test_a_seed_gives_the_same_tokens(looks_often):
     first = answers(3)
     assert answers(3) == first
     assert answers(4) != first
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.8, 0.9)])
+def test_on_a_cpu_they_are_those_that_generate_draws(looks_often, sizes, temperature, top_p):
+    """Also where rows are left behind, as random numbers are made for all of them."""
+    model, rows, ends = tiny(initializer_range=0.2), prompts((9,) * 12), (3, 4, 5)
+    settings = GenerationConfig(
+        max_new_tokens=30,
+        do_sample=True,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=0,
+        eos_token_id=list(ends),
+        pad_token_id=PAD,
+    )
+    ids = torch.tensor(rows)
+    torch.manual_seed(3)
+    mask = torch.ones_like(ids)
+    made = model.generate(input_ids=ids, attention_mask=mask, generation_config=settings)
+    expected = [[] for _ in rows]
+    for answer, row in zip(expected, made[:, ids.shape[1] :].tolist(), strict=True):
+        decoding.extend(answer, row, frozenset(ends))
+    torch.manual_seed(3)
+    own = Sampling(temperature=temperature, top_p=top_p, max_tokens=30)
+    assert decoded(model, rows, own, ends, PAD) == expected
+    assert len(set(sizes)) >= 3
 
 
 def test_attention_is_that_of_before_also_after_an_error(monkeypatch):
