@@ -87,7 +87,7 @@ def written(
         places = [b for b, number in enumerate(going) if answers[number][-1] not in ends]
         if not places:
             break
-        if pays(kept, len(places), num_left):
+        if num_left and pays(kept, len(places), num_left):
             kept.select(places)
             step.renew()
             going = [going[b] for b in places]

@@ -363,6 +363,26 @@ def test_where_a_step_cannot_be_captured_it_goes_on_without(monkeypatch):
     assert step.num_captures == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "num_rows", "num_going", "num_left", "expected"),
+    [
+        ("cpu", 4, 3, 100, False),
+        ("cpu", 4, 2, 1, True),
+        ("meta", 64, 33, 100, False),
+        ("meta", 64, 32, 100, True),
+        ("meta", 64, 32, 63, False),
+        ("meta", 32, 1, 100, False),
+    ],
+)
+def test_on_a_gpu_rows_are_left_behind_only_where_a_new_capture_pays(
+    kind, num_rows, num_going, num_left, expected
+):
+    batch = SimpleNamespace(
+        token_B1=torch.zeros(num_rows, 1), column=torch.zeros(1, device=torch.device(kind))
+    )
+    assert decoding.pays(batch, num_going, num_left) == expected
+
+
 @pytest.fixture
 def steppings(monkeypatch):
     """Those that `decoded` makes; a list of what to change in them before they step."""
