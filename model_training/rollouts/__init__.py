@@ -4,6 +4,10 @@ completions = rollouts.sample([messages], n=8, settings=Sampling(), seed=0)
 completions[0][7].text
 
 transformers_rollouts.py  the model that is trained, in large batches
+  decoding.py             their loop: one token of each row after another
+  kept.py                 keys, values and places of a batch; reading prompts
+  graphed_step.py         a step as one CUDA graph
+  grouped_attention.py    attention of a step
 vllm_rollouts.py          vLLM in this process, with the adapter as it is
 server_rollouts.py        any server that speaks the OpenAI protocol
 """

@@ -24,8 +24,6 @@ class RolloutsConfig(Record, frozen=True, kw_only=True):
     """`server` is for the command `evaluate` alone: its weights are not trained."""
     batch_size: int = 128
     """Answers at a time, of `transformers`."""
-    uses_static_cache: bool = False
-    """Of `transformers`; on a GPU it compiles for each length of prompts."""
     merges: bool = False
     """Of `transformers`: the adapter is added into the weights while it samples."""
     gpu_memory_share: float = 0.4
@@ -50,9 +48,7 @@ def opened_rollouts(
         ConfigError: Their package is not there, or they cannot sample from such a policy.
     """
     if config.kind == "transformers":
-        yield TransformersRollouts(
-            policy(), config.batch_size, config.uses_static_cache, config.merges
-        )
+        yield TransformersRollouts(policy(), config.batch_size, config.merges)
     elif config.kind == "vllm":
         yield VllmRollouts(policy(), folder, config.max_model_tokens, config.gpu_memory_share)
     else:

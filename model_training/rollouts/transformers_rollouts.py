@@ -1,9 +1,8 @@
-"""Answers of the model that is trained, by transformers' own generation.
+"""Answers of the model that is trained, by its own decode loop.
 
 All answers to all prompts are sorted by the length of their prompt and made in large batches, as a
-step takes about as long for 256 of them as for one. A batch is padded on the left and ends when all
-of its answers have. With a static cache, which transformers compiles for on a GPU, shapes are
-few: prompts are padded to a multiple of 128 and the last batch to the size of the others.
+step takes about as long for 256 of them as for one. A batch ends when all of its answers have
+(decoding.py).
 """
 
 from __future__ import annotations
@@ -13,14 +12,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
-from transformers import GenerationConfig
 
 from cudal1_ci.propose.models import Message
 from model_training.policy import Policy
 from model_training.rollouts import Completion, Sampling
-
-BUCKET = 128
-"""Tokens; of prompts with a static cache."""
+from model_training.rollouts.decoding import decoded
 
 
 @dataclass
@@ -30,7 +26,6 @@ class TransformersRollouts:
     policy: Policy
     batch_size: int = 128
     """Answers at a time."""
-    uses_static_cache: bool = False
     merges: bool = False
     """Whether the adapter is added into the weights while it samples (`Policy.merged`)."""
 
@@ -52,45 +47,17 @@ class TransformersRollouts:
                 batch = rows[first : first + self.batch_size]
                 torch.manual_seed(seed * 1_000_003 + first)
                 answers = self._answers([asked[place] for place in batch], settings)
-                for place, answer in zip(batch, answers, strict=False):
+                for place, answer in zip(batch, answers, strict=True):
                     found[place].append(answer)
         return found
 
     def _answers(self, asked: Sequence[Sequence[int]], settings: Sampling) -> list[Completion]:
-        """Of one batch; with a static cache there may be more of them than were asked for."""
-        policy, pad = self.policy, int(self.policy.tokenizer.pad_token_id)
-        rows = list(asked)
-        length = max(map(len, rows))
-        if self.uses_static_cache:
-            length = -(-length // BUCKET) * BUCKET
-            rows += [rows[-1]] * (self.batch_size - len(rows))
-        tokens_BP = torch.tensor([[pad] * (length - len(row)) + list(row) for row in rows])
-        mask_BP = torch.tensor([[0] * (length - len(row)) + [1] * len(row) for row in rows])
-        made_BL = policy.model.generate(
-            input_ids=tokens_BP.to(policy.device),
-            attention_mask=mask_BP.to(policy.device),
-            generation_config=self._generation(settings),
-        )
+        """Of one batch."""
+        policy = self.policy
         ends = set(policy.ends)
-        return [
-            completion(policy, row, ends, settings.max_tokens)
-            for row in made_BL[:, length:].tolist()
-        ]
-
-    def _generation(self, settings: Sampling) -> GenerationConfig:
-        """All that changes what is drawn is said: else the model's own file would say it."""
-        is_drawn = settings.temperature > 0
-        return GenerationConfig(  # type: ignore[no-untyped-call]
-            max_new_tokens=settings.max_tokens,
-            do_sample=is_drawn,
-            temperature=settings.temperature if is_drawn else 1.0,
-            top_p=settings.top_p if is_drawn else 1.0,
-            top_k=0 if is_drawn else 50,  # 50 is what a greedy search is not warned of
-            repetition_penalty=1.0,
-            eos_token_id=list(self.policy.ends),
-            pad_token_id=self.policy.tokenizer.pad_token_id,
-            cache_implementation="static" if self.uses_static_cache else None,
-        )
+        pad = int(policy.tokenizer.pad_token_id)
+        made = decoded(policy.base, asked, settings, ends, pad)
+        return [completion(policy, row, ends, settings.max_tokens) for row in made]
 
 
 def completion(policy: Policy, row: Sequence[int], ends: set[int], limit: int) -> Completion:
