@@ -104,7 +104,8 @@ class Policy:
     def example_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
         """The tokens of a conversation before its last message, and those of that answer with
         its end: the very tokens that sampling asks with and would have to write."""
-        asked, answered = parted(self.tokenizer, messages)
+        texts = [str(one) for one in self.tokenizer.convert_ids_to_tokens(list(self.ends))]
+        asked, answered = parted(self.tokenizer, messages, texts)
         ids = self._ids(answered)
         return self._ids(asked), ids if ids and ids[-1] in self.ends else [*ids, self.ends[0]]
 
@@ -229,8 +230,9 @@ def rendered(tokenizer: Any, messages: Sequence[Message], *, asks: bool) -> str:
     return str(text)
 
 
-def parted(tokenizer: Any, messages: Sequence[Message]) -> tuple[str, str]:
-    """The text that asks for the last message, and the answer's with its end.
+def parted(tokenizer: Any, messages: Sequence[Message], ends: Sequence[str]) -> tuple[str, str]:
+    """The text that asks for the last message, and the answer's up to the first of the texts that
+    end one.
 
     Raises:
         ConfigError: The template writes a conversation otherwise once it has an answer.
@@ -250,6 +252,6 @@ def parted(tokenizer: Any, messages: Sequence[Message]) -> tuple[str, str]:
             "is answered; use a tokenizer whose template only adds to it"
         )
     answered = whole[len(asked) :]
-    end = tokenizer.eos_token
-    place = answered.find(end, len(answer.content))
-    return asked, answered if place < 0 else answered[: place + len(end)]
+    after = len(answer.content)
+    stops = [place + len(end) for end in ends if (place := answered.find(end, after)) >= 0]
+    return asked, answered[: min(stops, default=len(answered))]

@@ -137,6 +137,15 @@ def test_an_example_is_what_sampling_asks_and_would_have_to_write(tmp_path, has_
     assert policy.ends == (policy.tokenizer.eos_token_id,)
 
 
+def test_an_example_ends_where_an_answer_is_cut_by_whatever_ends_it(folder):
+    """The end that the template writes may be another than the tokenizer's own."""
+    policy = policy_of(folder)
+    policy.tokenizer.eos_token = "<|user|>"
+    policy.base.generation_config.eos_token_id = [2]
+    _, answered = policy.example_ids([*ASKED, ANSWER])
+    assert policy.tokenizer.decode(answered).split() == ["yes", "one", "<|end|>"]
+
+
 def test_without_a_template_a_conversation_is_plain(tmp_path):
     policy = policy_of(tiny_weights(tmp_path, has_template=False))
     words = policy.tokenizer.decode(policy.prompt_ids(ASKED)).split()
