@@ -16,7 +16,7 @@ from cudal1_ci.propose.models import Message
 from model_training.config import load_config
 from model_training.export.adapter import LIMIT_BYTES
 from model_training.policy import PolicyConfig, load_policy, lora
-from tests.training.tiny_weights import tiny_weights
+from tests.training.tiny_weights import TEMPLATE, tiny_weights
 
 CONFIGS = Path(__file__).parents[2] / "model_training" / "configs"
 ASKED = (
@@ -138,8 +138,10 @@ def test_an_example_is_what_sampling_asks_and_would_have_to_write(tmp_path, has_
 
 
 def test_an_example_ends_where_an_answer_is_cut_by_whatever_ends_it(folder):
-    """The end that the template writes may be another than the tokenizer's own."""
+    """The end that the template writes may be another than the tokenizer's own, and not the last
+    that it writes."""
     policy = policy_of(folder)
+    policy.tokenizer.chat_template = TEMPLATE.replace("<|end|> ", "<|end|> two ")
     policy.tokenizer.eos_token = "<|user|>"
     policy.base.generation_config.eos_token_id = [2]
     _, answered = policy.example_ids([*ASKED, ANSWER])
