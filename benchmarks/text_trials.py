@@ -168,17 +168,14 @@ def told(evaluation: Evaluation) -> dict[str, Any]:
     if verdict.log and is_refused:
         found["log"] = verdict.log[-MOST_CHARS:]
     for measurement in evaluation.measurements:
-        launches = measurement.launches
         interval = score.speedup(measurement)
-        one = score.geometric_mean([score.typical_us(x.reference_us) for x in launches])
-        other = score.geometric_mean([score.typical_us(x.candidate_us) for x in launches])
         found |= {
-            "speedup": round(one / other, 4),
+            "speedup": round(interval.estimate, 4) if interval else None,
             "speedup_low": round(interval.low, 4) if interval else None,
             "speedup_high": round(interval.high, 4) if interval else None,
-            "num_launches": len(launches),
-            "reference_us": round(one, 2),
-            "candidate_us": round(other, 2),
+            "num_launches": len(measurement.launches),
+            "reference_us": round(score.reference_us(measurement), 2),
+            "candidate_us": round(score.candidate_us(measurement), 2),
         }
     return found
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from cudal1_ci.schema import Device, Launch
+from tests.fakes import a_candidate, a_problem, an_evaluation
 
 ROOT = Path(__file__).resolve().parents[3]
 REFUSED = {"speedup": None, "speedup_low": None, "rule": None}
@@ -28,6 +33,22 @@ def benchmark_module(monkeypatch):
 @pytest.fixture
 def published(benchmark_module):
     return benchmark_module("published_kernels")
+
+
+def test_a_row_has_the_interval_s_own_estimate(benchmark_module):
+    """Beside a GPU that is the median of the rounds' ratios, and not the ratio of typical times."""
+    text_trials = benchmark_module("text_trials")
+    evaluation = an_evaluation(a_candidate(a_problem()))
+    (measurement,) = evaluation.measurements
+    launch = Launch(
+        reference_us=(20.0, 40.0, 80.0, 80.0), candidate_us=(10.0, 20.0, 20.0, 20.0), num_calls=1
+    )
+    device = Device(kind="cuda", name="none", num_threads=1)
+    measured = msgspec.structs.replace(measurement, launches=(launch,), device=device)
+    row = text_trials.told(msgspec.structs.replace(evaluation, measurements=(measured,)))
+    assert row["speedup"] == pytest.approx(math.sqrt(8), abs=1e-3)
+    assert row["speedup_low"] < row["speedup"] < row["speedup_high"]
+    assert row["reference_us"] / row["candidate_us"] == pytest.approx(row["speedup"], rel=1e-3)
 
 
 def committed(folder: Path, files: dict[str, str]) -> tuple[Path, str]:
