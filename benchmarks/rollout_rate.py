@@ -116,7 +116,7 @@ def synchronize(device: torch.device) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("weights", help="a folder of transformers")
+    parser.add_argument("weights", nargs="?", help="a folder of transformers")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--rows", type=int, default=128)
     parser.add_argument("--prompt", type=int, default=2000, help="tokens of a prompt")
@@ -127,6 +127,9 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=math.inf, help="seconds for a way")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
+    if options.weights is None:
+        print("no weights given: nothing is measured")
+        return
     if options.tokens < 2:
         parser.error(f"--tokens: expected at least 2, got {options.tokens}")
     policy = load_policy(PolicyConfig(path=options.weights, device=options.device))

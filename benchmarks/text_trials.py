@@ -169,10 +169,12 @@ def told(evaluation: Evaluation) -> dict[str, Any]:
         found["log"] = verdict.log[-MOST_CHARS:]
     for measurement in evaluation.measurements:
         interval = score.speedup(measurement)
+        if interval is None:
+            continue
         found |= {
-            "speedup": round(interval.estimate, 4) if interval else None,
-            "speedup_low": round(interval.low, 4) if interval else None,
-            "speedup_high": round(interval.high, 4) if interval else None,
+            "speedup": round(interval.estimate, 4),
+            "speedup_low": round(interval.low, 4),
+            "speedup_high": round(interval.high, 4),
             "num_launches": len(measurement.launches),
             "reference_us": round(score.reference_us(measurement), 2),
             "candidate_us": round(score.candidate_us(measurement), 2),

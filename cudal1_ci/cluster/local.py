@@ -13,8 +13,8 @@ from cudal1_ci.trial import Session
 
 class LocalSeats:
     """`devices` as `--device` names them: `cuda:0`, `cuda:1`. One that is named twice has two
-    seats, which share its memory. They load and examine beside each other, and time in turns: of
-    use for candidates that compile when they are first called."""
+    seats, which share its memory. They load and examine beside each other, and time in turns:
+    for candidates that compile when they are first called."""
 
     def __init__(self, config: SessionConfig, devices: Sequence[str] = ("auto",)):
         if not devices:

@@ -76,7 +76,8 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     no checkpoint loads into it; or the weights that both constructors draw under one seed, as
     KernelBench does."""
     memory_bytes: int | None = None
-    """Of the device for a trial's tensors; None is four fifths of what is free."""
+    """Of the device for a trial's tensors; None is four fifths of what is free, or of a GPU that
+    several judges share, of all of it by their number."""
 
     def __post_init__(self) -> None:
         at_least(self, "trial", 1, "threads", "max_calls", "num_rounds", "memory_bytes")

@@ -9,17 +9,15 @@ cheat, and gains nothing, as the time that counts has the copying in it.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from .accelerators import Accelerator
-from .segment import contiguous_stride, dtype_of, span
-
-Slot = dict[str, Any]
+from .segment import Slot, dtype_of, span
 
 ALONE_US = 20.0
 """Of an output that is copied alone: the host's part of it, on a busy core."""
@@ -27,16 +25,14 @@ COST = 2.0
 """How much longer than the judge a runner may take for the same: it may be on a slower core."""
 NUM_COPIES = 5
 MOST_BYTES = 2**28
-"""Of what is copied here; of larger outputs a part is, and the rest reckoned."""
+"""Of what is copied here, and as much of where to; of larger outputs a part is, and the rest
+reckoned."""
 MOST_TENSORS = 64
 
 
 def lies_otherwise(slot: Slot) -> bool:
-    """Whether an output has other strides than its place; those of a size of one are arbitrary."""
-    return any(
-        size > 1 and own != placed
-        for size, own, placed in zip(slot["shape"], slot["own_stride"], slot["stride"], strict=True)
-    )
+    """Whether an output has other strides than its place."""
+    return bool(slot["own_stride"] != slot["stride"])
 
 
 def copying_us(accelerator: Accelerator, slots: Sequence[Slot], num_calls: int) -> float:
@@ -55,21 +51,24 @@ def copying_us(accelerator: Accelerator, slots: Sequence[Slot], num_calls: int) 
 def copy_us(accelerator: Accelerator, slot: Slot, num_calls: int) -> float:
     """Median microseconds of one output, of several that follow one another as in a batch; 0 where
     even a part of it is too large."""
-    dtype, stride = dtype_of(slot["dtype"]), slot["own_stride"]
-    shape, share = list(slot["shape"]), 1
-    while span(shape, stride) * dtype.itemsize > MOST_BYTES and shape[0] > 1:
+    dtype = dtype_of(slot["dtype"])
+    shape: list[int] = list(slot["shape"])
+    stride: list[int] = slot["own_stride"]
+    share = 1
+
+    def num_bytes() -> int:
+        # An expanded output is smaller than its place.
+        return max(span(shape, stride), math.prod(shape)) * dtype.itemsize
+
+    while num_bytes() > MOST_BYTES and shape[0] > 1:
         shape[0], share = -(-shape[0] // 2), share * 2
-    num_elements = span(shape, stride)
-    num_bytes = num_elements * dtype.itemsize
-    if num_bytes == 0 or num_bytes > MOST_BYTES:
+    if not 0 < num_bytes() <= MOST_BYTES:
         return 0.0
-    count = max(1, min(num_calls, MOST_TENSORS, MOST_BYTES // num_bytes))
+    count = max(1, min(num_calls, MOST_TENSORS, MOST_BYTES // num_bytes()))
     device = accelerator.device
-    storages = [torch.zeros(num_elements, dtype=dtype, device=device) for _ in range(count)]
+    storages = [torch.zeros(span(shape, stride), dtype=dtype, device=device) for _ in range(count)]
     sources = [one.as_strided(shape, stride) for one in storages]
-    step = contiguous_stride(shape)
-    targets = [torch.zeros(span(shape, step), dtype=dtype, device=device) for _ in sources]
-    places = [one.as_strided(shape, step) for one in targets]
+    places = [torch.zeros(shape, dtype=dtype, device=device) for _ in sources]
     found_us = []
     for _ in range(NUM_COPIES):
         accelerator.synchronize()

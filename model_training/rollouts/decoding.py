@@ -25,9 +25,9 @@ from model_training.rollouts.kept import Kept, autocast_dtype, prefilled
 
 STEPS_PER_LOOK = 16
 FEWEST_ROWS = 32
-"""Of a batch on a GPU that is made smaller: below, a step of half of them takes about as long."""
+"""Of a batch on a GPU that is made smaller: by estimate a step of half as many saves little."""
 FEWEST_STEPS = 64
-"""That must be left for it on a GPU, where the smaller batch is captured anew."""
+"""That must be left for it on a GPU, by estimate: the smaller batch is captured anew."""
 
 
 @torch.no_grad()

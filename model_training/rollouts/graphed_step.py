@@ -1,7 +1,6 @@
 """The step of a decode loop: on a GPU a CUDA graph, which one call starts.
 
-A step is some hundreds of short kernels; to start them one by one from Python takes several times
-as long as they run.
+A step is some hundreds of short kernels, which Python would start one by one.
 """
 
 from __future__ import annotations

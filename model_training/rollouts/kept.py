@@ -24,7 +24,7 @@ from transformers.cache_utils import Cache
 from cudal1_ci.errors import ConfigError
 
 PREFILL_TOKENS = 16_384
-"""In one pass: more take no less time each, and their masks and activations more memory."""
+"""In one pass, by estimate enough to keep a GPU busy: more of them take more memory."""
 MULTIPLE = 8
 """Of columns: kernels read whole vectors."""
 

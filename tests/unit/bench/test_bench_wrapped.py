@@ -286,6 +286,7 @@ def test_columns_write_what_they_are_named_after():
     assert "CUDAGraph" in graph.program.source
 
 
+NOISY = "timing.noisy"
 GPU_REFERENCE = (
     REFERENCE.replace('self.fc(x) * self.scale, {"sum": x + y}', "self.fc(x) * self.scale + y")
     + """
@@ -300,10 +301,14 @@ def get_init_inputs():
 )
 
 
-def said(verdict):
-    """All of it: pytest leaves out the middle of what it prints."""
+def is_passed(verdict):
+    """Or measured on a machine too busy for it. Says all of another verdict: pytest leaves out the
+    middle of what it prints."""
+    rules = [one.rule for one in verdict.findings]
+    if verdict.status == "passed" or (verdict.status == "inconclusive" and rules == [NOISY]):
+        return True
     messages = [f"{one.rule}: {one.message}" for one in verdict.findings]
-    return "\n".join([verdict.status, *messages, verdict.log])
+    raise AssertionError("\n".join([verdict.status, *messages, verdict.log]))
 
 
 @pytest.mark.gpu
@@ -312,7 +317,7 @@ def test_the_judge_passes_what_wraps_a_reference(session, name):
     problem = problem_of(GPU_REFERENCE, "reference")
     (candidate,) = SOLVERS[name](Means(kind=session.device().kind)).propose(problem, (), 1)
     verdict = session.evaluate(problem, candidate).verdict
-    assert verdict.status in ("passed", "inconclusive"), said(verdict)
+    assert is_passed(verdict)
 
 
 @pytest.mark.gpu
@@ -321,7 +326,7 @@ def test_the_judge_passes_a_compiled_forward_in_a_graph(session, name):
     problem = problem_of(GPU_REFERENCE, "reference")
     text = IN_A_GRAPH[name].wrap(GPU_REFERENCE)
     verdict = session.evaluate(problem, candidate(problem, text, name)).verdict
-    assert verdict.status in ("passed", "inconclusive"), said(verdict)
+    assert is_passed(verdict)
 
 
 @pytest.mark.gpu
@@ -333,4 +338,4 @@ def test_the_judge_passes_another_way_of_convolutions(session, lay):
     )
     problem = problem_of(text, "reference")
     verdict = session.evaluate(problem, candidate(problem, lay(text), "x")).verdict
-    assert verdict.status in ("passed", "inconclusive", "precision"), said(verdict)
+    assert verdict.status == "precision" or is_passed(verdict)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from cudal1_ci.worker import gaps
 from cudal1_ci.worker.accelerators import Cpu
 from cudal1_ci.worker.gaps import ALONE_US, MOST_BYTES, copying_us, lies_otherwise
 from cudal1_ci.worker.segment import slot_of
@@ -50,6 +51,25 @@ def test_large_gaps_are_allowed_what_they_take():
 def test_strides_of_nothing_that_fits_cost_no_memory(own_stride):
     lying = {**slot(torch.ones(4, 6)), "own_stride": own_stride}
     assert copying_us(Cpu(), [lying], 10) == 10 * ALONE_US
+
+
+def test_an_expanded_output_takes_no_more_memory_than_another(monkeypatch):
+    """It is a number or two, and its place is as large as any."""
+    made = []
+    plain = torch.zeros
+
+    def zeros(shape, **settings):
+        made.append(plain(shape, **settings))
+        return made[-1]
+
+    monkeypatch.setattr(torch, "zeros", zeros)
+    monkeypatch.setattr(gaps, "MOST_BYTES", 2**20)
+    copying_us(Cpu(), [slot(torch.ones(1, 1).expand(256, 256))], 1000)
+    assert len(made) == 2 * 4
+    assert sum(one.nbytes for one in made) <= 2 * 2**20
+    made.clear()
+    copying_us(Cpu(), [slot(torch.ones(1, 1).expand(2048, 256))], 1000)
+    assert sum(one.nbytes for one in made) <= 2 * 2**20
 
 
 def test_a_large_output_is_reckoned_from_a_part_of_it():
