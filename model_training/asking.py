@@ -44,6 +44,8 @@ class Asked:
     groups: list[Group]
     generate_s: float
     score_s: float
+    rehearse_s: float
+    """Of those in which they were judged, until the last rehearsal was over."""
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -53,6 +55,7 @@ class Asked:
         return {
             "generate_s": self.generate_s,
             "score_s": self.score_s,
+            "rehearse_s": self.rehearse_s,
             "tokens_per_s": num_tokens / self.generate_s,
         }
 
@@ -96,7 +99,10 @@ def judged(
         for prompt, some in zip(prompts, sampled, strict=True)
     ]
     return Asked(
-        groups=groups, generate_s=sampled_s - started_s, score_s=time.monotonic() - sampled_s
+        groups=groups,
+        generate_s=sampled_s - started_s,
+        score_s=time.monotonic() - sampled_s,
+        rehearse_s=scorer.rehearse_s,
     )
 
 
@@ -123,6 +129,7 @@ def sample_lines(
                 "refused": outcome.refused,
                 "is_known": outcome.is_known,
                 "was_confirmed": outcome.was_confirmed,
+                "was_rehearsed": outcome.was_rehearsed,
                 "findings": [one.rule for one in evaluation.verdict.findings] if evaluation else [],
                 "seed": seed,
             }
