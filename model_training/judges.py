@@ -24,7 +24,9 @@ from model_training.collection import Judge
 
 JudgeKind = Literal["product", "toy"]
 REHEARSED_LOAD_S, REHEARSED_CALL_S = 20.0, 4.0
-REHEARSED_BYTES = 2**30
+REHEARSED_BYTES = 2**28
+"""So little that few sets of large inputs are tried: more say little of what raises, and a reference
+is learned in half the time."""
 
 
 class JudgeConfig(Record, frozen=True, kw_only=True):
