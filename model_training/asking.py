@@ -52,7 +52,9 @@ class Asked:
         """For the metrics of a run; a server does not say how many tokens it wrote."""
         answers = [one for group in self.groups for one in group.completions]
         num_tokens = sum(len(one.token_ids) for one in answers)
+        outcomes = [one for group in self.groups for one in group.outcomes]
         return {
+            "rehearsed": sum(one.was_rehearsed for one in outcomes) / len(outcomes),
             "generate_s": self.generate_s,
             "score_s": self.score_s,
             "rehearse_s": self.rehearse_s,

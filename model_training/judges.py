@@ -25,8 +25,8 @@ from model_training.collection import Judge
 JudgeKind = Literal["product", "toy"]
 REHEARSED_LOAD_S, REHEARSED_CALL_S = 20.0, 4.0
 REHEARSED_BYTES = 2**28
-"""So little that few sets of large inputs are tried: more say little of what raises, and a reference
-is learned in half the time."""
+"""So little that few sets of large inputs are tried: more say little of what raises, and take as
+long again."""
 
 
 class JudgeConfig(Record, frozen=True, kw_only=True):

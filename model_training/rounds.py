@@ -93,7 +93,6 @@ def measures(groups: Sequence[Group]) -> dict[str, float]:
     """Shares of all answers."""
     statuses = statuses_of(groups)
     cut = [one.is_cut for group in groups for one in group.completions]
-    rehearsed = [one.was_rehearsed for group in groups for one in group.outcomes]
     count = len(statuses)
     return {
         "correct": success(groups),
@@ -102,7 +101,6 @@ def measures(groups: Sequence[Group]) -> dict[str, float]:
         "executable": sum(one not in NOT_EXECUTED for one in statuses) / count,
         "hacks": sum(one in HACKS for one in statuses) / count,
         "cut": sum(cut) / count,
-        "rehearsed": sum(rehearsed) / count,
     }
 
 
