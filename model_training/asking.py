@@ -44,15 +44,20 @@ class Asked:
     groups: list[Group]
     generate_s: float
     score_s: float
+    rehearse_s: float
+    """Of those in which they were judged, until the last rehearsal was over."""
 
     @property
     def numbers(self) -> dict[str, float]:
         """For the metrics of a run; a server does not say how many tokens it wrote."""
         answers = [one for group in self.groups for one in group.completions]
         num_tokens = sum(len(one.token_ids) for one in answers)
+        outcomes = [one for group in self.groups for one in group.outcomes]
         return {
+            "rehearsed": sum(one.was_rehearsed for one in outcomes) / len(outcomes),
             "generate_s": self.generate_s,
             "score_s": self.score_s,
+            "rehearse_s": self.rehearse_s,
             "tokens_per_s": num_tokens / self.generate_s,
         }
 
@@ -96,7 +101,10 @@ def judged(
         for prompt, some in zip(prompts, sampled, strict=True)
     ]
     return Asked(
-        groups=groups, generate_s=sampled_s - started_s, score_s=time.monotonic() - sampled_s
+        groups=groups,
+        generate_s=sampled_s - started_s,
+        score_s=time.monotonic() - sampled_s,
+        rehearse_s=scorer.rehearse_s,
     )
 
 
@@ -123,6 +131,7 @@ def sample_lines(
                 "refused": outcome.refused,
                 "is_known": outcome.is_known,
                 "was_confirmed": outcome.was_confirmed,
+                "was_rehearsed": outcome.was_rehearsed,
                 "findings": [one.rule for one in evaluation.verdict.findings] if evaluation else [],
                 "seed": seed,
             }

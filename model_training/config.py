@@ -41,6 +41,7 @@ STAGES: tuple[StageName, ...] = ("collect", "supervised", "self_supervised", "co
 MAY_DIFFER = (
     *("run.folder", "run.max_minutes", "run.stages", "run.evaluates", "model.path"),
     *("model.device", "judge.devices", "judge.num_per_device", "rollouts"),
+    "judge.num_rehearsing",
     *("contrastive.num_steps", "contrastive.checkpoint_every", "supervised.checkpoint_steps"),
     *("collection.minutes", "evaluate.seeds"),
 )

@@ -22,12 +22,12 @@ from cudal1_ci import score
 from cudal1_ci.archive import Archive
 from cudal1_ci.schema import Device, Evaluation
 from model_training.asking import sample_lines
+from model_training.bench import Answered
 from model_training.contrastive_config import ContrastiveConfig, lag_of, run_name
 from model_training.environment import Outcome
 from model_training.measures import Judged, measures
 from model_training.objective.reward import smoothed
 from model_training.rollouts import Completion
-from model_training.scoring import Answered
 from model_training.stream import Prompt, StepPrompts, Stream, StreamState
 from model_training.tasks.record import Task
 
@@ -39,6 +39,11 @@ RESERVE = 1.5
 class Scoring(Protocol):
     """What answers are worth, in their order; identical programs are judged once:
     `scoring.Scorer`."""
+
+    @property
+    def rehearse_s(self) -> float:
+        """What the rehearsal of the last ones has taken."""
+        ...
 
     def outcomes(self, answered: Sequence[Answered]) -> list[Outcome]: ...
 
@@ -143,7 +148,9 @@ class Course:
             if outcome.evaluation is not None:
                 self._note(outcome.evaluation, step)
         self._steps.end(step)
-        self.run.log(STAGE, step, **{**measures(judged, self._best, ages), **numbers})
+        measured = measures(judged, self._best, ages)
+        measured["rehearse_s"] = self.scoring.rehearse_s
+        self.run.log(STAGE, step, **{**measured, **numbers})
         self.run.log_samples(STAGE, sample_lines(STAGE, step, judged, self.seed(step)))
 
     def state(self, step: int) -> dict[str, Any]:

@@ -69,6 +69,8 @@ class Outcome(Record, frozen=True, kw_only=True):
     """Whether the verdict was there before."""
     was_confirmed: bool | None = None
     """Of a jump, whether the second measurement agreed; None where there was none."""
+    was_rehearsed: bool = False
+    """Whether the verdict is that of a judge on the CPU, which settled it (`rehearsal`)."""
 
 
 @dataclass
@@ -109,6 +111,12 @@ class Environment:
             is_known=known is not None,
             was_confirmed=was_confirmed,
         )
+
+    def knows(self, candidate: Candidate) -> bool:
+        """Whether a verdict is there that need not be asked for."""
+        key = self.judge.device().key
+        found = self.archive.lookup(candidate.problem_id, candidate.id, key, self.policy)
+        return found is not None
 
     def _judged(self, problem: Problem, candidate: Candidate) -> tuple[Evaluation, bool | None]:
         """The verdict, of a jump that of two measurements."""

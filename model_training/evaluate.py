@@ -144,8 +144,10 @@ def evaluated(
         number,
         correct=row.correct.value,
         geometric_mean=row.geometric_mean.value,
+        rehearsed=asked.numbers["rehearsed"],
         generate_s=asked.generate_s + more.get("generate_s", 0.0),
         score_s=checked_s + asked.score_s + more.get("score_s", 0.0),
+        rehearse_s=asked.rehearse_s + more.get("rehearse_s", 0.0),
     )
     run.log_samples(stage, sample_lines(stage, number, asked.groups, seed))
     return Evaluated(

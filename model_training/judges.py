@@ -6,6 +6,7 @@ with opened_judges(JudgeConfig(devices=("cuda:0", "cuda:1"))) as judges: ...
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -17,10 +18,15 @@ from cudal1_ci.bounds import at_least
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.optimization import profile_of
 from cudal1_ci.schema import Candidate, Device, Evaluation, Problem, Record, Verdict
-from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.trial import BuildsConfig, Session, TrialConfig
+from cudal1_ci.trial.ahead import SPARE_CORES
 from model_training.collection import Judge
 
 JudgeKind = Literal["product", "toy"]
+REHEARSED_LOAD_S, REHEARSED_CALL_S = 20.0, 4.0
+REHEARSED_BYTES = 2**28
+"""So little that few sets of large inputs are tried: more say little of what raises, and take as
+long again."""
 
 
 class JudgeConfig(Record, frozen=True, kw_only=True):
@@ -33,12 +39,22 @@ class JudgeConfig(Record, frozen=True, kw_only=True):
     samples on may time while it does; others have their turn when it is done."""
     num_per_device: int = 1
     """Judges of one device examine at the same time, and time in turn."""
+    num_rehearsing: int = 0
+    """Judges on the CPU that see programs in plain PyTorch first, so that those which fail on any
+    device need no GPU (rehearsal.py); 0 is none. One a core, without those that timing needs: of
+    the cores of a machine four for each GPU are left to it where there are more."""
     trial: TrialConfig = TrialConfig()
 
     def __post_init__(self) -> None:
         at_least(self, "judge", 1, "num_per_device")
+        at_least(self, "judge", 0, "num_rehearsing")
         if not self.devices:
             raise ConfigError('judge.devices: expected a device or more, such as ["cuda:0"]')
+        if self.kind == "toy" and self.num_rehearsing:
+            raise ConfigError(
+                "judge.num-rehearsing: the toy's judge runs no programs, so that there is nothing "
+                f"to rehearse; expected 0, got {self.num_rehearsing}"
+            )
 
     @property
     def places(self) -> list[str]:
@@ -50,12 +66,45 @@ class JudgeConfig(Record, frozen=True, kw_only=True):
         """Hash of what must agree for a verdict to stand in for another."""
         return self.trial.policy if self.kind == "product" else self.kind
 
+    @property
+    def rehearsal(self) -> TrialConfig:
+        """Of the judges on the CPU: what `trial` says of verdicts, and little time and memory, as
+        whatever needs more goes on to a GPU."""
+        trial = self.trial
+        return TrialConfig(
+            seed=trial.seed,
+            weights=trial.weights,
+            load_s=min(trial.load_s, REHEARSED_LOAD_S),
+            call_s=min(trial.call_s, REHEARSED_CALL_S),
+            memory_bytes=REHEARSED_BYTES,
+            num_launches=1,  # none is made; of one alone a judge knows problems that come again
+        )
+
 
 @contextlib.contextmanager
 def opened_judges(config: JudgeConfig) -> Iterator[list[Judge]]:
     """All judges of a run; they end with the block."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(JUDGES[config.kind](config, place)) for place in config.places]
+
+
+@contextlib.contextmanager
+def opened_rehearsers(config: JudgeConfig) -> Iterator[list[Session]]:
+    """The judges on the CPU; a process of each is started when it is first asked."""
+    cores = spare_cores(sorted(os.sched_getaffinity(0)), config)
+    sessions = [
+        Session(config.rehearsal, device="cpu", builds=BuildsConfig(keep=False), cores=cores)
+        for _ in range(config.num_rehearsing)
+    ]
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(one) for one in sessions]
+
+
+def spare_cores(cores: Sequence[int], config: JudgeConfig) -> Sequence[int]:
+    """Those that the timing on each device leaves: judges of GPUs time on the last ones. All where
+    there are no more than that."""
+    num_timing = len(set(config.devices)) * (config.trial.threads + SPARE_CORES)
+    return cores[: max(0, len(cores) - num_timing)] or cores
 
 
 @contextlib.contextmanager

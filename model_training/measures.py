@@ -77,6 +77,7 @@ def measures(
         "analysis": sum(has_analysis(one) for one in completions) / num,
         "not_confirmed": sum(one.was_confirmed is False for one in outcomes) / num,
         "known": sum(one.is_known for one in outcomes) / num,
+        "rehearsed": sum(one.was_rehearsed for one in outcomes) / num,
         **{f"fast_{p:g}": sum(one > p for one in speedups) / num for p in FAST},
         "speedup_median": statistics.median(speedups) if speedups else None,
         "speedup_geometric_mean": score.geometric_mean(speedups) if speedups else None,

@@ -8,7 +8,9 @@ All answers to one task go to one judge, in their order, since a judge keeps the
 has checked, and since whether a score is a jump depends on what is known of the task. A program
 that several answers have is judged once, and what is in the archive is not judged again. A task
 comes to the judge that had it before, unless that one has too much to do. A jump is measured again
-on another device of the same kind where there is one, as in the paper.
+on another device of the same kind where there is one, as in the paper. With a rehearsal
+(rehearsal.py) programs in plain PyTorch are tried on a CPU first, and judges of a GPU begin with
+the tasks that are through with it.
 
 Answers come when all of them have been sampled: what is timed has its device for itself, unless the
 judges have other devices than the policy.
@@ -16,11 +18,8 @@ judges have other devices than the policy.
 
 from __future__ import annotations
 
-import threading
-import zlib
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -28,27 +27,19 @@ import msgspec
 from cudal1_ci.archive import Archive
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimization import profile_key
-from cudal1_ci.propose.answer import Unusable
-from cudal1_ci.schema import Candidate, Device, Problem
+from cudal1_ci.schema import Candidate, Device
+from model_training.bench import BROKEN, Answered, Bench
 from model_training.collection import Judge
-from model_training.environment import Environment, EnvironmentConfig, Outcome, candidate_in
-from model_training.judges import Builds, Shared
-from model_training.stream import Prompt
-from model_training.table import Sample
+from model_training.environment import Environment, EnvironmentConfig, Outcome
+from model_training.judges import Shared
+from model_training.pieces import Pieces, at_work
+from model_training.rehearsal import Found, Rehearsal, is_plain
 from model_training.tasks.record import Task
 
-NUM_TRIES = 2
-"""Of a candidate with which the judge itself dies: a machine has moods, a program has not."""
-MAX_DEATHS = 5
-"""Candidates in a row with which it dies: then it is not the candidates."""
-PASSED, BROKEN = "passed", "harness_error"
+PASSED = "passed"
 REFERENCE = "reference-status"
 """Kind of a note: what the judge says of a task's own program."""
 T = TypeVar("T")
-
-
-Answered = tuple[Prompt, str, bool]
-"""A prompt, an answer to it, and whether that was cut at the longest length."""
 
 
 class Scorer:
@@ -62,18 +53,21 @@ class Scorer:
         config: EnvironmentConfig,
         go_on: Callable[[], None] = lambda: None,
         places: Sequence[str] = (),
+        rehearsal: Rehearsal | None = None,
     ) -> None:
         """
         Args:
             policy: Hash of the judges' settings.
             places: The device of each judge, `cuda:0`; those without one have one each.
             go_on: Called between answers; what it raises ends the judging (`Run.go_on`).
+            rehearsal: Of programs before a judge sees them.
         """
         if not judges:
             raise ValueError("expected a judge")
         self.judges = [Shared(one) for one in judges]
         self.archive, self.policy, self.config, self.go_on = archive, policy, config, go_on
         self.places = places or [str(number) for number in range(len(judges))]
+        self.rehearsal = rehearsal
 
     def device(self) -> Device:
         """What is measured on; all judges have the same kind."""
@@ -116,17 +110,48 @@ class Scorer:
             WorkerError: Judges die whatever they are given.
         """
         found: dict[int, Outcome] = {}
-        benches: dict[int, Bench] = {
-            id(judge): Bench(self.environment(number), self.go_on)
-            for number, judge in enumerate(self.judges)
+        environments = [self.environment(number) for number in range(len(self.judges))]
+        benches = {
+            id(judge): Bench(environment, self.go_on)
+            for judge, environment in zip(self.judges, environments, strict=True)
         }
+        ready: Pieces[tuple[list[int], Found]] = Pieces(
+            len(self.judges), lambda piece: answered[piece[0][0]][0].task.id
+        )
 
-        def judge_all(judge: Shared, places: list[int]) -> None:
-            said = benches[id(judge)].judge([answered[place] for place in places])
+        def judge_all(judge: Shared, piece: tuple[list[int], Found]) -> None:
+            places, settled = piece
+            said = benches[id(judge)].judge([answered[place] for place in places], settled)
             found.update(zip(places, said, strict=True))
 
-        self.each(by_task(answered), judge_all, lambda places: answered[places[0]][0].task.id)
+        def put(places: list[int], settled: Found) -> bool:
+            ready.put((places, settled))
+            return not ready.errors
+
+        waiting = []
+        for places in by_task(answered):
+            tried = self.to_rehearse(benches[id(self.judges[0])], [answered[one] for one in places])
+            if tried:
+                waiting.append((places, answered[places[0]][0].task.problem, tried))
+            else:
+                ready.put((places, {}))
+        with at_work(ready, self.judges, judge_all):
+            if self.rehearsal is not None:
+                self.rehearsal.each(waiting, put)
         return [found[place] for place in range(len(answered))]
+
+    def to_rehearse(self, bench: Bench, answered: Sequence[Answered]) -> list[Candidate]:
+        """Of the answers to a task, the different programs that a CPU may settle."""
+        if self.rehearsal is None:
+            return []
+        candidates = [bench.candidate(one) for one in answered]
+        distinct = {one.id: one for one in candidates if one is not None and is_plain(one.program)}
+        return [one for one in distinct.values() if not bench.environment.knows(one)]
+
+    @property
+    def rehearse_s(self) -> float:
+        """What the rehearsal of the last answers has taken; judges were at work meanwhile."""
+        return 0.0 if self.rehearsal is None else self.rehearsal.took_s
 
     def environment(self, number: int = 0) -> Environment:
         """That of a judge, with the next one on another device like its own to measure jumps
@@ -154,96 +179,11 @@ class Scorer:
     ) -> None:
         """Work on each piece with the judge that those of its key are for, or with one that has
         nothing left; the first error ends it all."""
-        left: list[deque[T]] = [deque() for _ in self.judges]
+        left = Pieces(len(self.judges), key)
         for piece in pieces:
-            left[zlib.crc32(key(piece).encode()) % len(left)].append(piece)
-        errors: list[BaseException] = []
-        lock = threading.Lock()
-
-        def take(number: int) -> T | None:
-            with lock:
-                if left[number]:
-                    return left[number].popleft()
-                longest = max(left, key=len)
-                return longest.pop() if longest else None
-
-        def run(number: int) -> None:
-            while not errors and (piece := take(number)) is not None:
-                try:
-                    work(self.judges[number], piece)
-                except BaseException as error:  # noqa: BLE001 - raised below, for whoever asked
-                    errors.append(error)
-
-        threads = [
-            threading.Thread(target=run, args=(number,), name="judge", daemon=True)
-            for number in range(len(self.judges))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
-
-
-@dataclass
-class Bench:
-    """Judges answers to one task after another, with one environment."""
-
-    environment: Environment
-    go_on: Callable[[], None]
-    num_deaths: int = 0
-
-    def judge(self, answered: Sequence[Answered]) -> list[Outcome]:
-        """Of answers to one task."""
-        found, known = [], dict[str, Outcome]()
-        candidates = [self.candidate(one) for one in answered]
-        self.build_ahead(answered[0][0].task.problem, candidates)
-        for one, candidate in zip(answered, candidates, strict=True):
-            self.go_on()
-            if candidate is None:
-                outcome = self.outcome(one)
-            elif candidate.id in known:
-                outcome = msgspec.structs.replace(known[candidate.id], is_known=True)
-            else:
-                outcome = known[candidate.id] = self.outcome(one)
-            found.append(outcome)
-        return found
-
-    def candidate(self, one: Answered) -> Candidate | None:
-        prompt, text, is_cut = one
-        config = self.environment.config
-        found = candidate_in(prompt.task.problem, text, prompt.exemplar_ids, config, is_cut=is_cut)
-        return None if isinstance(found, Unusable) else found
-
-    def build_ahead(self, problem: Problem, candidates: Sequence[Candidate | None]) -> None:
-        """What is not known yet."""
-        environment = self.environment
-        key = environment.judge.device().key
-        distinct = {one.id: one for one in candidates if one is not None}
-        new = [
-            one
-            for one in distinct.values()
-            if environment.archive.lookup(problem.id, one.id, key, environment.policy) is None
-        ]
-        if new and isinstance(environment.judge, Builds):
-            environment.judge.build_ahead(problem, new)
-
-    def outcome(self, one: Answered) -> Outcome:
-        """Where the judge dies with it, again; then it is worth nothing."""
-        prompt, text, is_cut = one
-        for number in range(NUM_TRIES):
-            try:
-                found = self.environment.outcome(prompt, text, is_cut=is_cut)
-            except WorkerError:
-                if self.num_deaths >= MAX_DEATHS:
-                    raise
-                if number + 1 == NUM_TRIES:
-                    self.num_deaths += 1
-            else:
-                self.num_deaths = 0
-                return found
-        return Outcome(sample=Sample(task=prompt.task.name, status=BROKEN), reward=0.0)
+            left.put(piece)
+        with at_work(left, self.judges, work):
+            pass
 
 
 def by_task(answered: Sequence[Answered]) -> list[list[int]]:

@@ -22,8 +22,9 @@ from cudal1_ci.errors import ConfigError
 from model_training import evaluate
 from model_training.collection import Judge
 from model_training.config import MAY_DIFFER, STAGES, StageName, TrainingConfig
-from model_training.judges import opened_judges
+from model_training.judges import opened_judges, opened_rehearsers
 from model_training.policy import Policy, load_policy
+from model_training.rehearsal import Rehearsal, Rehearser
 from model_training.rollouts import Rollouts
 from model_training.rollouts.opening import opened_rollouts
 from model_training.run import Run
@@ -57,6 +58,11 @@ class Workplace:
         return self._stack.enter_context(opened_judges(self.config.judge))
 
     @cached_property
+    def rehearsers(self) -> Sequence[Rehearser]:
+        """Judges on the CPU, where there are any."""
+        return self._stack.enter_context(opened_rehearsers(self.config.judge))
+
+    @cached_property
     def scorer(self) -> Scorer:
         """Of training, whose archive is the store of exemplars."""
         return self._scorer(ARCHIVE)
@@ -69,7 +75,18 @@ class Workplace:
     def _scorer(self, name: str) -> Scorer:
         archive = self._stack.enter_context(Archive.open(self.run.folder / name))
         judge, environment = self.config.judge, self.config.contrastive.environment
-        return Scorer(self.judges, archive, judge.policy, environment, self.run.go_on, judge.places)
+        rehearsal = None
+        if self.rehearsers:
+            rehearsal = Rehearsal(self.rehearsers, archive, judge.rehearsal, self.run.go_on)
+        return Scorer(
+            self.judges,
+            archive,
+            judge.policy,
+            environment,
+            self.run.go_on,
+            judge.places,
+            rehearsal,
+        )
 
     @cached_property
     def policy(self) -> Policy:

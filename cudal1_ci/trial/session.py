@@ -41,7 +41,7 @@ from cudal1_ci.trial.screen import convictions, screen
 
 
 class Session:
-    """Context manager: `check` a reference, `evaluate` candidates of it."""
+    """Context manager: `check` a reference, `examine` or `evaluate` candidates of it."""
 
     def __init__(
         self,
@@ -54,15 +54,19 @@ class Session:
         require_kernel: bool = False,
         builds: BuildsConfig | None = None,
         executor: Executor | None = None,
+        cores: Sequence[int] | None = None,
     ):
         """`executor` says where the judge runs; without one it is a process in `python`. Of the
-        memory of a GPU that `num_sharing` sessions have, this one takes its share."""
+        memory of a GPU that `num_sharing` sessions have, this one takes its share. A session with
+        `cores` examines and does not time: its programs have these processor cores together with
+        whoever else does, instead of the one on which all CPU judges of a machine time in turn."""
         self.config = config
         self.where = device
         self.num_sharing = num_sharing
         self.require_sandbox = require_sandbox
         self.require_kernel = require_kernel
         self.executor: Executor = executor or Local(python)
+        self.cores = cores
         self.builds = builds or BuildsConfig()
         if not self.executor.has_disk:
             self.builds = msgspec.structs.replace(self.builds, keep=False)
@@ -139,6 +143,7 @@ class Session:
             "weights": self.config.weights,
             "store": store_of(self.builds),
             "key": problem.id if self.config.keeps else None,
+            "cores": None if self.cores is None else list(self.cores),
         }
         # A reference is loaded some five times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
@@ -178,15 +183,14 @@ class Session:
 
         Raises:
             WorkerError: The judge could not be started or died.
+            ValueError: The session has `cores`, and does not time.
         """
+        if self.cores is not None:
+            raise ValueError("expected a session without `cores`: one with them does not time")
         started_s = time.monotonic()
-        verdict = self.check(problem)
         measurements: tuple[Measurement, ...] = ()
         seen = screen(candidate.program, problem.reference)
-        if verdict.status == "passed" and convictions(seen):
-            verdict = Verdict(status="reward_hack")  # its text can mean nothing else: not run
-        elif verdict.status == "passed":
-            verdict = self._ahead.settle(candidate) or self._examine(problem, candidate)
+        verdict = self._judged(problem, candidate, seen)
         if verdict.status == "passed":
             verdict, measurements = self._measure(problem.workloads, verdict)
         kernels: tuple[Kernel, ...] = ()
@@ -203,8 +207,29 @@ class Session:
             elapsed_s=time.monotonic() - started_s,
         )
 
+    def examine(self, problem: Problem, candidate: Candidate) -> Verdict:
+        """Whether a candidate is the same function, which `evaluate` asks before it times: nothing
+        is measured, and of what kernels it launches nothing is said.
+
+        Raises:
+            WorkerError: The judge could not be started or died.
+        """
+        seen = screen(candidate.program, problem.reference)
+        verdict = self._judged(problem, candidate, seen)
+        return msgspec.structs.replace(verdict, findings=(*verdict.findings, *seen))
+
+    def _judged(self, problem: Problem, candidate: Candidate, seen: Sequence[Finding]) -> Verdict:
+        """What is wrong with the reference, with the text, of which the static rules have `seen`
+        something, or with what it computes; without what they have seen."""
+        verdict = self.check(problem)
+        if verdict.status != "passed":
+            return verdict
+        if convictions(seen):
+            return Verdict(status="reward_hack")  # its text can mean nothing else: not run
+        return self._ahead.settle(candidate) or self._examine(problem, candidate)
+
     def _examine(self, problem: Problem, candidate: Candidate) -> Verdict:
-        """Whether it is the same function."""
+        """Whether what it computes is the same."""
         request = {
             "op": "examine",
             "program": msgspec.to_builtins(candidate.program),

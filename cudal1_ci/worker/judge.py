@@ -144,11 +144,16 @@ class Judge:
         weights: str,
         store: dict[str, Any] | None,
         key: str | None = None,
+        cores: list[int] | None = None,
     ) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against. `store` is
         where what programs build is kept, None where it is not. By its `key` a problem is known
-        when it comes again, with the same settings."""
+        when it comes again, with the same settings. A judge that does not time is given the
+        `cores` that it and its runners may be on."""
         self.dismiss()
+        if cores is not None:
+            os.sched_setaffinity(0, cores)
+            self.template.cores = cores
         self.weights = weights
         self.at_hand, self.drawn, self.problem = {}, {}, problem
         if not self.is_open:

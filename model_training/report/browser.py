@@ -84,6 +84,7 @@ def details(sample: Judged) -> dict[str, Any]:
         "exemplars": sample.exemplar_ids,
         "is_known": sample.is_known,
         "was_confirmed": sample.was_confirmed,
+        "was_rehearsed": sample.was_rehearsed,
         "seed": sample.seed,
     }
 

@@ -56,6 +56,7 @@ async function fill(inside, names, row, number) {
     told.push(found.was_confirmed ? "a jump, confirmed" : "a jump that did not come again");
   }
   if (found.is_known) told.push("the verdict was known");
+  if (found.was_rehearsed) told.push("settled on the CPU");
   told.push(`seed ${found.seed}`, "");
   const about = inside.appendChild(element("p", told.join("; "), "muted"));
   about.append(Object.assign(element("a", `sample ${number}`), { href: `#sample-${number}` }));

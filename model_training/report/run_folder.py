@@ -55,6 +55,7 @@ class Judged(Written, frozen=True, kw_only=True):
     refused: str | None = None
     is_known: bool = False
     was_confirmed: bool | None = None
+    was_rehearsed: bool = False
     findings: tuple[str, ...] = ()
     seed: int = 0
     messages: tuple[Said, ...] = ()

@@ -34,7 +34,7 @@ NEEDED = {
     *("reward", "reward_std", "executable", "correct", "copies", "hacks", "fast_1", "fast_1.2"),
     *("speedup_median", "speedup_geometric_mean", "best", "silent_share", "length", "cut"),
     *("clipped_share", "entropy", "divergence", "ratio", "generate_s", "score_s", "train_s"),
-    *("tokens_per_s", "exemplar_age", "exemplar_diversity", "analysis"),
+    *("rehearsed", "rehearse_s", "tokens_per_s", "exemplar_age", "exemplar_diversity", "analysis"),
 }
 
 
@@ -293,6 +293,7 @@ def test_an_adapter_is_trained_in_the_folder_of_a_run(taught, tmp_path, engine):
 
         def __init__(self, scorer, run):
             self.scorer, self.run, self.num_asked = scorer, run, 0
+            self.rehearse_s = 0.0
             self.archive, self.device, self.config = scorer.archive, scorer.device, scorer.config
 
         def outcomes(self, answered):

@@ -14,9 +14,10 @@ from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimization import known_profile
 from cudal1_ci.schema import Verdict
 from model_training.asking import first_prompt
+from model_training.bench import MAX_DEATHS
 from model_training.environment import EnvironmentConfig
 from model_training.run import Stopped
-from model_training.scoring import MAX_DEATHS, Scorer
+from model_training.scoring import Scorer
 from model_training.stream import Stream, StreamConfig, StreamState
 from model_training.tasks.draft import TINY
 from model_training.tasks.generate import generate

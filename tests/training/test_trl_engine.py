@@ -205,6 +205,8 @@ def test_another_mask_has_another_gradient(bench):
 class Paid:
     """Scoring by the place of an answer; all answers of the first group are worth the same."""
 
+    rehearse_s = 0.0
+
     def __init__(self, silent=lambda: False):
         self.is_silent = silent
 

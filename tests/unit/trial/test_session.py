@@ -110,6 +110,53 @@ def test_what_is_wrong_with_a_candidate_is_named(session, forward, status, rule)
     assert found == (status, rule), evaluation.verdict
 
 
+def candidate_of(problem: Problem, source: str) -> Candidate:
+    program = TextProgram(source=HEAD + textwrap.dedent(source), entry="Model")
+    return Candidate(problem_id=problem.id, program=program, proposer="test")
+
+
+@pytest.mark.parametrize(
+    ("forward", "rules"),
+    [
+        ("F.linear(x, self.fc.weight, self.fc.bias)", []),
+        ("self.fc(x) + 1", ["values.mismatch"]),
+        ("self.missing(x)", ["program.raised"]),
+    ],
+)
+def test_to_examine_is_to_evaluate_without_a_measurement(session, forward, rules):
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    candidate = candidate_of(problem, linear(forward))
+    verdict = session.examine(problem, candidate)
+    said = judged(session, problem, candidate).verdict
+    # A traceback names folders of the process.
+    assert verdict == msgspec.structs.replace(said, log=verdict.log)
+    assert [finding.rule for finding in verdict.findings] == rules
+    assert (verdict.status == "passed") is (not rules)
+
+
+def test_what_a_text_alone_convicts_is_no_honest_candidate_to_examine(session):
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    cheat = linear("__import__('gc').get_objects() and self.fc(x)")
+    verdict = session.examine(problem, candidate_of(problem, cheat))
+    evaluation = session.evaluate(problem, candidate_of(problem, cheat))
+    assert verdict.status == evaluation.verdict.status
+    assert verdict.findings == evaluation.verdict.findings != ()
+
+
+def test_a_session_with_cores_has_its_programs_on_all_of_them_and_does_not_time():
+    cores = sorted(os.sched_getaffinity(0))
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    tells = linear("self.tell()") + (
+        "\n    def tell(self):\n"
+        "        raise ValueError(sorted(__import__('os').sched_getaffinity(0)))\n"
+    )
+    with Session(QUICK, device="cpu", cores=cores) as several:
+        verdict = several.examine(problem, candidate_of(problem, tells))
+        assert verdict.findings[0].message == f"ValueError: {cores}"
+        with pytest.raises(ValueError, match="does not time"):
+            several.evaluate(problem, candidate_of(problem, tells))
+
+
 def test_a_candidate_that_hangs_is_a_timeout(hasty_session):
     problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
     verdict = evaluate(hasty_session, problem, linear("__import__('time').sleep(60)")).verdict

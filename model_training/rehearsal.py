@@ -1,0 +1,250 @@
+"""Programs tried on the CPU before a GPU's judge sees them.
+
+    rehearsal = Rehearsal(judges, archive, config.rehearsal)
+    rehearsal.each([(key, problem, candidates)], lambda key, settled: ...)
+
+Most programs that a small model writes raise: a name that nobody has defined, shapes that do not
+fit. On a GPU each of them costs a process with a context of its own; on a CPU a fork, and a machine
+has many more cores than GPUs. So plain PyTorch is examined on a CPU first, without being timed, and
+what fails there as it would on any device is settled: it is not brought to a GPU. All else goes on
+to the GPU's judge, which decides as if nothing had been before.
+
+Settled is (`is_trusted`)
+
+- what raises an error of Python itself (NameError, AttributeError, TypeError, ...), when it is
+  imported, constructed or called: the same interpreter with the same packages raises it on the GPU;
+- a RuntimeError of torch that speaks of shapes, which do not depend on the device;
+- an output of another shape, or with another number of tensors;
+- a state_dict with other keys, where no weights are drawn for it instead.
+
+Never settled is what passed, and a failure that may be the CPU's own:
+
+- whatever a message says of a device, an operator that is not implemented, memory, threads, or
+  strides (attention and convolutions lay their results out otherwise on a GPU, and `view` raises
+  where the layout does not fit);
+- AssertionErrors, which may be about such things and not say so; a process that died, a timeout;
+- wrong values, even if they are far off: the reference's own error, by which a candidate is judged,
+  the order of equal elements, the side to which a rounding falls, and what a generator draws
+  from a seed are all others on a GPU;
+- other dtypes, since mixed precision has rules for each device;
+- what is a cheat: the GPU's judge convicts it, and it becomes a case.
+
+Not rehearsed are programs that say something of a GPU, a compiler or a CPU (`is_plain`), tasks
+whose reference the CPU's judge does not accept or takes long to learn, and what is left of a task
+after some time.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.errors import WorkerError
+from cudal1_ci.optimization import profile_key
+from cudal1_ci.schema import (
+    Candidate,
+    Device,
+    Evaluation,
+    Finding,
+    Problem,
+    Program,
+    TextProgram,
+    Verdict,
+)
+from cudal1_ci.trial import TrialConfig
+from model_training.pieces import Pieces, at_work
+
+K = TypeVar("K")
+REFERENCE = "rehearsed-reference-status"
+"""Kind of a note: what the judge on the CPU says of a task's own program."""
+PASSED, BROKEN, SLOW = "passed", "harness_error", "slow"
+LEARN_S = 10.0
+"""Of learning a reference on one core; most take one or two, and a candidate half as long."""
+TASK_S = 20.0
+"""For the candidates of a task; what is left then goes on."""
+
+_NOT_PLAIN = re.compile(
+    r"cuda|triton|compile\(|torch\.compile|load_inline|cpp_extension|nvrtc|nvcc|cudnn|cublas|cutlass"
+    r"|cupy|numba|ctypes|inductor|dynamo|accelerator|autocast|get_device|mkldnn|\bcpu\b|is_cpu",
+    re.IGNORECASE,
+)
+ERRORS_OF_PYTHON = frozenset(
+    {
+        *("NameError", "UnboundLocalError", "AttributeError", "TypeError", "ValueError"),
+        *("IndexError", "KeyError", "ZeroDivisionError", "ImportError", "ModuleNotFoundError"),
+        *("SyntaxError", "IndentationError", "TabError"),
+    }
+)
+ERRORS_OF_TORCH = frozenset({"RuntimeError", "NotImplementedError"})
+_SHAPES = re.compile(
+    r"shape|\bsizes?\b|dimension|broadcast|channels|einsum|ambiguous|leaf variable"
+    r"|missing the required \"forward\"",
+    re.IGNORECASE,
+)
+_OF_THE_MACHINE = re.compile(
+    r"cuda|gpu|cpu|nvidia|driver|device|backend|accelerator|mkldnn|onednn|primitive|not implemented"
+    r"|available kernel|memory|alloc|thread|resource|shared object|strid|contiguous|channels_last",
+    re.IGNORECASE,
+)
+
+
+class Rehearser(Protocol):
+    """A judge that says what a program computes without timing it: the product's session."""
+
+    def device(self) -> Device: ...
+
+    def check(self, problem: Problem) -> Verdict: ...
+
+    def examine(self, problem: Problem, candidate: Candidate) -> Verdict: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """A candidate that no GPU's judge need see."""
+
+    evaluation: Evaluation
+    is_known: bool
+    """Whether the verdict was there before."""
+
+
+Found = dict[str, Settled]
+"""By the candidates' ids."""
+Tried = tuple[K, Problem, Sequence[Candidate]]
+"""Candidates of a problem, each once, under a name of the caller's."""
+
+
+class Rehearsal:
+    """Judges on the CPU, and an archive of what they have settled."""
+
+    def __init__(
+        self,
+        judges: Sequence[Rehearser],
+        archive: Archive,
+        config: TrialConfig,
+        go_on: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        Args:
+            config: The judges' settings.
+            go_on: Called between candidates; what it raises ends the rehearsal.
+        """
+        if not judges:
+            raise ValueError("expected a judge")
+        self.judges, self.archive, self.go_on = judges, archive, go_on
+        self.policy, self.weights = config.policy, config.weights
+        self.took_s = 0.0
+        """What the last tasks have taken together."""
+
+    def each(self, tasks: Sequence[Tried[K]], done: Callable[[K, Found], bool]) -> None:
+        """Say of each task what is settled, by any thread and as it comes; a task whose `done` says
+        False is the last. All candidates of a task are tried by one judge, that which had it before
+        unless it has too much to do."""
+        started_s = time.monotonic()
+        pieces: Pieces[Tried[K]] = Pieces(len(self.judges), lambda one: one[1].id)
+        is_wanted = [True]
+        for one in tasks:
+            pieces.put(one)
+
+        def work(judge: Rehearser, one: Tried[K]) -> None:
+            key, problem, candidates = one
+            if is_wanted[0] and not done(key, self.settled(judge, problem, candidates)):
+                is_wanted[0] = False
+
+        with at_work(pieces, self.judges, work):
+            pass
+        self.took_s = time.monotonic() - started_s
+
+    def settled(self, judge: Rehearser, problem: Problem, candidates: Sequence[Candidate]) -> Found:
+        """Those of a problem's candidates that fail on any device. A judge that dies says nothing
+        of the others."""
+        found: Found = {}
+        try:
+            device = judge.device()
+            for one in candidates:
+                known = self.archive.lookup(problem.id, one.id, device.key, self.policy)
+                if known is not None and self.trusts(known.verdict):
+                    found[one.id] = Settled(evaluation=known, is_known=True)
+            left = [one for one in candidates if one.id not in found]
+            if not left or not self.accepts(judge, problem, device):
+                return found
+            ends_s = time.monotonic() + TASK_S
+            for one in left:
+                self.go_on()
+                if (started_s := time.monotonic()) > ends_s:
+                    break
+                verdict = judge.examine(problem, one)
+                if self.trusts(verdict):
+                    took_s = time.monotonic() - started_s
+                    evaluation = Evaluation(
+                        candidate=one, verdict=verdict, device=device, elapsed_s=took_s
+                    )
+                    self.archive.record(evaluation, self.policy)
+                    found[one.id] = Settled(evaluation=evaluation, is_known=False)
+        except WorkerError:
+            pass
+        return found
+
+    def trusts(self, verdict: Verdict) -> bool:
+        """Whether a verdict settles it. With weights that are drawn, that the keys of a state
+        differ is said where values do too."""
+        has_other_keys = any(one.rule == "state.keys" for one in verdict.findings)
+        return is_trusted(verdict) and not (has_other_keys and self.weights == "seed")
+
+    def accepts(self, judge: Rehearser, problem: Problem, device: Device) -> bool:
+        """Whether a reference can be judged against on the CPU, in the time that there is; asked
+        once of a problem."""
+        key = f"{profile_key(problem, device)}/{self.policy}"
+        status = self.archive.noted(REFERENCE, key, str)
+        if status is None:
+            self.go_on()
+            started_s = time.monotonic()
+            try:
+                status = judge.check(problem).status
+            except WorkerError:
+                status = BROKEN
+            if status == PASSED and time.monotonic() - started_s > LEARN_S:
+                status = SLOW
+            self.archive.note(REFERENCE, key, status)
+        return status == PASSED
+
+
+def is_plain(program: Program) -> bool:
+    """Whether a program is PyTorch that may run on any device: says nothing of a GPU, of a
+    compiler, or of the device that it is on."""
+    return isinstance(program, TextProgram) and _NOT_PLAIN.search(program.source) is None
+
+
+def is_trusted(verdict: Verdict) -> bool:
+    """Whether a CPU's verdict means the same on any device."""
+    if not verdict.findings:
+        return False
+    finding = verdict.findings[0]
+    match verdict.status, finding.rule:
+        case ("compile_error", "program.import") | ("runtime_error", "program.raised"):
+            return is_of_the_program(finding.message)
+        case ("runtime_error", "state.keys") | ("incorrect_shape", "output.shape"):
+            return True
+        case ("incorrect_shape", "output.structure"):
+            return has_other_tensors(finding)
+    return False
+
+
+def is_of_the_program(message: str) -> bool:
+    """Whether an error, `NameError: name 'x' is not defined`, comes of the text alone."""
+    name, _, text = message.partition(": ")
+    if _OF_THE_MACHINE.search(text):
+        return False
+    return name in ERRORS_OF_PYTHON or (
+        name in ERRORS_OF_TORCH and _SHAPES.search(text) is not None
+    )
+
+
+def has_other_tensors(finding: Finding) -> bool:
+    """Whether an output has another number of tensors (`*` each); plain values in its structure may
+    have been computed."""
+    want, _, got = (finding.evidence or "").partition(", got ")
+    return want.count("*") != got.count("*")
