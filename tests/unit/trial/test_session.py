@@ -748,9 +748,9 @@ def test_other_parameters_are_compared_under_one_seed_where_that_is_asked_for(
 def test_a_measurement_stops_an_examination_without_a_verdict_on_it():
     """The program takes a second and a half to import, and may take four; who measures for five
     seconds in the middle of it does not wait for its end."""
-    slow = HEAD + "sum(range(80_000_000))" + textwrap.dedent(LINEAR)
+    slow = HEAD + "sum(range(80_000_000))" + linear("self.fc(x)")
     program = TextProgram(source=slow.replace("class Model(", "class ModelNew("), entry="ModelNew")
-    problem = problem_of(LINEAR, tensor(4, 16))
+    problem = problem_of(linear("self.fc(x)"), tensor(4, 16))
     candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
     found = []
     with Session(msgspec.structs.replace(QUICK, load_s=4), device="cpu") as session:
