@@ -41,11 +41,11 @@ BY_NAME = {one.name: one for one in PROGRAMS}
 CONFIG = SelfSupervisedConfig(
     num_rounds=3,
     tasks_per_round=4,
-    num_samples=16,
+    num_samples=24,
     max_per_task=4,
     sampling=Sampling(max_tokens=12),
     training=SupervisedConfig(
-        learning_rate=5e-3, epochs=3, batch_size=8, micro_batch_size=8, checkpoint_steps=5
+        learning_rate=5e-3, epochs=5, batch_size=8, micro_batch_size=8, checkpoint_steps=5
     ),
 )
 
