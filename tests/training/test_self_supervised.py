@@ -188,7 +188,7 @@ def test_success_rises_and_a_run_that_was_stopped_is_the_same(start, tmp_path):
     for one, other in zip(policy.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
     samples = (parts / "samples" / f"{STAGE}.jsonl").read_text().splitlines()
-    assert len(samples) == 3 * 4 * 16
+    assert len(samples) == 3 * 4 * CONFIG.num_samples
 
 
 def test_without_a_rise_it_ends_with_the_weights_that_answered_best(start, tmp_path):
