@@ -7,7 +7,7 @@ of it is packed into one file that can be carried to a machine with a GPU:
     python benchmarks/batch_server.py /models/qwen2.5-coder-0.5b --port 8100 &
     python benchmarks/model_baseline.py build/gpu/baseline-tasks.json \\
         --url http://127.0.0.1:8100/v1
-    python benchmarks/model_baseline.py --table benchmarks/results/model-baseline.json
+    python benchmarks/model_baseline.py --table benchmarks/results/model-baseline-h200.json
 
 Prompts, sampling, parser and judge are the product's: the reference with its workload, the device,
 a profile, exemplars by the setting, a client of OpenAI's protocol, a session with its static rules.

@@ -18,6 +18,7 @@ from functools import lru_cache
 import libcst as cst
 
 from cudal1_ci.propose.answer import Unusable
+from cudal1_ci.propose.measured import brief_rows
 from cudal1_ci.propose.prompt import MAX_WORDS
 from cudal1_ci.propose.splice.names import binds, uses
 from cudal1_ci.propose.splice.text_form import as_text_program
@@ -94,7 +95,7 @@ def where_time_goes(profile: Sequence[ProfileRow]) -> str:
     total_us = sum(row.time_us for row in profile)
     if total_us <= 0:
         return ""
-    first = sorted(profile, key=lambda row: -row.time_us)[:NUM_OPERATORS]
+    first = brief_rows(profile)[:NUM_OPERATORS]
     named = [f"{row.name} ({row.time_us / total_us:.0%})" for row in first]
     listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
     return f"Most of the time goes to {listed}."

@@ -30,7 +30,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -293,9 +293,14 @@ class ContainedWorker:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
-    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def ask(
+        self,
+        request: Mapping[str, Any],
+        timeout_s: float,
+        paused_s: Callable[[], float] = lambda: 0.0,
+    ) -> dict[str, Any]:
         """Send a request and wait for its reply. Raises WorkerError."""
-        return self.conversation.ask(request, timeout_s)
+        return self.conversation.ask(request, timeout_s, paused_s)
 
     def _refusal(self) -> CudaL1Error:
         """Why there is no worker: the engine, the image or the interpreter."""

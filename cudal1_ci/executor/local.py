@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -168,9 +168,14 @@ class Worker:
         self.process.wait()
         self.scratch.cleanup()
 
-    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def ask(
+        self,
+        request: Mapping[str, Any],
+        timeout_s: float,
+        paused_s: Callable[[], float] = lambda: 0.0,
+    ) -> dict[str, Any]:
         """Send a request and wait for its reply. Raises WorkerError."""
-        return self.conversation.ask(request, timeout_s)
+        return self.conversation.ask(request, timeout_s, paused_s)
 
     def _ending(self) -> str:
         """How the worker ended, with the last lines of its log."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cudal1_ci.arguments import call_text
+from cudal1_ci.kernel_names import brief
 from cudal1_ci.propose.quoting import Shown, line, named
 from cudal1_ci.propose.roofline import DeviceFacts, call_bytes, lower_bound_us, roofline_share
 from cudal1_ci.propose.task import ProfileRow, ReferenceTime, Task
@@ -82,7 +83,7 @@ def device_text(task: Task) -> Shown:
 def profile_text(task: Task, max_rows: int) -> str:
     """The longest rows with their shares, and what the others are together."""
     assert not isinstance(task.profile, str)
-    rows = sorted(task.profile, key=lambda row: (-row.time_us, row.name))
+    rows = brief_rows(task.profile)
     total_us = sum(row.time_us for row in rows)
     lines = [_row(row, total_us, line(row.name), task) for row in rows[:max_rows]]
     others = rows[max_rows:]
@@ -94,6 +95,20 @@ def profile_text(task: Task, max_rows: int) -> str:
         )
         lines.append(_row(together, total_us, f"{len(others)} others together", task))
     return "\n".join(lines)
+
+
+def brief_rows(profile: Sequence[ProfileRow]) -> list[ProfileRow]:
+    """The longest first, under names that can be read; those that are then alike are one."""
+    found: dict[str, ProfileRow] = {}
+    for row in profile:
+        name = brief(row.name)
+        known = found.get(name)
+        found[name] = ProfileRow(
+            name=name,
+            num_calls=row.num_calls + (known.num_calls if known else 0),
+            time_us=row.time_us + (known.time_us if known else 0.0),
+        )
+    return sorted(found.values(), key=lambda row: (-row.time_us, row.name))
 
 
 def _row(row: ProfileRow, total_us: float, name: str, task: Task) -> str:

@@ -199,6 +199,7 @@ def _request(task: Task, shown: _Shown) -> str:
         profile=profile_text(task, shown.profile_rows) if has_rows else None,
         no_profile=missing,
         variants=shown.variants,
+        references=[one.text.strip() for one in shown.context],
         max_words=MAX_WORDS,
         max_lines=task.answer_tokens // TOKENS_PER_LINE // 10 * 10,
     )

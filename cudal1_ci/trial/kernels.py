@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from cudal1_ci.kernel_names import bare_name
 from cudal1_ci.schema import Finding, Kernel, Problem, Program, Target, TextProgram
 from cudal1_ci.trial.screen.base_text import base_text
 from cudal1_ci.trial.screen.cuda_text import SUFFIXES, CudaText, cuda_strings, cuda_text
@@ -31,7 +32,6 @@ _ATTRIBUTE = re.compile(
     r"\b(?:__launch_bounds__|__attribute__|alignas)\s*\((?:[^()]|\([^()]*\))*\)"
 )
 _LIBRARY = re.compile(r"(?:void )?(?:at|c10|cub|thrust|cutlass|cudnn)::")
-_TEMPLATE = re.compile(r"<[^<>]*>")
 
 
 def declared_kernels(program: Program) -> frozenset[str]:
@@ -106,14 +106,6 @@ def kernels_of(
 def is_own(name: str, declared: frozenset[str]) -> bool:
     """Whether a launched kernel's name, demangled, is that of a declared one."""
     return _LIBRARY.match(name) is None and bare_name(name) in declared
-
-
-def bare_name(name: str) -> str:
-    """`relu` of `void (anonymous namespace)::relu<float, 4>(float const*, float*, int)`."""
-    text = name.replace("(anonymous namespace)", "")
-    while (shorter := _TEMPLATE.sub("", text)) != text:
-        text = shorter
-    return re.split(r"\W+", text.partition("(")[0].strip())[-1]
 
 
 def own_share(kernels: Sequence[Kernel]) -> float:

@@ -75,6 +75,7 @@ class Stepping:
                 self._logits_BV = self.kept.step(self.model)
         except RuntimeError as error:
             self.captures, self._logits_BV = False, None
+            release_generator(self.model.device)
             warnings.warn(
                 "expected to capture a step of decoding as a CUDA graph, got "
                 f"{type(error).__name__}: {str(error)[:300]}; it goes on kernel by kernel, which "
@@ -85,3 +86,12 @@ class Stepping:
             return
         self._graph = graph
         self.num_captures += 1
+
+
+def release_generator(device: torch.device) -> None:
+    """The device's generator of random numbers, which a capture that failed has not let go of, goes
+    on from where it is. Raises nothing."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator = torch.cuda.default_generators[index]
+    # A state of its own: the one that is taken part in the capture says so for ever.
+    generator.graphsafe_set_state(generator.clone_state())

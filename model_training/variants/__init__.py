@@ -5,7 +5,8 @@
 The generator writes steps that waste something, and knows which: for each there is a rule with one
 or several better forms (rules/), found by its pattern wherever it stands (patterns.py). A variant
 has all steps in their better form, or one of them; chains of what is left can be a Triton kernel
-(kernels/), the whole a CUDA graph or compiled (whole.py). Nothing here is believed until the judge
+(kernels/), the whole a CUDA graph or compiled, and so can the task as it is (whole.py): what a
+policy can always do, with an unknown family of work too. Nothing here is believed until the judge
 has passed it, and nothing decides what is trained on: the splits do (tasks/splits.py).
 """
 
@@ -90,6 +91,7 @@ def made_of(text: str, kinds: Sequence[Kind]) -> Iterator[Variant]:
         yield kernel
     if "graph" in kinds:
         yield graphed(subject, subject.found)
+        yield graphed(subject, ())
     if "compile" in kinds:
         yield compiled(subject, subject.found)
         yield compiled(subject, ())

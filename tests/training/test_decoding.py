@@ -352,6 +352,8 @@ def test_where_a_step_cannot_be_captured_it_goes_on_without(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: here)
     monkeypatch.setattr(torch.cuda, "stream", lambda _stream: warnings.catch_warnings())
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda _tensor, _stream: None)
+    released = []
+    monkeypatch.setattr(graphed_step, "release_generator", released.append)
     model, rows = tiny(), prompts()
     settings = Sampling(temperature=0.0, max_tokens=20)
     with torch.no_grad(), pytest.warns(RuntimeWarning, match="capture a step") as said:
@@ -361,6 +363,7 @@ def test_where_a_step_cannot_be_captured_it_goes_on_without(monkeypatch):
     assert found == generated(model, rows, 20)
     assert len(said) == 1
     assert step.num_captures == 0
+    assert released == [model.device]
 
 
 @pytest.mark.parametrize(

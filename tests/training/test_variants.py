@@ -82,7 +82,10 @@ def test_a_graph_and_a_compiled_variant_compute_the_same(family, monkeypatch):
 
 def test_a_graph_copies_what_it_reads_and_clones_what_it_gives(monkeypatch):
     task = generate(0, "activation", TINY)
-    (variant,) = variants_of(task, ("graph",))
+    variant, plain = variants_of(task, ("graph",))
+    assert plain.techniques == ("CUDA graph",)
+    body = task.text.partition("def forward(self, x):\n")[2].partition("\n\n")[0]
+    assert body in plain.text.partition("def compute(self, x):\n")[2]
     recorded = []
 
     class Graph:

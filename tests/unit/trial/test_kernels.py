@@ -6,7 +6,6 @@ import pytest
 
 from cudal1_ci.schema import OverlayFile, TextProgram, TreeProgram
 from cudal1_ci.trial.kernels import (
-    bare_name,
     declared_kernels,
     finding_on,
     is_own,
@@ -59,21 +58,6 @@ def test_kernels_of_a_patch_are_those_of_its_files():
         root="/nowhere", import_root="", import_path="pkg.m:Model", digest="0", overlay=overlay
     )
     assert declared_kernels(program) == {"scale"}
-
-
-@pytest.mark.parametrize(
-    ("launched", "name"),
-    [
-        ("add_kernel", "add_kernel"),
-        ("plain(float*)", "plain"),
-        ("void fused_relu<float>(float const*, float*, int)", "fused_relu"),
-        ("void (anonymous namespace)::fused_relu<float, (int)4>(float const*)", "fused_relu"),
-        ("void mine::fused_relu<mine::Tile<4, 2> >(float*)", "fused_relu"),
-        ("Memcpy DtoD (Device -> Device)", "DtoD"),
-    ],
-)
-def test_the_name_of_a_launched_kernel(launched, name):
-    assert bare_name(launched) == name
 
 
 def test_a_library_is_not_the_candidate_whatever_it_calls_its_kernels():

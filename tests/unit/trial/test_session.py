@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from cudal1_ci import score
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.executor import lock
 from cudal1_ci.schema import (
     Call,
     Candidate,
@@ -741,3 +743,25 @@ def test_other_parameters_are_compared_under_one_seed_where_that_is_asked_for(
     assert verdict.status == status, verdict
     assert rule in {finding.rule for finding in verdict.findings}
     assert "state.keys" not in {finding.rule for finding in same.findings}
+
+
+def test_a_measurement_stops_an_examination_without_a_verdict_on_it():
+    """The program takes a second and a half to import, and may take four; who measures for five
+    seconds in the middle of it does not wait for its end."""
+    slow = HEAD + "sum(range(80_000_000))" + linear("self.fc(x)")
+    program = TextProgram(source=slow.replace("class Model(", "class ModelNew("), entry="ModelNew")
+    problem = problem_of(linear("self.fc(x)"), tensor(4, 16))
+    candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
+    found = []
+    with Session(msgspec.structs.replace(QUICK, load_s=4), device="cpu") as session:
+        assert session.check(problem).status == "passed"
+        thread = threading.Thread(target=lambda: found.append(session.examine(problem, candidate)))
+        thread.start()
+        time.sleep(0.5)
+        started_s = time.monotonic()
+        with lock.exclusive("cpu"):
+            assert time.monotonic() - started_s < 1.0
+            time.sleep(5)
+            assert found == []
+        thread.join()
+    assert [one.status for one in found] == ["passed"]

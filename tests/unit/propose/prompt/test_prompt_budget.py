@@ -10,6 +10,7 @@ import pytest
 from cudal1_ci.errors import PromptError
 from cudal1_ci.propose.models import Message
 from cudal1_ci.propose.prompt import REPAIRABLE, estimated_tokens, render, render_repair
+from cudal1_ci.propose.task import ProfileRow
 from cudal1_ci.schema import Finding, Verdict
 from tests.unit.propose.prompt.samples import (
     block_task,
@@ -118,6 +119,30 @@ def test_one_variant_is_not_asked_about_as_if_it_were_several(root):
     text = request(render(msgspec.structs.replace(task, variants=task.variants[:1]), ROOMY))
     assert "Why is the variant as fast as it is" in text
     assert "Why do the variants differ" not in text
+
+
+def test_the_reference_is_not_shown_again_as_its_own_variant():
+    task = text_task()
+    (reference,) = (one for one in task.context if "class " in one.text)
+    shown = (variant(task.problem, 1.0, reference.text), variant(task.problem, 2.0, "x = 2"))
+    text = request(render(msgspec.structs.replace(task, variants=shown), ROOMY))
+    assert "Variant 1 of 2: speedup 1.00\nIt is the reference, as above.\n\nVariant 2 of 2" in text
+    assert text.count(reference.text.strip()) == 1
+    assert "x = 2" in text
+
+
+def test_kernels_of_one_brief_name_are_one_line(root):
+    add = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<{}>>(int)"
+    rows = [
+        ProfileRow(name=add.format("float"), num_calls=2, time_us=30.0),
+        ProfileRow(name="fused", num_calls=1, time_us=50.0),
+        ProfileRow(name=add.format("long"), num_calls=1, time_us=20.5),
+    ]
+    text = request(render(msgspec.structs.replace(block_task(root), profile=tuple(rows)), ROOMY))
+    assert (
+        "50.5 us, 50%, 3 launches: vectorized_elementwise_kernel<CUDAFunctor_add>\n"
+        "50 us, 50%, 1 launch: fused\n"
+    ) in text
 
 
 def test_a_verdict_that_no_answer_can_mend_is_no_feedback(root):
