@@ -62,8 +62,8 @@ K = TypeVar("K")
 REFERENCE = "rehearsed-reference-status"
 """Kind of a note: what the judge on the CPU says of a task's own program."""
 PASSED, BROKEN, SLOW = "passed", "harness_error", "slow"
-LEARN_S = 10.0
-"""Of learning a reference on one core; most take one or two, and a candidate half as long."""
+LEARN_S = 20.0
+"""Of learning a reference on one core; most take a few, and a candidate that is right a third."""
 TASK_S = 20.0
 """For the candidates of a task; what is left then goes on."""
 

@@ -139,7 +139,7 @@ def test_what_a_text_alone_convicts_is_no_honest_candidate_to_examine(session):
     cheat = linear("__import__('gc').get_objects() and self.fc(x)")
     verdict = session.examine(problem, candidate_of(problem, cheat))
     evaluation = session.evaluate(problem, candidate_of(problem, cheat))
-    assert verdict.status == evaluation.verdict.status
+    assert verdict.status == evaluation.verdict.status == "reward_hack"
     assert verdict.findings == evaluation.verdict.findings != ()
 
 

@@ -1,0 +1,53 @@
+"""Work that comes while workers are at it."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from model_training.pieces import Pieces, at_work
+
+ALL = [str(number) for number in range(40)]
+OWN = [one for one in ALL if zlib.crc32(one.encode()) % 2 == 0]
+
+
+def test_all_that_comes_is_worked_on_once():
+    pieces, done = Pieces(3, str), []
+    pieces.put(ALL[0])
+    with at_work(pieces, "abc", lambda _, piece: done.append(piece)):
+        for one in ALL[1:]:
+            pieces.put(one)
+    assert sorted(done) == sorted(ALL)
+
+
+def test_a_piece_that_waits_alone_is_left_to_its_worker_while_more_may_come():
+    pieces = Pieces(2, str)
+    for one in OWN[:3]:
+        pieces.put(one)
+    assert pieces.take(1) == OWN[2] and pieces.take(1) == OWN[1]
+    pieces.put(OWN[3])
+    assert pieces.take(0) == OWN[0]
+    pieces.close()
+    assert pieces.take(1) == OWN[3] and pieces.take(1) is None
+
+
+def test_the_first_error_of_a_worker_ends_it_all():
+    pieces, done = Pieces(1, str), []
+
+    def work(worker, piece):
+        done.append(piece)
+        raise KeyError(piece)
+
+    for one in ALL:
+        pieces.put(one)
+    with pytest.raises(KeyError, match="'0'"), at_work(pieces, "a", work):
+        pass
+    assert done == ["0"]
+
+
+def test_an_error_of_who_brings_the_pieces_ends_it_too():
+    pieces = Pieces(2, str)
+    with pytest.raises(RuntimeError, match="no more"), at_work(pieces, "ab", lambda *_: None):
+        raise RuntimeError("no more")
+    assert pieces.take(0) is None
