@@ -41,7 +41,7 @@ def main() -> None:
     ends_s = time.monotonic() + options.limit
     families = [family for family in FAMILIES if family not in HELD_OUT]
     stream = distinct(families, SCALES[options.device.partition(":")[0]])
-    config, trial = CollectionConfig(), TrialConfig()
+    config, trial = CollectionConfig(contrasts=False), TrialConfig()
     statuses: collections.Counter[str] = collections.Counter()
     speedups: dict[str, float] = {}
     examples, num_tasks, started_s = [], 0, time.monotonic()

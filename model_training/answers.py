@@ -2,9 +2,9 @@
 that the product asks for and reads.
 
 The analysis begins with what was measured, the operators that take most of the reference's time,
-and then says why the variant is faster; both are short, as the prompt asks for at most eighty
-words. The code defines `ModelNew`, with its imports and what it uses, and nothing of what makes
-inputs.
+and then says why the variant is faster; where the question shows another variant, what made that
+one faster stands before. Both parts are short, as the prompt asks for at most eighty words. The
+code defines `ModelNew`, with its imports and what it uses, and nothing of what makes inputs.
 
     answer_text(problem, evaluation, profile)
 """
@@ -41,14 +41,19 @@ TEMPLATE = """## Performance analysis
 
 
 def answer_text(
-    problem: Problem, evaluation: Evaluation, profile: Sequence[ProfileRow] = ()
+    problem: Problem,
+    evaluation: Evaluation,
+    profile: Sequence[ProfileRow] = (),
+    shown: Evaluation | None = None,
 ) -> str | None:
-    """None for a program that is no answer: it is the reference, or none that is a text."""
+    """None for a program that is no answer: it is the reference, or none that is a text. `shown` is
+    the second variant of the question, faster than the reference, which is the first."""
     code = code_of(problem, evaluation)
     if code is None:
         return None
     candidate = evaluation.candidate
-    analysis = " ".join(filter(None, (where_time_goes(profile), in_a_line(candidate.analysis))))
+    said = (why_faster(shown), where_time_goes(profile), in_a_line(candidate.analysis))
+    analysis = " ".join(filter(None, said))
     return TEMPLATE.format(
         analysis=shortened(analysis) or "The reference does more work than its result needs.",
         design=shortened(in_a_line(candidate.design)) or "The same result with less work.",
@@ -99,6 +104,13 @@ def where_time_goes(profile: Sequence[ProfileRow]) -> str:
     named = [f"{row.name} ({row.time_us / total_us:.0%})" for row in first]
     listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
     return f"Most of the time goes to {listed}."
+
+
+def why_faster(shown: Evaluation | None) -> str:
+    """`Variant 2 is faster than variant 1. The diagonal is a product with each row.`"""
+    if shown is None:
+        return ""
+    return f"Variant 2 is faster than variant 1. {in_a_line(shown.candidate.design)}".strip()
 
 
 def in_a_line(text: str) -> str:

@@ -6,8 +6,10 @@
     chosen = balanced(examples, config)
 
 Only what passed is kept, with its measured speedup: near-duplicates once, the fastest few of a
-task, no family of techniques above its share. Every verdict goes to the archive when it is there,
-so that a collection that was killed goes on and judges nothing twice.
+task, no family of techniques above its share. Beside the question that a first round asks, which
+shows the reference alone, a variant answers that of a later round, which shows a slower one too.
+Every verdict goes to the archive when it is there, so that a collection that was killed goes on and
+judges nothing twice.
 
 Source: CUDA-L1 (arXiv 2507.14111), section 2.2: successful variants alone, at most two of a model
 and task. Departures: variants come from the product's playbook too, and a target's analysis is
@@ -32,7 +34,7 @@ from cudal1_ci.propose.models import Message
 from cudal1_ci.propose.prompt import render
 from cudal1_ci.propose.task import ProfileRow, Variant
 from cudal1_ci.propose.task import Task as Question
-from cudal1_ci.propose.variants import reference_text
+from cudal1_ci.propose.variants import reference_text, variant_text
 from cudal1_ci.schema import Candidate, Device, Evaluation, Exemplar, Problem, Record
 from model_training.answers import answer_text, code_of
 from model_training.tasks.record import Task
@@ -50,6 +52,8 @@ class CollectionConfig(Record, frozen=True, kw_only=True):
     max_per_task: int = 4
     max_share: float = 0.3
     """Of all examples, that of one family of techniques."""
+    contrasts: bool = True
+    """Whether a variant also answers a question that shows one of the slower ones."""
 
     def __post_init__(self) -> None:
         at_least(self, "collection", 1, "max_per_task")
@@ -114,27 +118,36 @@ def examples_of(
 ) -> list[Example]:
     """The fastest of those that passed, of each form one."""
     problem = task.problem
-    found: dict[str, Example] = {}
+    kept: dict[str, Evaluation] = {}
     for one in sorted(evaluations, key=score.score, reverse=True):
         if one.verdict.status != "passed" or score.score(one) <= config.min_speedup:
             continue
-        code, answer = code_of(problem, one), answer_text(problem, one, profile)
-        if code is None or answer is None:
-            continue
-        form = fingerprint(code)
-        if form not in found and len(found) < config.max_per_task:
-            request = render(
-                question(problem, device, profile, (original(problem),)), PROMPT_TOKENS
-            )
-            found[form] = Example(
-                task=task.name,
-                messages=(*request, Message(role="assistant", content=answer)),
-                speedup=score.score(one),
-                techniques=one.candidate.techniques,
-                proposer=one.candidate.proposer,
-                form=form,
-            )
-    return list(found.values())
+        code = code_of(problem, one)
+        if code is not None and len(kept) < config.max_per_task:
+            kept.setdefault(fingerprint(code), one)
+
+    def example(form: str, one: Evaluation, shown: Evaluation | None) -> Example | None:
+        answer = answer_text(problem, one, profile, shown)
+        if answer is None:
+            return None
+        variants = (original(problem), *([variant(shown)] if shown else []))
+        request = render(question(problem, device, profile, variants), PROMPT_TOKENS)
+        return Example(
+            task=task.name,
+            messages=(*request, Message(role="assistant", content=answer)),
+            speedup=score.score(one),
+            techniques=one.candidate.techniques,
+            proposer=one.candidate.proposer,
+            form=form,
+        )
+
+    found = []
+    for place, (form, one) in enumerate(kept.items()):
+        slower = list(kept.values())[place + 1 :] if config.contrasts else []
+        found.append(example(form, one, None))
+        if slower:
+            found.append(example(form, one, slower[int(form, 16) % len(slower)]))
+    return [one for one in found if one is not None]
 
 
 def question(
@@ -159,6 +172,13 @@ def original(problem: Problem) -> Variant:
     """The reference as a variant: all that the first question of a problem shows."""
     reference = Candidate(problem_id=problem.id, program=problem.reference, proposer=REFERENCE)
     return Variant(exemplar=Exemplar(candidate=reference, score=1.0), text=reference_text(problem))
+
+
+def variant(evaluation: Evaluation) -> Variant:
+    """What was judged, as a prompt shows it."""
+    candidate = evaluation.candidate
+    exemplar = Exemplar(candidate=candidate, score=score.score(evaluation))
+    return Variant(exemplar=exemplar, text=variant_text(candidate.program))
 
 
 def balanced(examples: Sequence[Example], config: CollectionConfig) -> list[Example]:

@@ -20,7 +20,7 @@ from tests.replay_server import Good, replay_server
 from tests.training.toy_stages import TASKS, opened, scorer
 
 BY_NAME = {one.name: one for one in PROGRAMS}
-KEEP = CollectionConfig(min_speedup=0.1, max_per_task=8, max_share=1.0)
+KEEP = CollectionConfig(min_speedup=0.1, max_per_task=8, max_share=1.0, contrasts=False)
 TOY = CollectConfig(sources=("toy",), keep=KEEP)
 
 

@@ -27,6 +27,7 @@ from model_training.collection import (
     most_of_a_family,
     original,
     question,
+    variant,
 )
 from model_training.tasks.generate import generate
 from model_training.tasks.record import Task
@@ -69,7 +70,7 @@ PROFILE = (
     ProfileRow(name="aten::mm", num_calls=1, time_us=75.0),
     ProfileRow(name="aten::diag", num_calls=1, time_us=25.0),
 )
-CONFIG = CollectionConfig()
+CONFIG = CollectionConfig(contrasts=False)
 
 
 class FakeJudge:
@@ -156,6 +157,28 @@ def test_only_what_passed_and_is_faster_is_kept_the_fastest_first(archive):
     assert [one.speedup for one in examples] == pytest.approx([3.0, 2.0])
     slower = msgspec.structs.replace(CONFIG, min_speedup=2.5)
     assert len(examples_of(TASK, evaluations, CPU, (), slower)) == 1
+
+
+def test_a_variant_answers_a_question_that_shows_a_slower_one_too(archive):
+    proposer = Written("x = scale[:, None] * x", "x = (scale * x.t()).t()")
+    evaluations = list(judged(TASK, [proposer], FakeJudge(), archive, "p"))
+    config = msgspec.structs.replace(CONFIG, contrasts=True)
+    alone, contrasted, slowest = examples_of(TASK, evaluations, CPU, PROFILE, config)
+    assert [one.proposer for one in (alone, contrasted, slowest)] == [
+        *("written:1", "written:1", "written:0")
+    ]
+    assert (alone, slowest) == tuple(examples_of(TASK, evaluations, CPU, PROFILE, CONFIG))
+    (slower,) = (one for one in evaluations if one.candidate.proposer == "written:0")
+    shown = (original(TASK.problem), variant(slower))
+    *asked, answer = contrasted.messages
+    assert asked == render(question(TASK.problem, CPU, PROFILE, shown), 4000)
+    assert "Variant 2 of 2: speedup 2.00" in asked[-1].content
+    assert "Why do the variants differ in speed" in asked[-1].content
+    read, read_alone = parse(answer.content), parse(alone.messages[-1].content)
+    assert isinstance(read, Parsed)
+    assert isinstance(read_alone, Parsed)
+    assert read.analysis == f"Variant 2 is faster than variant 1. {read_alone.analysis}"
+    assert (read.design, read.code) == (read_alone.design, read_alone.code)
 
 
 def test_a_copy_of_the_reference_is_no_answer_and_a_near_duplicate_is_there_once(archive):

@@ -39,7 +39,7 @@ def toy_policy(weights: Path, adapter: Path | None = None) -> Policy:
 
 def all_answers(archive: Archive) -> list[Example]:
     """Of each task the programs that passed, however slow."""
-    config = CollectionConfig(min_speedup=0.1, max_per_task=len(PROGRAMS))
+    config = CollectionConfig(min_speedup=0.1, max_per_task=len(PROGRAMS), contrasts=False)
     return [
         example
         for task in TASKS
