@@ -147,7 +147,7 @@ class Session:
         }
         # A reference is loaded some five times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
-        self._reference = verdict_of(self._ask_beside(request, timeout_s))
+        self._reference = verdict_of(self._ask_giving_way(request, timeout_s))
         self._problem_id = problem.id
         return self._reference
 

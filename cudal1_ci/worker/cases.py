@@ -6,6 +6,7 @@ under the workload and collects their answers on the trial sets.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -62,6 +63,8 @@ class Limits:
 
     load_s: float
     call_s: float
+    clock: Callable[[], float] = time.monotonic
+    """By which a reference is slow (awake.py)."""
 
 
 @dataclass

@@ -22,13 +22,14 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from .accelerators import Accelerator, accelerator, available_memory_bytes
+from .awake import Awake
 from .build_keys import architecture_of
 from .cases import Case, Limits, Rejected, verdict_of
 from .channel import Channel, ChannelClosed
@@ -163,33 +164,36 @@ class Judge:
         self.cases = {}
         self.accelerator.limit_bytes = memory_bytes
         self.limits = Limits(**limits)
-        findings: list[dict[str, Any]] = []
         known = self.known.find(key)
         if known is not None:
             self.cases, self.findings = known
             return {"status": "passed", "findings": self.findings}
         try:
-            started_s = time.monotonic()
-            for number, workload in enumerate(problem["workloads"]):
-                if number and time.monotonic() - started_s > SPARE_S:
-                    message = f"`{workload['name']}` was left out: the reference is slow on others"
-                    findings.append({"rule": "workload.left_out", "message": message})
-                    continue
-                case = make_case(
-                    self.template, self.accelerator, problem, workload, self.limits, seed
-                )
-                self.cases[case.name] = case
-                findings += [
-                    {**finding, "message": f"{case.name}: {finding['message']}"}
-                    for finding in case.findings
-                ]
+            with Awake() as awake:
+                self.findings = self.learn(replace(self.limits, clock=awake.seconds), seed)
         except Rejected as rejected:
             self.cases = {}
             return verdict_of(rejected)
-        self.findings = findings
         if key is not None:
-            self.known.keep(key, (self.cases, findings), self.accelerator.memory_bytes())
-        return {"status": "passed", "findings": findings}
+            self.known.keep(key, (self.cases, self.findings), self.accelerator.memory_bytes())
+        return {"status": "passed", "findings": self.findings}
+
+    def learn(self, limits: Limits, seed: int) -> list[dict[str, Any]]:
+        """The cases of the problem at hand, and what there is to say of them. Raises Rejected."""
+        findings: list[dict[str, Any]] = []
+        started_s = limits.clock()
+        for number, workload in enumerate(self.problem["workloads"]):
+            if number and limits.clock() - started_s > SPARE_S:
+                message = f"`{workload['name']}` was left out: the reference is slow on others"
+                findings.append({"rule": "workload.left_out", "message": message})
+                continue
+            case = make_case(self.template, self.accelerator, self.problem, workload, limits, seed)
+            self.cases[case.name] = case
+            findings += [
+                {**finding, "message": f"{case.name}: {finding['message']}"}
+                for finding in case.findings
+            ]
+        return findings
 
     def examine(
         self, program: dict[str, Any], profiled: str | None = None, keeps: bool = False
@@ -237,15 +241,16 @@ class Judge:
             differs = rejected
         if case.name not in self.drawn:
             (workload,) = (w for w in self.problem["workloads"] if w["name"] == case.name)
-            self.drawn[case.name] = make_case(
-                self.template,
-                self.accelerator,
-                self.problem,
-                workload,
-                self.limits,
-                self.rng.randrange(2**31),
-                draws_weights=True,
-            )
+            with Awake() as awake:
+                self.drawn[case.name] = make_case(
+                    self.template,
+                    self.accelerator,
+                    self.problem,
+                    workload,
+                    replace(self.limits, clock=awake.seconds),
+                    self.rng.randrange(2**31),
+                    draws_weights=True,
+                )
         try:
             drawn = self.drawn[case.name]
             found = examine(

@@ -192,3 +192,27 @@ def test_a_worker_answers_after_it_was_stopped():
         found = worker.ask({"op": "describe"}, 60)
         pausing.go_on(pausing.stop(worker.pid))
         assert worker.ask({"op": "describe"}, 60) == found
+
+
+AWAKE = """
+import time
+from cudal1_ci.worker.awake import Awake
+with Awake() as clock:
+    print("begun", flush=True)
+    input()
+    print(clock.seconds())
+"""
+
+
+def test_a_clock_stands_still_while_its_process_is_stopped():
+    process = subprocess.Popen(
+        [sys.executable, "-c", AWAKE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(0.5)
+    stopped = pausing.stop(process.pid)
+    time.sleep(2.0)
+    pausing.go_on(stopped)
+    said, _ = process.communicate("\n", timeout=10)
+    assert 0.3 < float(said) < 1.5

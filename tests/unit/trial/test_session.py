@@ -7,6 +7,7 @@ import subprocess
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,7 @@ from cudal1_ci.schema import (
     TensorSpec,
     TextProgram,
     TreeProgram,
+    Verdict,
     Workload,
 )
 from cudal1_ci.trial import Session, TrialConfig
@@ -746,22 +748,30 @@ def test_other_parameters_are_compared_under_one_seed_where_that_is_asked_for(
 
 
 def test_a_measurement_stops_an_examination_without_a_verdict_on_it():
-    """The program takes a second and a half to import, and may take four; who measures for five
-    seconds in the middle of it does not wait for its end."""
-    slow = HEAD + "sum(range(80_000_000))" + linear("self.fc(x)")
-    program = TextProgram(source=slow.replace("class Model(", "class ModelNew("), entry="ModelNew")
-    problem = problem_of(linear("self.fc(x)"), tensor(4, 16))
+    """Programs take a second to import, and may take four; who measures for six seconds does not
+    wait for the end of what is under way, and a reference is not slow for it."""
+    source = linear("self.fc(x)") + "\nsum(range(40_000_000))\n"
+    renamed = source.replace("class Model(", "class ModelNew(")
+    program = TextProgram(source=HEAD + renamed, entry="ModelNew")
+    problem = problem_of(source, tensor(4, 16))
     candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
     found = []
-    with Session(msgspec.structs.replace(QUICK, load_s=4), device="cpu") as session:
-        assert session.check(problem).status == "passed"
-        thread = threading.Thread(target=lambda: found.append(session.examine(problem, candidate)))
+
+    def beside(work: Callable[[], Verdict], after_s: float) -> None:
+        thread = threading.Thread(target=lambda: found.append(work()))
         thread.start()
-        time.sleep(0.5)
+        time.sleep(after_s)
         started_s = time.monotonic()
         with lock.exclusive("cpu"):
             assert time.monotonic() - started_s < 1.0
-            time.sleep(5)
+            assert found == []
+            time.sleep(6)
             assert found == []
         thread.join()
-    assert [one.status for one in found] == ["passed"]
+        verdict = found.pop()
+        assert (verdict.status, verdict.findings) == ("passed", ())
+
+    with Session(msgspec.structs.replace(QUICK, load_s=4), device="cpu") as session:
+        session.device()
+        beside(lambda: session.check(problem), 1.5)
+        beside(lambda: session.examine(problem, candidate), 0.3)
