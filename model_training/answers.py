@@ -18,6 +18,7 @@ from functools import lru_cache
 import libcst as cst
 
 from cudal1_ci.propose.answer import Unusable
+from cudal1_ci.propose.fingerprint import fingerprint
 from cudal1_ci.propose.measured import brief_rows
 from cudal1_ci.propose.prompt import MAX_WORDS
 from cudal1_ci.propose.splice.names import binds, uses
@@ -62,12 +63,25 @@ def answer_text(
 
 
 def code_of(problem: Problem, evaluation: Evaluation) -> str | None:
-    """The variant as an answer's code."""
-    reference, program = problem.reference, evaluation.candidate.program
-    if not isinstance(reference, TextProgram) or not isinstance(program, TextProgram):
+    """What an answer would have to say to be this candidate; None where that is the reference."""
+    program = evaluation.candidate.program
+    return code_in(problem, program.source) if isinstance(program, TextProgram) else None
+
+
+def code_in(problem: Problem, source: str) -> str | None:
+    """The same of a program's text."""
+    reference = problem.reference
+    if not isinstance(reference, TextProgram):
         return None
-    found = program_in(reference, program.source)
+    found = program_in(reference, source)
     return None if isinstance(found, Unusable) else without_leftovers(found.source)
+
+
+def form_of(problem: Problem, source: str) -> str | None:
+    """Equal for programs that differ in names, comments and layout alone; None for the
+    reference."""
+    code = code_in(problem, source)
+    return None if code is None else fingerprint(code)
 
 
 @lru_cache(maxsize=1024)

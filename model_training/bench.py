@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import msgspec
 
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.propose.answer import Unusable
 from cudal1_ci.schema import Candidate, Problem
 from model_training.environment import Environment, Outcome, candidate_in
 from model_training.judges import Builds
@@ -61,8 +60,8 @@ class Bench:
     def candidate(self, one: Answered) -> Candidate | None:
         prompt, text, is_cut = one
         config = self.environment.config
-        found = candidate_in(prompt.task.problem, text, prompt.exemplar_ids, config, is_cut=is_cut)
-        return None if isinstance(found, Unusable) else found
+        found = candidate_in(prompt, text, config, is_cut=is_cut)
+        return None if isinstance(found, str) else found
 
     def build_ahead(self, problem: Problem, candidates: Sequence[Candidate | None]) -> None:
         """What is not known yet."""

@@ -5,7 +5,7 @@
 
 - An answer without code, a copy of the reference and whatever did not pass get nothing. A copy is a
   status of its own: it is right and teaches nothing, and a policy that is paid for it writes
-  nothing else.
+  nothing else. The same may be said of a copy of what the prompt shows (`pays_shown`).
 - What the judge convicts of cheating gets nothing, becomes a case of the database of hacks
   (`opinion/`), and is never an exemplar.
 - A jump, a score above 3 or above twice the best that is known of the task, is judged again in new
@@ -36,13 +36,16 @@ from cudal1_ci.schema import (
     TextProgram,
     Verdict,
 )
-from model_training.answers import program_in
+from model_training.answers import form_of, program_in
 from model_training.collection import Judge
 from model_training.objective.reward import RewardName, reward
 from model_training.stream import Prompt
 from model_training.table import Sample
 
 COPY, NO_CODE = "copy", "no_code"
+SHOWN = "shown"
+"""Why there is nothing to judge: the prompt shows it."""
+COPIES = ("unchanged", SHOWN)
 JUMP, RATIO = 3.0, 2.0
 AGREE = 0.1
 """Of the scores of two measurements, how far the lower may be below the higher."""
@@ -55,6 +58,9 @@ class EnvironmentConfig(Record, frozen=True, kw_only=True):
     reward: RewardName = "paper"
     proposer: str = "policy"
     """Name of the weights, in the archive."""
+    pays_shown: bool = True
+    """Whether an answer that is an exemplar of its prompt, but for names and layout, is worth that
+    one's speedup, as in the paper; else it is a copy, and worth nothing."""
 
 
 class Outcome(Record, frozen=True, kw_only=True):
@@ -88,11 +94,11 @@ class Environment:
     def outcome(self, prompt: Prompt, answer: str, *, is_cut: bool = False) -> Outcome:
         """What an answer to a prompt is worth."""
         problem = prompt.task.problem
-        found = candidate_in(problem, answer, prompt.exemplar_ids, self.config, is_cut=is_cut)
-        if isinstance(found, Unusable):
-            status = COPY if found.kind == "unchanged" else NO_CODE
+        found = candidate_in(prompt, answer, self.config, is_cut=is_cut)
+        if isinstance(found, str):
+            status = COPY if found in COPIES else NO_CODE
             return Outcome(
-                sample=Sample(task=prompt.task.name, status=status), reward=0.0, refused=found.kind
+                sample=Sample(task=prompt.task.name, status=status), reward=0.0, refused=found
             )
         key = self.judge.device().key
         known = self.archive.lookup(problem.id, found.id, key, self.policy)
@@ -146,28 +152,26 @@ class Environment:
 
 
 def candidate_in(
-    problem: Problem,
-    answer: str,
-    exemplar_ids: tuple[str, ...],
-    config: EnvironmentConfig,
-    *,
-    is_cut: bool,
-) -> Candidate | Unusable:
-    """The candidate of an answer, as the product would read it."""
+    prompt: Prompt, answer: str, config: EnvironmentConfig, *, is_cut: bool
+) -> Candidate | str:
+    """The candidate of an answer, as the product would read it, or a word for why there is none."""
+    problem = prompt.task.problem
     read = parse(answer, is_cut=is_cut)
     if isinstance(read, Unusable):
-        return read
+        return read.kind
     assert isinstance(problem.reference, TextProgram)
     program = program_in(problem.reference, read.code)
     if isinstance(program, Unusable):
-        return program
+        return program.kind
+    if not config.pays_shown and form_of(problem, read.code) in prompt.exemplar_forms:
+        return SHOWN
     return Candidate(
         problem_id=problem.id,
         program=program,
         proposer=config.proposer,
         analysis=read.analysis,
         design=read.design,
-        exemplar_ids=exemplar_ids,
+        exemplar_ids=prompt.exemplar_ids,
     )
 
 

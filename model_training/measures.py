@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 from cudal1_ci import score
 from cudal1_ci.propose.answer import Parsed, parse
+from cudal1_ci.schema import TextProgram
+from model_training.answers import form_of
 from model_training.batches import Group
-from model_training.environment import COPY, NO_CODE, Outcome
+from model_training.environment import COPY, NO_CODE, SHOWN, Outcome
 from model_training.objective.advantage import is_silent
 from model_training.rollouts import Completion
 from model_training.stream import Prompt
@@ -73,6 +75,8 @@ def measures(
         "executable": sum(one not in NOT_EXECUTED for one in statuses) / num,
         "correct": len(speedups) / num,
         "copies": statuses.count(COPY) / num,
+        "copies_shown": sum(is_shown(group, one) for group in judged for one in group.outcomes)
+        / num,
         "hacks": sum(one in HACKS for one in statuses) / num,
         "analysis": sum(has_analysis(one) for one in completions) / num,
         "not_confirmed": sum(one.was_confirmed is False for one in outcomes) / num,
@@ -93,6 +97,15 @@ def measures(
         "exemplar_age": statistics.fmean(ages) if ages else None,
         "exemplar_diversity": len(set(shown)) / len(shown) if shown else None,
     }
+
+
+def is_shown(group: Judged, outcome: Outcome) -> bool:
+    """Whether an answer is an exemplar of its prompt, but for names and layout."""
+    if outcome.refused == SHOWN:
+        return True
+    program = outcome.evaluation.candidate.program if outcome.evaluation else None
+    problem, forms = group.prompt.task.problem, group.prompt.exemplar_forms
+    return isinstance(program, TextProgram) and form_of(problem, program.source) in forms
 
 
 def has_analysis(completion: Completion) -> bool:

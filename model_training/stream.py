@@ -35,6 +35,7 @@ from cudal1_ci.propose.contrast import ContrastConfig, select
 from cudal1_ci.propose.models import Message
 from cudal1_ci.propose.prompt import render
 from cudal1_ci.schema import Device, Record
+from model_training.answers import form_of
 from model_training.collection import question
 from model_training.tasks.record import Task
 
@@ -64,6 +65,8 @@ class Prompt(Record, frozen=True, kw_only=True):
     cursor: int
     published: float
     """The moment up to which the archive was known."""
+    exemplar_forms: tuple[str, ...] = ()
+    """Of the exemplars' code, by `answers.form_of`; the reference has none."""
 
 
 class Stream:
@@ -110,6 +113,7 @@ class Stream:
             exemplar_ids=tuple(one.exemplar.candidate.id for one in shown),
             cursor=cursor,
             published=self.state.published,
+            exemplar_forms=tuple(filter(None, (form_of(task.problem, one.text) for one in shown))),
         )
 
     def task_at(self, cursor: int) -> Task:

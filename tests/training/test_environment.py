@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 
@@ -11,11 +13,14 @@ from cudal1_ci.schema import Evaluation, Finding, Verdict
 from model_training.environment import (
     COPY,
     NO_CODE,
+    SHOWN,
     Environment,
     EnvironmentConfig,
     agree,
     is_jump,
 )
+from model_training.measures import Judged, measures
+from model_training.rollouts import Completion
 from model_training.stream import Stream, StreamConfig, StreamState
 from model_training.tasks.generate import generate
 from tests.fakes import CPU
@@ -94,6 +99,35 @@ def test_what_passed_is_worth_its_speedup_and_is_an_exemplar_from_then_on(archiv
 def test_an_answer_without_code_of_its_own_is_worth_nothing(archive, prompt, text, status, refused):
     found = environment(archive).outcome(prompt, text)
     assert (found.sample.status, found.reward, found.refused) == (status, 0.0, refused)
+
+
+@pytest.mark.parametrize("pays_shown", [True, False])
+def test_what_the_prompt_shows_may_be_a_copy(archive, pays_shown):
+    """But for the names of its variables and its layout."""
+    environment(archive, 1.5).outcome(
+        Stream([TASK], archive, CPU, StreamConfig(), StreamState()).next(), answer("y = x * 1")
+    )
+    state = StreamState(published=time.time() + 1)
+    prompt = Stream([TASK], archive, CPU, StreamConfig(), state).next()
+    assert len(prompt.exemplar_ids) == 2
+    assert len(prompt.exemplar_forms) == 1
+    config = EnvironmentConfig(pays_shown=pays_shown)
+    judging = Environment(Judge(1.4, 1.3), archive, "p", config)
+    again, other = (
+        judging.outcome(prompt, answer(body)) for body in ("z = x * 1  # the same", "z = x * 2")
+    )
+    said = (again.sample.status, again.reward, again.refused)
+    assert said == (("passed", pytest.approx(1.4), None) if pays_shown else (COPY, 0.0, SHOWN))
+    assert other.sample.status == "passed"
+    group = Judged(
+        prompt=prompt,
+        tokens=(1,),
+        completions=[Completion(text="", token_ids=(1,))] * 2,
+        outcomes=[again, other],
+        rewards=[0.0, 0.0],
+    )
+    said = measures([group], {"x": 1.0}, [])
+    assert (said["copies_shown"], said["copies"]) == (0.5, 0.0 if pays_shown else 0.5)
 
 
 @pytest.mark.parametrize("status", ["incorrect_values", "timeout", "inconclusive"])
