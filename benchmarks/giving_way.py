@@ -12,6 +12,7 @@ product does it, and once with a patience so long that nobody is ever stopped.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import statistics
@@ -115,21 +116,18 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     problem = problem_of(REFERENCE, "reference")
-    sessions = [
-        Session(CONFIG, device=options.device, num_sharing=options.judges)
-        for _ in range(options.judges)
-    ]
     rows = []
-    try:
+    with contextlib.ExitStack() as stack:
+        sessions = [
+            stack.enter_context(Session(CONFIG, device=options.device, num_sharing=options.judges))
+            for _ in range(options.judges)
+        ]
         device = sessions[0].device()
         for session in sessions:
             assert session.check(problem).status == "passed"
         for way in WAYS:
             rows.append(judged(way, sessions, problem, options))
             print(json.dumps(rows[-1]), flush=True)
-    finally:
-        for session in sessions:
-            session.__exit__(None, None, None)
     said = {"num_judges": options.judges, "num_candidates": options.candidates}
     result = {**provenance(), "device": device.name, **said, "busy_s": options.busy, "rows": rows}
     options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -30,14 +30,14 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from cudal1_ci.errors import CudaL1Error, UnsupportedError, WorkerError
-from cudal1_ci.executor.conversation import Conversation
+from cudal1_ci.executor.conversation import Asked, Conversation
 from cudal1_ci.executor.engine import EngineName, find_engine
 from cudal1_ci.executor.gpus import gpu_uuid
 from cudal1_ci.executor.local import (
@@ -139,7 +139,7 @@ class Container:
         return ContainedWorker(role, self, num_threads=num_threads, device=device)
 
 
-class ContainedWorker:
+class ContainedWorker(Asked):
     """One worker and its container, which ends with the `with` or with this process."""
 
     def __init__(self, role: str, container: Container, *, num_threads: int, device: str):
@@ -292,15 +292,6 @@ class ContainedWorker:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-
-    def ask(
-        self,
-        request: Mapping[str, Any],
-        timeout_s: float,
-        paused_s: Callable[[], float] = lambda: 0.0,
-    ) -> dict[str, Any]:
-        """Send a request and wait for its reply. Raises WorkerError."""
-        return self.conversation.ask(request, timeout_s, paused_s)
 
     def _refusal(self) -> CudaL1Error:
         """Why there is no worker: the engine, the image or the interpreter."""

@@ -83,3 +83,18 @@ class Conversation:
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
+
+
+class Asked:
+    """A worker that answers in a conversation."""
+
+    conversation: Conversation
+
+    def ask(
+        self,
+        request: Mapping[str, Any],
+        timeout_s: float,
+        paused_s: Callable[[], float] = lambda: 0.0,
+    ) -> dict[str, Any]:
+        """Send a request and wait for its reply. Raises WorkerError."""
+        return self.conversation.ask(request, timeout_s, paused_s)

@@ -51,7 +51,7 @@ def giving_way(device: str, pid: int) -> Iterator[Callable[[], float]]:
     way = Way(device, pid)
     try:
         way.thread.start()
-        yield lambda: way.paused_s
+        yield way.paused_s
     finally:
         way.has_ended.set()
         way.thread.join()
@@ -66,9 +66,16 @@ class Way:
         self.pid = pid
         self.lock = contextlib.ExitStack()
         self.lock.enter_context(shared(device))
-        self.paused_s = 0.0
+        self._paused_s = 0.0
+        self._since_s: float | None = None
+        """When it was stopped, while it is."""
         self.has_ended = threading.Event()
         self.thread = threading.Thread(target=self.watch, name="giving way", daemon=True)
+
+    def paused_s(self) -> float:
+        """Until now, the pause that there may be included: a host that waits asks in the middle."""
+        since_s = self._since_s
+        return self._paused_s + (0.0 if since_s is None else time.monotonic() - since_s)
 
     def watch(self) -> None:
         since_s: float | None = None
@@ -89,12 +96,13 @@ class Way:
         """Let those in who wait. Raises PermissionError, and has changed nothing then."""
         began_s = time.monotonic()
         stopped = pausing.stop(self.pid)
+        self._since_s = began_s
         try:
             self.lock.close()
             self.lock.enter_context(shared(self.device))
         finally:
             pausing.go_on(stopped)
-            self.paused_s += time.monotonic() - began_s
+            self._paused_s, self._since_s = self.paused_s(), None
 
 
 def is_waited_for(device: str) -> bool:

@@ -1,10 +1,10 @@
 """Stops a process with all that it started, and lets them go on.
 
-    stopped = stop(pid)      # none of them runs when this returns
+    stopped = stop(pid)      # none of them runs the text of its program when this returns
     go_on(stopped)
 
-What the kernel or a GPU has begun for a process comes to its end. Who was stopped already, by
-whomever, is left as it is.
+What the kernel or a GPU has begun for a process comes to its end, which may be later. Who was
+stopped already, by whomever, is left as it is.
 """
 
 from __future__ import annotations

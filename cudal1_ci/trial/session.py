@@ -339,7 +339,8 @@ class Session:
 
     def _ask_giving_way(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """The same of what may take long on the processor, as a compiler does: another judge that
-        wants to time stops it meanwhile. Nothing that is asked so may go by a clock."""
+        wants to time stops it meanwhile. Nothing that is asked so may go by a clock that runs on
+        then (worker/awake.py has one that does not)."""
         if self._worker is None:
             return self._ask_beside(request, timeout_s)
         with giving_way(self._lock(), self._worker.pid) as paused_s:

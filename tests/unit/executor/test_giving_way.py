@@ -104,6 +104,7 @@ def test_a_measurement_stops_what_gives_way(tmp_path, monkeypatch, counting):
             before = counts()
             time.sleep(0.5)
             assert counts() == before
+            assert paused_s() > 0.4, "the pause that there is counts too"
         until(lambda: not set(counts()) & set(before))
         until(lambda: paused_s() > 0.5)
         assert paused_s() < 2.0

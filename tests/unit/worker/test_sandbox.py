@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -509,7 +510,8 @@ def test_a_judge_is_not_to_be_looked_at(monkeypatch):
     monkeypatch.setattr(start.socket, "socket", lambda fileno: None)
     with pytest.raises(SystemExit):
         start.main(["judge", "0", "1", "cpu"], [])
-    assert calls[-1] == (kernel.PR_SET_DUMPABLE, 0)
+    wakes = (kernel.PR_SET_PDEATHSIG, signal.SIGCONT)
+    assert calls == [wakes, (kernel.PR_SET_DUMPABLE, 0)]
 
 
 # --- what honest programs do -------------------------------------------------------------------
