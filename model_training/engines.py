@@ -13,6 +13,7 @@ import torch
 
 from model_training import grpo
 from model_training.contrastive_config import ContrastiveConfig, EngineName, learning_rate
+from model_training.gradients import Watch, sound_attention
 from model_training.measures import Judged
 from model_training.policy import Policy
 from model_training.token_scores import ScoredPolicy, StartPolicy
@@ -43,12 +44,13 @@ class Reference:
         self._scored.check()
         self._start = StartPolicy(self._scored)
         self._optimizer = optimizer_of(policy, config)
+        self._gradients = Watch()
 
     def update(self, step: int, judged: Sequence[Judged]) -> dict[str, float | None]:
         config, policy = self._config, self._policy
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(config, step)
-        with training(policy.model):
+        with training(policy.model), sound_attention():
             found = grpo.step(
                 self._scored,
                 self._optimizer,
@@ -58,10 +60,13 @@ class Reference:
                 pad=int(policy.tokenizer.pad_token_id),
                 device=policy.device,
             )
+        if found.grad_norm is not None:
+            self._gradients.is_sound(found.grad_norm)
         watched = dataclasses.asdict(found)
         for name in ("reward", "reward_spread", "silent_share"):  # those of `measures` are raw
             del watched[name]
-        return {**watched, "learning_rate": learning_rate(config, step)}
+        said = {"learning_rate": learning_rate(config, step), "skipped": self._gradients.num_skipped}
+        return {**watched, **said}
 
     def save(self, folder: Path) -> None:
         self._policy.save(folder)

@@ -14,6 +14,7 @@ Shapes: B completions of a piece, P prompt tokens, T completion tokens, V words.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,7 +86,8 @@ class StepMetrics:
     ratio: float | None
     entropy: float | None
     grad_norm: float | None
-    """Before it was clipped; the last of the updates, as are the five numbers above it."""
+    """Before it was clipped; the last of the updates, as are the five numbers above it. Along one
+    that is no number no step is made."""
 
 
 def step(
@@ -123,7 +125,8 @@ def step(
                 for number, batch in enumerate(batches)
             ]
             norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm))
-            optimizer.step()
+            if math.isfinite(norm):
+                optimizer.step()
             watched = together(parts)
         optimizer.zero_grad()
     rewards = [reward for one in groups for reward in one.rewards]

@@ -175,7 +175,9 @@ def load_policy(config: PolicyConfig, adapter: Path | None = None, *, seed: int 
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if config.tuning == "lora":
-        with torch.random.fork_rng():
+        # Of its own device alone: others may be the judges'.
+        devices = [model.device] if model.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
             torch.manual_seed(seed)
             model = get_peft_model(model, lora(config))
     policy = Policy(model=model, tokenizer=tokenizer, config=config)

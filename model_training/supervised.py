@@ -33,6 +33,7 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Record
 from model_training.checkpoints import Checkpoint
 from model_training.collection import Example
+from model_training.gradients import SoundSteps, sound_attention
 from model_training.policy import Policy
 from model_training.run import Run
 from model_training.watcher import Watcher
@@ -130,18 +131,21 @@ def fit(
     folder = run.checkpoints / f".trainer-{stage}"
     if run.is_main:
         shutil.rmtree(folder, ignore_errors=True)
-    watcher = Watcher(run, stage, first_step, config.checkpoint_steps, dict(state or {}))
+    sound = SoundSteps()
+    every, noted = config.checkpoint_steps, dict(state or {})
+    watcher = Watcher(run, stage, first_step, every, noted, sound.watch)
     original = policy.base.__dict__.get("forward")
     trainer = SFTTrainer(
         model=policy.model,
         args=arguments(config, folder, policy, seed),
         train_dataset=Dataset.from_list(shuffled(rows, seed)),
         processing_class=policy.tokenizer,
-        callbacks=[watcher],
+        callbacks=[sound, watcher],
     )
     trainer.remove_callback(PrinterCallback)  # the run's own files have the numbers
     try:
-        trainer.train(resume_from_checkpoint=str(resumed.folder) if resumed else None)
+        with sound_attention():
+            trainer.train(resume_from_checkpoint=str(resumed.folder) if resumed else None)
     finally:
         if run.is_main:
             shutil.rmtree(folder, ignore_errors=True)

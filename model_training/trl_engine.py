@@ -34,6 +34,7 @@ from cudal1_ci.errors import UnsupportedError
 from model_training.contrastive_config import learning_rate
 from model_training.course import RESERVE, STAGE, Course
 from model_training.engines import OPTIMIZER, optimizer_of
+from model_training.gradients import SoundSteps, sound_attention
 from model_training.measures import Judged
 from model_training.objective.advantage import is_silent
 from model_training.rollouts.transformers_rollouts import completion
@@ -74,7 +75,8 @@ def train(stage: Stage, checkpoint: Checkpoint | None) -> Trained:
             trainer.stopped = stage.run.must_stop()
             if trainer.stopped is None:
                 try:
-                    trainer.train()
+                    with sound_attention():
+                        trainer.train()
                 except Stopped as reason:  # while answers were judged: no weight has moved yet
                     trainer.stopped = str(reason)
             trainer.save_last()
@@ -104,6 +106,7 @@ class ContrastiveTrainer(GRPOTrainer):
         self.stopped: str | None = None
         self._prompts: dict[int, Any] = {}
         self._plain, self._share_kept = optimizer, 1.0
+        self.sound = SoundSteps()
         self._seconds: dict[str, float] = {}
         self._began_s, self._longest_s = time.monotonic(), 0.0
         config, first = stage.config, num_done + 1
@@ -123,6 +126,7 @@ class ContrastiveTrainer(GRPOTrainer):
             optimizers=(optimizer, schedule),
         )
         self.remove_callback(PrinterCallback)
+        self.add_callback(self.sound)
         if config.grpo.objective.beta:
             self.beta = config.grpo.objective.beta
             start: Any = StartModel(stage.policy.model, stage.policy.parameters())
@@ -214,6 +218,7 @@ class ContrastiveTrainer(GRPOTrainer):
             "train_s": took_s - sampling_s - self.course.scoring_s,
             "tokens_per_s": num_tokens / sampling_s,
             "learning_rate": learning_rate(self.stage.config, self.done),
+            "skipped": self.sound.watch.num_skipped,
         }
         self.course.finish(self.done, self.judged, {**watched, **seconds})
         if self.done % self.stage.config.checkpoint_every == 0:

@@ -10,6 +10,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from model_training import checkpoints
+from model_training.gradients import Watch
 from model_training.run import Run
 
 LOGGED = {
@@ -26,10 +27,17 @@ class Watcher(TrainerCallback):
     """Writes the trainer's numbers to the run, and says when it saves and when it stops."""
 
     def __init__(
-        self, run: Run, stage: str, first_step: int, every: int, state: dict[str, Any]
+        self,
+        run: Run,
+        stage: str,
+        first_step: int,
+        every: int,
+        state: dict[str, Any],
+        gradients: Watch,
     ) -> None:
         self.run, self.stage, self.first_step, self.every = run, stage, first_step, every
         self.noted = state
+        self.gradients = gradients
         self.stopped: str | None = None
         self.loss: float | None = None
         self._began_s = time.monotonic()
@@ -82,6 +90,7 @@ class Watcher(TrainerCallback):
             self.first_step + state.global_step,
             **{ours: said[theirs] for theirs, ours in LOGGED.items() if theirs in said},
             epoch=state.epoch or 0.0,
+            skipped=self.gradients.num_skipped,
             train_s=took_s,
             tokens_per_s=num_tokens / took_s,
         )

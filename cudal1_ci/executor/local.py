@@ -52,6 +52,11 @@ STEADY_ALLOCATOR = {
 """glibc keeps freed memory instead of giving it back to the kernel at each call. Otherwise whether
 a large output is paged in anew is a matter of luck that lasts for the life of a process."""
 
+COMPILES_ALONE = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+"""A program that compiles does so in its own process. Inductor's other processes, as many as there
+are cores, would run beside what is timed, and in a sandbox they find no GPU ("Could not find an
+active GPU backend"), which fails whoever compiles for longer than they take to start."""
+
 
 def scrubbed_environment(
     environment: Mapping[str, str], home: Path, num_threads: int, gpu_index: str | None = ""
@@ -71,6 +76,7 @@ def scrubbed_environment(
         "HOME": str(home),
         "CUDA_VISIBLE_DEVICES": gpu,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        **COMPILES_ALONE,
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
         "PYTHONHASHSEED": "0",

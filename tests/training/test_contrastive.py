@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cudal1_ci.archive import Archive
-from cudal1_ci.errors import ConfigError
+from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.opinion.cases import KIND, Case
 from cudal1_ci.schema import Evaluation, Verdict
 from model_training.batches import Group
@@ -240,6 +240,20 @@ def test_where_nothing_differs_nothing_is_learned(taught, tmp_path):
         assert all(torch.equal(a, b) for a, b in zip(before, weights(life), strict=True))
     assert run.numbers[2]["silent_share"] == 1.0
     assert (run.numbers[2]["num_tokens"], run.numbers[2]["loss"]) == (0, None)
+
+
+@pytest.mark.parametrize("engine", ["reference", "trl"])
+def test_gradients_that_are_no_numbers_end_the_stage_with_its_weights(taught, tmp_path, engine):
+    run = MemoryRun(tmp_path)
+    with rig(tmp_path, taught, config(num_steps=5, engine=engine), run) as life:
+        before = weights(life)
+        first = life.stage.policy.parameters()[0]
+        handle = first.register_hook(lambda gradient: gradient * torch.nan)
+        with pytest.raises(UnsupportedError, match="no number"):
+            life.train()
+        handle.remove()
+        assert all(torch.equal(a, b) for a, b in zip(before, weights(life), strict=True))
+    assert [run.numbers[step]["skipped"] for step in (1, 2)] == [1, 2]
 
 
 def test_the_paper_reward_is_smoothed_over_the_batch_and_others_are_not(taught, tmp_path):

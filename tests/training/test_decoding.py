@@ -50,14 +50,14 @@ GREEDY = Sampling(temperature=0.0, max_tokens=40)
 
 def tiny(name="qwen2", **changes):
     config, kind = MODELS[name]
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         return kind(config(**{**SHAPE, **changes})).eval()
 
 
 def adapted(model):
     """With an adapter that changes what it says."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
         found = get_peft_model(model, LoraConfig(r=3, target_modules="all-linear"))
         with torch.no_grad():

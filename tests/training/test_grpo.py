@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import statistics
 
 import pytest
@@ -100,6 +101,19 @@ def test_silent_groups_change_nothing():
     assert metrics.silent_share == 1.0
     assert metrics.num_tokens == 0
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
+
+
+def test_no_step_is_made_along_what_is_no_number():
+    policy = Toy()
+    policy.parameters()[0].register_hook(lambda gradient: gradient * math.nan)
+    before = [one.detach().clone() for one in policy.parameters()]
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1.0)
+    groups = rewarded(policy, torch.Generator().manual_seed(0))
+    found = step(policy, optimizer, groups, GrpoConfig())
+    assert found.num_tokens
+    assert not math.isfinite(found.grad_norm)
+    for one, other in zip(before, policy.parameters(), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_a_silent_group_that_stays_makes_the_step_smaller():

@@ -4,6 +4,7 @@ was not."""
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 import torch
 
-from cudal1_ci.errors import ConfigError
+from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.propose.models import Message
 from cudal1_ci.schema import Record
 from model_training.collection import Example, lines
@@ -162,3 +163,36 @@ def test_examples_are_read_and_what_is_none_is_said(tmp_path):
         read_examples(path)
     with pytest.raises(ConfigError, match="model_training collect"):
         read_examples(tmp_path / "none.jsonl")
+
+
+def broken(policy, passes):
+    """The gradient of one weight is no number in these backward passes."""
+    seen = iter(range(1000))
+
+    def hook(gradient):
+        return gradient * math.nan if next(seen) in passes else gradient
+
+    policy.parameters()[0].register_hook(hook)
+
+
+def test_a_gradient_that_is_no_number_costs_its_step_alone(weights, tmp_path):
+    policy = policy_of(weights)
+    broken(policy, {5})  # of the third step: two passes a step
+    with opened(tmp_path, weights) as run:
+        supervised(policy, EXAMPLES, CONFIG, run, seed=0)
+    rows = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    assert [row["skipped"] for row in rows[:5]] == [0, 0, 1, 1, 1]
+    assert rows[2]["grad_norm"] is None
+    assert all(math.isfinite(row["loss"]) for row in rows)
+    assert rows[-1]["loss"] < rows[0]["loss"]
+    assert all(bool(one.isfinite().all()) for one in policy.parameters())
+
+
+def test_gradients_that_are_never_numbers_are_an_error(weights, tmp_path):
+    policy = policy_of(weights)
+    broken(policy, range(1000))
+    before = [one.detach().clone() for one in policy.parameters()]
+    with opened(tmp_path, weights) as run, pytest.raises(UnsupportedError, match="no number"):
+        supervised(policy, EXAMPLES, CONFIG, run, seed=0)
+    for one, other in zip(before, policy.parameters(), strict=True):
+        assert torch.equal(one, other)

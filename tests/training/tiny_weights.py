@@ -57,7 +57,7 @@ def tiny_weights(folder: Path, *, has_template: bool = True, seed: int = 0) -> P
         bos_token_id=None,
         initializer_range=0.2,
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen2ForCausalLM(config)
     model.save_pretrained(folder)

@@ -707,3 +707,16 @@ def test_a_rehearsal_says_what_would_go_wrong_and_changes_nothing(tmp_path):
     assert caught.value.errno == errno.ENOSPC
     namespaces.rehearse(lambda: os.chdir("/"))
     assert Path.cwd() == before
+
+
+def test_what_compiles_starts_no_other_process(run: Run) -> None:
+    """Inductor's own find no GPU in a sandbox, and would run beside what is timed."""
+    body = """
+    import torch
+    from torch._inductor import config
+    from torch._inductor.async_compile import AsyncCompile
+    compiled = torch.compile(lambda x: torch.relu(x) + 1)
+    compiled(torch.ones(8))
+    [config.compile_threads, AsyncCompile.use_process_pool()]
+    """
+    assert run(body) == [1, False]
