@@ -65,7 +65,10 @@ class Reference:
         watched = dataclasses.asdict(found)
         for name in ("reward", "reward_spread", "silent_share"):  # those of `measures` are raw
             del watched[name]
-        said = {"learning_rate": learning_rate(config, step), "skipped": self._gradients.num_skipped}
+        said = {
+            "learning_rate": learning_rate(config, step),
+            "skipped": self._gradients.num_skipped,
+        }
         return {**watched, **said}
 
     def save(self, folder: Path) -> None:

@@ -143,6 +143,7 @@ class Session:
             "weights": self.config.weights,
             "store": store_of(self.builds),
             "key": problem.id if self.config.keeps else None,
+            "keeps": self.config.keeps and self.cores is None,
             "cores": None if self.cores is None else list(self.cores),
         }
         # A reference is loaded some five times, and its variations may each fail once.

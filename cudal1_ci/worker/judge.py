@@ -145,11 +145,13 @@ class Judge:
         weights: str,
         store: dict[str, Any] | None,
         key: str | None = None,
+        keeps: bool = False,
         cores: list[int] | None = None,
     ) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against. `store` is
         where what programs build is kept, None where it is not. By its `key` a problem is known
-        when it comes again, with the same settings. A judge that does not time is given the
+        when it comes again, with the same settings. `keeps`: candidates are timed beside processes
+        that it was learned from. A judge that does not time is given the
         `cores` that it and its runners may be on."""
         self.dismiss()
         if cores is not None:
@@ -170,16 +172,19 @@ class Judge:
             return {"status": "passed", "findings": self.findings}
         try:
             with Awake() as awake:
-                self.findings = self.learn(replace(self.limits, clock=awake.seconds), seed)
+                self.findings = self.learn(replace(self.limits, clock=awake.seconds), seed, keeps)
         except Rejected as rejected:
+            self.kept.close()
             self.cases = {}
             return verdict_of(rejected)
         if key is not None:
             self.known.keep(key, (self.cases, self.findings), self.accelerator.memory_bytes())
         return {"status": "passed", "findings": self.findings}
 
-    def learn(self, limits: Limits, seed: int) -> list[dict[str, Any]]:
+    def learn(self, limits: Limits, seed: int, keeps: bool = False) -> list[dict[str, Any]]:
         """The cases of the problem at hand, and what there is to say of them. Raises Rejected."""
+        # Of several workloads each would end the processes of the one before.
+        hold = self.kept.keep if keeps and len(self.problem["workloads"]) == 1 else None
         findings: list[dict[str, Any]] = []
         started_s = limits.clock()
         for number, workload in enumerate(self.problem["workloads"]):
@@ -187,7 +192,9 @@ class Judge:
                 message = f"`{workload['name']}` was left out: the reference is slow on others"
                 findings.append({"rule": "workload.left_out", "message": message})
                 continue
-            case = make_case(self.template, self.accelerator, self.problem, workload, limits, seed)
+            case = make_case(
+                self.template, self.accelerator, self.problem, workload, limits, seed, hold=hold
+            )
             self.cases[case.name] = case
             findings += [
                 {**finding, "message": f"{case.name}: {finding['message']}"}

@@ -1,10 +1,11 @@
 """A launch by processes that are there already, for training, which judges thousands.
 
-The candidate is the process that was examined, and the references serve all candidates of a
-problem: no process is started to time one. What that costs: how processes of one program differ is
-not seen, and one that is kept is faster than a new one by half a percent
-(benchmarks/results/kept-references-h200.json). So it tells twice as fast from as fast, and what
-somebody is shown is timed in new processes (crews.py). What timed calls return is compared as ever.
+The candidate is the process that was examined, and the references, those that the problem was
+learned from, serve all its candidates: no process is started to time one. What that costs: how
+processes of one program differ is not seen, and one that is kept is faster than a new one by half a
+percent (benchmarks/results/kept-references-h200.json). So it tells twice as fast from as fast, and
+what somebody is shown is timed in new processes (crews.py). What timed calls return is compared as
+ever.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from .cases import Case, Limits
 from .crews import Crew
 from .failures import side_by_side
 from .processes import RunnerFailure, RunnerHandle, Template
+
+KEPT_SHARE = 16
+"""A sixteenth of the memory for a trial is for the tensors of correctness trials that a process of
+the reference still holds when candidates are timed beside it; one that has more is not kept."""
 
 
 class Held(Crew):
@@ -47,6 +52,17 @@ class Kept:
         crew.runners["candidate"], crew.stack = runner, stack
         runner.pause()
 
+    def keep(self, case: Case, name: str, runner: RunnerHandle, stack: ExitStack) -> None:
+        """Take over a process that the problem was learned from, as `reference` or `control`."""
+        if tensor_bytes(case) > case.accelerator.memory_bytes() // KEPT_SHARE:
+            stack.close()
+            return
+        self._of(case)
+        runner.is_trusted = True
+        self.references.runners[name] = runner
+        self.references.stack.push(stack)
+        runner.pause()
+
     def take(
         self,
         case: Case,
@@ -62,9 +78,7 @@ class Kept:
             RunnerFailure: A program could not be loaded.
         """
         started_s = time.monotonic()
-        if self.case is not case:
-            self.close()
-            self.case = case
+        self._of(case)
 
         def ready(name: str) -> RunnerHandle:
             crew = self.references
@@ -102,7 +116,21 @@ class Kept:
         while self.examined:
             self.examined.popitem()[1].end()
 
+    def _of(self, case: Case) -> None:
+        """From here on the references are those of this case."""
+        if self.case is not case:
+            self.close()
+            self.case = case
+
     def close(self) -> None:
         """End the references; the next launch has others."""
         self.references.end()
         self.references, self.case = Crew(), None
+
+
+def tensor_bytes(case: Case) -> int:
+    """What a process of the reference has got and returned in the trials."""
+    assert case.expected is not None
+    sets = [one.num_bytes for _, one in case.trials[: case.num_together]]
+    outputs = case.expected.outputs[: case.num_together]
+    return sum(sets) + sum(tensor.nbytes for some in outputs for tensor in some)

@@ -6,6 +6,8 @@ can take, the expected outputs, and the same in float64 where it can be run so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -18,13 +20,15 @@ from .inputs import InputSet, same_bits
 from .memory_plan import num_together
 from .mutants import try_mutants
 from .oracle import learn_oracle, settle_tolerances
-from .processes import RunnerFailure, Template
+from .processes import RunnerFailure, RunnerHandle, Template
 from .segment import place
 from .variations import FEWEST_TRIALS, another_batch, variations
 
 SLOW_S = 5.0
 """Of an answer on all sets: beyond it fewer are tried, as each candidate and the oracle take as
 long again."""
+Hold = Callable[[Case, str, RunnerHandle, ExitStack], None]
+"""Takes over a process that was learned from, as `control` or as `reference`, and what ends it."""
 TRIALS_SHARE = 32
 """Of the device's memory, for the inputs of the trials: outputs, the oracle in twice the precision
 and a runner's own copy of them come on top."""
@@ -39,9 +43,11 @@ def make_case(
     seed: int,
     *,
     draws_weights: bool = False,
+    hold: Hold | None = None,
 ) -> Case:
     """Learn from runners of the reference what is expected, with randomized weights that every
-    candidate loads, or with those that a constructor draws under the seed.
+    candidate loads, or with those that a constructor draws under the seed. `hold` is given two of
+    them instead of their being ended, where no call of theirs has failed.
 
     Raises:
         Rejected: The reference cannot be judged under this workload, and why.
@@ -50,9 +56,13 @@ def make_case(
     program = problem["reference"]
     try:
         case = call_of(template, accelerator, program, workload, limits, seed, generator)
-        if not draws_weights:
-            learn_state(case, template, limits, generator)
-        learn_answers(case, template, limits, generator)
+        with ExitStack() as stack:
+            first = None
+            if not draws_weights:
+                first = learn_state(case, template, limits, generator, stack)
+            learn_answers(case, template, limits, generator, first, hold)
+            if hold is not None and first is not None and not first.ended:
+                hold(case, "control", first, stack.pop_all())
     except RunnerFailure as failure:
         raise rejection_of_reference(failure) from failure
     learn_oracle(case, template, limits)
@@ -61,26 +71,37 @@ def make_case(
     return case
 
 
-def learn_state(case: Case, template: Template, limits: Limits, generator: torch.Generator) -> None:
-    """The reference's own initial state, randomized around its values."""
-    slots, case.state = twice(lambda _: initial_state(case, template, limits))
+def learn_state(
+    case: Case,
+    template: Template,
+    limits: Limits,
+    generator: torch.Generator,
+    stack: ExitStack,
+) -> RunnerHandle:
+    """The reference's own initial state, randomized around its values. Returns the process that was
+    asked, which ends with the stack."""
+    runner, slots, case.state = twice(lambda _: initial_state(case, template, limits, stack))
     for slot, tensor in zip(slots, case.state, strict=True):
         randomize(slot, tensor, generator)
     case.state_slots = slots
+    return runner
 
 
 def initial_state(
-    case: Case, template: Template, limits: Limits
-) -> tuple[list[dict[str, Any]], list[torch.Tensor]]:
-    """Slots and tensors of the state that a fresh process has."""
-    with case.runner(template, case.program, limits) as runner:
+    case: Case, template: Template, limits: Limits, stack: ExitStack
+) -> tuple[RunnerHandle, list[dict[str, Any]], list[torch.Tensor]]:
+    """A fresh process, and slots and tensors of its state."""
+    with ExitStack() as own:
+        runner = own.enter_context(case.runner(template, case.program, limits))
         template.warm(runner.facts["imported"])
         slots, size = place(runner.facts["state"])
-        if not slots:
-            return [], []
-        state = runner.share("state", case.accelerator, size, limits.call_s)
-        runner.ask("state_out", limits.call_s, slots=slots)
-        return slots, [state.tensor(slot).clone() for slot in slots]
+        tensors = []
+        if slots:
+            state = runner.share("state", case.accelerator, size, limits.call_s)
+            runner.ask("state_out", limits.call_s, slots=slots)
+            tensors = [state.tensor(slot).clone() for slot in slots]
+        stack.push(own.pop_all())
+        return runner, slots, tensors
 
 
 def randomize(slot: dict[str, Any], tensor: torch.Tensor, generator: torch.Generator) -> None:
@@ -109,9 +130,15 @@ def randomize(slot: dict[str, Any], tensor: torch.Tensor, generator: torch.Gener
 
 
 def learn_answers(
-    case: Case, template: Template, limits: Limits, generator: torch.Generator
+    case: Case,
+    template: Template,
+    limits: Limits,
+    generator: torch.Generator,
+    first: RunnerHandle | None = None,
+    hold: Hold | None = None,
 ) -> None:
-    """Expected outputs, on the trial sets that the reference itself can take, twice."""
+    """Expected outputs, on the trial sets that the reference itself can take, twice: from the
+    `first` process, where there is one that has its state, and from another one."""
     for one, requires in enumerate(case.source.grads):
         case.source.grads[one] = requires and case.train
     memory_bytes = case.accelerator.memory_bytes()
@@ -121,7 +148,7 @@ def learn_answers(
     case.num_together = num_together(set_bytes, memory_bytes)
     started_s = limits.clock()
     try:
-        case.expected = answer_of(case, template, limits)
+        case.expected = first_answer(case, template, limits, first, stays=hold is not None)
     except RunnerFailure as failure:
         if is_out_of_memory(failure):
             case.num_together = 1
@@ -144,7 +171,7 @@ def learn_answers(
     other = [tensor.clone() for tensor in case.state]
     for slot, tensor in zip(case.state_slots, other, strict=True):
         randomize(slot, tensor, generator)
-    again = twice(lambda is_last: learn_more(case, template, limits, other, is_last))
+    again = twice(lambda is_last: learn_more(case, template, limits, other, is_last, hold))
     if not any(call["slots"] for call in case.expected.calls):
         raise Rejected(
             "invalid_reference",
@@ -155,12 +182,45 @@ def learn_answers(
     check_dependence(case)
 
 
+def first_answer(
+    case: Case,
+    template: Template,
+    limits: Limits,
+    first: RunnerHandle | None,
+    *,
+    stays: bool,
+) -> Answer:
+    """That of the first process, or of a fresh one where there is none, or it dies of it. It ends
+    then, unless it `stays`, so that its memory is for the next one; and where a call of its
+    fails."""
+    if first is None:
+        return answer_of(case, template, limits)
+    try:
+        if case.state_slots:
+            case.load_state(first, case.state, limits)
+        answer = case.answer(first, limits)
+    except RunnerFailure as failure:
+        first.end()
+        if failure.kind != "died":
+            raise
+        return answer_of(case, template, limits)
+    if not stays:
+        first.end()
+    return answer
+
+
 def learn_more(
-    case: Case, template: Template, limits: Limits, other: list[torch.Tensor], is_last: bool
+    case: Case,
+    template: Template,
+    limits: Limits,
+    other: list[torch.Tensor],
+    is_last: bool,
+    hold: Hold | None,
 ) -> Answer:
     """What a second process answers; and what it says after that once it has another state, and on
     fewer rows, which it may refuse."""
-    with case.runner(template, case.program, limits) as runner:
+    with ExitStack() as stack:
+        runner = stack.enter_context(case.runner(template, case.program, limits))
         again = case.answer(runner, limits)
         template.warm(runner.ask("imported", limits.call_s)["imported"])
         if case.state_slots:
@@ -173,6 +233,9 @@ def learn_more(
             except RunnerFailure as failure:
                 if failure.kind == "died" and not is_last:
                     raise
+                return again
+        if hold is not None:
+            hold(case, "reference", runner, stack.pop_all())
     return again
 
 

@@ -93,7 +93,7 @@ def test_what_is_known_takes_an_eighth_of_the_memory_and_the_last_one_is_kept_an
 def test_a_problem_that_comes_again_is_known(monkeypatch):
     learned = []
 
-    def make_case(template, accelerator, problem, workload, limits, seed):
+    def make_case(template, accelerator, problem, workload, limits, seed, hold):
         learned.append(problem["name"])
         return a_case(workload["name"], 0)
 

@@ -25,7 +25,7 @@ class Clock:
 def test_a_workload_is_left_out_where_others_are_slow(monkeypatch, seconds, is_left_out):
     clock = Clock()
 
-    def make_case(template, accelerator, problem, workload, limits, seed):
+    def make_case(template, accelerator, problem, workload, limits, seed, hold):
         clock.now_s += seconds
         return SimpleNamespace(name=workload["name"], findings=[])
 
