@@ -67,15 +67,18 @@ class ScoredPolicy:
         )
 
     def _hidden(self, tokens_BL: Tensor, mask_BL: Tensor) -> Tensor:
+        """Each row from its first token on, with all padding after the last: what comes after a
+        token it does not see. So there is no mask, with which some backends of attention compute
+        wrong gradients (gradients.py), and no place that sees nothing."""
         decoder = getattr(self.model, self.model.base_model_prefix)
-        found: Tensor = decoder(
-            input_ids=tokens_BL,
-            attention_mask=mask_BL,
-            # Padding on the left takes no place.
-            position_ids=(mask_BL.cumsum(-1) - 1).clamp(min=0),
-            use_cache=False,
+        length = tokens_BL.shape[1]
+        places_1L = torch.arange(length, device=tokens_BL.device)[None]
+        first_B1 = mask_BL.long().argmax(-1, keepdim=True)
+        found_BLH: Tensor = decoder(
+            input_ids=tokens_BL.gather(1, (places_1L + first_B1) % length), use_cache=False
         ).last_hidden_state
-        return found
+        back_BL = (places_1L - first_B1) % length
+        return found_BLH.gather(1, back_BL.unsqueeze(-1).expand_as(found_BLH))
 
     def _chosen(self, hidden_CH: Tensor, chosen_C: Tensor) -> tuple[Tensor, Tensor]:
         logits_CV = self.model.get_output_embeddings()(hidden_CH).float() / self.temperature

@@ -13,6 +13,7 @@ from cudal1_ci.errors import UnsupportedError
 from model_training.batches import Group, batch_of, rows_of
 from model_training.grpo import GrpoConfig, step
 from model_training.objective.loss import ObjectiveConfig
+from model_training.policy import PolicyConfig, load_policy
 from model_training.token_scores import ScoredPolicy, StartPolicy
 from model_training.toy import make_model_folder
 
@@ -128,3 +129,26 @@ def test_a_model_that_changes_its_logits_is_refused(model):
 
     with pytest.raises(UnsupportedError, match="Capped changes its logits"):
         ScoredPolicy(Capped(model), trained(model)).check()
+
+
+@pytest.mark.gpu
+def test_a_gpu_says_in_half_precision_what_a_cpu_says(folder):
+    """Log probabilities and the gradient of an adapter; the base's weights are in bfloat16."""
+    rows, _ = rows_of(GROUPS, "centered")
+    found, gradients = [], []
+    for device in ("cpu", "cuda"):
+        policy = load_policy(PolicyConfig(path=str(folder), lora_rank=2, device=device))
+        with torch.no_grad():
+            for number, one in enumerate(policy.parameters()):  # else B is 0, and A's gradient
+                random = torch.Generator().manual_seed(number)
+                one.copy_(0.1 * torch.randn(one.shape, generator=random))
+        scored = ScoredPolicy(policy.base, policy.parameters())
+        scored.check()
+        logp_BT = scored.scores(batch_of(rows, pad=0, device=policy.device)).logp_BT
+        logp_BT.sum().backward()
+        found.append(logp_BT.detach().cpu())
+        gradients.append(torch.cat([one.grad.flatten().cpu() for one in policy.parameters()]))
+    torch.testing.assert_close(found[1], found[0], atol=0.1, rtol=0.05)
+    assert bool(gradients[1].isfinite().all())
+    # Half precision alone moves the gradient of weights this small by 0.3 of its norm on a CPU.
+    assert float(torch.cosine_similarity(*gradients, dim=0)) > 0.9
