@@ -50,12 +50,20 @@ class PolicyConfig(Record, frozen=True, kw_only=True):
     1.5B."""
     lora_alpha: float = 28.0
     """The adapter counts alpha / rank times."""
+    adapter: str | None = None
+    """A folder of an adapter to begin with, of an earlier run's checkpoint or as it was exported;
+    None is a new one. What the run calls its base has it."""
     device: str = "auto"
     """`cuda` where there is one, for `auto`: of several processes each takes its own; or `cpu`."""
 
     def __post_init__(self) -> None:
         at_least(self, "model", 1, "lora_rank")
         positive(self, "model", "lora_alpha")
+        if self.adapter is not None and self.tuning == "full":
+            raise ConfigError(
+                'model.adapter: with tuning = "full" all weights are trained and an adapter is not '
+                "loaded; merge it into the weights (`export merge`) and name them in model.path"
+            )
 
 
 @dataclass
@@ -124,6 +132,11 @@ class Policy:
         if self.config.tuning == "full":
             self.model.load_state_dict(load_model(str(folder), self.device, "full").state_dict())
             return
+        if not (folder / "adapter_config.json").is_file():
+            raise ConfigError(
+                f"{folder}: expected an adapter of peft (it has no adapter_config.json); name a "
+                "checkpoint of a run, or what `export adapter` has written, in model.adapter"
+            )
         try:
             found = self.model.load_adapter(str(folder), "default", is_trainable=True)
             missing = [*found.unexpected_keys, *(n for n in found.missing_keys if "lora_" in n)]

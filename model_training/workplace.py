@@ -93,9 +93,10 @@ class Workplace:
         """With the weights that the run begins with. An adapter of them is kept in RUN/start: what
         is drawn at random is drawn once."""
         start = self.run.folder / START
-        known = start if start.exists() else None
+        given = self.config.model.adapter
+        known = start if start.exists() else Path(given).expanduser() if given else None
         policy = load_policy(self.config.model, known, seed=self.config.run.seed)
-        if policy.config.tuning == "lora" and known is None and self.run.is_main:
+        if policy.config.tuning == "lora" and known != start and self.run.is_main:
             unfinished = start.with_name(f".{START}")
             shutil.rmtree(unfinished, ignore_errors=True)
             policy.save(unfinished)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,13 +12,20 @@ import time
 
 import msgspec
 import pytest
+import torch
 from click.testing import CliRunner
 
+from cudal1_ci.errors import ConfigError
 from model_training import checkpoints
 from model_training.__main__ import STOPPED, main
+from model_training.config import RunConfig, TrainingConfig
 from model_training.evaluate import Evaluated
+from model_training.judges import JudgeConfig
+from model_training.policy import PolicyConfig, load_policy
 from model_training.run import METRICS, Run
-from model_training.toy import PROGRAMS, answer_to
+from model_training.tasks.prepared import TaskSourceConfig
+from model_training.toy import PROGRAMS, answer_to, make_model_folder
+from model_training.workplace import opened
 from tests.replay_server import Good, replay_server
 
 TIMED = ("seconds", "known", "not_confirmed")
@@ -211,3 +219,32 @@ def test_two_processes_train_stage_one_together(tiny_config, tiny_run, tmp_path)
 def num_lines(folder):
     path = folder / METRICS
     return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def test_a_run_begins_with_an_adapter_that_is_named(tmp_path):
+    """In half precision too, as it is exported; from then on the run has it in its own folder."""
+    weights, adapter = make_model_folder(tmp_path / "weights", seed=0), tmp_path / "adapter"
+    model = PolicyConfig(path=str(weights), lora_rank=2, device="cpu")
+    policy = load_policy(model, seed=5)
+    with torch.no_grad():
+        for one in policy.parameters():
+            one.copy_(one.bfloat16() + 1.0)
+    expected = [one.detach().clone() for one in policy.parameters()]
+    policy.model.to(torch.bfloat16)
+    policy.save(adapter)
+    run = RunConfig(folder=str(tmp_path / "run"))
+    config = TrainingConfig(
+        model=msgspec.structs.replace(model, adapter=str(adapter)),
+        run=run,
+        tasks=TaskSourceConfig(kind="toy"),
+        judge=JudgeConfig(kind="toy", devices=("cpu",)),
+    )
+    for is_resumed in (False, True):
+        with opened(config, is_resumed=is_resumed) as place:
+            for one, other in zip(expected, place.policy.parameters(), strict=True):
+                assert one.dtype == other.dtype == torch.float32
+                assert torch.equal(one, other)
+        shutil.rmtree(adapter, ignore_errors=True)
+    missing = msgspec.structs.replace(config, run=RunConfig(folder=str(tmp_path / "other")))
+    with opened(missing, is_resumed=False) as place, pytest.raises(ConfigError, match="adapter"):
+        place.begin_at("base")
