@@ -80,7 +80,8 @@ class Course:
     """What the last verdicts have taken."""
 
     def __post_init__(self) -> None:
-        stream = Stream(self.tasks, self.archive, self.device, self.config.stream, StreamState())
+        config, policy = self.config.stream, self.config.environment.proposer
+        stream = Stream(self.tasks, self.archive, self.device, config, StreamState(), policy)
         self._steps = StepPrompts(
             stream=stream,
             archive=self.archive,

@@ -39,7 +39,7 @@ from cudal1_ci.schema import (
 from model_training.answers import form_of, program_in
 from model_training.collection import Judge
 from model_training.objective.reward import RewardName, reward
-from model_training.stream import Prompt
+from model_training.stream import POLICY, Prompt
 from model_training.table import Sample
 
 COPY, NO_CODE = "copy", "no_code"
@@ -56,7 +56,7 @@ class EnvironmentConfig(Record, frozen=True, kw_only=True):
     """Of a run."""
 
     reward: RewardName = "paper"
-    proposer: str = "policy"
+    proposer: str = POLICY
     """Name of the weights, in the archive."""
     pays_shown: bool = True
     """Whether an answer that is an exemplar of its prompt, but for names and layout, is worth that

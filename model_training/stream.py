@@ -26,12 +26,13 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.optimization import known_profile, remember, variants_of
-from cudal1_ci.propose.contrast import ContrastConfig, select
+from cudal1_ci.propose.contrast import REFERENCE, ContrastConfig, select
 from cudal1_ci.propose.models import Message
 from cudal1_ci.propose.prompt import render
 from cudal1_ci.schema import Device, Record
@@ -39,12 +40,19 @@ from model_training.answers import form_of
 from model_training.collection import question
 from model_training.tasks.record import Task
 
+POLICY = "policy"
+"""What the weights that are trained are called in the archive."""
+
 
 class StreamConfig(Record, frozen=True, kw_only=True):
     """Of a run."""
 
     contrast: ContrastConfig = ContrastConfig()
     """`sampler = "none"` is the paper's vanilla GRPO, `random` and `island` its ablations."""
+    shows: Literal["all", "own"] = "all"
+    """Which exemplars there are beside the reference: `own` are those that the policy wrote, so
+    that a task is first asked about as the product asks; `all` whatever the archive has of it,
+    stage 1's variants too, which may be as good as any that the policy will write."""
     prompt_tokens: int = 4000
     seed: int = 0
 
@@ -79,9 +87,15 @@ class Stream:
         device: Device,
         config: StreamConfig,
         state: StreamState,
+        policy: str = POLICY,
     ) -> None:
+        """
+        Args:
+            policy: Name of the weights in the archive (`EnvironmentConfig.proposer`).
+        """
         if not tasks:
             raise ValueError("expected tasks to ask about")
+        self._own = {REFERENCE, policy}
         self._tasks, self._archive, self._device = tuple(tasks), archive, device
         self._config = config
         self.state = state
@@ -103,6 +117,8 @@ class Stream:
         known = variants_of(
             task.problem, (), self._archive, self._device, since=self.state.published
         )
+        if self._config.shows == "own":
+            known = [one for one in known if one.exemplar.candidate.proposer in self._own]
         rng = random.Random(f"{self._config.seed} {cursor}")
         shown = select(known, self._config.contrast, rng)
         profile = known_profile(task.problem, self._archive, self._device)

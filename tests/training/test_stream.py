@@ -28,14 +28,14 @@ def archive(tmp_path):
         yield found
 
 
-def prove(archive: Archive, task, speedup: float, word: str) -> str:
+def prove(archive: Archive, task, speedup: float, word: str, proposer: str = "model") -> str:
     """A variant that passed; its candidate's id."""
     source = task.text.replace("class Model(", f"class ModelNew(  # {word}\n    ")
     source = source.replace("return x\n", f"{word} = x\n        return {word} * 1\n")
     candidate = Candidate(
         problem_id=task.problem.id,
         program=TextProgram(source=source, entry="ModelNew"),
-        proposer=f"model:{word}",
+        proposer=proposer,
     )
     measurement = msgspec.structs.replace(
         measured(1 / speedup, noise=0.0), workload="default", device=CPU
@@ -117,6 +117,21 @@ def test_ablations_are_the_products_samplers(archive):
     assert all(ids == () for ids in shown["none"])
     assert all(len(ids) == 2 for ids in shown["bucket"] + shown["random"])
     assert shown["bucket"] != shown["random"]
+
+
+def test_a_policy_may_be_shown_its_own_alone(archive):
+    for task in TASKS:
+        prove(archive, task, 3.0, "a", "hand-made:graph")
+    prompts = stream(archive, shows="own")
+    prompts.publish()
+    first = prompts.next()
+    (only,) = first.exemplar_ids
+    assert only not in {one.candidate.id for one in archive.passed(first.task.problem.id)}
+    assert not first.exemplar_forms, "it is the reference"
+    mine = {prove(archive, task, 2.0, "b", "policy") for task in TASKS}
+    prompts.publish()
+    assert mine & set(prompts.next().exemplar_ids)
+    assert len(stream(archive, prompts.state).next().exemplar_ids) == 2, "else whatever there is"
 
 
 def test_a_stream_of_nothing_is_refused(archive):
