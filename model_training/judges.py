@@ -40,9 +40,10 @@ class JudgeConfig(Record, frozen=True, kw_only=True):
     num_per_device: int = 1
     """Judges of one device examine at the same time, and time in turn."""
     num_rehearsing: int = 0
-    """Judges on the CPU that see programs in plain PyTorch first, so that those which fail on any
-    device need no GPU (rehearsal.py); 0 is none. One a core, without those that timing needs: of
-    the cores of a machine four for each GPU are left to it where there are more."""
+    """Judges on the CPU that see plain PyTorch first, and what would be recorded as a CUDA graph:
+    what fails on any device needs no GPU (rehearsal.py); 0 is none. One a core, without those that
+    timing needs: of the cores of a machine four for each GPU are left to it where there are
+    more."""
     trial: TrialConfig = TrialConfig()
 
     def __post_init__(self) -> None:

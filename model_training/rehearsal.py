@@ -5,9 +5,10 @@
 
 Most programs that a small model writes raise: a name that nobody has defined, shapes that do not
 fit. On a GPU each of them costs a process with a context of its own; on a CPU a fork, and a machine
-has many more cores than GPUs. So plain PyTorch is examined on a CPU first, without being timed, and
-what fails there as it would on any device is settled: it is not brought to a GPU. All else goes on
-to the GPU's judge, which decides as if nothing had been before.
+has many more cores than GPUs. So plain PyTorch, and what would be recorded as a CUDA graph, is
+examined on a CPU first, without being timed, and what fails there as it would on any device is
+settled: it is not brought to a GPU. All else goes on to the GPU's judge, which decides as if
+nothing had been before.
 
 Settled is (`is_trusted`)
 
@@ -29,9 +30,9 @@ Never settled is what passed, and a failure that may be the CPU's own:
 - other dtypes, since mixed precision has rules for each device;
 - what is a cheat: the GPU's judge convicts it, and it becomes a case.
 
-Not rehearsed are programs that say something of a GPU, a compiler or a CPU (`is_plain`), tasks
-whose reference the CPU's judge does not accept or takes long to learn, and what is left of a task
-after some time.
+Not rehearsed are programs that say something else of a GPU, a compiler or a CPU (cpu_form.py),
+tasks whose reference the CPU's judge does not accept or takes long to learn, and what is left of a
+task after some time.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from cudal1_ci.archive import Archive
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimization import profile_key
@@ -51,11 +54,10 @@ from cudal1_ci.schema import (
     Evaluation,
     Finding,
     Problem,
-    Program,
-    TextProgram,
     Verdict,
 )
 from cudal1_ci.trial import TrialConfig
+from model_training.cpu_form import cpu_form
 from model_training.pieces import Pieces, at_work
 
 K = TypeVar("K")
@@ -67,11 +69,6 @@ LEARN_S = 20.0
 TASK_S = 20.0
 """For the candidates of a task; what is left then goes on."""
 
-_NOT_PLAIN = re.compile(
-    r"cuda|triton|compile\(|torch\.compile|load_inline|cpp_extension|nvrtc|nvcc|cudnn|cublas|cutlass"
-    r"|cupy|numba|ctypes|inductor|dynamo|accelerator|autocast|get_device|mkldnn|\bcpu\b|is_cpu",
-    re.IGNORECASE,
-)
 ERRORS_OF_PYTHON = frozenset(
     {
         *("NameError", "UnboundLocalError", "AttributeError", "TypeError", "ValueError"),
@@ -173,10 +170,14 @@ class Rehearsal:
                 return found
             ends_s = time.monotonic() + TASK_S
             for one in left:
+                form = cpu_form(one.program)
+                if form is None:
+                    continue
                 self.go_on()
                 if (started_s := time.monotonic()) > ends_s:
                     break
-                verdict = judge.examine(problem, one)
+                tried = msgspec.structs.replace(one, program=form)
+                verdict = judge.examine(problem, tried)
                 if self.trusts(verdict):
                     took_s = time.monotonic() - started_s
                     evaluation = Evaluation(
@@ -210,12 +211,6 @@ class Rehearsal:
                 status = SLOW
             self.archive.note(REFERENCE, key, status)
         return status == PASSED
-
-
-def is_plain(program: Program) -> bool:
-    """Whether a program is PyTorch that may run on any device: says nothing of a GPU, of a
-    compiler, or of the device that it is on."""
-    return isinstance(program, TextProgram) and _NOT_PLAIN.search(program.source) is None
 
 
 def is_trusted(verdict: Verdict) -> bool:

@@ -9,8 +9,8 @@ has checked, and since whether a score is a jump depends on what is known of the
 that several answers have is judged once, and what is in the archive is not judged again. A task
 comes to the judge that had it before, unless that one has too much to do. A jump is measured again
 on another device of the same kind where there is one, as in the paper. With a rehearsal
-(rehearsal.py) programs in plain PyTorch are tried on a CPU first, and judges of a GPU begin with
-the tasks that are through with it.
+(rehearsal.py) what a CPU may try is tried there first, and judges of a GPU begin with the tasks
+that are through with it.
 
 Answers come when all of them have been sampled: what is timed has its device for itself, unless the
 judges have other devices than the policy.
@@ -30,10 +30,11 @@ from cudal1_ci.optimization import profile_key
 from cudal1_ci.schema import Candidate, Device
 from model_training.bench import BROKEN, Answered, Bench
 from model_training.collection import Judge
+from model_training.cpu_form import cpu_form
 from model_training.environment import Environment, EnvironmentConfig, Outcome
 from model_training.judges import Shared
 from model_training.pieces import Pieces, at_work
-from model_training.rehearsal import Found, Rehearsal, is_plain
+from model_training.rehearsal import Found, Rehearsal
 from model_training.tasks.record import Task
 
 PASSED = "passed"
@@ -145,8 +146,12 @@ class Scorer:
         if self.rehearsal is None:
             return []
         candidates = [bench.candidate(one) for one in answered]
-        distinct = {one.id: one for one in candidates if one is not None and is_plain(one.program)}
-        return [one for one in distinct.values() if not bench.environment.knows(one)]
+        distinct = {one.id: one for one in candidates if one is not None}
+        return [
+            one
+            for one in distinct.values()
+            if cpu_form(one.program) is not None and not bench.environment.knows(one)
+        ]
 
     @property
     def rehearse_s(self) -> float:

@@ -19,6 +19,7 @@ if self.graph is None or any(a.shape != b.shape for a, b in zip(self.inputs, inp
 for kept, given in zip(self.inputs, inputs):
     kept.copy_(given)
 self.graph.replay()"""
+REPLAYED = "self.out.clone()"
 RECORD = """def record(self, inputs):
     self.inputs = [one.clone() for one in inputs]
     side = torch.cuda.Stream()
@@ -69,7 +70,7 @@ def graphed(subject: Subject, chosen: Sequence[Match]) -> Variant:
             Statement.of(replay),
             Extra(init=(*extra.init, "self.graph = None")),
             methods=(RECORD, compute(program, forward)),
-            returned="self.out.clone()",
+            returned=REPLAYED,
         ),
         kind="graph",
         techniques=("CUDA graph", *techniques_of(chosen, 0)),

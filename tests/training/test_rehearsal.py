@@ -8,13 +8,14 @@ import pytest
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError, WorkerError
-from cudal1_ci.schema import Device, Finding, TextProgram, Verdict
+from cudal1_ci.schema import Device, Finding, Verdict
 from cudal1_ci.trial import TrialConfig
 from model_training import rehearsal as module
 from model_training.asking import first_prompt
+from model_training.cpu_form import is_plain
 from model_training.environment import EnvironmentConfig
 from model_training.judges import JudgeConfig, opened_rehearsers, spare_cores
-from model_training.rehearsal import Rehearsal, is_plain, is_trusted
+from model_training.rehearsal import Rehearsal, is_trusted
 from model_training.run import Stopped
 from model_training.scoring import Scorer
 from model_training.tasks.draft import TINY
@@ -123,7 +124,7 @@ def test_what_means_the_same_on_any_device_is_settled_and_nothing_else(found, is
     ],
 )
 def test_only_plain_pytorch_is_rehearsed(source, expected):
-    assert is_plain(TextProgram(source=source, entry="ModelNew")) is expected
+    assert is_plain(source) is expected
 
 
 class Rehearser:
