@@ -29,7 +29,7 @@ MAX_IN_A_ROW = 3
 def sound_attention() -> Iterator[None]:
     """Without cuDNN's attention, whose gradient of the queries holds NaN on an H100 and H200 where
     there is a mask, a row has 64 more than a multiple of 128 tokens, and scores are small, as those
-    of a Qwen2.5 are (torch 2.11 to 2.13; https://github.com/pytorch/pytorch/issues/196678)."""
+    of a Qwen2.5 are (since torch 2.11; https://github.com/pytorch/pytorch/issues/196678)."""
     was_enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:

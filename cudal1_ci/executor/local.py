@@ -54,8 +54,8 @@ a large output is paged in anew is a matter of luck that lasts for the life of a
 
 COMPILES_ALONE = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 """A program that compiles does so in its own process. Inductor's other processes, as many as there
-are cores, would run beside what is timed, and in a sandbox they find no GPU ("Could not find an
-active GPU backend"), which fails whoever compiles for longer than they take to start."""
+are cores, would run beside what is timed; and of a runner on an H200 they found no GPU ("Could not
+find an active GPU backend"), which fails whoever compiles for longer than they take to start."""
 
 
 def scrubbed_environment(

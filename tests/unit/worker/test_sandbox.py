@@ -710,7 +710,7 @@ def test_a_rehearsal_says_what_would_go_wrong_and_changes_nothing(tmp_path):
 
 
 def test_what_compiles_starts_no_other_process(run: Run) -> None:
-    """Inductor's own find no GPU in a sandbox, and would run beside what is timed."""
+    """Inductor's others would run beside what is timed."""
     body = """
     import torch
     from torch._inductor import config
