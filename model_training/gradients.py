@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from cudal1_ci.errors import UnsupportedError
@@ -39,9 +40,13 @@ def sound_attention() -> Iterator[None]:
 
 
 def norm_of(parameters: Iterable[torch.nn.Parameter]) -> float:
-    """Of their gradients; 0 where there are none."""
+    """Of their gradients, of all processes' parts where those are sharded; 0 where there are
+    none."""
     found = [one.grad for one in parameters if one.grad is not None]
-    return float(torch.nn.utils.get_total_norm(found)) if found else 0.0
+    if not found:
+        return 0.0
+    norm = torch.nn.utils.get_total_norm(found)
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
 
 class Watch:
