@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -28,8 +29,10 @@ _NOT_PLAIN = re.compile(
 )
 
 
+@lru_cache(maxsize=1024)
 def cpu_form(program: Program) -> TextProgram | None:
-    """None of a program that only a GPU can say something of."""
+    """None of a program that only a GPU can say something of. Asked when programs are chosen, and
+    again when they are tried."""
     if not isinstance(program, TextProgram):
         return None
     if is_plain(program.source):

@@ -57,11 +57,10 @@ class Reference:
                 [one.group(masks_cut=config.masks_cut) for one in judged],
                 config.grpo,
                 reference=self._start,
+                gradients=self._gradients,
                 pad=int(policy.tokenizer.pad_token_id),
                 device=policy.device,
             )
-        if found.grad_norm is not None:
-            self._gradients.is_sound(found.grad_norm)
         watched = dataclasses.asdict(found)
         for name in ("reward", "reward_spread", "silent_share"):  # those of `measures` are raw
             del watched[name]

@@ -15,11 +15,9 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from cudal1_ci.errors import UnsupportedError
 
@@ -74,22 +72,3 @@ class Watch:
                 "learning-rate or max-grad-norm, or another version of torch"
             )
         return False
-
-
-class SoundSteps(TrainerCallback):
-    """For a trainer of transformers, whose optimizer leaves a weight without a gradient alone."""
-
-    def __init__(self) -> None:
-        self.watch = Watch()
-
-    def on_pre_optimizer_step(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,  # noqa: ARG002
-        control: TrainerControl,  # noqa: ARG002
-        **kwargs: Any,
-    ) -> None:
-        parameters = list(kwargs["model"].parameters())
-        if not self.watch.is_sound(norm_of(parameters)):
-            for one in parameters:
-                one.grad = None

@@ -14,7 +14,6 @@ Shapes: B completions of a piece, P prompt tokens, T completion tokens, V words.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from torch import Tensor
 from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.schema import Record
 from model_training.batches import Batch, Group, batch_of, rows_of
+from model_training.gradients import Watch
 from model_training.objective.advantage import AdvantageName, is_silent
 from model_training.objective.loss import Objective, ObjectiveConfig, Totals, objective
 
@@ -97,13 +97,20 @@ def step(
     config: GrpoConfig,
     *,
     reference: Policy | None = None,
+    gradients: Watch | None = None,
     pad: int = 0,
     device: torch.device | None = None,
 ) -> StepMetrics:
     """Improve the policy on these groups. Where all of them are silent, nothing changes.
 
-    `reference` is the policy that training began with; needed for a divergence with a weight.
+    Args:
+        reference: The policy that training began with; needed for a divergence with a weight.
+        gradients: What is known of those of earlier steps.
+
+    Raises:
+        UnsupportedError: Gradients of several updates in a row are no numbers.
     """
+    gradients = gradients or Watch()
     kept = [one for one in groups if not (config.drops_silent and is_silent(one.rewards))]
     rows, totals = rows_of(kept, config.advantage)
     watched: Sequence[float | None] = (None,) * 5
@@ -125,7 +132,7 @@ def step(
                 for number, batch in enumerate(batches)
             ]
             norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm))
-            if math.isfinite(norm):
+            if gradients.is_sound(norm):
                 optimizer.step()
             watched = together(parts)
         optimizer.zero_grad()

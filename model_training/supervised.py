@@ -33,7 +33,7 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Record
 from model_training.checkpoints import Checkpoint
 from model_training.collection import Example
-from model_training.gradients import SoundSteps, sound_attention
+from model_training.gradients import sound_attention
 from model_training.policy import Policy
 from model_training.run import Run
 from model_training.watcher import Watcher
@@ -131,16 +131,14 @@ def fit(
     folder = run.checkpoints / f".trainer-{stage}"
     if run.is_main:
         shutil.rmtree(folder, ignore_errors=True)
-    sound = SoundSteps()
-    every, noted = config.checkpoint_steps, dict(state or {})
-    watcher = Watcher(run, stage, first_step, every, noted, sound.watch)
+    watcher = Watcher(run, stage, first_step, config.checkpoint_steps, dict(state or {}))
     original = policy.base.__dict__.get("forward")
     trainer = SFTTrainer(
         model=policy.model,
         args=arguments(config, folder, policy, seed),
         train_dataset=Dataset.from_list(shuffled(rows, seed)),
         processing_class=policy.tokenizer,
-        callbacks=[sound, watcher],
+        callbacks=[watcher],
     )
     trainer.remove_callback(PrinterCallback)  # the run's own files have the numbers
     try:

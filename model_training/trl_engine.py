@@ -34,7 +34,7 @@ from cudal1_ci.errors import UnsupportedError
 from model_training.contrastive_config import learning_rate
 from model_training.course import RESERVE, STAGE, Course
 from model_training.engines import OPTIMIZER, optimizer_of
-from model_training.gradients import SoundSteps, sound_attention
+from model_training.gradients import sound_attention
 from model_training.measures import Judged
 from model_training.objective.advantage import is_silent
 from model_training.rollouts.transformers_rollouts import completion
@@ -42,6 +42,7 @@ from model_training.run import Stopped
 from model_training.supervised import restore_forward
 from model_training.token_scores import copied
 from model_training.trl_settings import LOSS_TYPES, arguments
+from model_training.watcher import SoundSteps
 
 if TYPE_CHECKING:
     from model_training.contrastive import Checkpoint, Stage, Trained
@@ -218,7 +219,7 @@ class ContrastiveTrainer(GRPOTrainer):
             "train_s": took_s - sampling_s - self.course.scoring_s,
             "tokens_per_s": num_tokens / sampling_s,
             "learning_rate": learning_rate(self.stage.config, self.done),
-            "skipped": self.sound.watch.num_skipped,
+            "skipped": self.sound.gradients.num_skipped,
         }
         self.course.finish(self.done, self.judged, {**watched, **seconds})
         if self.done % self.stage.config.checkpoint_every == 0:

@@ -1,4 +1,5 @@
-"""What a run asks of a trainer of transformers: its numbers, whole checkpoints, an end in time."""
+"""What a run asks of a trainer of transformers: its numbers, whole checkpoints, an end in time, and
+no step along a gradient that is no number."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from model_training import checkpoints
-from model_training.gradients import Watch
+from model_training.gradients import Watch, norm_of
 from model_training.run import Run
 
 LOGGED = {
@@ -23,21 +24,34 @@ LOGGED = {
 """Names that the trainer logs, and those that a run's metrics have."""
 
 
-class Watcher(TrainerCallback):
+class SoundSteps(TrainerCallback):
+    """For a trainer of transformers, whose optimizer leaves a weight without a gradient alone."""
+
+    def __init__(self) -> None:
+        self.gradients = Watch()
+
+    def on_pre_optimizer_step(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,  # noqa: ARG002
+        control: TrainerControl,  # noqa: ARG002
+        **kwargs: Any,
+    ) -> None:
+        parameters = list(kwargs["model"].parameters())
+        if not self.gradients.is_sound(norm_of(parameters)):
+            for one in parameters:
+                one.grad = None
+
+
+class Watcher(SoundSteps):
     """Writes the trainer's numbers to the run, and says when it saves and when it stops."""
 
     def __init__(
-        self,
-        run: Run,
-        stage: str,
-        first_step: int,
-        every: int,
-        state: dict[str, Any],
-        gradients: Watch,
+        self, run: Run, stage: str, first_step: int, every: int, state: dict[str, Any]
     ) -> None:
+        super().__init__()
         self.run, self.stage, self.first_step, self.every = run, stage, first_step, every
         self.noted = state
-        self.gradients = gradients
         self.stopped: str | None = None
         self.loss: float | None = None
         self._began_s = time.monotonic()

@@ -146,7 +146,7 @@ class Session:
             "keeps": self.config.keeps and self.cores is None,
             "cores": None if self.cores is None else list(self.cores),
         }
-        # A reference is loaded some five times, and its variations may each fail once.
+        # A reference is loaded four times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
         self._reference = verdict_of(self._ask_giving_way(request, timeout_s))
         self._problem_id = problem.id

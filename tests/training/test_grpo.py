@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from model_training.batches import Group, batch_of, rows_of
+from model_training.gradients import Watch
 from model_training.grpo import GrpoConfig, scores_of, step
 from model_training.objective.loss import ObjectiveConfig
 
@@ -114,6 +115,20 @@ def test_no_step_is_made_along_what_is_no_number():
     assert not math.isfinite(found.grad_norm)
     for one, other in zip(before, policy.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_an_update_that_is_left_out_is_counted_and_those_after_it_are_made():
+    policy, seen, watch = Toy(), iter(range(100)), Watch()
+    policy.parameters()[0].register_hook(lambda one: one * math.nan if next(seen) == 0 else one)
+    before = [one.detach().clone() for one in policy.parameters()]
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    groups = rewarded(policy, torch.Generator().manual_seed(0))
+    config = GrpoConfig(num_updates=3, piece_size=100)
+    found = step(policy, optimizer, groups, config, gradients=watch)
+    assert math.isfinite(found.grad_norm)
+    assert watch.num_skipped == 1
+    assert all(bool(one.isfinite().all()) for one in policy.parameters())
+    assert not all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
 
 
 def test_a_silent_group_that_stays_makes_the_step_smaller():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import msgspec
@@ -10,6 +11,8 @@ import pytest
 from cudal1_ci import score
 from cudal1_ci.trial import Session
 from cudal1_ci.worker import judge as judge_module
+from cudal1_ci.worker import kept as kept_module
+from cudal1_ci.worker.cases import Rejected
 from cudal1_ci.worker.judge import Judge
 from cudal1_ci.worker.known import MOST, Known
 from tests.unit.trial.test_session import QUICK, evaluate, problem_of, tensor
@@ -90,6 +93,21 @@ def test_what_is_known_takes_an_eighth_of_the_memory_and_the_last_one_is_kept_an
     assert list(known.learned) == ["large"]
 
 
+def judge_of(monkeypatch, make_case) -> Judge:
+    """One that learns by this function."""
+    monkeypatch.setattr(judge_module, "make_case", make_case)
+    builds = SimpleNamespace(forget_checkouts=lambda: None)
+    template = SimpleNamespace(build_for=lambda *_: None, builds=builds)
+    return Judge(1, SimpleNamespace(kind="cpu", memory_bytes=lambda: 2**30), template)
+
+
+def checked(judge: Judge, name: str, *workloads: str, **settings):
+    problem = {"name": name, "workloads": [{"name": one} for one in workloads]}
+    usual = {"seed": 0, "memory_bytes": None, "weights": "checkpoint", "store": None}
+    limits = {"load_s": 1.0, "call_s": 1.0}
+    return judge.check(problem=problem, limits=limits, **usual, **settings)
+
+
 def test_a_problem_that_comes_again_is_known(monkeypatch):
     learned = []
 
@@ -97,16 +115,10 @@ def test_a_problem_that_comes_again_is_known(monkeypatch):
         learned.append(problem["name"])
         return a_case(workload["name"], 0)
 
-    monkeypatch.setattr(judge_module, "make_case", make_case)
-    builds = SimpleNamespace(forget_checkouts=lambda: None)
-    template = SimpleNamespace(build_for=lambda *_: None, builds=builds)
-    judge = Judge(1, SimpleNamespace(kind="cpu", memory_bytes=lambda: 2**30), template)
+    judge = judge_of(monkeypatch, make_case)
 
     def check(name: str, key: str | None):
-        problem = {"name": name, "workloads": [{"name": f"{name}'s"}]}
-        settings = {"seed": 0, "memory_bytes": None, "weights": "checkpoint", "store": None}
-        limits = {"load_s": 1.0, "call_s": 1.0}
-        reply = judge.check(problem=problem, limits=limits, key=key, **settings)
+        reply = checked(judge, name, f"{name}'s", key=key)
         assert reply["status"] == "passed" and list(judge.cases) == [f"{name}'s"]
 
     for name in ("a", "b", "a", "b"):
@@ -120,3 +132,51 @@ def test_a_problem_that_comes_again_is_known(monkeypatch):
     check("b", "b")  # the one that was asked for last, of the first two
     check("a", "a")
     assert learned == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("keeps", "workloads", "holds"),
+    [(True, ("one",), [True]), (True, ("one", "two"), [False, False]), (False, ("one",), [False])],
+)
+def test_processes_of_the_only_workload_are_kept_where_that_is_asked_for(
+    monkeypatch, keeps, workloads, holds
+):
+    held = []
+
+    def make_case(template, accelerator, problem, workload, limits, seed, hold):
+        held.append(hold is not None)
+        return a_case(workload["name"], 0)
+
+    checked(judge_of(monkeypatch, make_case), "a", *workloads, keeps=keeps)
+    assert held == holds
+
+
+def test_what_was_kept_of_a_reference_that_is_refused_ends_at_once(monkeypatch):
+    ended = []
+
+    def make_case(template, accelerator, problem, workload, limits, seed, hold):
+        stack = ExitStack()
+        stack.callback(ended.append, "reference")
+        runner = SimpleNamespace(pause=lambda: None, kill=lambda: None)
+        monkeypatch.setattr(kept_module, "tensor_bytes", lambda case: 0)
+        case = SimpleNamespace(accelerator=SimpleNamespace(memory_bytes=lambda: 2**30))
+        hold(case, "reference", runner, stack)
+        raise Rejected("degenerate", "reference.constant", "the same for all inputs")
+
+    reply = checked(judge_of(monkeypatch, make_case), "a", "one", keeps=True)
+    assert (reply["status"], ended) == ("degenerate", ["reference"])
+
+
+@pytest.mark.parametrize(("num_launches", "keeps"), [(1, True), (5, False)])
+def test_a_session_with_one_launch_asks_for_that(device, monkeypatch, num_launches, keeps):
+    asked = []
+
+    def ask(session, request, timeout_s):
+        asked.append(request)
+        return {"status": "passed", "findings": []}
+
+    monkeypatch.setattr(Session, "_ask_giving_way", ask)
+    config = msgspec.structs.replace(QUICK, num_launches=num_launches)
+    with Session(config, device=device) as session:
+        session.check(problem_of(REFERENCE, tensor(32, 16)))
+    assert [one["keeps"] for one in asked] == [keeps]
