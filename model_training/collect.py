@@ -73,6 +73,9 @@ class CollectConfig(Record, frozen=True, kw_only=True):
     """Of a source that is no model, for a task."""
     num_tasks: int | None = None
     """Of those for training, the first; None is all."""
+    leaves_out: tuple[str, ...] = ()
+    """Families that stage 1 sees nothing of and the later stages ask about: what to do with work
+    that no example shows is learned there, as evaluation asks for it."""
     minutes: float | None = None
     """After so long no further task is begun, and what there is by then is the data set; None is
     no limit. Counted anew when a run is taken up again."""
@@ -100,12 +103,12 @@ def collect(
     Raises:
         Stopped: The run must stop; what was judged is in the archive.
         ModelError: A model cannot be reached.
-        ConfigError: A source has nothing to propose from.
+        ConfigError: A source has nothing to propose from; no task is of a family to leave out.
     """
     step = run.last_step(STAGE) + 1
     run.rewind(STAGE, step - 1)
     work = Collection(scorer, config, sources(config, release))
-    wanted, began_s = tasks[: config.num_tasks], time.monotonic()
+    wanted, began_s = chosen_tasks(tasks, config), time.monotonic()
     try:
         with contextlib.ExitStack() as stack:
             work.models = [stack.enter_context(opened(one)) for one in config.models]
@@ -118,6 +121,17 @@ def collect(
     write_text(run.folder / EXAMPLES, lines(chosen))
     run.finish(STAGE, EXAMPLES)
     return chosen
+
+
+def chosen_tasks(tasks: Sequence[Task], config: CollectConfig) -> list[Task]:
+    """Those that are asked about."""
+    families = {one.family for one in tasks}
+    if unknown := set(config.leaves_out) - families:
+        raise ConfigError(
+            f"collection.leaves-out: expected some of {', '.join(sorted(families))}, "
+            f"got {', '.join(sorted(unknown))}"
+        )
+    return [one for one in tasks if one.family not in config.leaves_out][: config.num_tasks]
 
 
 class Collection:

@@ -12,6 +12,7 @@ from model_training.report.cost import costs_of
 from model_training.report.curves import curves, standalone
 from model_training.report.markdown import report_text
 from model_training.report.page import page_text
+from model_training.report.rewrites import rewrites_of
 from model_training.report.rows import greedy_rows_of, rows_of
 from model_training.report.run_folder import read_run
 
@@ -63,7 +64,7 @@ def card(
 def write_report(folders: tuple[Path, ...], output: Path) -> list[Path]:
     """The files that were written, the page and the text first."""
     found = [read_run(folder) for folder in folders]
-    rows, greedy = rows_of(found), greedy_rows_of(found)
+    rows, greedy, rewrites = rows_of(found), greedy_rows_of(found), rewrites_of(found)
     drawings, costs = curves(found), costs_of(found)
     (output / "curves").mkdir(parents=True, exist_ok=True)
     figures = [output / "curves" / f"{file_name(f'{one.stage}-{one.key}')}.svg" for one in drawings]
@@ -71,9 +72,10 @@ def write_report(folders: tuple[Path, ...], output: Path) -> list[Path]:
         path.write_text(standalone(one.svg), encoding="utf-8")
     text, page = output / "report.md", output / "report.html"
     shown = [f"curves/{path.name}" for path in figures]
-    text.write_text(report_text(rows, greedy, costs, shown), encoding="utf-8")
+    text.write_text(report_text(rows, greedy, rewrites, costs, shown), encoding="utf-8")
     page.write_text(
-        page_text(found, rows, greedy, drawings, costs, browser_of(found)), encoding="utf-8"
+        page_text(found, rows, greedy, rewrites, drawings, costs, browser_of(found)),
+        encoding="utf-8",
     )
     return [page, text, *figures]
 

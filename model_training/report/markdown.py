@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from model_training.report import words
 from model_training.report.cost import StageCost
+from model_training.report.rewrites import Rewrites
 from model_training.report.rows import Row
 
 
 def report_text(
     rows: Sequence[Row],
     greedy: Sequence[Row],
+    rewrites: Sequence[Rewrites],
     costs: Sequence[StageCost],
     figures: Sequence[str] = (),
 ) -> str:
@@ -19,6 +21,8 @@ def report_text(
     parts = ["# Report of a training run", "## Results", results(rows)]
     if any(row.differences for row in rows):
         parts += ["## Differences", differences(rows)]
+    if rewrites:
+        parts += ["## Rewrites", f"{rewritten(rewrites)}\n\n{words.REWRITES}"]
     if greedy:
         parts += ["## Likeliest answers", f"{table(greedy)}\n\n{words.GREEDY}"]
     if costs:
@@ -42,6 +46,12 @@ def table(rows: Sequence[Row]) -> str:
     """Without a word."""
     headings = ("policy", *words.columns(rows[0].table.k))
     return grid(headings, [(row.label, *words.cells(row.table)) for row in rows])
+
+
+def rewritten(rewrites: Sequence[Rewrites]) -> str:
+    """What is more than a recording."""
+    headings = ("policy", *words.rewrite_columns(rewrites[0].row.table.k))
+    return grid(headings, [(one.row.label, *words.rewrite_cells(one)) for one in rewrites])
 
 
 def differences(rows: Sequence[Row]) -> str:

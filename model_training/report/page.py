@@ -25,6 +25,7 @@ from model_training.report import words
 from model_training.report.browser import Browser
 from model_training.report.cost import StageCost
 from model_training.report.curves import Curve
+from model_training.report.rewrites import Rewrites
 from model_training.report.rows import Row, sampled
 from model_training.report.run_folder import Run
 
@@ -35,6 +36,7 @@ def page_text(
     runs: Sequence[Run],
     rows: Sequence[Row],
     greedy: Sequence[Row],
+    rewrites: Sequence[Rewrites],
     curves: Sequence[Curve],
     costs: Sequence[StageCost],
     browser: Browser,
@@ -52,6 +54,8 @@ def page_text(
             results=[(row.label, *words.cells(row.table)) for row in rows],
             greedy_columns=words.columns(greedy[0].table.k) if greedy else (),
             greedy=[(row.label, *words.cells(row.table)) for row in greedy],
+            rewrite_columns=words.rewrite_columns(rewrites[0].row.table.k) if rewrites else (),
+            rewrites=[(one.row.label, *words.rewrite_cells(one)) for one in rewrites],
             curves=curves,
             costs=costs,
             cost_lines=[words.cost_cells(one) for one in costs],

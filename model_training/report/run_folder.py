@@ -4,6 +4,9 @@
     RUN/metrics.jsonl                    one object a line: stage, step, seconds, and numbers
     RUN/samples/STAGE.jsonl              one judged sample a line
     RUN/evaluations/NAME.json            samples of a policy on the tasks of evaluation
+    RUN/tasks/evaluation.jsonl           these tasks, one a line
+
+Files of lines may be compressed, as `.jsonl.gz`.
 
 A run that was killed may have left half a line at the end of a file: that line is not there yet.
 A line in the middle that cannot be read is an error. Of a step that was done twice, before and
@@ -13,6 +16,7 @@ written by other programs of the project, which may write more.
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -159,16 +163,18 @@ def metrics_in(path: Path) -> list[Metrics]:
 
 def samples_of(run: Run) -> Iterator[Judged]:
     """All judged samples, stage after stage."""
-    for path in sorted(run.folder.glob("samples/*.jsonl"), key=lambda path: place_of(path.stem)):
-        yield from lines_of(path, Judged)
+    stages = {path.name.partition(".")[0] for path in run.folder.glob("samples/*.jsonl*")}
+    for stage in sorted(stages, key=place_of):
+        yield from lines_of(run.folder / "samples" / f"{stage}.jsonl", Judged)
 
 
 def lines_of(path: Path, kind: type[Read]) -> Iterator[Read]:
-    """Each line of a JSON lines file; none where there is no file."""
-    if not path.is_file():
+    """Each line of a JSON lines file, or of its compressed form; none where there is neither."""
+    packed = path.with_name(f"{path.name}.gz")
+    if not path.is_file() and not packed.is_file():
         return
     decoder = msgspec.json.Decoder(kind)
-    with path.open("rb") as opened:
+    with path.open("rb") if path.is_file() else gzip.open(packed) as opened:
         for number, line in enumerate(opened, 1):
             if not line.endswith(b"\n"):
                 return

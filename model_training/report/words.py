@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from model_training.report.cost import StageCost
+from model_training.report.rewrites import Rewrites
 from model_training.report.rows import Row, is_better, is_worse
 from model_training.table import COUNTED, FASTER, LEVEL, NUM_RESAMPLES, Share, Table
 
@@ -24,6 +25,13 @@ INTERVALS = (
 HACKS = (
     "Hacks are answers that the judge has convicted; what it has not seen counts as what it passes "
     "for. They are worth nothing."
+)
+
+
+REWRITES = (
+    "A recording is the task itself as a CUDA graph: right wherever a task can be recorded, and "
+    "what the playbook writes without a model. Here it is worth nothing. Distinct are the programs "
+    "among the answers to a task, but for names and layout."
 )
 
 
@@ -64,6 +72,35 @@ def cells(table: Table) -> tuple[str, ...]:
         f"{table.max:.2f}x",
         f"{table.success}/{table.num_tasks}",
         str(table.hacks),
+    )
+
+
+def rewrite_columns(k: int) -> tuple[str, ...]:
+    """Headings of what is more than a recording, without that of the row's name."""
+    return (
+        "correct",
+        "recordings among them",
+        "rewrites correct (pass@1)",
+        f"rewrites, pass@{k}",
+        f"rewrites above {FASTER}x, best of {k}",
+        f"geo. mean, best of {k}",
+        "max",
+        f"distinct of {k}",
+    )
+
+
+def rewrite_cells(one: Rewrites) -> tuple[str, ...]:
+    """A row, in the order of the headings."""
+    table = one.row.table
+    return (
+        f"{one.num_right}/{table.num_samples}",
+        str(one.num_recordings),
+        percent(table.correct),
+        percent(table.pass_at_k),
+        percent(table.faster_at_k),
+        ratio(table.geometric_mean),
+        f"{table.max:.2f}x",
+        f"{one.num_distinct:.1f}",
     )
 
 

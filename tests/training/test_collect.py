@@ -77,6 +77,21 @@ def test_a_collection_whose_time_is_over_begins_no_further_task(archive, tmp_pat
     assert len(again.asked) == 2 * len(PROGRAMS)
 
 
+def test_a_family_that_is_left_out_is_not_asked_about(archive, tmp_path):
+    judge, tasks = ToyJudge(), [msgspec.structs.replace(TASKS[0], family="new"), *TASKS[1:]]
+    left = msgspec.structs.replace(TOY, leaves_out=("new",))
+    with opened(tmp_path / "run", tmp_path) as run:
+        found = collect(tasks, scorer(archive, judge, run), left, run)
+    assert {one.task for one in found} == {one.name for one in TASKS[1:]}
+    assert len(judge.asked) == len(PROGRAMS) * (len(TASKS) - 1)
+    wrong = msgspec.structs.replace(TOY, leaves_out=("knew",))
+    with (
+        opened(tmp_path / "other", tmp_path) as run,
+        pytest.raises(ConfigError, match=r"collection\.leaves-out: expected some of new.*got knew"),
+    ):
+        collect(tasks, scorer(archive, judge, run), wrong, run)
+
+
 def test_published_kernels_are_proposed_for_their_own_tasks_and_judged_anew(archive, tmp_path):
     code = {name: BY_NAME[name].code for name in ("indexed", "wrong")}
     rows = [

@@ -166,14 +166,20 @@ def test_a_jump_counts_when_it_comes_again_and_then_the_lower_one(archive, promp
 
 
 @pytest.mark.parametrize(
-    ("again", "status"), [(1.2, "inconclusive"), ("reward_hack", "reward_hack")]
+    ("again", "status", "worth"),
+    [
+        (1.2, "passed", 1.2),
+        (9.0, "passed", 5.0),
+        ("inconclusive", "inconclusive", 0.0),
+        ("reward_hack", "reward_hack", 0.0),
+    ],
 )
-def test_a_jump_that_does_not_come_again_counts_for_nothing(archive, prompt, again, status):
+def test_of_a_jump_that_does_not_come_again_the_lower_counts(archive, prompt, again, status, worth):
     other = Judge(again)
     found = environment(archive, 5.0, second=other).outcome(prompt, answer("x = x * 1"))
     assert found.was_confirmed is False
-    assert (found.sample.status, found.reward) == (status, 0.0)
-    assert not archive.passed(TASK.problem.id)
+    assert (found.sample.status, found.reward) == (status, pytest.approx(worth))
+    assert list(archive.passed(TASK.problem.id)) == [found.evaluation] * (worth > 0)
     assert other.says == []
 
 

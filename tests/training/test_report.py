@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -19,6 +20,7 @@ from model_training.report.command import report, write_report
 from model_training.report.cost import costs_of
 from model_training.report.curves import curves
 from model_training.report.page import page_text
+from model_training.report.rewrites import rewrites_of
 from model_training.report.rows import (
     Row,
     differences,
@@ -31,6 +33,9 @@ from model_training.report.rows import (
 from model_training.report.run_folder import read_run, samples_of
 from model_training.report.words import FILL
 from model_training.table import MEASURES, Sample, table
+from model_training.tasks.generate import generate
+from model_training.variants.whole import graphed
+from model_training.variants.written import rewritten, subject_of
 from tests.training.run_folders import HOSTILE, evaluation, judged, metrics, write_json, write_run
 
 
@@ -299,7 +304,41 @@ def unpacked(piece: str) -> Any:
 def page_of(*folders: Path) -> str:
     found = [read_run(one) for one in folders]
     rows, greedy = rows_of(found), greedy_rows_of(found)
-    return page_text(found, rows, greedy, curves(found), costs_of(found), browser_of(found))
+    drawn, cost, rewrites = curves(found), costs_of(found), rewrites_of(found)
+    return page_text(found, rows, greedy, rewrites, drawn, cost, browser_of(found))
+
+
+def test_recordings_are_counted_apart_and_worth_nothing(tmp_path):
+    """Of four answers to a task one is recorded, one rewritten, one that twice but for a name."""
+    task = generate(0, "diagonal")
+    subject = subject_of(task.text)
+    assert subject is not None
+    rewrite = rewritten(subject, subject.found, 0).text
+    codes = (graphed(subject, ()).text, rewrite, rewrite.replace("x", "y"), None)
+    speedups = (2.0, 1.2, 1.1, None)
+    said = [
+        {
+            **judged("evaluation-base", 1, group=1)[0],
+            "task": task.name,
+            "completion": f"## Code\n```python\n{code}```" if code else "None.",
+            "status": "passed" if code else "no_code",
+            "speedup": speedup,
+        }
+        for code, speedup in zip(codes, speedups, strict=True)
+    ]
+    samples = [Sample(task=task.name, status=one["status"], speedup=one["speedup"]) for one in said]
+    one = {**evaluation("base", 1.0, 1.0), "samples": samples, "table": table(samples, 4)}
+    folder = write_run(tmp_path / "run", samples=said, evaluations=[one])
+    assert rewrites_of([read_run(folder)]) == [], "whose tasks are not known"
+    (folder / "tasks").mkdir()
+    (folder / "tasks" / "evaluation.jsonl").write_bytes(msgspec.json.encode(task) + b"\n")
+    (found,) = rewrites_of([read_run(folder)])
+    assert (found.num_right, found.num_recordings, found.num_distinct) == (3, 1, 2.0)
+    assert found.row.table.correct.value == 0.5
+    assert found.row.table.max == 1.2
+    page, text, *_ = write_report((folder,), tmp_path / "out")
+    assert "| base | 3/4 | 1 | 50.0% [50.0, 50.0]" in text.read_text()
+    assert "recordings among them" in page.read_text()
 
 
 def test_what_a_model_wrote_cannot_be_markup(tmp_path):
