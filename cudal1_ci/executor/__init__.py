@@ -32,14 +32,8 @@ class Worker(Protocol):
         """What it runs in, beyond what it can say of itself: belongs to the Device."""
         ...
 
-    def ask(
-        self,
-        request: Mapping[str, Any],
-        timeout_s: float,
-        paused_s: Callable[[], float] = ...,
-    ) -> dict[str, Any]:
-        """Send a request and wait for its reply; the time for which the worker was stopped does not
-        count. Raises WorkerError."""
+    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a request and wait for its reply. Raises WorkerError."""
         ...
 
 

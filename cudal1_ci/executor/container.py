@@ -37,7 +37,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from cudal1_ci.errors import CudaL1Error, UnsupportedError, WorkerError
-from cudal1_ci.executor.conversation import Asked, Conversation
+from cudal1_ci.executor.conversation import Conversation
 from cudal1_ci.executor.engine import EngineName, find_engine
 from cudal1_ci.executor.gpus import gpu_uuid
 from cudal1_ci.executor.local import (
@@ -139,7 +139,7 @@ class Container:
         return ContainedWorker(role, self, num_threads=num_threads, device=device)
 
 
-class ContainedWorker(Asked):
+class ContainedWorker:
     """One worker and its container, which ends with the `with` or with this process."""
 
     def __init__(self, role: str, container: Container, *, num_threads: int, device: str):
@@ -292,6 +292,10 @@ class ContainedWorker(Asked):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+
+    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a request and wait for its reply. Raises WorkerError."""
+        return self.conversation.ask(request, timeout_s)
 
     def _refusal(self) -> CudaL1Error:
         """Why there is no worker: the engine, the image or the interpreter."""

@@ -27,26 +27,14 @@ class Conversation:
         self.role = role
         self.ending = ending
 
-    def ask(
-        self,
-        request: Mapping[str, Any],
-        timeout_s: float,
-        paused_s: Callable[[], float] = lambda: 0.0,
-    ) -> dict[str, Any]:
+    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """Send a request and wait for its reply.
-
-        Args:
-            paused_s: For how long the worker was stopped so far, which does not count.
 
         Raises:
             WorkerError: The worker is gone, or did not answer in time.
         """
         body = json.dumps(request).encode()
-        until_s = time.monotonic() + timeout_s
-
-        def deadline() -> float:
-            return until_s + paused_s()
-
+        deadline = time.monotonic() + timeout_s
         try:
             self.end.settimeout(timeout_s)
             self.end.sendall(HEADER.pack(len(body)) + body)
@@ -68,33 +56,13 @@ class Conversation:
         """Hang up: the worker ends."""
         self.end.close()
 
-    def _read(self, size: int, deadline: Callable[[], float]) -> bytes:
+    def _read(self, size: int, deadline: float) -> bytes:
         parts: list[bytes] = []
         while size:
-            self.end.settimeout(max(1e-6, deadline() - time.monotonic()))
-            try:
-                part = self.end.recv(min(size, 2**20))
-            except TimeoutError:
-                if time.monotonic() < deadline():
-                    continue
-                raise
+            self.end.settimeout(max(1e-6, deadline - time.monotonic()))
+            part = self.end.recv(min(size, 2**20))
             if not part:
                 raise EOFError
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
-
-
-class Asked:
-    """A worker that answers in a conversation."""
-
-    conversation: Conversation
-
-    def ask(
-        self,
-        request: Mapping[str, Any],
-        timeout_s: float,
-        paused_s: Callable[[], float] = lambda: 0.0,
-    ) -> dict[str, Any]:
-        """Send a request and wait for its reply. Raises WorkerError."""
-        return self.conversation.ask(request, timeout_s, paused_s)

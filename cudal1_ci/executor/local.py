@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.executor.conversation import Asked, Conversation
+from cudal1_ci.executor.conversation import Conversation
 from cudal1_ci.executor.environment import listed
 
 WORKER_FOLDER = Path(__file__).resolve().parent.parent / "worker"
@@ -101,7 +101,7 @@ class Local:
         return Worker(role, python=self.python, num_threads=num_threads, device=device)
 
 
-class Worker(Asked):
+class Worker:
     """One worker process, killed with its group at the end of the `with`."""
 
     def __init__(
@@ -173,6 +173,10 @@ class Worker(Asked):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.scratch.cleanup()
+
+    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a request and wait for its reply. Raises WorkerError."""
+        return self.conversation.ask(request, timeout_s)
 
     def _ending(self) -> str:
         """How the worker ended, with the last lines of its log."""

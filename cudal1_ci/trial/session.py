@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ import msgspec
 
 from cudal1_ci.errors import UnsupportedError
 from cudal1_ci.executor import Executor, Local, Worker
-from cudal1_ci.executor.lock import giving_way, shared
+from cudal1_ci.executor.lock import shared
 from cudal1_ci.schema import (
     Candidate,
     Demand,
@@ -148,7 +148,7 @@ class Session:
         }
         # A reference is loaded four times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
-        self._reference = verdict_of(self._ask_giving_way(request, timeout_s))
+        self._reference = verdict_of(self._ask_beside(request, timeout_s))
         self._problem_id = problem.id
         return self._reference
 
@@ -239,7 +239,7 @@ class Session:
         if self._needs_evidence(problem, candidate.program):
             request["profiled"] = problem.workloads[0].name
         timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)
-        return verdict_of(self._ask_giving_way(request, timeout_s))
+        return verdict_of(self._ask_beside(request, timeout_s))
 
     def _measure(
         self, workloads: tuple[Workload, ...], verdict: Verdict
@@ -338,21 +338,7 @@ class Session:
         with shared(self._lock()):
             return self._ask(request, timeout_s)
 
-    def _ask_giving_way(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The same of what may take long on the processor, as a compiler does: another judge that
-        wants to time stops it meanwhile. Nothing that is asked so may go by a clock that runs on
-        then (worker/awake.py has one that does not)."""
-        if self._worker is None:
-            return self._ask_beside(request, timeout_s)
-        with giving_way(self._lock(), self._worker.pid) as paused_s:
-            return self._ask(request, timeout_s, paused_s)
-
-    def _ask(
-        self,
-        request: dict[str, Any],
-        timeout_s: float,
-        paused_s: Callable[[], float] = lambda: 0.0,
-    ) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Ask the judge, starting one where there is none."""
         if self._worker is None:
             worker = self.executor.start(
@@ -360,7 +346,7 @@ class Session:
             )
             self._worker = self._stack.enter_context(worker)
         try:
-            return self._worker.ask(request, timeout_s, paused_s)
+            return self._worker.ask(request, timeout_s)
         except BaseException:  # of an interrupt too: the reply under way would be the next one's
             self._stack.close()
             self._stack = contextlib.ExitStack()

@@ -6,7 +6,6 @@ under the workload and collects their answers on the trial sets.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,8 +62,6 @@ class Limits:
 
     load_s: float
     call_s: float
-    clock: Callable[[], float] = time.monotonic
-    """By which a reference is slow (awake.py)."""
 
 
 @dataclass

@@ -17,9 +17,6 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_MESSAGE_BYTES = 64 * 2**20
-SLICE_S = 0.25
-"""At most so much of a wait counts at once: the host may have stopped this process and its peers
-for longer, so that another judge has the device for itself."""
 HEADER = struct.Struct("!Q")
 
 
@@ -59,19 +56,18 @@ class Channel:
 
         Raises:
             ChannelClosed: The peer ended, or sent what is not a message.
-            ChannelTimeout: Nothing whole came within `timeout_s` seconds, those in which this
-                process was stopped not counted.
+            ChannelTimeout: Nothing whole came within `timeout_s` seconds.
         """
-        left = None if timeout_s is None else Left(timeout_s)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if spin_s:
             most_s = math.inf if timeout_s is None else timeout_s
             self._spin(min(doze_s, most_s), min(spin_s, most_s))
-        header, fds = self._read(HEADER.size, left, with_fds=True)
+        header, fds = self._read(HEADER.size, deadline, with_fds=True)
         try:
             (length,) = HEADER.unpack(header)
             if length > MAX_MESSAGE_BYTES:
                 raise ChannelClosed(f"a message of {length} bytes was announced")
-            body, _ = self._read(length, left)
+            body, _ = self._read(length, deadline)
             message = json.loads(body)
         except BaseException as error:
             for fd in fds:
@@ -107,45 +103,24 @@ class Channel:
             self.end.close()
 
     def _read(
-        self, size: int, left: Left | None, with_fds: bool = False
+        self, size: int, deadline: float | None, with_fds: bool = False
     ) -> tuple[bytes, list[int]]:
         parts: list[bytes] = []
         fds: list[int] = []
         while size:
-            began_s = time.monotonic()
-            self.end.settimeout(None if left is None else left.slice_s())
+            remaining = None if deadline is None else max(1e-6, deadline - time.monotonic())
+            self.end.settimeout(remaining)
             try:
                 if with_fds and not parts:
                     part, fds, _, _ = socket.recv_fds(self.end, size, 8)
                 else:
                     part = self.end.recv(min(size, 2**20))
             except TimeoutError as error:
-                assert left is not None
-                if left.passed(time.monotonic() - began_s):
-                    continue
                 raise ChannelTimeout("no answer in time") from error
             except OSError as error:
                 raise ChannelClosed(str(error)) from error
             if not part:
                 raise ChannelClosed("the peer ended")
-            if left is not None:
-                left.passed(time.monotonic() - began_s)
             parts.append(part)
             size -= len(part)
         return b"".join(parts), fds
-
-
-class Left:
-    """Seconds of a wait that are left."""
-
-    def __init__(self, seconds: float):
-        self.seconds = seconds
-
-    def slice_s(self) -> float:
-        """For how long to wait at once."""
-        return max(1e-6, min(SLICE_S, self.seconds))
-
-    def passed(self, seconds: float) -> bool:
-        """Whether any are left after so many more."""
-        self.seconds -= min(seconds, SLICE_S)
-        return self.seconds > 0

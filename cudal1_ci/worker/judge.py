@@ -22,14 +22,13 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from .accelerators import Accelerator, accelerator, available_memory_bytes
-from .awake import Awake
 from .build_keys import architecture_of
 from .cases import Case, Limits, Rejected, verdict_of
 from .channel import Channel, ChannelClosed
@@ -171,8 +170,7 @@ class Judge:
             self.cases, self.findings = known
             return {"status": "passed", "findings": self.findings}
         try:
-            with Awake() as awake:
-                self.findings = self.learn(replace(self.limits, clock=awake.seconds), seed, keeps)
+            self.findings = self.learn(seed, keeps)
         except Rejected as rejected:
             self.kept.close()
             self.cases = {}
@@ -181,19 +179,25 @@ class Judge:
             self.known.keep(key, (self.cases, self.findings), self.accelerator.memory_bytes())
         return {"status": "passed", "findings": self.findings}
 
-    def learn(self, limits: Limits, seed: int, keeps: bool = False) -> list[dict[str, Any]]:
+    def learn(self, seed: int, keeps: bool = False) -> list[dict[str, Any]]:
         """The cases of the problem at hand, and what there is to say of them. Raises Rejected."""
         # Of several workloads each would end the processes of the one before.
         hold = self.kept.keep if keeps and len(self.problem["workloads"]) == 1 else None
         findings: list[dict[str, Any]] = []
-        started_s = limits.clock()
+        started_s = time.monotonic()
         for number, workload in enumerate(self.problem["workloads"]):
-            if number and limits.clock() - started_s > SPARE_S:
+            if number and time.monotonic() - started_s > SPARE_S:
                 message = f"`{workload['name']}` was left out: the reference is slow on others"
                 findings.append({"rule": "workload.left_out", "message": message})
                 continue
             case = make_case(
-                self.template, self.accelerator, self.problem, workload, limits, seed, hold=hold
+                self.template,
+                self.accelerator,
+                self.problem,
+                workload,
+                self.limits,
+                seed,
+                hold=hold,
             )
             self.cases[case.name] = case
             findings += [
@@ -248,16 +252,15 @@ class Judge:
             differs = rejected
         if case.name not in self.drawn:
             (workload,) = (w for w in self.problem["workloads"] if w["name"] == case.name)
-            with Awake() as awake:
-                self.drawn[case.name] = make_case(
-                    self.template,
-                    self.accelerator,
-                    self.problem,
-                    workload,
-                    replace(self.limits, clock=awake.seconds),
-                    self.rng.randrange(2**31),
-                    draws_weights=True,
-                )
+            self.drawn[case.name] = make_case(
+                self.template,
+                self.accelerator,
+                self.problem,
+                workload,
+                self.limits,
+                self.rng.randrange(2**31),
+                draws_weights=True,
+            )
         try:
             drawn = self.drawn[case.name]
             found = examine(

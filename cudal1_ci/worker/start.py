@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -26,8 +25,6 @@ def main(argv: list[str], bootstrap: list[str]) -> None:
     worker. In a container FD is the path of a socket."""
     role, where, num_threads, device = argv[0], argv[1], int(argv[2]), argv[3]
     sys.dont_write_bytecode = True
-    # Who was stopped when its parent died goes on, finds its channel closed and ends.
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGCONT)
     fd = int(where) if where.isdecimal() else contained.call_the_host(where)
     channel = Channel(socket.socket(fileno=fd))
     if role == "judge":

@@ -175,7 +175,7 @@ def test_a_session_with_one_launch_asks_for_that(device, monkeypatch, num_launch
         asked.append(request)
         return {"status": "passed", "findings": []}
 
-    monkeypatch.setattr(Session, "_ask_giving_way", ask)
+    monkeypatch.setattr(Session, "_ask_beside", ask)
     config = msgspec.structs.replace(QUICK, num_launches=num_launches)
     with Session(config, device=device) as session:
         session.check(problem_of(REFERENCE, tensor(32, 16)))

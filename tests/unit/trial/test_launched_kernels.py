@@ -39,7 +39,7 @@ class Judge:
     def start(self, role: str, *, num_threads: int, device: str):
         yield self
 
-    def ask(self, request: dict[str, Any], timeout_s: float, *_: object) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         if request["op"] == "describe":
             return {"kind": "cuda", "name": "fake"}
         if request["op"] == "profile":

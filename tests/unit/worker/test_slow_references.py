@@ -1,4 +1,4 @@
-"""A reference is slow by a clock that stands still while its judge is stopped."""
+"""What is left out where a reference is slow."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from cudal1_ci.worker.judge import SPARE_S, Judge
 from cudal1_ci.worker.reference import FEWEST_TRIALS, SLOW_S, learn_answers
 
 
-class Clock:
-    def __init__(self):
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now_s=0.0, monotonic=lambda: clock.now_s)
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(reference, "time", clock)
+    return clock
 
 
 @pytest.mark.parametrize(("seconds", "is_left_out"), [(SPARE_S - 1, False), (SPARE_S + 1, True)])
-def test_a_workload_is_left_out_where_others_are_slow(monkeypatch, seconds, is_left_out):
-    clock = Clock()
-
+def test_a_workload_is_left_out_where_others_are_slow(clock, monkeypatch, seconds, is_left_out):
     def make_case(template, accelerator, problem, workload, limits, seed, hold):
         clock.now_s += seconds
         return SimpleNamespace(name=workload["name"], findings=[])
@@ -32,14 +30,14 @@ def test_a_workload_is_left_out_where_others_are_slow(monkeypatch, seconds, is_l
     monkeypatch.setattr(module, "make_case", make_case)
     judge = Judge(1, None, None)
     judge.problem = {"workloads": [{"name": "first"}, {"name": "second"}]}
-    findings = judge.learn(Limits(1.0, 1.0, clock), 0)
+    judge.limits = Limits(1.0, 1.0)
+    findings = judge.learn(0)
     assert [one["rule"] for one in findings] == ["workload.left_out"] * is_left_out
     assert set(judge.cases) == ({"first"} if is_left_out else {"first", "second"})
 
 
 @pytest.mark.parametrize(("seconds", "num_trials"), [(SLOW_S - 1, 8), (SLOW_S + 1, FEWEST_TRIALS)])
-def test_fewer_trials_are_made_of_a_slow_reference(monkeypatch, seconds, num_trials):
-    clock = Clock()
+def test_fewer_trials_are_made_of_a_slow_reference(clock, monkeypatch, seconds, num_trials):
     inputs = SimpleNamespace(num_bytes=8, tensors=())
 
     class Said(SimpleNamespace):
@@ -64,6 +62,6 @@ def test_fewer_trials_are_made_of_a_slow_reference(monkeypatch, seconds, num_tri
     monkeypatch.setattr(reference, "twice", lambda work: Said(outputs=[[]] * 8, calls=[]))
     monkeypatch.setattr(reference, "check_determinism", lambda *_: None)
     monkeypatch.setattr(reference, "check_dependence", lambda *_: None)
-    learn_answers(case, None, Limits(1.0, 1.0, clock), None)
+    learn_answers(case, None, Limits(1.0, 1.0), None)
     assert len(case.trials) == len(case.expected.outputs) == num_trials
     assert [one["rule"] for one in case.findings] == ["trials.few"] * (num_trials < 8)
