@@ -1,0 +1,82 @@
+"""What a training run's examples and answers are: recordings, what the judge knew, what failed.
+
+    python benchmarks/training_answers.py benchmarks/results/training-h200-third
+
+Reads the folder of a run, compressed or not. A recording is the task itself as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from discovery_speed import provenance
+from text_trials import write
+
+from cudal1_ci.propose.answer import Unusable, parse
+from model_training.answers import program_in
+from model_training.collection import Example
+from model_training.recorded import is_recording
+from model_training.report.run_folder import Judged, lines_of, read_run, samples_of
+from model_training.tasks.record import Task
+
+OUTPUT = Path(__file__).parent / "results" / "training-answers.json"
+
+
+def kind_of(text: str, task: Task) -> str:
+    """Of an answer: no program, a recording, what has a graph and is more, or plain."""
+    said = parse(text)
+    problem = task.problem
+    program = None if isinstance(said, Unusable) else program_in(problem.reference, said.code)
+    if program is None or isinstance(program, Unusable):
+        return "none"
+    if is_recording(problem, program):
+        return "recording"
+    return "graph" if "CUDAGraph" in program.source else "plain"
+
+
+def how(judged: Judged) -> str:
+    """Where the verdict comes from."""
+    if judged.refused is not None:
+        return "nothing to judge"
+    return "known" if judged.is_known else "rehearsed" if judged.was_rehearsed else "judged"
+
+
+def counted(folder: Path) -> dict[str, Any]:
+    tasks = {
+        one.name: one
+        for name in ("training", "evaluation")
+        for one in lines_of(folder / "tasks" / f"{name}.jsonl", Task)
+    }
+    kinds = Counter(
+        kind_of(one.messages[-1].content, tasks[one.task])
+        for one in lines_of(folder / "examples.jsonl", Example)
+    )
+    steps: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    for one in samples_of(read_run(folder)):
+        kind, is_right = kind_of(one.completion, tasks[one.task]), one.status == "passed"
+        found = steps[one.stage, one.step]
+        found.update([kind, f"{kind}, right"] if is_right else [kind])
+        found.update([how(one)])
+        if one.was_confirmed is not None:
+            found.update(["jumps", *(["not confirmed"] if not one.was_confirmed else [])])
+    rows = [{"stage": key[0], "step": key[1], **dict(found)} for key, found in steps.items()]
+    return {"run": folder.name, "examples": dict(kinds), "steps": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Counts the answers of a training run.")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args()
+    found = counted(options.run)
+    write(options.output, {**provenance(), **found})
+    print("examples:", found["examples"])
+    for row in found["steps"]:
+        print(row)
+
+
+if __name__ == "__main__":
+    main()
