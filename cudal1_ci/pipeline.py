@@ -365,8 +365,17 @@ def ask_the_model(target: Target, attempt: Attempt, optimizer: Optimizer) -> Non
     try:
         attempt.work = begin(loop, optimizer)
         optimize(loop, optimizer, attempt.work)
+        for candidate in together(attempt):
+            if bench.is_over():
+                return
+            evaluate(target, candidate, attempt)
     except (PromptError, WorkerError) as error:  # what the rewrites came to stays
         bench.progress.notice(f"{target.qualname}: the model is asked no more: {error}")
+
+
+def together(attempt: Attempt) -> list[Candidate]:
+    """The best that the model wrote with the rewrites that gained; none where it gained nothing."""
+    return [one for one in attempt.next_candidates() if one.generation is not None]
 
 
 def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> Evaluation:

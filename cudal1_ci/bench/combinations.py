@@ -2,11 +2,11 @@
 
 First the reference: compiled and as a CUDA graph, where each passed alone (the compiler's kernels
 without what it asks before each call), and on a GPU its convolutions in channels-last order and by
-the algorithm that cuDNN finds fastest. Then a rewrite of the playbook that gained, or one of those
-two layers, wrapped as the columns wrap the reference: fewer kernels, and one launch for all of
-them, are two gains. Programs and wrappers are ranked by what they gained on this very task, so that
-a few candidates are enough. A wrapper that was slower beyond
-doubt is left out; one that failed comes last, as a rewrite may change what it failed on. Where
+the algorithm that cuDNN finds fastest. Then a rewrite of the playbook or of a model that gained,
+or one of those two layers, wrapped as the columns wrap the reference: fewer kernels, and one launch
+for all of them, are two gains. Programs and wrappers are ranked by what they gained on this very
+task, so that a few candidates are enough. A wrapper that was slower beyond doubt is left out; one
+that failed comes last, as a rewrite may change what it failed on. Where
 nothing gained, nothing is wrapped. Candidates are judged like all others, and are the column's own
 trials.
 
@@ -21,13 +21,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cudal1_ci import score
-from cudal1_ci.bench.solvers import BEST, candidate, text_of
+from cudal1_ci.bench.solvers import BEST, CONTRASTIVE, candidate, text_of
 from cudal1_ci.bench.wrapped import IN_A_GRAPH, LAYERS, WRAPPERS
+from cudal1_ci.propose.splice.names import renamed
+from cudal1_ci.propose.splice.text_form import ENTRY
+from cudal1_ci.propose.target_file import parsed
 from cudal1_ci.schema import Candidate, Evaluation, Problem, TextProgram
 
 PREFIX = f"{BEST}:"
-REWRITES = "playbook"
-"""The column whose finds are wrapped."""
+REWRITES = ("playbook", CONTRASTIVE)
+"""Columns whose finds are wrapped."""
+WRITTEN = "Written"
+"""What a model's class is called below a wrapper, which is `ModelNew` itself."""
 CONVOLUTION = re.compile(r"\bConv(Transpose)?[23]d\b")
 MOST = 4
 """Programs that gained, wrapped, for one task."""
@@ -99,7 +104,7 @@ def combinations(problem: Problem, found: Found) -> Iterator[Candidate]:
 
 def gained(problem: Problem, found: Found) -> list[Program]:
     """Rewrites, and the reference with another layer, that are a gain, best first."""
-    asked = [*found.get(REWRITES, ()), *found.get(BEST, ())]
+    asked = [one for column in (*REWRITES, BEST) for one in found.get(column, ())]
     programs = [
         program
         for one in asked
@@ -110,7 +115,8 @@ def gained(problem: Problem, found: Found) -> list[Program]:
 
 
 def to_wrap(problem: Problem, evaluation: Evaluation) -> Program | None:
-    """A rewrite as it is, and a layer as a class of another name; None for the others."""
+    """A rewrite of the playbook as it is, one of a model and a layer as a class of another name;
+    None for the others."""
     program, proposer = evaluation.candidate.program, evaluation.candidate.proposer
     layer = LAYERS.get(proposer.removeprefix(PREFIX))
     if layer is not None:
@@ -118,6 +124,12 @@ def to_wrap(problem: Problem, evaluation: Evaluation) -> Program | None:
         return Program(evaluation=evaluation, text=text, base=layer.name)
     if proposer.startswith(PREFIX) or not isinstance(program, TextProgram):
         return None
+    if program.entry == ENTRY:
+        module = parsed(program.source)
+        below = renamed(module, ENTRY, WRITTEN) if module is not None else None
+        if below is None:
+            return None
+        return Program(evaluation=evaluation, text=below.code, base=WRITTEN)
     if program.entry != "Model":
         return None
     return Program(evaluation=evaluation, text=program.source, base="Model")

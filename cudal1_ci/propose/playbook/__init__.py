@@ -3,19 +3,29 @@
 A proposer like any other: it states what it found and why it should be faster, and nothing it says
 is believed until the judge has passed it. In the first round every rewrite that matches is a
 candidate of its own, and all of them together are one more; in later rounds those that passed and
-gained are combined. Rewrites are listed in `table.py`; docs/playbook.md is drawn from it.
+gained are combined, with each other and with the best that a model wrote. Rewrites are listed in
+`table.py`; docs/playbook.md is drawn from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
+import msgspec
 
 from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, names_of
 from cudal1_ci.propose.playbook.table import REWRITES
 from cudal1_ci.propose.playbook.terms import code
-from cudal1_ci.propose.target_file import find, locate, parsed, with_text
+from cudal1_ci.propose.target_file import (
+    file_of,
+    file_text,
+    find,
+    locate,
+    parsed,
+    with_file,
+    with_text,
+)
 from cudal1_ci.schema import Candidate, Exemplar, Problem, Record, TextProgram
 
 PREFIX = "playbook:"
@@ -75,8 +85,9 @@ class Playbook:
     def combined(
         self, problem: Problem, text: str, qualname: str, exemplars: Sequence[Exemplar]
     ) -> list[Candidate]:
-        """What passed and gained by itself, together: all of it, and the best two."""
-        gained = []
+        """What passed and gained by itself, together: all of it, and the best two. The same in the
+        best program of somebody else."""
+        gained: list[Rewrite] = []
         for exemplar in exemplars:
             names = rewrite_names(exemplar.candidate.proposer)
             if exemplar.score > WORTH_COMBINING and len(names) == 1:
@@ -89,7 +100,28 @@ class Playbook:
                 applied = self.applied(problem, text, qualname, in_order)
                 if applied is not None:
                     candidates.append(self.candidate(problem, text, *applied, in_order))
+        candidates += self.on_top(problem, gained, exemplars)
         return [one for one in unique(candidates) if one.id not in shown]
+
+    def on_top(
+        self, problem: Problem, gained: Sequence[Rewrite], exemplars: Sequence[Exemplar]
+    ) -> Iterator[Candidate]:
+        """The fastest program that is not the playbook's, with what gained in the reference and is
+        to be found in it too: all of that, and what is of the whole program alone."""
+        others = [one for one in exemplars if not rewrite_names(one.candidate.proposer)]
+        best = max(others, key=lambda one: one.score, default=None)
+        located = locate(best.candidate.program) if best is not None else None
+        if best is None or best.score <= WORTH_COMBINING or located is None:
+            return
+        text, qualname = located
+        whole = [one for one in gained if one.is_of_program]
+        for chosen in (gained, whole):
+            in_order = [one for one in self.rewrites if one in chosen]
+            applied = self.applied(problem, text, qualname, in_order)
+            if applied is not None:
+                names = {line.partition(":")[0] for line in applied[1]}
+                done = [one for one in in_order if one.name in names]
+                yield added(best.candidate, applied[0], done)
 
     def applied(
         self, problem: Problem, text: str, qualname: str, rewrites: Iterable[Rewrite]
@@ -130,6 +162,27 @@ class Playbook:
             design="\n".join(f"- {one.name}: {one.precondition}" for one in rewrites),
             techniques=tuple(dict.fromkeys(one.family for one in rewrites)),
         )
+
+
+def added(candidate: Candidate, text: str, rewrites: Sequence[Rewrite]) -> Candidate:
+    """Somebody's candidate with another text, which has these rewrites in it."""
+    program = candidate.program
+    names = "+".join(one.name for one in rewrites)
+    if isinstance(program, TextProgram):
+        program = msgspec.structs.replace(program, source=text)
+    else:
+        path = file_of(program)
+        assert path is not None, "its text was read"
+        original = file_text(msgspec.structs.replace(program, overlay=()), path)
+        assert original is not None, "it imports it"
+        program = with_file(program, path, original, text)
+    return msgspec.structs.replace(
+        candidate,
+        program=program,
+        proposer=f"{candidate.proposer}+{names}",
+        techniques=tuple(dict.fromkeys((*candidate.techniques, *(one.family for one in rewrites)))),
+        exemplar_ids=(*candidate.exemplar_ids, candidate.id),
+    )
 
 
 def parts(problem: Problem, module: cst.Module, qualname: str) -> list[str]:

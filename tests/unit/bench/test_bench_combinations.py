@@ -73,6 +73,23 @@ def test_rewrites_that_gained_are_wrapped_the_most_promising_first():
     assert first.techniques == ("algebra", "CUDA graph")
 
 
+def test_what_a_model_wrote_is_wrapped_as_a_class_of_another_name():
+    text = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return F.silu(x)\n"
+    columns = {
+        **wrapped(cuda_graph=2.0),
+        "playbook": [judged("playbook:silu", speedup=1.2, source="silu")],
+        "contrastive": [
+            judged("model:coder", speedup=1.5, source=text, entry="ModelNew"),
+            judged("model:coder", speedup=1.6, source="def ModelNew(x: ", entry="ModelNew"),
+        ],
+    }
+    first, other = second(columns)
+    assert first.proposer == "best:model:coder+cuda-graph"
+    assert first.program.source.startswith(text.replace("ModelNew", "Written"))
+    assert first.program.source.count("class ModelNew(Written):") == 1
+    assert other.proposer == "best:playbook:silu+cuda-graph"
+
+
 def test_what_is_slower_is_left_out_and_what_failed_comes_last():
     columns = {
         **wrapped(compile="runtime_error", compile_reduce_overhead=0.5, cuda_graph=1.0),

@@ -9,8 +9,10 @@ import pytest
 
 from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
 from cudal1_ci.propose.playbook.table import REWRITES
+from cudal1_ci.propose.target_file import with_text
 from cudal1_ci.schema import (
     Call,
+    Candidate,
     Exemplar,
     Problem,
     Target,
@@ -66,6 +68,74 @@ def test_a_combination_that_was_shown_is_not_proposed_again():
     assert "playbook:silu+sigmoid+needless_copy" not in proposers(
         Playbook().propose(problem, exemplars, 20)
     )
+
+
+WRITTEN = """\
+import torch
+import torch.nn.functional as F
+
+
+def ModelNew(x):
+    y = F.silu(x)
+    y = y.clone() * 2
+    return torch.sigmoid(y)
+"""
+
+
+def of_a_model(problem: Problem, score: float, text: str = WRITTEN) -> Exemplar:
+    program = TextProgram(source=text, entry="ModelNew")
+    candidate = Candidate(
+        problem_id=problem.id, program=program, proposer="a-model", techniques=("fusion",)
+    )
+    return Exemplar(candidate=candidate, score=score)
+
+
+def test_what_gained_is_done_to_the_best_of_a_model_too():
+    problem = text_problem()
+    first = Playbook().propose(problem, (), 20)
+    scores = {"playbook:needless_copy": 1.1, "playbook:sigmoid": 1.2}
+    exemplars = [Exemplar(candidate=c, score=scores.get(c.proposer, 0.0)) for c in first]
+    slower = of_a_model(problem, 1.3, WRITTEN.replace("F.silu(x)", "x * torch.sigmoid(x)"))
+    best = of_a_model(problem, 1.4)
+    found = Playbook().propose(problem, [*exemplars, slower, best], 20)
+    assert proposers(found) == ["playbook:sigmoid+needless_copy", "a-model+needless_copy"]
+    (_, together) = found
+    assert together.program == TextProgram(source=WRITTEN.replace(".clone()", ""), entry="ModelNew")
+    assert together.techniques == ("fusion", "memory layout")
+    assert together.exemplar_ids == (best.candidate.id,)
+
+
+@pytest.mark.parametrize(
+    ("score", "text"), [(0.9, WRITTEN), (1.4, WRITTEN.replace(".clone()", ""))]
+)
+def test_a_model_that_gained_nothing_or_has_it_already_is_left_alone(score, text):
+    problem = text_problem()
+    first = Playbook().propose(problem, (), 20)
+    scores = {"playbook:needless_copy": 1.1}
+    exemplars = [Exemplar(candidate=c, score=scores.get(c.proposer, 0.0)) for c in first]
+    assert Playbook().propose(problem, [*exemplars, of_a_model(problem, score, text)], 20) == []
+
+
+def test_in_a_checkout_the_models_file_is_what_is_changed(tmp_path):
+    (tmp_path / "layers.py").write_text(SOURCE)
+    reference = TreeProgram(
+        root=str(tmp_path), import_root=".", import_path="layers:Model", digest="0"
+    )
+    target = Target(
+        path="layers.py", qualname="Model", kind="torch_function", first_line=5, last_line=8
+    )
+    problem = Problem(reference=reference, workloads=(WORKLOAD,), target=target)
+    first = Playbook().propose(problem, (), 20)
+    scores = {"playbook:needless_copy": 1.1}
+    exemplars = [Exemplar(candidate=c, score=scores.get(c.proposer, 0.0)) for c in first]
+    text = WRITTEN.replace("ModelNew", "Model").replace("* 2", "+ y")
+    program = with_text(problem, SOURCE, text)
+    written = Candidate(problem_id=problem.id, program=program, proposer="a-model")
+    exemplars.append(Exemplar(candidate=written, score=1.4))
+    (together,) = Playbook().propose(problem, exemplars, 20)
+    (file,) = together.program.overlay
+    assert (file.path, file.text) == ("layers.py", text.replace(".clone()", ""))
+    assert file.base_digest == content_hash(SOURCE), "of what is there, not of what a model wrote"
 
 
 HELPED = """\
