@@ -10,8 +10,15 @@ four times, each time with an archive of its own: with the playbook alone, with 
         examples/slowformer "../x-transformers=python -m pytest -q tests"
     python benchmarks/adapter_finds.py --table benchmarks/results/adapter-finds.json
 
-Without `--adapter` it is the bundled one that fits. What a scan wrote is kept beside the checkout,
-in `.cudal1-ci/adapter-finds`, until the next run.
+Without `--adapter` it is the bundled one that fits. Where neither vLLM nor `transformers serve` is
+installed, two servers on another device have the weights, with and without the adapter:
+
+    python benchmarks/batch_server.py weights --port 8100 --device cuda:1 &
+    python benchmarks/batch_server.py weights --adapter adapter --port 8101 --device cuda:1 &
+    python benchmarks/adapter_finds.py --model weights --base-url http://127.0.0.1:8100/v1 \\
+        --adapter-url http://127.0.0.1:8101/v1 --device cuda:0 examples/slowformer
+
+What a scan wrote is kept beside the checkout, in `.cudal1-ci/adapter-finds`, until the next run.
 """
 
 from __future__ import annotations
@@ -64,6 +71,8 @@ def words_of(way: str, options: argparse.Namespace) -> list[str]:
     """What tells a scan with what to look."""
     if way.startswith("playbook"):
         return ["--no-model"]
+    if options.base_url is not None:
+        return ["--model", options.base_url if way == "base" else options.adapter_url]
     adapter = "none" if way == "base" else options.adapter
     return ["--model", options.model, "--adapter", adapter]
 
@@ -257,6 +266,8 @@ def main() -> None:
     parser.add_argument("checkout", nargs="*", metavar="CHECKOUT[=TESTS]")
     parser.add_argument("--model", help="weights: a folder or an id of the hub")
     parser.add_argument("--adapter", default="auto", help="folder; the bundled one that fits")
+    parser.add_argument("--base-url", help="of a server with the weights as they come")
+    parser.add_argument("--adapter-url", help="of one with the adapter in them")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="the projects'")
     parser.add_argument("--server-python", type=Path, help="that has vllm or transformers")
     parser.add_argument("--device", default="auto")
@@ -270,6 +281,8 @@ def main() -> None:
         return
     if not options.checkout or options.model is None:
         parser.error("expected --model and checkouts to scan, or --table")
+    if (options.base_url is None) != (options.adapter_url is None):
+        parser.error("expected --base-url and --adapter-url, or neither")
     about = {key: getattr(options, key) for key in ("adapter", "budget", "device")}
     model = Path(options.model).name if Path(options.model).is_dir() else options.model
     results: list[Found] = []
