@@ -47,12 +47,12 @@ def subject_of(text: str) -> Subject | None:
 
 
 def written_better(subject: Subject) -> list[Variant]:
-    """All steps in their first form, in their second, and so on; then each step alone."""
+    """All steps in their first form; each step alone, which leaves the others as they are; all
+    steps in their second form, and so on."""
     num_forms = max((len(one.forms) for one in subject.found), default=0)
-    variants = [rewritten(subject, subject.found, number) for number in range(num_forms)]
-    if len(subject.found) > 1:
-        variants += [rewritten(subject, [one], 0) for one in subject.found]
-    return variants
+    together = [rewritten(subject, subject.found, number) for number in range(num_forms)]
+    alone = [rewritten(subject, [one], 0) for one in subject.found]
+    return [*together[:1], *(alone if len(alone) > 1 else []), *together[1:]]
 
 
 def rewritten(subject: Subject, chosen: Sequence[Match], number: int) -> Variant:

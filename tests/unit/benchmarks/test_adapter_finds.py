@@ -173,20 +173,32 @@ def test_a_scan_without_a_report_is_told_and_compared_with_nothing(finds):
 
 
 def test_each_way_tells_the_scan_what_it_is(finds):
-    options = argparse.Namespace(model="m", adapter="/lora", server_python=Path("/venv/bin/python"))
+    options = argparse.Namespace(
+        model="m", adapter="/lora", server_python=Path("/venv/bin/python"), base_url=None
+    )
     assert finds.words_of("playbook", options) == ["--no-model"]
     assert finds.words_of("playbook again", options) == ["--no-model"]
     assert finds.words_of("base", options) == ["--model", "m", "--adapter", "none"]
     assert finds.words_of("adapter", options) == ["--model", "m", "--adapter", "/lora"]
     assert finds.environment(options)["CUDAL1_CI_MODEL_PYTHON"] == "/venv/bin/python"
     assert finds.environment(options)["CUDAL1_CI_STATE_DIR"] == finds.STATE
+    served = argparse.Namespace(base_url="http://a/v1", adapter_url="http://b/v1")
+    assert finds.words_of("playbook", served) == ["--no-model"]
+    assert finds.words_of("base", served) == ["--model", "http://a/v1"]
+    assert finds.words_of("adapter", served) == ["--model", "http://b/v1"]
 
 
 def test_a_scan_begins_without_what_the_one_before_it_knew(finds, monkeypatch, tmp_path):
     state = tmp_path / finds.STATE
     state.mkdir(parents=True)
     options = argparse.Namespace(
-        model="m", adapter="auto", server_python=None, python="py", device="cpu", budget="9s"
+        model="m",
+        adapter="auto",
+        server_python=None,
+        base_url=None,
+        python="py",
+        device="cpu",
+        budget="9s",
     )
 
     class Done:
