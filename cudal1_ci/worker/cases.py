@@ -113,6 +113,8 @@ class Case:
     """A smaller batch, where the reference takes one, and its answer after those on the trials."""
     other_state: tuple[list[torch.Tensor], Answer] | None = None
     """Another state, and the answer on the first trial once it is loaded after the trials."""
+    reached: frozenset[str] | None = None
+    """Inputs and parameters that gradients of the reference reach, once a patch was right."""
     num_together: int = 1
     """Trial sets that a runner gets at a time."""
     plan: Plan | None = None

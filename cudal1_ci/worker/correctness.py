@@ -21,6 +21,7 @@ from .failures import rejection_of_candidate
 from .inputs import same_bits
 from .order import compare_order
 from .processes import RunnerFailure, RunnerHandle, Template
+from .reach import compare_reach
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def examine(
             findings += compare_order(case, template, runner, limits)
             special = specialization(case, runner, program, limits)
             rows = rows_of(case, runner, limits) if profiles else None
+            findings += compare_reach(case, template, runner, program, limits)
             if hold is not None and not special and not (profiles and rows is None):
                 hold(case.name, runner, stack.pop_all())
     except RunnerFailure as failure:

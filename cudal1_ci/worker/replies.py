@@ -135,6 +135,13 @@ def check_demand(reply: dict[str, Any]) -> None:
     need(isinstance(dtype, str) and len(dtype) <= MAX_NAME_CHARS, "dtype")
 
 
+def check_reached(reply: dict[str, Any]) -> None:
+    """Whom a program says that gradients reach."""
+    names = reply["names"]
+    need(isinstance(names, list) and len(names) <= MAX_SLOTS, "names")
+    need(all(isinstance(one, str) and len(one) <= MAX_TEXT_CHARS for one in names), "names")
+
+
 def check_error(error: dict[str, Any]) -> None:
     """What a program raised."""
     need(isinstance(error, dict), "error")
@@ -155,4 +162,5 @@ CHECKERS: dict[str, Callable[[dict[str, Any]], None]] = {
     "aftermath": check_aftermath,
     "profile": check_profile,
     "demand": check_demand,
+    "reached": check_reached,
 }

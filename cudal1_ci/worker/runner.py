@@ -18,6 +18,7 @@ from .arguments import flatten
 from .batches import Batches
 from .channel import Channel, ChannelClosed
 from .profiling import profiled
+from .reach import reached
 from .segment import slot_of
 from .settings import settings
 from .subject import Subject, describe, plain, seed_all
@@ -48,6 +49,7 @@ def main(channel: Channel, scratch: Path) -> None:
         "settle": batches.settle,
         "profile": trials.profile,
         "demand": trials.demand,
+        "reached": trials.reached,
     }
     while True:
         try:
@@ -129,6 +131,10 @@ class Trials:
         calls()
         self.subject.synchronize()
         return {"rows": profiled(calls, self.subject.device)}
+
+    def reached(self, number: int) -> dict[str, Any]:
+        """Whom gradients reach from a call on an input set."""
+        return reached(self.subject, number)
 
     def demand(self, number: int) -> dict[str, Any]:
         """What a call on an input set asks of the device, asked of references alone."""

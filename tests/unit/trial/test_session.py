@@ -585,6 +585,25 @@ def test_a_patch_that_fails_on_another_batch_is_refused(session, tree):
 
 
 @pytest.mark.parametrize(
+    ("helper", "lost"),
+    [
+        ("2 * x", None),
+        ("(x + x).detach()", "no gradient reaches `fc.bias`, `fc.weight`, `input 0` through it"),
+        ("2 * x.detach() + 0 * x", None),
+        ("torch.from_numpy(x.numpy() * 2)", "with gradients enabled a call fails"),
+    ],
+)
+def test_a_patch_that_cuts_gradients_off_is_shown(session, tree, helper, lost):
+    """Under a workload of inference, which says nothing of training."""
+    text = (Path(tree.reference.root) / "src/pkg/ops.py").read_text()
+    (Path(tree.reference.root) / "src/pkg/ops.py").write_text(f"import torch\n{text}")
+    verdict = session.examine(tree, overlaid(tree, "src/pkg/ops.py", "x + x", helper))
+    assert verdict.status == "passed", verdict
+    messages = [one.message for one in verdict.findings if one.rule == "gradients.lost"]
+    assert messages == [] if lost is None else messages[0].startswith(lost)
+
+
+@pytest.mark.parametrize(
     ("statement", "rule"),
     [
         ("__import__('os').environ.update(SEEN='1')", "state.environment"),
