@@ -32,6 +32,7 @@ GOOD = {
     "exchange": {"claim_us": 0.0, "issue_us": 0.0},
     "aftermath": {"names": ["the state `x`"], "slots": [SLOT]},
     "profile": {"rows": [{"name": "relu(float*)", "num_calls": 2, "time_us": 1.5}]},
+    "reached": {"names": ["input 0", "fc.weight"]},
 }
 DEMAND = {"num_bytes": 12, "product_flops": 0, "convolution_flops": 4, "dtype": "float32"}
 GOOD["demand"] = DEMAND
@@ -70,6 +71,10 @@ BAD = [
     ("profile", {"rows": [{"name": "relu(float*)", "num_calls": 0, "time_us": 1.5}]}),
     ("profile", {"rows": [{"name": "relu(float*)", "num_calls": 1, "time_us": math.inf}]}),
     ("profile", {"rows": [{"name": "r" * 600, "num_calls": 1, "time_us": 1.5}]}),
+    ("reached", {"names": "input 0"}),
+    ("reached", {"names": [0]}),
+    ("reached", {"names": ["x"] * 5000}),
+    ("reached", {}),
     ("error", {"type": 3, "message": "", "traceback": ""}),
     ("error", "words"),
 ]
