@@ -34,7 +34,8 @@ from model_training.workplace import opened
 OUTPUT = Path(__file__).parent / "results" / "head-room-h200.json"
 WAYS = ("rewrite", "recording", "both")
 MAX_CANDIDATES = 4
-"""Of each proposer: all steps rewritten, that in a graph, the task in a graph, a second form."""
+"""Of each proposer; of hand-made ones all steps rewritten, that in a graph, the task in a graph,
+and another rewrite."""
 
 
 def way_of(task: Task, evaluation: Evaluation) -> str:

@@ -15,26 +15,29 @@ from typing import Any
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.propose.answer import Unusable, parse
-from model_training.answers import program_in
 from model_training.collection import Example
 from model_training.recorded import is_recording
+from model_training.report.rewrites import program_of
 from model_training.report.run_folder import Judged, lines_of, read_run, samples_of
 from model_training.tasks.record import Task
 
 OUTPUT = Path(__file__).parent / "results" / "training-answers.json"
 
 
-def kind_of(text: str, task: Task) -> str:
+def kind_of(judged: Judged, task: Task) -> str:
     """Of an answer: no program, a recording, what has a graph and is more, or plain."""
-    said = parse(text)
-    problem = task.problem
-    program = None if isinstance(said, Unusable) else program_in(problem.reference, said.code)
-    if program is None or isinstance(program, Unusable):
+    program = program_of(judged, task)
+    if program is None:
         return "none"
-    if is_recording(problem, program):
+    if is_recording(task.problem, program):
         return "recording"
     return "graph" if "CUDAGraph" in program.source else "plain"
+
+
+def as_judged(example: Example) -> Judged:
+    """An example as the answer that it is."""
+    answer = example.messages[-1].content
+    return Judged(stage="collect", step=0, task=example.task, completion=answer, status="passed")
 
 
 def how(judged: Judged) -> str:
@@ -51,12 +54,12 @@ def counted(folder: Path) -> dict[str, Any]:
         for one in lines_of(folder / "tasks" / f"{name}.jsonl", Task)
     }
     kinds = Counter(
-        kind_of(one.messages[-1].content, tasks[one.task])
+        kind_of(as_judged(one), tasks[one.task])
         for one in lines_of(folder / "examples.jsonl", Example)
     )
     steps: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for one in samples_of(read_run(folder)):
-        kind, is_right = kind_of(one.completion, tasks[one.task]), one.status == "passed"
+        kind, is_right = kind_of(one, tasks[one.task]), one.status == "passed"
         found = steps[one.stage, one.step]
         found.update([kind, f"{kind}, right"] if is_right else [kind])
         found.update([how(one)])

@@ -11,8 +11,7 @@
 - A jump, a score above 3 or above twice the best that is known of the task, is judged again in new
   processes before it counts, on a second GPU of the same kind where there is one, as in the paper
   (section 2.4.4); the lower of the two is what it is worth. The paper throws away what differs by
-  more than a tenth: of what is launched for most of its time, as short programs are, two honest
-  measurements beside busy cores often do, and who is paid nothing for it learns not to be fast.
+  more than a tenth, as most jumps of short programs did beside other judges (docs/training.md).
 - A verdict that was known is not asked for again, and is recorded before a reward is given, so that
   a run that was killed judges nothing twice. Exemplars are those records: what did not hold is
   not recorded as passed.

@@ -3,8 +3,8 @@
     is_recording(problem, candidate.program)
 
 A recording makes launches cheaper and leaves the work as it is. The product's playbook writes it
-without a model (playbook/graphs.py), and a policy that has seen recordings comes to write nothing
-else (docs/training.md): reports count them apart.
+without a model (playbook/graphs.py), and a policy that had learned from recordings came to write
+nothing else (docs/training.md): reports count them apart.
 
 Knows syntax: who records otherwise than by torch's own names is not seen.
 """

@@ -4,7 +4,7 @@ Covered: raising, dying, hanging; state_dict keys; structure, shape, dtype, devi
 memory shared with inputs; inputs, parameters and buffers written to; values against the oracle's
 budget; outputs that change after they were returned (all are kept until the last call was made);
 settings of the process and the random state; other weights, loaded after the first calls; the
-order of the caller's stream (order.py); fewer rows.
+order of the caller's stream (order.py); fewer rows; gradients through a patch (reach.py).
 Not covered here: what timed calls return and leave (timed_checks.py).
 """
 
@@ -67,12 +67,12 @@ def examine(
             findings += compare_order(case, template, runner, limits)
             special = specialization(case, runner, program, limits)
             rows = rows_of(case, runner, limits) if profiles else None
-            findings += compare_reach(case, template, runner, program, limits)
-            if hold is not None and not special and not (profiles and rows is None):
+            lost = compare_reach(case, template, runner, program, limits)
+            if hold is not None and not special and not lost and not (profiles and rows is None):
                 hold(case.name, runner, stack.pop_all())
     except RunnerFailure as failure:
         raise rejection_of_candidate(failure, program) from failure
-    return Examined(answer.calls[0], max_abs, max_rel, findings + special, rows)
+    return Examined(answer.calls[0], max_abs, max_rel, findings + special + lost, rows)
 
 
 def rows_of(case: Case, runner: RunnerHandle, limits: Limits) -> list[dict[str, Any]] | None:

@@ -5,57 +5,26 @@ graph that is recorded, a result that is kept, a kernel without a backward pass 
 were judged, and cut off the gradients of all that lies before them, silently. So the reference is
 called once with gradients enabled, and so is a patch that is right. Which tensors get a gradient is
 compared, not its values: those are what workloads of training are for. It is shown and decides
-nothing, as code that is never trained may well be replaced so.
+nothing, as code that is never trained may well be replaced so. A reference for which such a call
+fails, here or anywhere, says nothing of its patches.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
+from .cases import Case, Limits
+from .failures import is_out_of_memory
+from .processes import RunnerFailure, RunnerHandle, Template
 
-from .arguments import flatten
-
-if TYPE_CHECKING:
-    from .cases import Case, Limits
-    from .processes import RunnerHandle, Template
-    from .subject import Subject
-
-LOST = "gradients.lost"
+LOST, UNSEEN = "gradients.lost", "gradients.unseen"
 MAX_NAMED = 4
-
-
-def reached(subject: Subject, number: int) -> dict[str, Any]:
-    """In a runner: names of the inputs and parameters that a gradient reaches from the outputs of a
-    call on an input set."""
-    inputs = [one for one in subject.inputs[number] if one.is_floating_point()]
-    sources = {f"input {place}": one for place, one in enumerate(inputs)}
-    if subject.module is not None:
-        named = subject.module.named_parameters()
-        sources |= {name: one for name, one in named if one.requires_grad}
-    for one in inputs:
-        one.requires_grad_(True)
-    try:
-        with torch.enable_grad():
-            leaves = [one for one in flatten(subject.run(number))[0] if one.requires_grad]
-        wanted = list(sources.values())
-        found: tuple[torch.Tensor | None, ...] = (None,) * len(wanted)
-        if leaves and wanted:
-            weights = [torch.ones_like(one) for one in leaves]
-            found = torch.autograd.grad(leaves, wanted, weights, allow_unused=True)
-    finally:
-        for one in inputs:
-            one.requires_grad_(False)
-    pairs = zip(sources, found, strict=True)
-    return {"names": [name for name, gradient in pairs if gradient is not None]}
 
 
 def compare_reach(
     case: Case, template: Template, runner: RunnerHandle, program: dict[str, Any], limits: Limits
 ) -> list[dict[str, Any]]:
-    """What a patch that is right has lost. The runner may not be asked anything else afterwards."""
-    from .processes import RunnerFailure  # here, as runners have no processes of their own
-
+    """What a patch that is right has lost; something wherever a call of its runner has failed."""
     if program["type"] != "tree" or case.train:
         return []
     if case.reached is None:
@@ -64,19 +33,15 @@ def compare_reach(
             with case.runner(template, case.program, limits) as reference:
                 case.reached = frozenset(asked(case, reference, limits))
         except RunnerFailure:
-            return []  # it cannot be trained either
+            return []
     if not case.reached:
         return []
     try:
         missing = case.reached - asked(case, runner, limits)
     except RunnerFailure as failure:
-        if "out of memory" in failure.message:
-            return []
-        message = f"with gradients enabled a call fails, unlike the reference's: {failure.message}"
-        return [{"rule": LOST, "message": message[:500]}]
-    if not missing:
-        return []
-    return [{"rule": LOST, "message": said(missing)}]
+        said = f"with gradients enabled a call fails, unlike the reference's: {failure.message}"
+        return [{"rule": UNSEEN if is_out_of_memory(failure) else LOST, "message": said[:500]}]
+    return [{"rule": LOST, "message": told(missing)}] if missing else []
 
 
 def asked(case: Case, runner: RunnerHandle, limits: Limits) -> set[str]:
@@ -85,7 +50,7 @@ def asked(case: Case, runner: RunnerHandle, limits: Limits) -> set[str]:
     return set(runner.ask("reached", limits.call_s, number=0)["names"])
 
 
-def said(missing: frozenset[str]) -> str:
+def told(missing: frozenset[str]) -> str:
     named = ", ".join(f"`{name}`" for name in sorted(missing)[:MAX_NAMED])
     more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
     return (

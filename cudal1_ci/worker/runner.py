@@ -17,8 +17,8 @@ import torch
 from .arguments import flatten
 from .batches import Batches
 from .channel import Channel, ChannelClosed
+from .gradients import reached
 from .profiling import profiled
-from .reach import reached
 from .segment import slot_of
 from .settings import settings
 from .subject import Subject, describe, plain, seed_all

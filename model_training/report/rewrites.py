@@ -19,8 +19,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from cudal1_ci.propose.answer import Unusable, parse
-from cudal1_ci.schema import Record
+from cudal1_ci.schema import Record, TextProgram
 from model_training.answers import form_of, program_in
+from model_training.environment import NO_CODE
 from model_training.recorded import is_recording
 from model_training.report.rows import Row, rows_of
 from model_training.report.run_folder import Judged, PolicyEvaluation, Run, lines_of
@@ -40,8 +41,8 @@ class Rewrites(Record, frozen=True, kw_only=True):
     num_right: int
     num_recordings: int
     num_distinct: float
-    """Forms among the answers to a task, with one seed of sampling, in the mean; an answer without
-    code has none."""
+    """Forms among the answers to a task, with one seed of sampling, in the mean; an answer that
+    could not be read has none."""
 
 
 class Read(Record, frozen=True, kw_only=True):
@@ -89,19 +90,24 @@ def answers_of(run: Run) -> dict[tuple[str, int], list[Read]]:
 
 def read(judged: Judged, task: Task) -> Read:
     """The answer as the judge was given it."""
+    problem, program = task.problem, program_of(judged, task)
+    sample = Sample(task=judged.task, status=judged.status, speedup=judged.speedup)
+    if program is None:
+        return Read(sample=sample, form=None)
+    if judged.status == "passed" and is_recording(problem, program):
+        sample = Sample(task=judged.task, status=RECORDING)
+    return Read(sample=sample, form=form_of(problem, program.source))
+
+
+def program_of(judged: Judged, task: Task) -> TextProgram | None:
+    """None of an answer that could not be read, and of the reference itself."""
     said = parse(judged.completion)
-    if isinstance(said, Unusable):
-        return Read(sample=sample_of(judged), form=None)
-    problem = task.problem
-    program = program_in(problem.reference, said.code)
-    is_one = not isinstance(program, Unusable) and is_recording(problem, program)
-    return Read(sample=sample_of(judged, is_one), form=form_of(problem, said.code))
-
-
-def sample_of(judged: Judged, is_recording: bool = False) -> Sample:
-    if is_recording and judged.status == "passed":
-        return Sample(task=judged.task, status=RECORDING)
-    return Sample(task=judged.task, status=judged.status, speedup=judged.speedup)
+    reference = task.problem.reference
+    if judged.status == NO_CODE or isinstance(said, Unusable):
+        return None
+    assert isinstance(reference, TextProgram), "tasks are texts"
+    program = program_in(reference, said.code)
+    return None if isinstance(program, Unusable) else program
 
 
 def with_recordings(one: PolicyEvaluation, answers: Sequence[Read]) -> PolicyEvaluation:

@@ -336,6 +336,11 @@ def test_recordings_are_counted_apart_and_worth_nothing(tmp_path):
     assert (found.num_right, found.num_recordings, found.num_distinct) == (3, 1, 2.0)
     assert found.row.table.correct.value == 0.5
     assert found.row.table.max == 1.2
+    for path in (*folder.glob("samples/*.jsonl"), folder / "tasks" / "evaluation.jsonl"):
+        Path(f"{path}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert rewrites_of([read_run(folder)]) == [found], "from compressed files"
+    assert len(list(samples_of(read_run(folder)))) == 4
     page, text, *_ = write_report((folder,), tmp_path / "out")
     assert "| base | 3/4 | 1 | 50.0% [50.0, 50.0]" in text.read_text()
     assert "recordings among them" in page.read_text()

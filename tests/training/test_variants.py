@@ -26,6 +26,7 @@ from model_training.variants.rule import matches
 from model_training.variants.rules import RULES
 from model_training.variants.shapes import shapes_in
 from model_training.variants.source import Program, Statement
+from model_training.variants.written import rewritten, subject_of, written_better
 from tests.fakes import CPU
 from tests.training import triton_on_torch
 from tests.training.equality import built, called, errors
@@ -193,6 +194,17 @@ def test_the_collection_takes_them(tmp_path):
     assert len(examples) >= 2
     assert {one.proposer for one in examples} == {"hand-made:torch"}
     assert all("class ModelNew" in one.messages[-1].content for one in examples)
+
+
+def test_after_all_steps_together_each_is_written_better_alone():
+    subjects = [subject_of(task.text) for family in FAMILIES for task in tasks_of(family, 2)]
+    several = [one for one in subjects if one is not None and len(one.found) > 1]
+    assert len(several) > 5
+    for subject in several:
+        texts = [one.text for one in written_better(subject)]
+        alone = [rewritten(subject, [one], 0).text for one in subject.found]
+        assert texts[0] == rewritten(subject, subject.found, 0).text
+        assert texts[1 : 1 + len(alone)] == alone
 
 
 def test_what_was_shown_is_not_proposed_again():

@@ -116,6 +116,23 @@ def test_a_model_that_gained_nothing_or_has_it_already_is_left_alone(score, text
     assert Playbook().propose(problem, [*exemplars, of_a_model(problem, score, text)], 20) == []
 
 
+def test_what_is_of_the_whole_program_is_done_to_a_models_alone_too():
+    source = (
+        "import torch\nfrom torch import nn\n\n\nclass {}(nn.Module):\n    def forward(self, x):\n"
+    )
+    text = source.format("Model") + "        return (x * torch.sigmoid(x)).clone() + 1\n"
+    problem = text_problem(text)
+    playbook = Playbook(PlaybookConfig(cuda_graph=True))
+    first = playbook.propose(problem, (), 20)
+    gained = {"playbook:silu", "playbook:cuda_graph"}
+    exemplars = [Exemplar(candidate=c, score=1.0 + (c.proposer in gained)) for c in first]
+    body = "        return x * torch.sigmoid(x) + 1\n"
+    best = of_a_model(problem, 3.0, source.format("ModelNew") + body)
+    found = playbook.propose(problem, [*exemplars, best], 20)
+    assert proposers(found)[-2:] == ["a-model+silu+cuda_graph", "a-model+cuda_graph"]
+    assert "sigmoid" in found[-1].program.source
+
+
 def test_in_a_checkout_the_models_file_is_what_is_changed(tmp_path):
     (tmp_path / "layers.py").write_text(SOURCE)
     reference = TreeProgram(

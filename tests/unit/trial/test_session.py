@@ -603,6 +603,18 @@ def test_a_patch_that_cuts_gradients_off_is_shown(session, tree, helper, lost):
     assert messages == [] if lost is None else messages[0].startswith(lost)
 
 
+def test_a_patch_that_dies_of_gradients_is_timed_by_another_process(tree):
+    """A single launch keeps the process that was examined, but not one in which a call failed."""
+    dies = "x + x if not torch.is_grad_enabled() else __import__('os')._exit(3)"
+    path = Path(tree.reference.root) / "src/pkg/ops.py"
+    path.write_text(f"import torch\n{path.read_text()}")
+    candidate = overlaid(tree, "src/pkg/ops.py", "x + x", dies)
+    with Session(msgspec.structs.replace(QUICK, num_launches=1), device="cpu") as session:
+        evaluation = session.evaluate(tree, candidate)
+    assert "gradients.lost" in {one.rule for one in evaluation.verdict.findings}
+    assert evaluation.verdict.status == "passed" and evaluation.measurements
+
+
 @pytest.mark.parametrize(
     ("statement", "rule"),
     [

@@ -1,0 +1,38 @@
+"""Whom gradients reach from a call, by the runner that makes it (reach.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .arguments import flatten
+from .subject import Subject
+
+
+def reached(subject: Subject, number: int) -> dict[str, Any]:
+    """Names of the inputs, counted among all tensors of the call, and of the parameters that a
+    gradient reaches from the outputs of a call on an input set."""
+    inputs = {
+        f"input {place}": one
+        for place, one in enumerate(subject.inputs[number])
+        if one.is_floating_point()
+    }
+    sources = dict(inputs)
+    if subject.module is not None:
+        named = subject.module.named_parameters()
+        sources |= {name: one for name, one in named if one.requires_grad}
+    for one in inputs.values():
+        one.requires_grad_(True)
+    try:
+        with torch.enable_grad():
+            leaves = [one for one in flatten(subject.run(number))[0] if one.requires_grad]
+        if not leaves or not sources:
+            return {"names": []}
+        weights = [torch.ones_like(one) for one in leaves]
+        found = torch.autograd.grad(leaves, list(sources.values()), weights, allow_unused=True)
+    finally:
+        for one in inputs.values():
+            one.requires_grad_(False)
+    pairs = zip(sources, found, strict=True)
+    return {"names": [name for name, gradient in pairs if gradient is not None]}
