@@ -75,7 +75,7 @@ class CollectConfig(Record, frozen=True, kw_only=True):
     """Of those for training, the first; None is all."""
     leaves_out: tuple[str, ...] = ()
     """Families that stage 1 sees nothing of and the later stages ask about: what to do with work
-    that no example shows is learned there, as evaluation asks for it."""
+    that no example shows is to be learned there, as evaluation asks for it."""
     minutes: float | None = None
     """After so long no further task is begun, and what there is by then is the data set; None is
     no limit. Counted anew when a run is taken up again."""
