@@ -1,8 +1,8 @@
 """How often each rewrite matches in real code, and that none breaks on it.
 
 Applies every rewrite to every module and tensor function of the given trees: none may raise, what
-comes out must parse, and nothing but the target may have changed. Nothing is run, so nothing is
-said of whether it is faster.
+comes out must parse, and nothing but the target may have changed, apart from imports and functions
+that are new. Nothing is run, so nothing is said of whether it is faster.
 
     python benchmarks/playbook_corpus.py ../transformers/src ../timm \\
         --output benchmarks/results/playbook-corpus.json
@@ -24,7 +24,7 @@ from discovery_speed import provenance
 
 from cudal1_ci.discover import DiscoveryConfig, discover
 from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
-from cudal1_ci.schema import Call, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.schema import Call, Problem, Target, TensorSpec, TextProgram, Workload
 
 WORKLOAD = Workload(
     name="any",
@@ -44,13 +44,15 @@ class Tally:
     failures: list[str] = field(default_factory=list)
 
 
-def tally(root: Path, path: str, qualnames: list[str]) -> Tally:
+def tally(root: Path, path: str, targets: list[Target]) -> Tally:
     """All rewrites on all targets of a file."""
-    found = Tally(num_targets=len(qualnames))
+    found = Tally(num_targets=len(targets))
     text = (root / path).read_text(encoding="utf-8", errors="replace")
     playbook = Playbook(PlaybookConfig(compile=True))
-    for qualname in qualnames:
-        problem = Problem(reference=TextProgram(source=text, entry=qualname), workloads=(WORKLOAD,))
+    for target in targets:
+        qualname = target.qualname
+        program = TextProgram(source=text, entry=qualname)
+        problem = Problem(reference=program, workloads=(WORKLOAD,), target=target)
         try:
             for candidate in playbook.propose(problem, (), n=1000):
                 if "+" in candidate.proposer:
@@ -67,15 +69,17 @@ def tally(root: Path, path: str, qualnames: list[str]) -> Tally:
 def others_are_the_same(before: str, after: str, qualname: str) -> None:
     """Every top-level definition but the target's, and every other statement but imports."""
     head = qualname.partition(".")[0]
+    old, new = (ast.parse(text).body for text in (before, after))
+    there = {getattr(node, "name", None) for node in old}
 
-    def others(text: str) -> list[str]:
+    def others(body: list[ast.stmt]) -> list[str]:
         return [
             ast.dump(node)
-            for node in ast.parse(text).body
-            if not isinstance(node, ast.Import) and getattr(node, "name", None) != head
+            for node in body
+            if not isinstance(node, ast.Import) and getattr(node, "name", None) in there - {head}
         ]
 
-    if others(before) != others(after):
+    if others(old) != others(new):
         raise AssertionError("something beside the target changed")
 
 
@@ -91,10 +95,10 @@ def main() -> None:
     started_s = time.monotonic()
     with ProcessPoolExecutor(arguments.processes) as pool:
         for root in arguments.tree:
-            by_path: dict[str, list[str]] = {}
+            by_path: dict[str, list[Target]] = {}
             for target in discover(root, DiscoveryConfig()).targets:
                 if target.kind in ("torch_module", "torch_function"):
-                    by_path.setdefault(target.path, []).append(target.qualname)
+                    by_path.setdefault(target.path, []).append(target)
             chosen = sorted(by_path)[:: arguments.every]
             num_files += len(chosen)
             jobs = [pool.submit(tally, root, path, by_path[path]) for path in chosen]

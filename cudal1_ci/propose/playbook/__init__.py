@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import libcst as cst
 import msgspec
 
-from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, names_of
+from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, defined_in, names_of
 from cudal1_ci.propose.playbook.table import REWRITES
 from cudal1_ci.propose.playbook.terms import code
 from cudal1_ci.propose.target_file import (
@@ -254,10 +254,14 @@ def with_imports(module: cst.Module, missing: Sequence[str]) -> cst.Module:
 
 
 def with_definitions(module: cst.Module, text: str) -> cst.Module:
-    """The file with definitions before its first one."""
-    if not text:
+    """The file with definitions before its first one, but for those that it has."""
+    there = defined_in(module)
+    new = cst.parse_module(text, config=module.config_for_parsing)
+    made = [
+        one for one in new.body if getattr(getattr(one, "name", None), "value", "") not in there
+    ]
+    if not made:
         return module
-    made = cst.parse_module(text, config=module.config_for_parsing).body
     kinds = cst.ClassDef | cst.FunctionDef
     body = list(module.body)
     place = next((i for i, line in enumerate(body) if isinstance(line, kinds)), None)

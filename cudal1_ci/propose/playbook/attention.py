@@ -2,16 +2,29 @@
 
 Read over several statements: scores of queries and keys, scaled before or after the product, a
 mask that is filled in or added, a softmax over the keys, dropout, and the product with the values.
-Refused when the weights themselves are used elsewhere: they would have to be computed anyway.
+Refused when the weights themselves are used elsewhere: they would have to be computed anyway. And
+`nn.MultiheadAttention`, which computes its weights for whoever does not say that it reads none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import libcst as cst
+
 from cudal1_ci.propose.playbook.elementwise import number
-from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, expressions
-from cudal1_ci.propose.playbook.terms import Term
+from cudal1_ci.propose.playbook.rewrite import (
+    Edit,
+    Replacement,
+    Rewrite,
+    Site,
+    Swap,
+    expressions,
+    short,
+)
+from cudal1_ci.propose.playbook.steps import descendants
+from cudal1_ci.propose.playbook.terms import Names, Term, code, is_self
 
 MASKED_BELOW = -1e4
 """What people fill in for minus infinity: its exponential is 0 in every dtype."""
@@ -185,7 +198,91 @@ def is_square(term: Term) -> bool:
     return len(sizes) == 2 and sizes[0] == sizes[1]
 
 
+def without_weights(site: Site) -> Edit | None:
+    """`out, _ = self.attention(q, k, v)` with `need_weights=False`."""
+    functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
+    found: list[str] = []
+    for method in site.methods():
+        new: dict[cst.CSTNode, cst.BaseExpression] = {
+            call: with_option(call) for call in attention_calls(method, site.names)
+        }
+        if new:
+            changed = method.visit(Swap(new))
+            assert isinstance(changed, cst.FunctionDef)
+            functions[method] = changed
+            found += [f"`{short(code(a))}` -> `{short(code(b))}`" for a, b in new.items()]
+    return Edit(functions, tuple(found)) if functions else None
+
+
+def attention_calls(method: cst.FunctionDef, names: Names) -> Iterator[cst.Call]:
+    """Calls of an nn.MultiheadAttention that say nothing of weights, and whose weights nobody
+    reads."""
+    nodes = descendants(method)
+    stored = [name for one in nodes for name in names_stored_by(one)]
+    for node in nodes:
+        call = None
+        if isinstance(node, cst.Assign) and len(node.targets) == 1:
+            pair = names_stored_by(node.targets[0])
+            if len(pair) == 2:
+                is_read = sum(isinstance(one, cst.Name) and one.value == pair[1] for one in nodes)
+                call = node.value if is_read == stored.count(pair[1]) else None
+        elif isinstance(node, cst.Subscript) and code(node).endswith("[0]"):
+            call = node.value
+        if isinstance(call, cst.Call) and is_attention(call, names):
+            yield call
+
+
+def names_stored_by(node: cst.CSTNode) -> list[str]:
+    """`["a", "b"]` of the target of `a, b = ...`, or of a loop."""
+    if not isinstance(node, cst.AssignTarget | cst.For):
+        return []
+    target = node.target
+    several = target.elements if isinstance(target, cst.Tuple) else [cst.Element(target)]
+    names = [one.value.value for one in several if isinstance(one.value, cst.Name)]
+    return names if len(names) == len(several) else []
+
+
+def is_attention(call: cst.Call, names: Names) -> bool:
+    """Whether a call is `self.attention(q, k, v, ...)` without a word of the weights."""
+    function = call.func
+    if not isinstance(function, cst.Attribute) or not is_self(function.value):
+        return False
+    made = names.attributes.get(function.attr.value)
+    if made is None or names.dotted(made.func) != "torch.nn.MultiheadAttention":
+        return False
+    keywords = {arg.keyword.value for arg in call.args if arg.keyword}
+    is_plain = not any(arg.star for arg in call.args) and len(call.args) - len(keywords) <= 4
+    return is_plain and not {"need_weights", "average_attn_weights"} & keywords
+
+
+def with_option(call: cst.Call) -> cst.Call:
+    """The call with `need_weights=False` after its arguments, on its own line where they are."""
+    last = call.args[-1]
+    comma = last.comma
+    if isinstance(comma, cst.MaybeSentinel):
+        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        after: cst.Comma | cst.MaybeSentinel = cst.MaybeSentinel.DEFAULT
+    else:
+        after, comma = comma, call.args[-2].comma if len(call.args) > 1 else comma
+    option = cst.Arg(
+        keyword=cst.Name("need_weights"),
+        value=cst.Name("False"),
+        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
+        comma=after,
+    )
+    return call.with_changes(args=[*call.args[:-1], last.with_changes(comma=comma), option])
+
+
 REWRITES = (
+    Rewrite(
+        name="attention_weights",
+        family="operation fusion",
+        precondition="an nn.MultiheadAttention whose weights are not read where it is called, "
+        "nor by a hook",
+        why="attention that need not return its weights is computed in tiles, and the queries x "
+        "keys matrix is never written to memory, nor its mean over the heads.",
+        apply=without_weights,
+    ),
     Rewrite(
         name="sdpa",
         family="operation fusion",

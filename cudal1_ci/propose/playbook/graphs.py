@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site
+from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, defined_in
 
 DECORATOR = "cuda_graphed"
 HELPERS = '''class RecordedCall:
@@ -142,7 +142,10 @@ def graphed(site: Site) -> Edit | None:
     if not is_plain or len(parameters.params) < 2:
         return None
     whole = site.module.code_for_node(definition)
-    if any(word in whole for word in UNFIT) or {DECORATOR, "RecordedCall"} & bound(site.module):
+    if (
+        any(word in whole for word in UNFIT)
+        or {DECORATOR, "RecordedCall"} & defined_in(site.module).keys()
+    ):
         return None
     decorated = forward.with_changes(
         decorators=[cst.Decorator(cst.Name(DECORATOR))], lines_after_decorators=[]
@@ -153,13 +156,6 @@ def graphed(site: Site) -> Edit | None:
         frozenset({"functools", "weakref"}),
         HELPERS,
     )
-
-
-def bound(module: cst.Module) -> set[str]:
-    """Classes and functions of a file."""
-    return {
-        item.name.value for item in module.body if isinstance(item, cst.ClassDef | cst.FunctionDef)
-    }
 
 
 REWRITES = (

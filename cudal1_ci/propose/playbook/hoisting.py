@@ -224,10 +224,16 @@ class UseBuffers(cst.CSTTransformer):
     def __init__(self, hoist: Hoist):
         self.hoist = hoist
         self.chosen: dict[cst.CSTNode, cst.BaseExpression] = {}
+        self.labels: set[cst.CSTNode | None] = set()
+        """Names that are no variables: of parameters and of attributes."""
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, cst.AssignTarget | cst.Lambda | cst.BaseComp):
+        if isinstance(node, cst.AssignTarget | cst.Lambda | cst.BaseComp) or node in self.labels:
             return False
+        if isinstance(node, cst.Arg):
+            self.labels.add(node.keyword)
+        if isinstance(node, cst.Attribute):
+            self.labels.add(node.attr)
         if isinstance(node, cst.Call | cst.BinaryOperation | cst.Subscript | cst.Name):
             if isinstance(node, cst.Name) and node.value not in self.hoist.facts.tables:
                 return False
@@ -258,6 +264,10 @@ class Open(cst.CSTTransformer):
     ) -> cst.BaseExpression:
         # The name after the dot is no local.
         return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:  # noqa: N802
+        # Nor is that of a parameter.
+        return updated_node.with_changes(keyword=original_node.keyword)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:  # noqa: N802
         table = self.facts.tables.get(original_node.value)

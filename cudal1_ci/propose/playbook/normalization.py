@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import libcst as cst
+
+from cudal1_ci.propose.playbook.elementwise import number
+from cudal1_ci.propose.playbook.patterns import match, pattern
 from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, Rule, expressions, rule
-from cudal1_ci.propose.playbook.terms import Term
+from cudal1_ci.propose.playbook.terms import Term, code
 
 ONE_PASS = "one routine keeps the row in cache and writes the result once, where the formula writes"
 ONE_PASS += " every intermediate to memory"
@@ -13,23 +17,68 @@ ONE_PASS += " every intermediate to memory"
 
 def layer_norm_rules() -> Iterator[Rule]:
     """(x - mean) / sqrt(var + eps), with or without scale and shift, in the usual spellings."""
-    centered = "sub(X, mean(X, dim=-1, keepdim=True))"
+    for normalized in normalized_over(-1):
+        yield rule(f"add(mul({normalized}, W), B)", "F.layer_norm(X, W.shape, W, B, E)")
+        yield rule(f"mul({normalized}, W)", "F.layer_norm(X, W.shape, W, None, E)")
+        yield rule(normalized, "F.layer_norm(X, X.shape[-1:], eps=E)")
+    for normalized in normalized_over(1):
+        yield channel_norm(pattern(f"add(mul({normalized}, W), B)"))
+
+
+def normalized_over(dim: int) -> Iterator[str]:
+    """Patterns of what has mean 0 and variance 1 over a dimension."""
+    centered = f"sub(X, mean(X, dim={dim}, keepdim=True))"
     variances = (
-        "var(X, dim=-1, keepdim=True, unbiased=False)",
-        "var(X, correction=0, dim=-1, keepdim=True)",
-        f"mean(pow({centered}, 2), dim=-1, keepdim=True)",
-        f"mean(square({centered}), dim=-1, keepdim=True)",
-        f"mean(mul({centered}, {centered}), dim=-1, keepdim=True)",
+        f"var(X, dim={dim}, keepdim=True, unbiased=False)",
+        f"var(X, correction=0, dim={dim}, keepdim=True)",
+        f"mean(pow({centered}, 2), dim={dim}, keepdim=True)",
+        f"mean(square({centered}), dim={dim}, keepdim=True)",
+        f"mean(mul({centered}, {centered}), dim={dim}, keepdim=True)",
     )
     for variance in variances:
-        for normalized in (
-            f"div({centered}, sqrt(add({variance}, E)))",
-            f"mul({centered}, rsqrt(add({variance}, E)))",
-            f"div({centered}, pow(add({variance}, E), 0.5))",
-        ):
-            yield rule(f"add(mul({normalized}, W), B)", "F.layer_norm(X, W.shape, W, B, E)")
-            yield rule(f"mul({normalized}, W)", "F.layer_norm(X, W.shape, W, None, E)")
-            yield rule(normalized, "F.layer_norm(X, X.shape[-1:], eps=E)")
+        yield f"div({centered}, sqrt(add({variance}, E)))"
+        yield f"mul({centered}, rsqrt(add({variance}, E)))"
+        yield f"div({centered}, pow(add({variance}, E), 0.5))"
+
+
+def channel_norm(wanted: Term) -> Rule:
+    """A normalization over channels that come second, with `weight[:, None, None]`: how many
+    dimensions the weight is given says how many the input has."""
+
+    def applied(term: Term) -> Replacement | None:
+        bound = match(wanted, term)
+        if bound is None:
+            return None
+        spread = [spread_over(bound[name]) for name in ("W", "B")]
+        if spread[0] is None or spread[1] is None or spread[0][1] != spread[1][1]:
+            return None
+        (weight, num_more), (bias, _) = spread[0], spread[1]
+        dims = [str(dim) for dim in range(2, 2 + num_more)]
+        last, second = ", ".join(["0", *dims, "1"]), f"0, {1 + num_more}"
+        second = ", ".join([second, *(str(dim) for dim in range(1, 1 + num_more))])
+        return Replacement(
+            f"F.layer_norm(X.permute({last}), W.shape, W, B, E).permute({second}).contiguous()",
+            {**bound, "W": weight, "B": bias},
+        )
+
+    return applied
+
+
+def spread_over(term: Term) -> tuple[Term, int] | None:
+    """A vector that dimensions of size 1 follow, and how many: `w[:, None, None]` and
+    `w.view(1, -1, 1, 1)`."""
+    if term.op in ("view", "reshape") and not term.named:
+        sizes = [number(one) for one in term.args[1:]]
+        is_spread = len(sizes) > 2 and sizes == [1, -1] + [1] * (len(sizes) - 2)
+        return (term.args[0], len(sizes) - 2) if is_spread else None
+    if not isinstance(term.node, cst.Subscript):
+        return None
+    indices = [code(one.slice) for one in term.node.slice]
+    if indices[:1] == ["None"]:
+        indices = indices[1:]
+    if len(indices) < 2 or indices != [":"] + ["None"] * (len(indices) - 1):
+        return None
+    return Term("opaque", node=term.node.value, env=term.env), len(indices) - 1
 
 
 def rms_norm_rules() -> Iterator[Rule]:
@@ -71,7 +120,8 @@ REWRITES = (
     Rewrite(
         name="layer_norm",
         family="operation fusion",
-        precondition="mean and biased variance over the last dimension, epsilon inside of the root",
+        precondition="mean and biased variance over the last dimension, or over the second "
+        "one with a weight of as many dimensions; epsilon inside of the root",
         why=f"layer normalization by hand makes some six passes over memory; {ONE_PASS}.",
         apply=expressions(*layer_norm_rules()),
     ),

@@ -134,6 +134,8 @@ class Replacement:
 
     template: str
     bindings: Bindings
+    definitions: tuple[str, ...] = ()
+    """Functions that the template calls and the file needs, as texts; they may read `torch`."""
 
     @property
     def is_built(self) -> bool:
@@ -164,27 +166,38 @@ def rule(wanted: str, template: str, where: Callable[[Bindings], bool] | None = 
 
 
 def expressions(*rules: Rule) -> Callable[[Site], Edit | None]:
-    """A rewrite's `apply` that replaces every expression which one of the rules matches."""
+    """A rewrite's `apply` that replaces every expression which one of the rules matches. A file
+    that has something else under the name of a definition that it needs is left alone."""
 
     def apply(site: Site) -> Edit | None:
         functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
-        found: list[str] = []
-        modules: set[str] = set()
+        gathered = Gathered()
         for method in site.methods():
-            changed = replaced(method, site, rules, found, modules)
+            changed = replaced(method, site, rules, gathered)
             if changed is not None:
                 functions[method] = changed
-        return Edit(functions, tuple(found), frozenset(modules)) if functions else None
+        definitions = "".join(gathered.definitions)
+        if not functions or not may_define(site.module, definitions):
+            return None
+        return Edit(functions, tuple(gathered.found), frozenset(gathered.modules), definitions)
 
     return apply
+
+
+@dataclass
+class Gathered:
+    """What the replacements of a target say and need, in order."""
+
+    found: list[str] = field(default_factory=list)
+    modules: set[str] = field(default_factory=set)
+    definitions: dict[str, None] = field(default_factory=dict)
 
 
 def replaced(
     method: cst.FunctionDef,
     site: Site,
     rules: Sequence[Rule],
-    found: list[str],
-    modules: set[str],
+    gathered: Gathered,
 ) -> cst.FunctionDef | None:
     """One function with all matches replaced; None when there is none."""
     chosen: dict[cst.CSTNode, cst.BaseExpression] = {}
@@ -212,9 +225,12 @@ def replaced(
         spelled, needed = spell(new, site.names)
         chosen[node] = keep_parentheses(node, spelled)
         gone |= lines
-        modules |= needed
+        gathered.modules |= needed
+        if replacement.definitions:
+            gathered.modules.add("torch")
+            gathered.definitions |= dict.fromkeys(replacement.definitions)
         covered |= set(descendants(node))
-        found.append(f"`{short(code(node))}` -> `{short(code(spelled))}`")
+        gathered.found.append(f"`{short(code(node))}` -> `{short(code(spelled))}`")
     if not chosen:
         return None
     changed = method.visit(Swap(chosen, gone))
@@ -412,6 +428,23 @@ def held_by(definition: cst.ClassDef) -> dict[str, cst.Call]:
 
     definition.visit(Collect())
     return {name: call for name, call in held.items() if call is not None}
+
+
+def defined_in(module: cst.Module) -> dict[str, str]:
+    """Classes and functions of a file, with their texts."""
+    kinds = cst.ClassDef | cst.FunctionDef
+    return {
+        item.name.value: code(item.with_changes(leading_lines=()))
+        for item in module.body
+        if isinstance(item, kinds)
+    }
+
+
+def may_define(module: cst.Module, definitions: str) -> bool:
+    """Whether a file has nothing else under the names of these definitions."""
+    there = defined_in(module)
+    wanted = defined_in(cst.parse_module(definitions))
+    return all(there.get(name, text) == text for name, text in wanted.items())
 
 
 def short(text: str, limit: int = 90) -> str:

@@ -4,6 +4,7 @@ see the simpler code; layout and compilation last."""
 from cudal1_ci.propose.playbook import (
     attention,
     elementwise,
+    folding,
     graphs,
     hoisting,
     loops,
@@ -20,6 +21,7 @@ REWRITES: tuple[Rewrite, ...] = (
     *reductions.REWRITES,
     *attention.REWRITES,
     *normalization.REWRITES,
+    *folding.REWRITES,
     *elementwise.REWRITES,
     *memory.COPIES,
     *hoisting.REWRITES,

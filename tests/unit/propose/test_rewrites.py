@@ -97,6 +97,19 @@ var = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
 x = (x - mean) / torch.sqrt(var + 1e-5)
 return self.g * x + self.b
 """
+CHANNEL_NORM = """
+u = x.mean(1, keepdim=True)
+s = (x - u).pow(2).mean(1, keepdim=True)
+x = (x - u) / torch.sqrt(s + 1e-6)
+x = self.g[:, None, None] * x + self.b[:, None, None]
+return x
+"""
+SCALE_AND_SHIFT = "self.g = nn.Parameter(torch.randn(8))\nself.b = nn.Parameter(torch.randn(8))"
+NORM = """
+for one in (self.norm.running_mean, self.norm.weight, self.norm.bias):
+    nn.init.normal_(one)
+nn.init.uniform_(self.norm.running_var, 0.2, 3.0)
+"""
 QKV = [randn(2, 4, 6, 8), randn(2, 4, 6, 9)[..., :8], randn(2, 4, 6, 8)]
 X = randn(4, 6, 8)
 POSITIVE = X.abs() + 0.1
@@ -212,16 +225,57 @@ attn = F.dropout(sim.softmax(dim=-1), p=self.p, training=self.training)
 return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
 """, "self, q, k, v"), QKV,
      "dropout_p=self.p if self.training else 0.0, scale=0.3"),
-    ("layer_norm", module("self.g = nn.Parameter(torch.randn(8))\n"
-     "self.b = nn.Parameter(torch.randn(8))", LAYER_NORM), [X],
+    ("layer_norm", module(SCALE_AND_SHIFT, LAYER_NORM), [X],
      "x = F.layer_norm(x, x.shape[-1:], eps=1e-5)"),
-    ("layer_norm", module("self.g = nn.Parameter(torch.randn(8))\n"
-     "self.b = nn.Parameter(torch.randn(8))", LAYER_NORM.replace("x = (", "y = (").replace(
+    ("layer_norm", module(SCALE_AND_SHIFT, LAYER_NORM.replace("x = (", "y = (").replace(
          "g * x", "g * y")), [X],
      "return F.layer_norm(x, self.g.shape, self.g, self.b, 1e-5)"),
     ("layer_norm", function(
         "u = x.mean(-1, keepdim=True)\ns = x.var(-1, keepdim=True, unbiased=False)\n"
         "return (x - u) * torch.rsqrt(s + 1e-6)"), [X], "F.layer_norm(x, x.shape[-1:], eps=1e-6)"),
+    ("layer_norm", module(SCALE_AND_SHIFT, CHANNEL_NORM), [randn(2, 8, 5, 7)],
+     "x = F.layer_norm(x.permute(0, 2, 3, 1), self.g.shape, self.g, self.b, 1e-6)"
+     ".permute(0, 3, 1, 2).contiguous()"),
+    ("layer_norm", module(SCALE_AND_SHIFT,
+     "s = x.var(1, keepdim=True, unbiased=False)\n"
+     "n = (x - x.mean(1, keepdim=True)) * torch.rsqrt(s + 1e-5)\n"
+     "return n * self.g.view(1, -1, 1) + self.b.view(1, -1, 1)"), [randn(2, 8, 5)],
+     "F.layer_norm(x.permute(0, 2, 1), self.g.shape, self.g, self.b, 1e-5)"
+     ".permute(0, 2, 1).contiguous()"),
+    ("attention_weights", module("self.attn = nn.MultiheadAttention(8, 2, batch_first=True)",
+     "y, _ = self.attn(x, x, x)\nreturn x + y"), [X],
+     "y, _ = self.attn(x, x, x, need_weights=False)"),
+    ("attention_weights", module("self.attn = nn.MultiheadAttention(8, 2)",
+     "return self.attn(\n    x,\n    key=x,\n    value=x,\n)[0]"), [X],
+     "            value=x,\n            need_weights=False,\n        )[0]"),
+    ("folded_batch_norm", module("self.conv = nn.Conv2d(4, 6, 3, 2, groups=2, padding=1, "
+     "padding_mode='circular')\nself.norm = nn.BatchNorm2d(6)" + NORM,
+     "x = self.conv(x)\nx = self.norm(x)\nreturn F.relu(x)"), [randn(2, 4, 9, 9)],
+     "        x = conv_and_norm(self.conv, self.norm, x)\n        return F.relu(x)"),
+    ("folded_batch_norm", module("self.conv = nn.Conv1d(8, 6, 3, bias=False)\n"
+     "self.norm = nn.BatchNorm1d(6)" + NORM, "return self.norm(self.conv(x.transpose(1, 2)))"),
+     [X], "return conv_and_norm(self.conv, self.norm, x.transpose(1, 2))"),
+    ("folded_batch_norm", module("self.conv = nn.Conv3d(2, 3, 2)\n"
+     "self.norm = nn.BatchNorm3d(3, affine=False)\nself.norm.running_var.fill_(3.0)\n"
+     "self.norm.running_mean.fill_(0.5)", "return self.norm(self.conv(x))"),
+     [randn(2, 2, 4, 4, 4)], "conv_and_norm(self.conv, self.norm, x)"),
+    ("folded_batch_norm", module("self.norm = nn.BatchNorm2d(6)" + NORM +
+     "self.block = nn.Sequential(nn.Conv2d(4, 6, 3), self.norm, nn.ReLU(), nn.Conv2d(6, 4, 1), "
+     "nn.BatchNorm2d(4))\nself.block[1] = self.norm", "return x[:, :, 1:-1, 1:-1] + self.block(x)"),
+     [randn(2, 4, 9, 9)], "return x[:, :, 1:-1, 1:-1] + sequence_and_norms(self.block, x)"),
+    ("folded_batch_norm", module("self.conv = nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, "
+     "output_padding=1, dilation=2)\nself.norm = nn.BatchNorm2d(6)" + NORM,
+     "return self.norm(self.conv(x))"), [randn(2, 4, 5, 5)],
+     "return conv_transpose2d_and_norm(self.conv, self.norm, x)"),
+    ("folded_batch_norm", module("self.conv = nn.ConvTranspose1d(4, 6, 3, groups=2)\n"
+     "self.norm = nn.BatchNorm1d(6)" + NORM, "return self.norm(self.conv(x))"), [randn(2, 4, 5)],
+     "layer.groups > 1"),
+    ("folded_batch_norm", module("self.fc = nn.Linear(8, 5, bias=False)\n"
+     "self.norm = nn.BatchNorm1d(5)" + NORM, "x = self.fc(x)\nreturn self.norm(x)"), [X[0]],
+     "return linear_and_norm(self.fc, self.norm, x)"),
+    ("folded_batch_norm", module("self.fc = nn.Linear(8, 6)\n"
+     "self.norm = nn.BatchNorm1d(6)" + NORM, "x = self.fc(x)\nreturn self.norm(x)"),
+     [randn(2, 6, 8)], "x.dim() != 2"),
     ("rms_norm", module("self.w = nn.Parameter(torch.randn(8))",
      "n = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn n * self.w"), [X],
      "F.rms_norm(x, self.w.shape, self.w, 1e-6)"),
@@ -273,6 +327,11 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
      "freq = torch.exp(torch.arange(0, self.dim, 2) * (-math.log(10000.0) / self.dim))\n"
      "table = torch.cat([torch.sin(pos * freq), torch.cos(pos * freq)], dim=-1)\n"
      "return x + table"), [X], "x + self._table[:x.shape[1]]"),
+    ("hoist_table", module("self.dim = 8",
+     "steps = torch.arange(8) * 2\ntable = torch.linspace(0, 1, steps=self.dim) + steps\n"
+     "x.steps = 1\nreturn x + table * x.steps"), [X], "return x + self._table * x.steps"),
+    ("hoist_table", module("self.dim = 8", "alpha = torch.arange(self.dim) / 2\n"
+     "return torch.add(x, alpha, alpha=2)"), [X], "return torch.add(x, self._table, alpha=2)"),
     ("channels_last", module("self.conv = nn.Conv2d(3, 4, 3)", "return self.conv(x)"),
      [randn(2, 3, 8, 8)], "self.to(memory_format=torch.channels_last)"),
 ]  # fmt: skip
@@ -293,7 +352,8 @@ def test_a_rewrite_computes_the_same(name, source, inputs, expected):
 
 
 GRADIENTS = {"reduction_of_one", "extremum", "vector_norm", "pools_in_a_row", "scalar_bound",
-             "idempotent", "hardswish", "sum_through_product"}  # fmt: skip
+             "idempotent", "hardswish", "sum_through_product", "attention_weights", "layer_norm",
+             "folded_batch_norm"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -305,7 +365,7 @@ def test_a_rewrite_has_the_same_gradients_to_the_last_digits(name, source, input
         exec(compile(text, "<program>", "exec"), namespace)
         torch.manual_seed(0)
         model = namespace["Model"]
-        model = model().double() if isinstance(model, type) else model
+        model = model().double().eval() if isinstance(model, type) else model
         given = [one.double().requires_grad_() for one in inputs]
         output = model(*given)
         (output * torch.arange(1.0, output.numel() + 1).reshape(output.shape)).sum().backward()
@@ -327,6 +387,106 @@ def test_what_is_no_number_stays_so(name):
         )
         for before, after in pairs:
             torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+FOLDED = module(
+    "self.conv = nn.Conv2d(4, 6, 3)\nself.norm = nn.BatchNorm2d(6)" + NORM,
+    "return self.norm(self.conv(x))",
+)
+
+
+def test_a_folded_normalization_follows_its_weights_and_learns_in_training():
+    models = []
+    for text in (FOLDED, rewritten(FOLDED, "folded_batch_norm")):
+        names: dict = {}
+        exec(compile(text, "<program>", "exec"), names)
+        torch.manual_seed(0)
+        models.append(names["Model"]())
+    x = randn(2, 4, 9, 9)
+    answers: list[list[torch.Tensor]] = [[], []]
+    for model, found in zip(models, answers, strict=True):
+        with torch.no_grad():
+            found.append(model.train()(x))
+            found.append(model.eval()(x))
+            model.conv.weight.data.mul_(1.5)
+            model.norm.running_mean.data.add_(0.5)
+            found.append(model(x))
+            model.norm.track_running_stats = False
+            model.norm.running_mean = model.norm.running_var = None
+            found.append(model(x))
+    for before, after in zip(*answers, strict=True):
+        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(answers[0][1], answers[0][2])
+
+
+def test_a_file_gets_each_function_once_and_keeps_its_own():
+    twice = FOLDED.replace(
+        "return self.norm(self.conv(x))",
+        "x = self.norm(self.conv(x))\n        return self.norm2(self.conv2(x))",
+    ).replace(
+        "        for one in", "        self.conv2 = nn.Conv2d(6, 6, 3)\n"
+        "        self.norm2 = nn.BatchNorm2d(6)\n        for one in"
+    )  # fmt: skip
+    new = rewritten(twice, "folded_batch_norm")
+    assert new.count("def conv_and_norm") == 1
+    assert new.count("conv_and_norm(self.conv") == 2
+    again = new.replace(
+        "return conv_and_norm(self.conv2, self.norm2, x)",
+        "return self.norm2(self.conv2(x))",
+    )
+    assert rewritten(again, "folded_batch_norm") == new
+    block = "self.block = nn.Sequential(nn.Conv2d(6, 6, 3), nn.BatchNorm2d(6))\n        for one in"
+    mixed = FOLDED.replace("for one in", block, 1).replace(
+        "return self.norm(self.conv(x))",
+        "x = self.norm(self.conv(x))\n        return self.block(x)",
+    )
+    new = rewritten(mixed, "folded_batch_norm")
+    assert "x = conv_and_norm(self.conv, self.norm, x)" in new
+    assert "return sequence_and_norms(self.block, x)" in new
+    assert new.count("def conv_and_norm") == new.count("def sequence_and_norms") == 1
+    theirs = "def conv_and_norm(x):\n    return x\n"
+    assert rewritten(theirs + FOLDED, "folded_batch_norm") is None
+
+
+def test_layers_whose_weights_a_call_may_compute_are_not_folded():
+    for text in ("nn.utils.spectral_norm(self.conv)", "self.conv.register_forward_pre_hook(print)"):
+        changed = FOLDED.replace("for one in", f"{text}\n        for one in", 1)
+        assert changed != FOLDED
+        assert rewritten(changed, "folded_batch_norm") is None
+
+
+def test_a_layer_that_was_exchanged_is_called():
+    names: dict = {}
+    exec(compile(rewritten(FOLDED, "folded_batch_norm"), "<program>", "exec"), names)
+    model = names["Model"]().eval()
+    model.conv = torch.nn.Sequential(model.conv, torch.nn.Tanh())
+    x = randn(2, 4, 9, 9)
+    torch.testing.assert_close(model(x), model.norm(model.conv(x)))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "y, weights = self.attn(x, x, x)\nreturn y * weights.mean()",
+        "y, _ = self.attn(x, x, x, need_weights=True)\nreturn y",
+        "y, _ = self.attn(x, x, x, average_attn_weights=False)\nreturn y",
+        "y, _ = self.attn(x, x, x, None, True)\nreturn y",
+        "y, _ = self.attn(*x)\nreturn y",
+        "return self.attn(x, x, x)",
+        "return self.attn(x, x, x)[1]",
+        "y, _ = self.other(x, x, x)\nreturn y",
+    ],
+)
+def test_attention_whose_weights_are_asked_for_is_left_alone(forward):
+    init = "self.attn = nn.MultiheadAttention(8, 2)\nself.other = Other()"
+    assert rewritten(module(init, forward), "attention_weights") is None
+
+
+@pytest.mark.parametrize("scale", ["self.g", "self.g[:, None]", "self.g[None, :]", "self.g[0]"])
+def test_a_weight_that_is_not_of_the_channels_is_no_layer_norm_of_channels(scale):
+    forward = CHANNEL_NORM.replace("self.g[:, None, None]", scale)
+    assert forward != CHANNEL_NORM
+    assert rewritten(module(SCALE_AND_SHIFT, forward), "layer_norm") is None
 
 
 def test_every_rewrite_has_a_case():
