@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from cudal1_ci.propose.playbook.table import REWRITES
 
+ROOT = Path(__file__).resolve().parent.parent
 HEAD = """\
 # The playbook
 
@@ -20,6 +23,12 @@ in `self`). `compile` is only proposed with `--compile`, `cuda_graph` with `--cu
 graph needs a GPU to be judged: on an H200 a module of eight small layers passed as one, more than
 1.5 times as fast ([raw](../benchmarks/results/graphs-h200.json), 2026-11-22).
 
+On the {num_targets:,} modules and tensor functions of six repositories ({trees})
+{failures} failed, or changed anything but its target, an import and functions of its own
+([raw](../benchmarks/results/playbook-corpus.json), `benchmarks/playbook_corpus.py`, {date}).
+The most frequent were {frequent}.
+Whether they are faster there was not measured.
+
 | rewrite | family | precondition | why it is faster |
 |---|---|---|---|
 """
@@ -30,7 +39,21 @@ def page() -> str:
     rows = [
         f"| `{r.name}` | {r.family} | {cell(r.precondition)} | {cell(r.why)} |\n" for r in REWRITES
     ]
-    return HEAD.format(count=len(REWRITES)) + "".join(rows)
+    return HEAD.format(count=len(REWRITES), **corpus()) + "".join(rows)
+
+
+def corpus() -> dict[str, Any]:
+    """What is said of other people's repositories."""
+    told = json.loads((ROOT / "benchmarks/results/playbook-corpus.json").read_text("utf-8"))
+    ranked = list(told["matches"].items())[:5]
+    assert told["num_targets"] and len(told["trees"]) == 6
+    return {
+        "num_targets": told["num_targets"],
+        "trees": ", ".join(told["trees"]),
+        "failures": len(told["failures"]) or "no rewrite",
+        "date": told["date"][:10],
+        "frequent": ", ".join(f"`{name.removeprefix('playbook:')}` ({n})" for name, n in ranked),
+    }
 
 
 def cell(text: str) -> str:
@@ -38,5 +61,5 @@ def cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(__file__).resolve().parent.parent / "docs" / "playbook.md"
+    path = ROOT / "docs" / "playbook.md"
     path.write_text(page(), encoding="utf-8")

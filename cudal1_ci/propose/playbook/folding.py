@@ -1,8 +1,9 @@
 """Batch normalizations with fixed statistics, folded into the layer before them.
 
-What is folded is computed at every call: it is as large as the weights, which is little beside what
-a layer computes, and a copy that is kept would be wrong as soon as somebody changes the weights (a
-tensor's `_version` does not see what is written through its `data`).
+What is folded is computed at every call: a copy that is kept would be wrong as soon as somebody
+changes the weights (a tensor's `_version` does not see what is written through its `data`). That is
+a pass over the weights for one over the output; where the weights are larger than the input, the
+layer and the normalization are called as they are.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ def {name}(layer, norm, x):
     """norm(layer(x)); where norm's statistics are fixed, with them in the layer's weights."""
     if norm.training or norm.running_var is None or {unless}:
         return norm(layer(x))
+    if x.numel() < layer.weight.numel():
+        return norm(layer(x))  # the weights would take longer than the output
     scale = torch.rsqrt(norm.running_var + norm.eps)
     bias = -norm.running_mean if layer.bias is None else layer.bias - norm.running_mean
     if norm.affine:

@@ -265,7 +265,7 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
      [randn(2, 4, 9, 9)], "return x[:, :, 1:-1, 1:-1] + sequence_and_norms(self.block, x)"),
     ("folded_batch_norm", module("self.conv = nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, "
      "output_padding=1, dilation=2)\nself.norm = nn.BatchNorm2d(6)" + NORM,
-     "return self.norm(self.conv(x))"), [randn(2, 4, 5, 5)],
+     "return self.norm(self.conv(x))"), [randn(2, 4, 6, 6)],
      "return conv_transpose2d_and_norm(self.conv, self.norm, x)"),
     ("folded_batch_norm", module("self.conv = nn.ConvTranspose1d(4, 6, 3, groups=2)\n"
      "self.norm = nn.BatchNorm1d(6)" + NORM, "return self.norm(self.conv(x))"), [randn(2, 4, 5)],
@@ -446,6 +446,38 @@ def test_a_file_gets_each_function_once_and_keeps_its_own():
     assert new.count("def conv_and_norm") == new.count("def sequence_and_norms") == 1
     theirs = "def conv_and_norm(x):\n    return x\n"
     assert rewritten(theirs + FOLDED, "folded_batch_norm") is None
+
+
+CALLED = ("layer.groups > 1", "x.dim() != 2")
+"""Of these cases the normalization cannot be folded."""
+
+
+@pytest.mark.parametrize(
+    ("source", "inputs", "expected"), [case[1:] for case in CASES if case[0] == "folded_batch_norm"]
+)
+def test_a_folded_normalization_is_not_called(source, inputs, expected):
+    names: dict = {}
+    exec(compile(rewritten(source, "folded_batch_norm"), "<program>", "exec"), names)
+    model = names["Model"]().eval()
+    calls = []
+    model.norm.register_forward_hook(lambda *_: calls.append(1))
+    model(*inputs)
+    assert len(calls) == (expected in CALLED)
+    del calls[:]
+    model.train()(*inputs)
+    assert calls
+
+
+def test_a_normalization_is_called_where_the_weights_are_larger_than_the_input():
+    names: dict = {}
+    exec(compile(rewritten(FOLDED, "folded_batch_norm"), "<program>", "exec"), names)
+    model = names["Model"]().eval()
+    calls = []
+    model.norm.register_forward_hook(lambda *_: calls.append(1))
+    model(randn(1, 4, 7, 7))
+    assert len(calls) == 1
+    model(randn(2, 4, 7, 7))
+    assert len(calls) == 1
 
 
 def test_layers_whose_weights_a_call_may_compute_are_not_folded():
