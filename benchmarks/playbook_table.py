@@ -19,9 +19,11 @@ candidate like any other: nothing it says is believed until the judge has passed
 A rewrite keeps the constructor and the keys of the state_dict; new buffers are not persistent.
 Patterns are matched over the values of locals, not over text, so they span statements and do not
 mind how a function is spelled (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` held
-in `self`). `compile` is only proposed with `--compile`, `cuda_graph` with `--cuda-graph`: a
-graph needs a GPU to be judged: on an H200 a module of eight small layers passed as one, more than
-1.5 times as fast ([raw](../benchmarks/results/graphs-h200.json), 2026-11-22).
+in `self`). `compile` is only proposed with `--compile`, `cuda_graph` with `--cuda-graph`, and
+`fp32_tensor_cores` with `--triton` (and in report cards on a GPU): it has been computed on a CPU
+alone, and not been timed. A graph needs a GPU to be judged: on an H200 a module of eight small
+layers passed as one, more than 1.5 times as fast
+([raw](../benchmarks/results/graphs-h200.json), 2026-11-22).
 
 On the {num_targets:,} modules and tensor functions of six repositories ({trees})
 {failures} failed, or changed anything but its target, an import and functions of its own

@@ -94,8 +94,10 @@ OWN = tuple(name for name in COLUMNS if name not in ("eager", GIVEN))
 
 
 def means_for(kind: str, playbook: PlaybookConfig, tasks: Sequence[Task]) -> Means:
-    """For the tasks of a run on a kind of device."""
+    """For the tasks of a run on a kind of device; on a GPU the playbook writes kernels too."""
     published = {task.problem.id: task.published for task in tasks}
+    if kind == "cuda":
+        playbook = msgspec.structs.replace(playbook, triton=True)
     return Means(kind=kind, playbook=playbook, published=published)
 
 

@@ -58,6 +58,7 @@ KEYS = {
     "fail_on": "fail-on",
     "compile": "playbook.compile",
     "cuda_graph": "playbook.cuda-graph",
+    "triton": "playbook.triton",
     "model": "model.model",
     "adapter": "model.adapter",
 }
@@ -69,6 +70,7 @@ OPTIONS = (
     click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2]."),
     click.option("--compile", is_flag=True, default=None, help="Also propose torch.compile."),
     click.option("--cuda-graph", is_flag=True, default=None, help="Also propose CUDA graphs."),
+    click.option("--triton", is_flag=True, default=None, help="Also propose kernels in Triton."),
     click.option(
         "--model", metavar="MODEL", help="Weights (a folder, a hub id) or the URL of a server."
     ),

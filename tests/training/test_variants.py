@@ -27,8 +27,8 @@ from model_training.variants.rules import RULES
 from model_training.variants.shapes import shapes_in
 from model_training.variants.source import Program, Statement
 from model_training.variants.written import rewritten, subject_of, written_better
+from tests import triton_on_torch
 from tests.fakes import CPU
-from tests.training import triton_on_torch
 from tests.training.equality import built, called, errors
 from tests.unit.test_slowdown import measured
 

@@ -43,6 +43,8 @@ class PlaybookConfig(Record, frozen=True, kw_only=True):
     cuda_graph: bool = False
     """Whether to propose CUDA graphs for modules that are called for inference: each form of the
     inputs has memory of its own, and only a GPU can judge them."""
+    triton: bool = False
+    """Whether to propose kernels in Triton, which the file has to keep."""
 
 
 class Playbook:
@@ -55,6 +57,7 @@ class Playbook:
         left_out = {*self.config.skip}
         left_out |= set() if self.config.compile else {"compile"}
         left_out |= set() if self.config.cuda_graph else {"cuda_graph"}
+        left_out |= set() if self.config.triton else {"fp32_tensor_cores"}
         self.rewrites = [one for one in rewrites if not {one.name, one.family} & left_out]
 
     def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
@@ -229,8 +232,10 @@ def edited(module: cst.Module, edit: Edit) -> cst.Module:
     return with_definitions(with_imports(changed, missing), edit.definitions)
 
 
-def imports_module(module: cst.Module, name: str) -> bool:
-    return names_of(module, "").imports.get(name) == name
+def imports_module(module: cst.Module, wanted: str) -> bool:
+    """Whether a file has `torch`, or `triton.language as tl`, under that name."""
+    dotted, _, name = wanted.partition(" as ")
+    return names_of(module, "").imports.get(name or dotted) == dotted
 
 
 def with_imports(module: cst.Module, missing: Sequence[str]) -> cst.Module:
@@ -238,7 +243,8 @@ def with_imports(module: cst.Module, missing: Sequence[str]) -> cst.Module:
     if not missing:
         return module
     lines = [
-        cst.SimpleStatementLine([cst.Import([cst.ImportAlias(cst.Name(name))])]) for name in missing
+        cst.ensure_type(cst.parse_statement(f"import {name}"), cst.SimpleStatementLine)
+        for name in missing
     ]
     body = list(module.body)
     place = next((i for i, line in enumerate(body) if is_plain_import(line)), None)

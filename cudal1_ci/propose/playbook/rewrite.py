@@ -102,8 +102,8 @@ def attributes_of_self(function: cst.FunctionDef) -> set[str]:
 
 @dataclass(frozen=True)
 class Edit:
-    """New functions for old ones, what was found, modules that must be importable, and definitions
-    that the file needs, as text."""
+    """New functions for old ones, what was found, modules that the file must import (`torch`,
+    `triton.language as tl`), and definitions that it needs, as text."""
 
     functions: Mapping[cst.FunctionDef, cst.FunctionDef]
     found: tuple[str, ...]

@@ -12,6 +12,7 @@ from cudal1_ci.propose.playbook import (
     normalization,
     products,
     reductions,
+    tensor_cores,
 )
 from cudal1_ci.propose.playbook.rewrite import Rewrite
 
@@ -25,6 +26,7 @@ REWRITES: tuple[Rewrite, ...] = (
     *elementwise.REWRITES,
     *memory.COPIES,
     *hoisting.REWRITES,
+    *tensor_cores.REWRITES,
     *memory.LAYOUT,
     *graphs.REWRITES,
 )

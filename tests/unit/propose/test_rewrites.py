@@ -12,6 +12,7 @@ import torch
 from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
 from cudal1_ci.propose.playbook.table import REWRITES
 from cudal1_ci.schema import Call, Problem, TextProgram, Workload
+from tests import triton_on_torch
 
 HEADER = """\
 import math
@@ -39,7 +40,7 @@ def module(init: str, forward: str, arguments: str = "self, x") -> str:
 
 def rewritten(source: str, name: str) -> str | None:
     """The source after one rewrite; None when it does not match."""
-    config = PlaybookConfig(compile=True, cuda_graph=True)
+    config = PlaybookConfig(compile=True, cuda_graph=True, triton=True)
     playbook = Playbook(config, [r for r in REWRITES if r.name == name])
     assert playbook.rewrites, f"there is no rewrite {name}"
     workload = Workload(name="w", provenance="declared", init=Call(), call=Call())
@@ -57,7 +58,8 @@ def rewritten(source: str, name: str) -> str | None:
 
 def outputs(source: str, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     namespace: dict[str, object] = {}
-    exec(compile(source, "<program>", "exec"), namespace)
+    with triton_on_torch.installed():
+        exec(compile(source, "<program>", "exec"), namespace)
     model = namespace["Model"]
     torch.manual_seed(0)
     if isinstance(model, type):
@@ -332,6 +334,12 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
      "x.steps = 1\nreturn x + table * x.steps"), [X], "return x + self._table * x.steps"),
     ("hoist_table", module("self.dim = 8", "alpha = torch.arange(self.dim) / 2\n"
      "return torch.add(x, alpha, alpha=2)"), [X], "return torch.add(x, self._table, alpha=2)"),
+    ("fp32_tensor_cores", function("return F.relu(a @ b.t())", "a, b"), [X[0], X[1]],
+     "return F.relu(fp32_matmul(a, b.t()))"),
+    ("fp32_tensor_cores", module("self.fc = nn.Linear(8, 5)", "x = self.fc(x)\nreturn x"), [X],
+     "x = fp32_matmul(x, self.fc.weight.t()) + self.fc.bias"),
+    ("fp32_tensor_cores", function("return torch.mm(a, b)", "a, b"), [X[0], randn(8, 3)],
+     "import triton\nimport triton.language as tl\n"),
     ("channels_last", module("self.conv = nn.Conv2d(3, 4, 3)", "return self.conv(x)"),
      [randn(2, 3, 8, 8)], "self.to(memory_format=torch.channels_last)"),
 ]  # fmt: skip

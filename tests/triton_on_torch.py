@@ -1,9 +1,11 @@
-"""Triton's language on tensors of torch, for kernels of one grid dimension: what a kernel computes
-can be seen without a GPU. Not how fast, and not whether Triton compiles it."""
+"""Triton's language on tensors of torch, as far as our kernels go: what one computes can be seen
+without a GPU. Not how fast, and not whether Triton compiles it."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
+import itertools
 import sys
 import types
 from collections.abc import Iterator
@@ -11,6 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+
+class Values(torch.Tensor):
+    """What a kernel computes with."""
+
+    def to(self, dtype: torch.dtype, bitcast: bool = False) -> torch.Tensor:  # type: ignore[override]
+        return self.view(dtype) if bitcast else super().to(dtype)
+
+
+def values(given: Any) -> Values:
+    return torch.as_tensor(given).as_subclass(Values)
 
 
 @dataclass(frozen=True)
@@ -27,15 +40,17 @@ class Pointer:
 def load(pointer: Pointer, mask: Any = None, other: Any = 0) -> torch.Tensor:
     places = torch.as_tensor(pointer.places)
     if mask is None:
-        return pointer.flat[places]
+        return values(pointer.flat[places])
     mask = torch.as_tensor(mask).expand(torch.broadcast_shapes(mask.shape, places.shape))
     places = places.expand(mask.shape)
     assert torch.all((places >= 0) & (places < pointer.flat.numel()) | ~mask), "out of bounds"
-    values = pointer.flat[torch.where(mask, places, 0)]
-    return torch.where(mask, values, torch.tensor(other, dtype=values.dtype))
+    found = pointer.flat[torch.where(mask, places, 0)]
+    return values(torch.where(mask, found, torch.tensor(other, dtype=found.dtype)))
 
 
-def store(pointer: Pointer, value: Any, mask: torch.Tensor) -> None:
+def store(pointer: Pointer, value: Any, mask: torch.Tensor | None = None) -> None:
+    if mask is None:
+        mask = torch.ones(pointer.places.shape, dtype=torch.bool)
     places = pointer.places.expand(mask.shape)
     assert torch.all((places >= 0) & (places < pointer.flat.numel()) | ~mask), "out of bounds"
     pointer.flat[places[mask]] = torch.as_tensor(value).expand(mask.shape)[mask]
@@ -57,17 +72,33 @@ def jit(kernel: Any) -> Any:
 class Launcher:
     kernel: Any
 
-    def __getitem__(self, grid: tuple[int]) -> Any:
-        def launch(*given: Any, **constants: Any) -> None:
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def launch(*given: Any, **options: Any) -> None:
             flat = [
-                Pointer(one.detach().view(-1)) if isinstance(one, torch.Tensor) else one
-                for one in given
+                Pointer(storage(one)) if isinstance(one, torch.Tensor) else one for one in given
             ]
-            for program in range(grid[0]):
-                language.program_id = lambda axis, program=program: program
+            known = inspect.signature(self.kernel).parameters
+            constants = {name: value for name, value in options.items() if name in known}
+            for program in itertools.product(*map(range, grid)):
+                language.program_id = lambda axis, program=program: values(program[axis])
                 self.kernel(*flat, **constants)
 
         return launch
+
+
+def storage(one: torch.Tensor) -> torch.Tensor:
+    """A tensor's elements where they lie, from its first one."""
+    last = sum((n - 1) * step for n, step in zip(one.shape, one.stride(), strict=True))
+    return one.detach().as_strided((last + 1,), (1,))
+
+
+def dot(a: torch.Tensor, b: torch.Tensor, acc: torch.Tensor, input_precision: str) -> torch.Tensor:
+    """With operands cut off to what the precision keeps of them."""
+    if input_precision == "tf32":
+        a, b = (
+            (values(x).contiguous().view(torch.int32) & -8192).view(torch.float32) for x in (a, b)
+        )
+    return acc + a @ b
 
 
 language = types.ModuleType("triton.language")
@@ -77,7 +108,11 @@ vars(language).update(
     load=load,
     store=store,
     where=where,
-    arange=torch.arange,
+    arange=lambda start, end: values(torch.arange(start, end)),
+    dot=dot,
+    cdiv=lambda a, b: -(-a // b),
+    int32=torch.int32,
+    int64=torch.int64,
     constexpr=int,
     float32=torch.float32,
     maximum=tensors(torch.maximum),

@@ -1,0 +1,167 @@
+"""Products of float32 matrices on a GPU's tensor cores, as exact as float32 is.
+
+A float32 number is the sum of two that TF32 holds. A product of two such sums is four products, the
+smallest of which is below what float32 holds of the whole: three products in TF32, added up in
+float32, which a GPU of the Hopper generation makes in less time than one in float32.
+Source: Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing
+the FP32 theoretical peak performance", arXiv 2203.03341.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cudal1_ci.propose.playbook.rewrite import Edit, Replacement, Rewrite, Rule, Site, expressions
+from cudal1_ci.propose.playbook.terms import Term
+
+HELPERS = '''
+
+@triton.jit
+def fp32_split_kernel(x, high, low, rows, cols, x_row, x_col, num_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    value = tl.load(x + row * x_row + col * x_col, (row < rows) & (col < cols), other=0.0)
+    bits = value.to(tl.int32, bitcast=True) & -8192  # the ten bits of the mantissa in TF32
+    first = bits.to(tl.float32, bitcast=True)
+    tl.store(high + row * num_cols + col, first)
+    tl.store(low + row * num_cols + col, value - first)
+
+
+@triton.jit
+def fp32_product_kernel(
+    a_high,
+    a_low,
+    b_high,
+    b_low,
+    out,
+    m,
+    n,
+    k,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    # Neighbours in time read the same rows and columns, which are in the cache then.
+    num_m = tl.cdiv(m, BLOCK_M)
+    num_in_group = GROUP * tl.cdiv(n, BLOCK_N)
+    first = tl.program_id(0) // num_in_group * GROUP
+    size = min(num_m - first, GROUP)
+    place = tl.program_id(0) % num_in_group
+    row = (first + place % size) * BLOCK_M + tl.arange(0, BLOCK_M)
+    col = (place // size) * BLOCK_N + tl.arange(0, BLOCK_N)
+    inner = tl.arange(0, BLOCK_K)
+    a = row[:, None].to(tl.int64) * k + inner[None, :]
+    b = col[:, None].to(tl.int64) * k + inner[None, :]
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for _ in range(0, k, BLOCK_K):
+        x, y = tl.load(a_high + a), tl.load(b_high + b)
+        total = tl.dot(tl.load(a_low + a), y.T, total, input_precision="tf32")
+        total = tl.dot(x, tl.load(b_low + b).T, total, input_precision="tf32")
+        total = tl.dot(x, y.T, total, input_precision="tf32")
+        a += BLOCK_K
+        b += BLOCK_K
+    place = out + row[:, None].to(tl.int64) * n + col[None, :]
+    tl.store(place, total, (row[:, None] < m) & (col[None, :] < n))
+
+
+def fp32_split(x):
+    """x as the sum of two matrices that TF32 holds, with zeros up to whole blocks."""
+    rows, cols = triton.cdiv(x.shape[0], 128) * 128, triton.cdiv(x.shape[1], 32) * 32
+    high, low = x.new_empty(2, rows, cols)
+    grid = (rows // 32, cols // 32)
+    fp32_split_kernel[grid](x, high, low, *x.shape, *x.stride(), cols, BLOCK=32)
+    return high, low
+
+
+def fp32_product(a, b):
+    """a @ b of two matrices of float32 by three products in TF32."""
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    (a_high, a_low), (b_high, b_low) = fp32_split(a), fp32_split(b.t())
+    fp32_product_kernel[(triton.cdiv(m, 128) * triton.cdiv(n, 128),)](
+        a_high,
+        a_low,
+        b_high,
+        b_low,
+        out,
+        m,
+        n,
+        a_high.shape[1],
+        BLOCK_M=128,
+        BLOCK_N=128,
+        BLOCK_K=32,
+        GROUP=8,
+        num_warps=8,
+        num_stages=3,
+    )
+    return out
+
+
+def fp32_matmul(a, b):
+    """a @ b, on tensor cores where both are of float32 and large and no gradients are wanted."""
+    is_plain = torch.get_float32_matmul_precision() == "highest" and not torch.is_autocast_enabled()
+    if not (is_plain and a.is_cuda and b.is_cuda and a.dtype == b.dtype == torch.float32):
+        return torch.matmul(a, b)
+    if a.dim() < 2 or b.dim() != 2 or torch.is_grad_enabled():
+        return torch.matmul(a, b)
+    num_rows = a.shape[:-1].numel()
+    num_blocks = triton.cdiv(num_rows, 128) * triton.cdiv(b.shape[1], 128)
+    if num_rows * b.numel() < 2**30 or num_blocks < 64 or min(num_rows, *b.shape) < 32:
+        return torch.matmul(a, b)  # as fast
+    with torch.cuda.device(a.device):
+        product = fp32_product(a.reshape(num_rows, -1), b)
+    return product.view(*a.shape[:-1], b.shape[1])
+'''
+
+
+def rules() -> Iterator[Rule]:
+    """Products of two operands, and linear layers."""
+    for op in ("matmul", "mm"):
+        yield product(op)
+    yield linear
+
+
+def product(op: str) -> Rule:
+    """`a @ b`."""
+
+    def applied(term: Term) -> Replacement | None:
+        if term.op != op or len(term.args) != 2 or term.named:
+            return None
+        bindings = {"X": term.args[0], "Y": term.args[1]}
+        return Replacement("fp32_matmul(X, Y)", bindings, (HELPERS,))
+
+    return applied
+
+
+def linear(term: Term) -> Replacement | None:
+    """`self.fc(x)` with a bias."""
+    if term.op != "linear_module":
+        return None
+    layer = term.value
+    template = f"fp32_matmul(X, {layer}.weight.t()) + {layer}.bias"
+    return Replacement(template, {"X": term.args[0]}, (HELPERS,))
+
+
+def on_tensor_cores(site: Site) -> Edit | None:
+    """All products of a target that is called for inference."""
+    if not site.is_inference:
+        return None
+    edit = expressions(*rules())(site)
+    if edit is None:
+        return None
+    modules = edit.modules | {"triton", "triton.language as tl"}
+    return Edit(edit.functions, edit.found, frozenset(modules), edit.definitions)
+
+
+REWRITES = (
+    Rewrite(
+        name="fp32_tensor_cores",
+        family="tensor cores",
+        precondition="a product of matrices of finite float32 numbers on a GPU, in inference; two "
+        "Triton kernels are added to the file",
+        why="a float32 number is the sum of two in TF32: three products on tensor cores are as "
+        "exact as one in float32, which has no tensor cores.",
+        apply=on_tensor_cores,
+    ),
+)

@@ -1,0 +1,117 @@
+"""Products in float32 by three in TF32: what the kernels compute, and what is left to torch."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+
+import pytest
+import torch
+
+from cudal1_ci.propose.playbook.tensor_cores import HELPERS
+from tests import triton_on_torch
+
+
+@pytest.fixture
+def file():
+    """The names of a file that has the functions."""
+    with triton_on_torch.installed():
+        names: dict = {}
+        header = "import torch\nimport triton\nimport triton.language as tl\n"
+        exec(compile(header + HELPERS, "<program>", "exec"), names)
+        yield names
+
+
+def randn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def error(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
+    return (found.double() - a.double() @ b.double()).abs().max().item()
+
+
+@pytest.mark.parametrize("x", [randn(70, 33), randn(33, 70).t(), randn(64, 256)[:, ::2]])
+def test_a_matrix_is_the_sum_of_its_parts_and_zeros_follow(file, x):
+    high, low = file["fp32_split"](x)
+    rows, cols = x.shape
+    assert torch.equal((high + low)[:rows, :cols], x)
+    assert not (high[:rows, :cols].view(torch.int32) & 8191).any()
+    assert (low[:rows, :cols].abs() <= x.abs() * 2**-10).all()
+    for part in (high, low):
+        assert part.shape[0] % 128 == part.shape[1] % 32 == 0
+        assert not part[rows:].any()
+        assert not part[:, cols:].any()
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(130, 300, 70), (128, 128, 256), (1, 1, 1)])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_a_product_is_as_exact_as_one_in_float32(file, m, k, n, is_turned):
+    a, b = (randn(k, m).t(), randn(n, k).t()) if is_turned else (randn(m, k), randn(k, n))
+    found = file["fp32_product"](a, b)
+    assert found.shape == (m, n)
+    assert error(found, a, b) <= max(2 * error(a @ b, a, b), 1e-6)
+    in_tf32 = triton_on_torch.dot(a, b, torch.zeros(()), input_precision="tf32")
+    assert m == 1 or error(found, a, b) < error(in_tf32, a, b) / 50
+
+
+class OnGPU(torch.Tensor):
+    is_cuda = True
+
+
+def on_gpu(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.zeros(*shape, dtype=dtype).as_subclass(OnGPU)
+
+
+def test_large_products_are_made_on_tensor_cores(file, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    asked = []
+    file["fp32_product"] = lambda a, b: asked.append((a.shape, b.shape)) or a @ b
+    with torch.no_grad():
+        found = file["fp32_matmul"](on_gpu(2, 4, 512, 512), on_gpu(512, 1024))
+    assert asked == [((4096, 512), (512, 1024))]
+    assert found.shape == (2, 4, 512, 1024)
+
+
+@pytest.mark.parametrize(
+    "left_alone",
+    ["small", "thin", "few blocks", "half", "batches", "gradients", "tf32", "autocast", "cpu"],
+)
+def test_other_products_are_torchs(file, monkeypatch, left_alone):
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    file["fp32_product"] = lambda a, b: pytest.fail("it was made on tensor cores")
+    a, b = {
+        "small": lambda: (on_gpu(512, 512), on_gpu(512, 512)),
+        "thin": lambda: (on_gpu(16, 8192), on_gpu(8192, 8192)),
+        "few blocks": lambda: (on_gpu(256, 32768), on_gpu(32768, 256)),
+        "half": lambda: (on_gpu(1024, 1024, dtype=torch.half),) * 2,
+        "batches": lambda: (on_gpu(1024, 1024), on_gpu(2, 1024, 1024)),
+        "cpu": lambda: (torch.zeros(1024, 1024),) * 2,
+    }.get(left_alone, lambda: (on_gpu(1024, 1024),) * 2)()
+    if left_alone == "tf32":
+        monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    if left_alone == "autocast":
+        monkeypatch.setattr(torch, "is_autocast_enabled", lambda: True)
+    monkeypatch.setattr(torch, "matmul", lambda a, b: (a, b))
+    with torch.set_grad_enabled(left_alone == "gradients"):
+        assert file["fp32_matmul"](a, b) == (a, b)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("m", "k", "n"), [(2048, 4096, 2048), (8205, 2949, 1011)])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_on_a_gpu_products_are_as_exact_as_in_float32(tmp_path, m, k, n, is_turned):
+    path = tmp_path / "file.py"  # Triton reads a kernel's text from its file
+    path.write_text("import torch\nimport triton\nimport triton.language as tl\n" + HELPERS)
+    spec = importlib.util.spec_from_file_location("file", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = []
+    product = module.fp32_product
+    module.fp32_product = lambda a, b: made.append(1) or product(a, b)
+    a, b = (one.cuda() for one in (randn(m, k), randn(k, n)))
+    if is_turned:
+        a, b = a.t().contiguous().t(), b.t().contiguous().t()
+    with torch.no_grad():
+        found = module.fp32_matmul(a, b)
+    assert made
+    assert error(found, a, b) <= 4 * error(a @ b, a, b)
