@@ -19,7 +19,7 @@ HELPERS = '''
 @triton.jit
 def fp32_split_kernel(x, high, low, rows, cols, x_row, x_col, num_cols, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[:, None]
-    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    col = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     value = tl.load(x + row * x_row + col * x_col, (row < rows) & (col < cols), other=0.0)
     bits = value.to(tl.int32, bitcast=True) & -8192  # the ten bits of the mantissa in TF32
     first = bits.to(tl.float32, bitcast=True)
