@@ -87,7 +87,7 @@ LINEAR = function(  # its channels come last, where a normalization's come secon
 def conv_transpose(n: int) -> str:
     """Its channels come second in the weight, and those of groups are no dimension there."""
     kind = f"conv_transpose{n}d"
-    unless = f"layer.groups > 1 or type(layer) is not torch.nn.ConvTranspose{n}d"
+    unless = f"type(layer) is not torch.nn.ConvTranspose{n}d or layer.groups > 1"
     return function(kind, unless, "1, -1" + ", 1" * n, TRANSPOSED.format(n=n))
 
 
