@@ -35,6 +35,7 @@ from model_training.export.adapter import write_adapter
 from model_training.report.card import CARD, LICENSE, card_text, row_named
 from model_training.report.rows import rows_of
 from model_training.report.run_folder import Run, read_run
+from model_training.run import ENVIRONMENT
 
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 T = TypeVar("T")
@@ -62,11 +63,34 @@ class BundleConfig(Record, frozen=True, kw_only=True):
     license_name: str = LICENSE
 
 
+class Resumed(msgspec.Struct):
+    """What is read of a time that the run was taken up again."""
+
+    weights_sha256: dict[str, str] = {}
+
+
 class Environment(msgspec.Struct):
     """What is read of a run's environment.json."""
 
     commit: str
     weights_sha256: dict[str, str]
+    resumed: tuple[Resumed, ...] = ()
+
+    def weights(self) -> dict[str, str]:
+        """Hashes of the weights. Examples may be collected before there are any; the times that the
+        run was taken up again have them then.
+
+        Raises:
+            ConfigError: They were not the same each time.
+        """
+        all_of_them = [self.weights_sha256, *(one.weights_sha256 for one in self.resumed)]
+        found = [one for one in all_of_them if one]
+        if any(one != found[0] for one in found):
+            raise ConfigError(
+                f"{ENVIRONMENT}: expected the same weights each time that the run was taken up, "
+                "got others; an adapter fits one base"
+            )
+        return found[0] if found else {}
 
 
 def bundle(config: BundleConfig) -> Path:
@@ -109,11 +133,12 @@ def record_of(config: BundleConfig, runs: list[Run], made: Path) -> AdapterRecor
         ConfigError: The base is not what the run was of.
     """
     run = config.runs[0]
-    environment = read(run / "environment.json", Environment)
-    for name, expected in environment.weights_sha256.items():
+    environment = read(run / ENVIRONMENT, Environment)
+    weights = environment.weights()
+    for name, expected in weights.items():
         if sha256(present(config.base / name)) != expected:
             raise ConfigError(
-                f"{config.base / name}: expected SHA-256 {expected}, as environment.json of {run} "
+                f"{config.base / name}: expected SHA-256 {expected}, as {ENVIRONMENT} of {run} "
                 "has it; name the weights that the run was of"
             )
     described = read(config.base / "config.json", dict[str, Any])
@@ -127,7 +152,7 @@ def record_of(config: BundleConfig, runs: list[Run], made: Path) -> AdapterRecor
         base=Base(
             ids=config.ids,
             config={key: described[key] for key in SIZES},
-            weights_sha256=environment.weights_sha256,
+            weights_sha256=weights,
         ),
         training=Training(
             date=config.date,

@@ -20,17 +20,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from cudal1_ci.errors import ReportError
 from cudal1_ci.propose.models.adapter_record import sha256
 from model_training.export.adapter import SETTINGS, WEIGHTS, settings_of
-from model_training.report.cost import costs_of
+from model_training.report.cost import StageCost, costs_of
 from model_training.report.markdown import differences, plain, results
 from model_training.report.page import flat
 from model_training.report.rows import Row, rows_of
-from model_training.report.run_folder import Run
+from model_training.report.run_folder import Run, place_of
 from model_training.report.words import duration
+from model_training.run_files import EVALUATION
 from model_training.table import Table
 
 TAGS = ("lora", "grpo", "code", "cuda", "triton", "pytorch", "performance", "cuda-l1")
 TASK, DATASET = "text-generation", "cudal1-ci/held-out"
 CARD, LICENSE = "README.md", "apache-2.0"
+KINDS = {"triton": "Triton kernels", "graph": "CUDA graphs", "compile": "calls of torch.compile"}
+"""Of hand-made variants, beside plain PyTorch."""
 
 
 def card_text(
@@ -56,9 +59,10 @@ def card_text(
             folder=adapter.name,
             rank=settings["r"],
             base_model=base_model,
+            kinds=kinds_of(runs[0]),
             results=results(rows),
             differences=differences(shown) if any(one.differences for one in shown) else "",
-            costs=costs_of(runs),
+            costs=until(row, costs_of(runs)),
             configurations=[(run.name, without_folders(run.config)) for run in runs],
             wrong=f"{1 - row.table.correct.value:.1%}",
             gpus=plain(gpus_of(runs)),
@@ -75,6 +79,23 @@ def card_text(
     front = front_matter(row.table, adapter.resolve().name, base_model, license_name)
     text = re.sub(r"\n{3,}", "\n\n", body).strip()
     return f"---\n{front}\n---\n\n{text}\n"
+
+
+def kinds_of(run: Run) -> str:
+    """What it has learned to write, by stage 1's data."""
+    collection = run.config.get("config", {}).get("collection", {})
+    more = [KINDS[kind] for kind in collection.get("kinds", ()) if kind in KINDS]
+    return " and ".join(["PyTorch code", *more])
+
+
+def until(row: Row, costs: Sequence[StageCost]) -> list[StageCost]:
+    """Without what its run has done after the weights were there."""
+    last = place_of(row.name)
+    return [
+        one
+        for one in costs
+        if one.run != row.run or place_of(one.stage.removeprefix(EVALUATION)) <= last
+    ]
 
 
 def row_named(rows: Sequence[Row], evaluation: str, runs: Sequence[Run]) -> Row:

@@ -136,6 +136,25 @@ def test_its_record_says_where_it_comes_from(trained):
     assert row.table.num_samples == 64
 
 
+def test_a_run_that_collected_before_there_were_weights_knows_them_from_later(trained):
+    path = trained.run / "environment.json"
+    later = json.loads(path.read_text())
+    first = {**later, "weights_sha256": {}}
+    path.write_text(json.dumps({**first, "resumed": [later]}))
+    record = json.loads((bundle(trained.config) / "record.json").read_text())
+    assert record["base"]["weights_sha256"] == later["weights_sha256"]
+
+
+def test_a_run_of_two_bases_is_refused(trained):
+    path = trained.run / "environment.json"
+    first = json.loads(path.read_text())
+    other = {**first, "weights_sha256": {"model.safetensors": "0" * 64}}
+    path.write_text(json.dumps({**first, "resumed": [other]}))
+    with pytest.raises(ConfigError, match="same weights"):
+        bundle(trained.config)
+    assert not list(trained.shelf.iterdir())
+
+
 def test_its_card_has_the_hashes_of_its_own_files(trained):
     place = bundle(trained.config)
     record = json.loads((place / "record.json").read_text())

@@ -6,6 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 import yaml
@@ -90,6 +91,34 @@ def test_it_tells_training_hashes_limits_and_environment(run, adapter):
     assert "weights/tiny" not in text, "a path of the machine says nothing to a reader"
     assert "A LoRA adapter (rank 16)" in text
     assert "owned" not in text, "what models wrote is not in it"
+
+
+def test_stages_after_the_adapter_are_not_among_its_training(tmp_path, adapter):
+    run = write_run(
+        tmp_path / "h200",
+        metrics=metrics("supervised", 4, loss=0.3)
+        + metrics("contrastive", 6, reward=1.2)
+        + metrics("evaluation-contrastive", 1, correct=0.5),
+        evaluations=[evaluation("base", 0.2, 1.0), evaluation("supervised", 0.7, 1.3)],
+    )
+    text = text_of(run, adapter, "supervised")
+    assert "- supervised, run h200: 4 steps" in text
+    assert "contrastive, run h200" not in text
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (["torch"], "rewrites PyTorch code into"),
+        (["torch", "graph"], "PyTorch code and CUDA graphs"),
+    ],
+)
+def test_it_says_what_its_examples_were(run, adapter, kinds, said):
+    known = read_run(run)
+    told = {**known.config, "config": {"collection": {"kinds": kinds}}}
+    changed = msgspec.structs.replace(known, config=told)
+    words = {"base_model": BASE, "evaluation": "contrastive", "license_name": "apache-2.0"}
+    assert said in card_text([changed], adapter, **words)
 
 
 def test_the_checkpoint_of_the_adapter_names_its_row_too(run, adapter):
