@@ -16,6 +16,8 @@ Settled is (`is_trusted`)
   imported, constructed or called: the same interpreter with the same packages raises it on the GPU;
 - a RuntimeError of torch that speaks of shapes, which do not depend on the device;
 - an output of another shape, or with another number of tensors;
+- wrong values where at least half of an output's elements are off by more than any precision
+  explains: that is another function;
 - a state_dict with other keys, where no weights are drawn for it instead.
 
 Never settled is what passed, and a failure that may be the CPU's own:
@@ -24,9 +26,10 @@ Never settled is what passed, and a failure that may be the CPU's own:
   strides (attention and convolutions lay their results out otherwise on a GPU, and `view` raises
   where the layout does not fit);
 - AssertionErrors, which may be about such things and not say so; a process that died, a timeout;
-- wrong values, even if they are far off: the reference's own error, by which a candidate is judged,
-  the order of equal elements, the side to which a rounding falls, and what a generator draws
-  from a seed are all others on a GPU;
+- other wrong values, even if they are far off: the reference's own error, by which a candidate is
+  judged, the order of equal elements and the side to which a rounding falls are others on a GPU,
+  and what a generator draws from a seed is, so with weights that are drawn no values settle
+  anything;
 - other dtypes, since mixed precision has rules for each device;
 - what is a cheat: the GPU's judge convicts it, and it becomes a case.
 
@@ -87,6 +90,9 @@ _OF_THE_MACHINE = re.compile(
     r"|available kernel|memory|alloc|thread|resource|shared object|strid|contiguous|channels_last",
     re.IGNORECASE,
 )
+_FAR = re.compile(r"(?P<far>\d+) of (?P<all>\d+) elements ")
+OF_WEIGHTS = frozenset({"state.keys", "values.mismatch"})
+"""Rules whose findings may come of other weights."""
 
 
 class Rehearser(Protocol):
@@ -190,10 +196,11 @@ class Rehearsal:
         return found
 
     def trusts(self, verdict: Verdict) -> bool:
-        """Whether a verdict settles it. With weights that are drawn, that the keys of a state
-        differ is said where values do too."""
-        has_other_keys = any(one.rule == "state.keys" for one in verdict.findings)
-        return is_trusted(verdict) and not (has_other_keys and self.weights == "seed")
+        """Whether a verdict settles it. With weights that are drawn values are others on each
+        device, and that the keys of a state differ is said where values do too."""
+        if self.weights == "seed" and {one.rule for one in verdict.findings} & OF_WEIGHTS:
+            return False
+        return is_trusted(verdict)
 
     def accepts(self, judge: Rehearser, problem: Problem, device: Device) -> bool:
         """Whether a reference can be judged against on the CPU, in the time that there is; asked
@@ -225,6 +232,8 @@ def is_trusted(verdict: Verdict) -> bool:
             return True
         case ("incorrect_shape", "output.structure"):
             return has_other_tensors(finding)
+        case ("incorrect_values", "values.mismatch"):
+            return is_another_function(finding)
     return False
 
 
@@ -243,3 +252,9 @@ def has_other_tensors(finding: Finding) -> bool:
     have been computed."""
     want, _, got = (finding.evidence or "").partition(", got ")
     return want.count("*") != got.count("*")
+
+
+def is_another_function(finding: Finding) -> bool:
+    """Whether most of an output is wrong beyond any precision (`worker/correctness.py`)."""
+    said = _FAR.match(finding.evidence or "")
+    return said is not None and 2 * int(said["far"]) >= int(said["all"])

@@ -251,9 +251,15 @@ def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
         rule,
         f"{where} is off by {found.max_abs:.3g} at {found.where or 'its only element'} on the "
         f"inputs `{case.trials[number][0]}`: {found.excess:.3g} times the error budget",
+        evidence=None if found.is_loose else share_of(found, answer.outputs[number][leaf].numel()),
         max_abs_error=found.max_abs,
         max_rel_error=found.max_rel,
     )
+
+
+def share_of(found: Difference, num_elements: int) -> str:
+    """How much of an output is wrong: a few elements are an edge, all of them another function."""
+    return f"{found.num_far} of {num_elements} elements are further off than any precision explains"
 
 
 def leaf_difference(case: Case, number: int, leaf: int, output: Any) -> Difference:

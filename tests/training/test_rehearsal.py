@@ -79,6 +79,8 @@ def test_errors_that_may_be_the_cpus_own_do_not(message):
 
 
 EVIDENCE = "expected *, got tuple(0:*,1:*,)"
+MOST = "32 of 64 elements are further off than any precision explains"
+FEW = "31 of 64 elements are further off than any precision explains"
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,10 @@ EVIDENCE = "expected *, got tuple(0:*,1:*,)"
         (verdict("runtime_error", "memory.exhausted", "RuntimeError: size"), False),
         (verdict("compile_error", "program.compile", "NameError: no"), False),
         (verdict("incorrect_values", "values.mismatch", "off by 1e9"), False),
+        (verdict("incorrect_values", "values.mismatch", "off by 3", MOST), True),
+        (verdict("incorrect_values", "values.mismatch", "off by 1e9", FEW), False),
+        (verdict("incorrect_values", "state.baked", "off by 3", MOST), False),
+        (verdict("precision", "values.precision", "off by 3", MOST), False),
         (verdict("incorrect_dtype", "output.dtype", "expected"), False),
         (verdict("precision", "values.precision", "off"), False),
         (verdict("mutates_input", "input.mutated", "the call changed"), False),
@@ -253,17 +259,25 @@ def test_a_rehearsing_judge_that_dies_leaves_the_rest_of_the_task_to_the_gpus(ar
     assert judge.asked == ["indexed", "wrong"]
 
 
-def test_keys_of_a_state_settle_nothing_where_weights_are_drawn(archive, prompts, monkeypatch):
-    keys = verdict("runtime_error", "state.keys", "the state_dict differs")
-    monkeypatch.setattr(Rehearser, "examine", lambda *_: keys)
+@pytest.mark.parametrize(
+    "found",
+    [
+        verdict("runtime_error", "state.keys", "the state_dict differs"),
+        verdict("incorrect_values", "values.mismatch", "off by 3", MOST),
+    ],
+)
+def test_what_other_weights_bring_about_settles_nothing_where_they_are_drawn(
+    archive, prompts, monkeypatch, found
+):
+    monkeypatch.setattr(Rehearser, "examine", lambda *_: found)
     asked = answered(prompts[0], "broken")
     config = TrialConfig(weights="seed")
-    (found,) = scorer_of(archive, [ToyJudge()], [Rehearser()], config=config).outcomes(asked)
-    assert not found.was_rehearsed
-    (found,) = scorer_of(archive, [ToyJudge()], [Rehearser()]).outcomes(
+    (drawn,) = scorer_of(archive, [ToyJudge()], [Rehearser()], config=config).outcomes(asked)
+    assert not drawn.was_rehearsed
+    (loaded,) = scorer_of(archive, [ToyJudge()], [Rehearser()]).outcomes(
         answered(prompts[1], "broken")
     )
-    assert found.was_rehearsed
+    assert loaded.was_rehearsed
 
 
 def test_a_gpus_judge_begins_while_other_tasks_are_rehearsed(archive, prompts):
@@ -333,7 +347,8 @@ def test_real_programs_are_rehearsed_by_the_products_judge(archive):
         "raises": right.replace("return x", "return undefined"),
         "shapes": right.replace("return x", "return x @ torch.ones(x.shape[-1] + 1, 2)"),
         "form": right.replace("return x", "return x[:1]"),
-        "values": right.replace("return x", "return x + 1"),
+        "function": right.replace("return x", "return x + 1"),
+        "element": right.replace("return x", "x[0, 0] += 1\n        return x"),
     }
     texts = [
         "## Code\n```python\nimport torch\nimport torch.nn as nn\n"
@@ -346,9 +361,11 @@ def test_real_programs_are_rehearsed_by_the_products_judge(archive):
         scorer = scorer_of(archive, [judge], rehearsers, config=config.rehearsal)
         found = scorer.outcomes([(prompt, text, False) for text in texts])
         assert rehearsers[0].device().kind == "cpu"
-    assert [one.was_rehearsed for one in found] == [False, True, True, True, False]
-    settled = [one.evaluation.verdict for one in found[1:4]]
-    assert [one.status for one in settled] == ["runtime_error", "runtime_error", "incorrect_shape"]
+    assert [one.was_rehearsed for one in found] == [False, True, True, True, True, False]
+    settled = [one.evaluation.verdict for one in found[1:5]]
+    assert [one.status for one in settled] == [
+        *("runtime_error", "runtime_error", "incorrect_shape", "incorrect_values"),
+    ]
     assert [one.findings[0].message.partition(":")[0] for one in settled[:2]] == [
         "NameError",
         "RuntimeError",

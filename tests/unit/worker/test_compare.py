@@ -39,8 +39,16 @@ def test_a_wrong_element_is_found_with_its_place():
     found = compared(wrong)
     assert found.excess > 1
     assert not found.is_loose
+    assert found.num_far == 1
     assert found.where == "[123]"
     assert found.max_abs == pytest.approx(1.0)
+
+
+def test_elements_are_far_that_no_precision_explains():
+    assert compared(ROUNDED.bfloat16().float()).num_far == 0
+    assert compared(ROUNDED + 1.0).num_far == ROUNDED.numel()
+    half = torch.where(torch.arange(ROUNDED.numel()) % 2 == 0, ROUNDED, NAN)
+    assert compared(half).num_far == ROUNDED.numel() // 2
 
 
 def test_zeros_do_not_pass_for_small_numbers():
@@ -114,6 +122,6 @@ def test_a_comparison_in_pieces_says_what_one_as_a_whole_says(monkeypatch, dtype
     assert again.absolute == pytest.approx(budget.absolute)
     found = difference(candidate, reference, oracle, budget)
     assert found.excess == pytest.approx(whole.excess)
-    assert (found.max_abs, found.is_loose) == (whole.max_abs, whole.is_loose)
+    assert (found.max_abs, found.num_far) == (whole.max_abs, whole.num_far) == (whole.max_abs, 1)
     assert found.where == whole.where
     assert whole.where == "[3, 1, 2]"

@@ -80,7 +80,7 @@ def case_of(kind="cuda", reference_off=0.0, state=(), after=(), train=False, mem
 
     def difference(one, other):
         gap = float((one - other).abs().max())
-        return Difference(excess=gap / 0.1, max_abs=gap, max_rel=gap, is_loose=False, where="")
+        return Difference(excess=gap / 0.1, max_abs=gap, max_rel=gap, num_far=1, where="")
 
     return SimpleNamespace(
         accelerator=SimpleNamespace(kind=kind, memory_bytes=lambda: memory_bytes),
