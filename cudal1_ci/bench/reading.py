@@ -1,8 +1,11 @@
-"""Reading the JSON of a run back."""
+"""Reading the JSON of a run back, also where it is gzipped."""
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -11,6 +14,8 @@ from cudal1_ci.errors import ReportError
 
 MAX_BYTES = 512 * 2**20
 """A run of 250 tasks and eight columns with all raw times has some fifty megabytes."""
+GZIP = b"\x1f\x8b"
+"""How a gzipped file begins. Source: RFC 1952."""
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -26,9 +31,10 @@ def read_run(path: Path) -> RunDocument:
     """
     try:
         with path.open("rb") as file:
-            encoded = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
+            encoded = unpacked(file).read(MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ReportError(f"{path}: cannot be read: {why}") from error
     if len(encoded) > MAX_BYTES:
         raise ReportError(f"{path}: expected at most {MAX_BYTES // 2**20} MiB, got more")
     try:
@@ -45,3 +51,10 @@ def read_run(path: Path) -> RunDocument:
         raise ReportError(
             f"{path}: expected a run of `cudal1-ci bench --output`: {error}"
         ) from error
+
+
+def unpacked(file: BinaryIO) -> BinaryIO | gzip.GzipFile:
+    """What is in a file, whether it is gzipped or not."""
+    is_packed = file.read(len(GZIP)) == GZIP
+    file.seek(0)
+    return gzip.open(file) if is_packed else file

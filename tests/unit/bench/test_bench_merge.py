@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 
 import msgspec
@@ -99,3 +100,24 @@ def test_a_run_is_read_as_it_was_written_and_others_are_refused(tmp_path):
             read_run(file)
     with pytest.raises(ReportError, match="cannot be read"):
         read_run(tmp_path / "none.json")
+
+
+def test_a_run_may_be_gzipped_whatever_its_file_is_called(tmp_path):
+    run = a_run(told(ONE, {"eager": 1.0}))
+    packed = gzip.compress(msgspec.json.encode(run))
+    for name in ("run.json.gz", "run.json"):
+        (tmp_path / name).write_bytes(packed)
+        assert read_run(tmp_path / name) == run
+    file = tmp_path / "run.json.gz"
+    for broken in (packed[:-20], packed[:12] + b"\xff" * 40, packed + b"more", b"\x1f\x8b"):
+        file.write_bytes(broken)
+        with pytest.raises(ReportError, match="cannot be read: "):
+            read_run(file)
+
+
+def test_what_a_gzipped_run_holds_has_a_limit(tmp_path, monkeypatch):
+    file = tmp_path / "run.json.gz"
+    file.write_bytes(gzip.compress(b" " * 3 * 2**20))
+    monkeypatch.setattr("cudal1_ci.bench.reading.MAX_BYTES", 2**20)
+    with pytest.raises(ReportError, match="at most 1 MiB"):
+        read_run(file)

@@ -8,10 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.benchmarks.test_published import benchmark_module
-
-__all__ = ["benchmark_module"]
-
 
 @pytest.fixture
 def finds(benchmark_module):

@@ -12,9 +12,7 @@ from cudal1_ci.archive import Archive
 from cudal1_ci.propose.models import Answer
 from cudal1_ci.schema import Device
 from tests.replay_server import replay_server
-from tests.unit.benchmarks.test_published import benchmark_module, committed
-
-__all__ = ["benchmark_module"]
+from tests.unit.benchmarks.test_published import committed
 
 REFERENCE = """\
 import torch

@@ -6,7 +6,6 @@ import importlib
 import json
 import math
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -17,17 +16,6 @@ from tests.fakes import a_candidate, a_problem, an_evaluation
 
 ROOT = Path(__file__).resolve().parents[3]
 REFUSED = {"speedup": None, "speedup_low": None, "rule": None}
-
-
-@pytest.fixture
-def benchmark_module(monkeypatch):
-    """A module of benchmarks/, which is no package."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    before = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if str(ROOT / "benchmarks") in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
 
 
 @pytest.fixture

@@ -1,0 +1,166 @@
+"""The tables of a report card's run as Markdown, in the form of CUDA-L1's (arXiv 2507.14111), with
+what they are of and what they leave out. Numbers are the card's own (cudal1_ci/bench/card.py)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from cudal1_ci.bench.card import ALL
+from cudal1_ci.bench.shape import Policy, RowDocument, RunDocument, Standing, TaskDocument
+from cudal1_ci.bench.solvers import BEST, OWN
+from cudal1_ci.bench.table import FILL_RULE, POLICY_WORDS, bounds, cost_text, number
+from cudal1_ci.report.wording import count_text, duration_text
+
+HEADS = ("mean", "geo. mean [95 %]", "max", "75 %", "50 %", "25 %", "success", "> 1.01x")
+SOURCE_WORDS = {
+    "cuda-l1": "reference programs of CUDA-L1's release",
+    "kernelbench": "reference programs of KernelBench",
+}
+LEFT_OUT: dict[Standing, str] = {
+    "degenerate": "the reference says nothing, as its output is the same for different inputs, or "
+    "as answers would pass that have nothing to do with them",
+    "invalid": "the reference cannot be judged here",
+}
+
+
+def opening(run: RunDocument, machine: str, source: str) -> str:
+    """What was measured, on what, when; first of all what was not."""
+    tasks = of_machine(run, machine)
+    date = f"{run.generated_at:%Y-%m-%d}" if run.generated_at else "no date"
+    kinds = Counter(SOURCE_WORDS.get(one.source, f"tasks of {one.source}") for one in tasks)
+    what = " and ".join(f"{count} {kind}" for kind, count in kinds.items())
+    text = f"{what} on {machine}; policy `{run.policy}`, {date}, {source}."
+    lacking = sorted({one for device in run.devices for one in device.sandbox_missing})
+    if lacking:
+        text += f" The sandbox was without {', '.join(lacking)}."
+    if len(run.judge) > 1:
+        text += f" The judge had {len(run.judge)} different settings."
+    return " ".join(filter(None, (incomplete(tasks), text)))
+
+
+def incomplete(tasks: Sequence[TaskDocument]) -> str:
+    """That not all tasks had their turn, by level; empty where they had."""
+    missing = sum(task.standing == "missing" for task in tasks)
+    if not missing:
+        return ""
+    totals = Counter(task.level or "without a level" for task in tasks)
+    reached = Counter(t.level or "without a level" for t in tasks if t.standing != "missing")
+    by_level = ", ".join(f"{level} {reached[level]} of {totals[level]}" for level in sorted(totals))
+    return (
+        f"**Incomplete: {len(tasks) - missing} of {count_text(len(tasks), 'task')} have had their "
+        f"turn in every column ({by_level}), and nothing is said of the rest.**"
+    )
+
+
+def headline(run: RunDocument, machine: str) -> str:
+    """The table over all tasks."""
+    return f"{over_all(rows_of(run, machine, 'strict'))}\n\n{FILL_RULE}"
+
+
+def by_the_paper(run: RunDocument, machine: str) -> str:
+    """The same by CUDA-L1's rules; empty where the run does not count by them."""
+    rows = rows_of(run, machine, "cuda-l1")
+    if not rows:
+        return ""
+    text = f"The same verdicts {POLICY_WORDS['cuda-l1']}:\n\n{over_all(rows)}"
+    thrown = [f"`{row.solver}` {row.num_thrown_away}" for row in rows if row.num_thrown_away]
+    if thrown:
+        text += (
+            "\n\nTasks of which these rules throw the times away, which count 1.00x: "
+            f"{', '.join(thrown)}."
+        )
+    return text
+
+
+def over_all(rows: Sequence[RowDocument]) -> str:
+    heads = (count_text(rows[0].num_tasks, "task"), *HEADS)
+    return markdown([heads, *map(cells, rows)])
+
+
+def cells(row: RowDocument) -> tuple[str, ...]:
+    """A row of the table."""
+    return (
+        solver_text(row.solver),
+        number(row.mean.estimate),
+        f"{number(row.geometric_mean.estimate)} {bounds(row.geometric_mean)}",
+        number(row.max),
+        number(row.q75),
+        number(row.median.estimate),
+        number(row.q25),
+        f"{row.num_success}/{row.num_tasks}",
+        str(row.num_above),
+    )
+
+
+def levels(run: RunDocument, machine: str) -> str:
+    """Each level in a few numbers; empty where there is one."""
+    rows = [row for row in run.card if row.machine == machine and row.policy == "strict"]
+    scopes = list(dict.fromkeys(row.scope for row in rows if row.scope != ALL))
+    if not scopes:
+        return ""
+    sizes = {row.scope: row.num_tasks for row in rows}
+    table = [["", *(f"{scope} ({count_text(sizes[scope], 'task')})" for scope in scopes)]]
+    for solver in run.solvers:
+        found = {row.scope: row for row in rows if row.solver == solver}
+        table.append([solver_text(solver), *(level_text(found[scope]) for scope in scopes)])
+    return f"By level, geometric mean, above 1.01x and right:\n\n{markdown(table)}"
+
+
+def level_text(row: RowDocument) -> str:
+    """`1.52, 12, 97`"""
+    return f"{number(row.geometric_mean.estimate)}, {row.num_above}, {row.num_success}"
+
+
+def out_of_it(run: RunDocument, machine: str) -> str:
+    """The tasks that are in no column, all named; empty where there are none. Those that have not
+    had their turn are the opening's."""
+    tasks = of_machine(run, machine)
+    found = {key: [t.name for t in tasks if t.standing == key] for key in LEFT_OUT}
+    told = [
+        f"{LEFT_OUT[key]} ({len(names)}): {', '.join(names)}"
+        for key, names in found.items()
+        if names
+    ]
+    if not told:
+        return ""
+    total = sum(map(len, found.values()))
+    return f"In no column, {total} of {count_text(len(tasks), 'task')}: {'; '.join(told)}."
+
+
+def costs(run: RunDocument, machine: str) -> str:
+    """What a gain cost in each of our columns."""
+    rows = [row for row in rows_of(run, machine, "strict") if row.solver in OWN]
+    if not rows:
+        return ""
+    lines = [
+        f"- `{row.solver}`: "
+        + (
+            cost_text(row)
+            if row.num_gains
+            else f"no gain, {duration_text(row.judged_s)} of the judge"
+        )
+        for row in rows
+    ]
+    return "\n".join(
+        ["**What a gain cost**, all that was tried and gained nothing included:", "", *lines]
+    )
+
+
+def rows_of(run: RunDocument, machine: str, way: Policy) -> list[RowDocument]:
+    """Over all tasks of the machine."""
+    return [r for r in run.card if (r.machine, r.scope, r.policy) == (machine, ALL, way)]
+
+
+def of_machine(run: RunDocument, machine: str) -> list[TaskDocument]:
+    return [task for task in run.tasks if task.machine == machine]
+
+
+def solver_text(solver: str) -> str:
+    return f"**`{solver}`**" if solver == BEST else f"`{solver}`"
+
+
+def markdown(rows: Iterable[Sequence[str]]) -> str:
+    """The first row is the head; numbers to the right."""
+    head, *body = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([head, "|---" + "|--:" * (head.count(" | ")) + "|", *body])
