@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 
+SLICE = 8
+"""Products of TF32 that one instruction of a tensor core adds to each sum (wgmma, mma.sync)."""
+
 
 class Values(torch.Tensor):
     """What a kernel computes with."""
@@ -92,13 +95,28 @@ def storage(one: torch.Tensor) -> torch.Tensor:
     return one.detach().as_strided((last + 1,), (1,))
 
 
-def dot(a: torch.Tensor, b: torch.Tensor, acc: torch.Tensor, input_precision: str) -> torch.Tensor:
-    """With operands cut off to what the precision keeps of them."""
-    if input_precision == "tf32":
-        a, b = (
-            (values(x).contiguous().view(torch.int32) & -8192).view(torch.float32) for x in (a, b)
-        )
-    return acc + a @ b
+def dot(
+    a: torch.Tensor, b: torch.Tensor, acc: torch.Tensor | None = None, *, input_precision: str
+) -> torch.Tensor:
+    """In TF32 as tensor cores compute it: with operands cut off to what the precision keeps of
+    them, and the sum cut off to float32 whenever the next products of a slice are added to it."""
+    total = torch.zeros(a.shape[0], b.shape[1]) if acc is None else acc
+    if input_precision != "tf32":
+        return total + a @ b
+    a, b = (
+        (values(x).contiguous().view(torch.int32) & -8192).view(torch.float32).double()
+        for x in (a, b)
+    )
+    for k in range(0, a.shape[1], SLICE):
+        total = toward_zero(total.double() + a[:, k : k + SLICE] @ b[k : k + SLICE])
+    return total
+
+
+def toward_zero(exact: torch.Tensor) -> torch.Tensor:
+    """Cut off to float32, where torch rounds to the nearest."""
+    nearest = exact.float()
+    inner = torch.nextafter(nearest, torch.zeros_like(nearest))
+    return torch.where(nearest.double().abs() > exact.abs(), inner, nearest)
 
 
 language = types.ModuleType("triton.language")

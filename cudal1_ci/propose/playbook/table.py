@@ -4,7 +4,6 @@ see the simpler code; layout and compilation last."""
 from cudal1_ci.propose.playbook import (
     attention,
     elementwise,
-    folding,
     graphs,
     hoisting,
     loops,
@@ -22,7 +21,6 @@ REWRITES: tuple[Rewrite, ...] = (
     *reductions.REWRITES,
     *attention.REWRITES,
     *normalization.REWRITES,
-    *folding.REWRITES,
     *elementwise.REWRITES,
     *memory.COPIES,
     *hoisting.REWRITES,

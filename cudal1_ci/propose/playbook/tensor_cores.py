@@ -1,8 +1,10 @@
 """Products of float32 matrices on a GPU's tensor cores, as exact as float32 is.
 
 A float32 number is the sum of two that TF32 holds. A product of two such sums is four products, the
-smallest of which is below what float32 holds of the whole: three products in TF32, added up in
-float32, which a GPU of the Hopper generation makes in less time than one in float32.
+smallest of which is below what float32 holds of the whole: three products in TF32, which a GPU of
+the Hopper generation makes in less time than one in float32. Tensor cores cut their sums off where
+float32 rounds to the nearest, and what they cut off adds up: each sum there is short, and begins at
+zero; the short ones are added up in float32.
 Source: Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing
 the FP32 theoretical peak performance", arXiv 2203.03341.
 """
@@ -56,9 +58,10 @@ def fp32_product_kernel(
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for _ in range(0, k, BLOCK_K):
         x, y = tl.load(a_high + a), tl.load(b_high + b)
-        total = tl.dot(tl.load(a_low + a), y.T, total, input_precision="tf32")
-        total = tl.dot(x, tl.load(b_low + b).T, total, input_precision="tf32")
-        total = tl.dot(x, y.T, total, input_precision="tf32")
+        part = tl.dot(tl.load(a_low + a), y.T, input_precision="tf32")
+        part = tl.dot(x, tl.load(b_low + b).T, part, input_precision="tf32")
+        # Added in float32; Triton leaves that to tensor cores where a product begins at zero.
+        total += tl.dot(x, y.T, part, input_precision="tf32")
         a += BLOCK_K
         b += BLOCK_K
     place = out + row[:, None].to(tl.int64) * n + col[None, :]
@@ -107,8 +110,8 @@ def fp32_matmul(a, b):
         return torch.matmul(a, b)
     num_rows = a.shape[:-1].numel()
     num_blocks = triton.cdiv(num_rows, 128) * triton.cdiv(b.shape[1], 128)
-    if num_rows * b.numel() < 2**30 or num_blocks < 64 or min(num_rows, *b.shape) < 32:
-        return torch.matmul(a, b)  # as fast
+    if num_rows * b.numel() < 2**32 or num_blocks < 128 or min(num_rows, *b.shape) < 32:
+        return torch.matmul(a, b)  # as fast, or faster
     with torch.cuda.device(a.device):
         product = fp32_product(a.reshape(num_rows, -1), b)
     return product.view(*a.shape[:-1], b.shape[1])

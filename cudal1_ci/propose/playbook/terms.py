@@ -146,16 +146,6 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Modules without state as the functions that they are; only with the listed arguments."""
 
-STATEFUL = {
-    "Dropout": "dropout_module",
-    "Linear": "linear_module",
-    **{f"Conv{n}d": "conv_module" for n in (1, 2, 3)},
-    **{f"ConvTranspose{n}d": f"conv_transpose{n}d_module" for n in (1, 2, 3)},
-    **{f"BatchNorm{n}d": "batch_norm_module" for n in (1, 2, 3)},
-    "Sequential": "sequential_module",
-}
-"""Modules of torch.nn that rules speak of by the attribute that holds them."""
-
 
 @dataclass(frozen=True)
 class Term:
@@ -348,27 +338,19 @@ class Reader:
         return self.opaque_call(node, env, code(function))
 
     def stateful_module(self, function: cst.Attribute, node: cst.Call, env: Env) -> Term | None:
-        """`self.drop(x)` and `self.conv(x)` for modules of STATEFUL; of an nn.Linear that may have
-        no bias another term. An nn.Sequential has the classes of what it is made of."""
+        """`self.drop(x)` and `self.fc(x)` for an nn.Dropout and an nn.Linear with a bias."""
         made = self.names.attributes.get(function.attr.value) if is_self(function.value) else None
         dotted = None if made is None else self.names.dotted(made.func)
         if made is None or len(node.args) != 1 or node.args[0].star or node.args[0].keyword:
             return None
-        op = STATEFUL.get((dotted or "").removeprefix("torch.nn."))
+        op = {"torch.nn.Dropout": "dropout_module", "torch.nn.Linear": "linear_module"}.get(
+            dotted or ""
+        )
         has_no_bias = any(arg.keyword and arg.keyword.value == "bias" for arg in made.args)
-        if op is None:
+        if op is None or (op == "linear_module" and (has_no_bias or len(made.args) != 2)):
             return None
-        if op == "linear_module" and (has_no_bias or len(made.args) != 2):
-            op = "other_linear_module"
         inner = self.term(node.args[0].value, env)
-        named: tuple[tuple[str, Term], ...] = ()
-        if op == "sequential_module":
-            layers = [arg.value for arg in made.args]
-            classes = [
-                self.names.dotted(one.func) if isinstance(one, cst.Call) else None for one in layers
-            ]
-            named = (("layers", Term("tuple", tuple(Term("class", value=c) for c in classes))),)
-        return Term(op, (inner,), named, value=f"self.{function.attr.value}", node=node)
+        return Term(op, (inner,), value=f"self.{function.attr.value}", node=node)
 
     def held_module(self, function: cst.Attribute) -> tuple[str, dict[str, Term]] | None:
         """The function that `self.act(...)` is, for a module without state."""

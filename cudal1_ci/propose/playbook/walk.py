@@ -26,11 +26,7 @@ PURE_MODULES = {
     "torch.nn.Tanh",
     "torch.nn.LeakyReLU",
     "torch.nn.Hardtanh",
-    *(
-        f"torch.nn.{kind}{n}d"
-        for kind in ("MaxPool", "AvgPool", "Conv", "ConvTranspose")
-        for n in (1, 2, 3)
-    ),
+    *(f"torch.nn.{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)),
 }
 """Submodules whose call may be dropped when nobody reads its result."""
 

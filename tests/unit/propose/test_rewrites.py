@@ -107,11 +107,6 @@ x = self.g[:, None, None] * x + self.b[:, None, None]
 return x
 """
 SCALE_AND_SHIFT = "self.g = nn.Parameter(torch.randn(8))\nself.b = nn.Parameter(torch.randn(8))"
-NORM = """
-for one in (self.norm.running_mean, self.norm.weight, self.norm.bias):
-    nn.init.normal_(one)
-nn.init.uniform_(self.norm.running_var, 0.2, 3.0)
-"""
 QKV = [randn(2, 4, 6, 8), randn(2, 4, 6, 9)[..., :8], randn(2, 4, 6, 8)]
 X = randn(4, 6, 8)
 POSITIVE = X.abs() + 0.1
@@ -250,34 +245,6 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
     ("attention_weights", module("self.attn = nn.MultiheadAttention(8, 2)",
      "return self.attn(\n    x,\n    key=x,\n    value=x,\n)[0]"), [X],
      "            value=x,\n            need_weights=False,\n        )[0]"),
-    ("folded_batch_norm", module("self.conv = nn.Conv2d(4, 6, 3, 2, groups=2, padding=1, "
-     "padding_mode='circular')\nself.norm = nn.BatchNorm2d(6)" + NORM,
-     "x = self.conv(x)\nx = self.norm(x)\nreturn F.relu(x)"), [randn(2, 4, 9, 9)],
-     "        x = conv_and_norm(self.conv, self.norm, x)\n        return F.relu(x)"),
-    ("folded_batch_norm", module("self.conv = nn.Conv1d(8, 6, 3, bias=False)\n"
-     "self.norm = nn.BatchNorm1d(6)" + NORM, "return self.norm(self.conv(x.transpose(1, 2)))"),
-     [X], "return conv_and_norm(self.conv, self.norm, x.transpose(1, 2))"),
-    ("folded_batch_norm", module("self.conv = nn.Conv3d(2, 3, 2)\n"
-     "self.norm = nn.BatchNorm3d(3, affine=False)\nself.norm.running_var.fill_(3.0)\n"
-     "self.norm.running_mean.fill_(0.5)", "return self.norm(self.conv(x))"),
-     [randn(2, 2, 4, 4, 4)], "conv_and_norm(self.conv, self.norm, x)"),
-    ("folded_batch_norm", module("self.norm = nn.BatchNorm2d(6)" + NORM +
-     "self.block = nn.Sequential(nn.Conv2d(4, 6, 3), self.norm, nn.ReLU(), nn.Conv2d(6, 4, 1), "
-     "nn.BatchNorm2d(4))\nself.block[1] = self.norm", "return x[:, :, 1:-1, 1:-1] + self.block(x)"),
-     [randn(2, 4, 9, 9)], "return x[:, :, 1:-1, 1:-1] + sequence_and_norms(self.block, x)"),
-    ("folded_batch_norm", module("self.conv = nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, "
-     "output_padding=1, dilation=2)\nself.norm = nn.BatchNorm2d(6)" + NORM,
-     "return self.norm(self.conv(x))"), [randn(2, 4, 6, 6)],
-     "return conv_transpose2d_and_norm(self.conv, self.norm, x)"),
-    ("folded_batch_norm", module("self.conv = nn.ConvTranspose1d(4, 6, 3, groups=2)\n"
-     "self.norm = nn.BatchNorm1d(6)" + NORM, "return self.norm(self.conv(x))"), [randn(2, 4, 5)],
-     "layer.groups > 1"),
-    ("folded_batch_norm", module("self.fc = nn.Linear(8, 5, bias=False)\n"
-     "self.norm = nn.BatchNorm1d(5)" + NORM, "x = self.fc(x)\nreturn self.norm(x)"), [X[0]],
-     "return linear_and_norm(self.fc, self.norm, x)"),
-    ("folded_batch_norm", module("self.fc = nn.Linear(8, 6)\n"
-     "self.norm = nn.BatchNorm1d(6)" + NORM, "x = self.fc(x)\nreturn self.norm(x)"),
-     [randn(2, 6, 8)], "x.dim() != 2"),
     ("rms_norm", module("self.w = nn.Parameter(torch.randn(8))",
      "n = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn n * self.w"), [X],
      "F.rms_norm(x, self.w.shape, self.w, 1e-6)"),
@@ -360,8 +327,8 @@ def test_a_rewrite_computes_the_same(name, source, inputs, expected):
 
 
 GRADIENTS = {"reduction_of_one", "extremum", "vector_norm", "pools_in_a_row", "scalar_bound",
-             "idempotent", "hardswish", "sum_through_product", "attention_weights", "layer_norm",
-             "folded_batch_norm"}  # fmt: skip
+             "idempotent", "hardswish", "sum_through_product", "attention_weights",
+             "layer_norm"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -397,111 +364,16 @@ def test_what_is_no_number_stays_so(name):
             torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
-FOLDED = module(
-    "self.conv = nn.Conv2d(4, 6, 3)\nself.norm = nn.BatchNorm2d(6)" + NORM,
-    "return self.norm(self.conv(x))",
-)
-
-
-def test_a_folded_normalization_follows_its_weights_and_learns_in_training():
-    models = []
-    for text in (FOLDED, rewritten(FOLDED, "folded_batch_norm")):
-        names: dict = {}
-        exec(compile(text, "<program>", "exec"), names)
-        torch.manual_seed(0)
-        models.append(names["Model"]())
-    x = randn(2, 4, 9, 9)
-    answers: list[list[torch.Tensor]] = [[], []]
-    for model, found in zip(models, answers, strict=True):
-        with torch.no_grad():
-            found.append(model.train()(x))
-            found.append(model.eval()(x))
-            model.conv.weight.data.mul_(1.5)
-            model.norm.running_mean.data.add_(0.5)
-            found.append(model(x))
-            model.norm.track_running_stats = False
-            model.norm.running_mean = model.norm.running_var = None
-            found.append(model(x))
-    for before, after in zip(*answers, strict=True):
-        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(answers[0][1], answers[0][2])
-
-
 def test_a_file_gets_each_function_once_and_keeps_its_own():
-    twice = FOLDED.replace(
-        "return self.norm(self.conv(x))",
-        "x = self.norm(self.conv(x))\n        return self.norm2(self.conv2(x))",
-    ).replace(
-        "        for one in", "        self.conv2 = nn.Conv2d(6, 6, 3)\n"
-        "        self.norm2 = nn.BatchNorm2d(6)\n        for one in"
-    )  # fmt: skip
-    new = rewritten(twice, "folded_batch_norm")
-    assert new.count("def conv_and_norm") == 1
-    assert new.count("conv_and_norm(self.conv") == 2
-    again = new.replace(
-        "return conv_and_norm(self.conv2, self.norm2, x)",
-        "return self.norm2(self.conv2(x))",
-    )
-    assert rewritten(again, "folded_batch_norm") == new
-    block = "self.block = nn.Sequential(nn.Conv2d(6, 6, 3), nn.BatchNorm2d(6))\n        for one in"
-    mixed = FOLDED.replace("for one in", block, 1).replace(
-        "return self.norm(self.conv(x))",
-        "x = self.norm(self.conv(x))\n        return self.block(x)",
-    )
-    new = rewritten(mixed, "folded_batch_norm")
-    assert "x = conv_and_norm(self.conv, self.norm, x)" in new
-    assert "return sequence_and_norms(self.block, x)" in new
-    assert new.count("def conv_and_norm") == new.count("def sequence_and_norms") == 1
-    theirs = "def conv_and_norm(x):\n    return x\n"
-    assert rewritten(theirs + FOLDED, "folded_batch_norm") is None
-
-
-CALLED = ("layer.groups > 1", "x.dim() != 2")
-"""Of these cases the normalization cannot be folded."""
-
-
-@pytest.mark.parametrize(
-    ("source", "inputs", "expected"), [case[1:] for case in CASES if case[0] == "folded_batch_norm"]
-)
-def test_a_folded_normalization_is_not_called(source, inputs, expected):
-    names: dict = {}
-    exec(compile(rewritten(source, "folded_batch_norm"), "<program>", "exec"), names)
-    model = names["Model"]().eval()
-    calls = []
-    model.norm.register_forward_hook(lambda *_: calls.append(1))
-    model(*inputs)
-    assert len(calls) == (expected in CALLED)
-    del calls[:]
-    model.train()(*inputs)
-    assert calls
-
-
-def test_a_normalization_is_called_where_the_weights_are_larger_than_the_input():
-    names: dict = {}
-    exec(compile(rewritten(FOLDED, "folded_batch_norm"), "<program>", "exec"), names)
-    model = names["Model"]().eval()
-    calls = []
-    model.norm.register_forward_hook(lambda *_: calls.append(1))
-    model(randn(1, 4, 7, 7))
-    assert len(calls) == 1
-    model(randn(2, 4, 7, 7))
-    assert len(calls) == 1
-
-
-def test_layers_whose_weights_a_call_may_compute_are_not_folded():
-    for text in ("nn.utils.spectral_norm(self.conv)", "self.conv.register_forward_pre_hook(print)"):
-        changed = FOLDED.replace("for one in", f"{text}\n        for one in", 1)
-        assert changed != FOLDED
-        assert rewritten(changed, "folded_batch_norm") is None
-
-
-def test_a_layer_that_was_exchanged_is_called():
-    names: dict = {}
-    exec(compile(rewritten(FOLDED, "folded_batch_norm"), "<program>", "exec"), names)
-    model = names["Model"]().eval()
-    model.conv = torch.nn.Sequential(model.conv, torch.nn.Tanh())
-    x = randn(2, 4, 9, 9)
-    torch.testing.assert_close(model(x), model.norm(model.conv(x)))
+    twice = function("a = a @ b\nreturn torch.mm(a, b)", "a, b")
+    new = rewritten(twice, "fp32_tensor_cores")
+    assert new.count("def fp32_matmul") == 1
+    assert new.count("= fp32_matmul(a, b)") + new.count("return fp32_matmul(a, b)") == 2
+    again = new.replace("return fp32_matmul(a, b)", "return torch.mm(a, b)")
+    assert again != new
+    assert rewritten(again, "fp32_tensor_cores") == new
+    theirs = "def fp32_matmul(a, b):\n    return a\n"
+    assert rewritten(theirs + twice, "fp32_tensor_cores") is None
 
 
 @pytest.mark.parametrize(
