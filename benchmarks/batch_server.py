@@ -6,8 +6,9 @@
 For machines with torch and transformers and no vLLM; it needs nothing else (and peft for an
 adapter, which is added into the weights). Requests that come within `--wait-ms` of one another are
 generated together, by `generate` of transformers with padding on the left: a step costs about the
-same for one row as for a hundred. What waits is sorted by the length of its prompt, so that little
-of a batch is padding; the oldest request is always in the next batch.
+same for one row as for a hundred. A prompt that several rows have is read once. What waits is
+sorted by the length of its prompt, so that little of a batch is padding; the oldest request is
+always in the next batch.
 
 Every row is drawn by itself: with its own temperature and top_p, from a generator with its own
 seed, whatever it is generated with. So a seed holds as far as arithmetic does: the same request in
@@ -186,6 +187,7 @@ class Weights:
             made = self.model.generate(
                 input_ids=torch.tensor(ids, device=self.device),
                 attention_mask=torch.tensor(mask, device=self.device),
+                past_key_values=self.read(ids, mask),
                 generation_config=config,
                 logits_processor=[self.drawing(rows)],
                 stopping_criteria=[self.stopping(rows, len(ids[0]))],
@@ -193,6 +195,25 @@ class Weights:
         for row, tokens in zip(rows, made[:, len(ids[0]) :].tolist(), strict=True):
             self.finish(row, tokens)
         return sum(row.num_tokens for row in rows)
+
+    def read(self, ids: Sequence[list[int]], mask: Sequence[list[int]]) -> Any:
+        """The keys and values of all but the last token of each row, where rows are alike: those of
+        different prompts are computed once. None where all differ."""
+        places = {tuple(row): place for place, row in reversed(list(enumerate(ids)))}
+        if len(places) == len(ids):
+            return None
+        torch, firsts = self.torch, sorted(places.values())
+        shown = torch.tensor([mask[place] for place in firsts], device=self.device)[:, :-1]
+        cache = self.transformers.DynamicCache(config=self.model.config)
+        self.model.model(  # without the logits, which nobody asks for
+            input_ids=torch.tensor([ids[place] for place in firsts], device=self.device)[:, :-1],
+            attention_mask=shown,
+            position_ids=(shown.cumsum(-1) - 1).clamp_min(0),
+            past_key_values=cache,
+        )
+        whose = [firsts.index(places[tuple(row)]) for row in ids]
+        cache.batch_select_indices(torch.tensor(whose, device=self.device))
+        return cache
 
     def finish(self, row: Row, tokens: list[int]) -> None:
         kept, row.finish_reason = ended(tokens, self.ends, row.max_tokens)

@@ -108,7 +108,7 @@ def judged(several: list[Candidate], builds: BuildsConfig) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--candidates", type=int, default=4)
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     several = candidates(arguments.candidates)
     found: dict[str, Any] = {}
@@ -128,7 +128,8 @@ def main() -> None:
         "num_cores": len(os.sched_getaffinity(0)),
         "found": found,
     }
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if arguments.output is not None:
+        arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

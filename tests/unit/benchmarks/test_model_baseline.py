@@ -220,6 +220,36 @@ def test_top_p_leaves_the_likeliest_alone(server):
     assert left.tolist() == [[False, True, True], [False, True, False]]
 
 
+def test_a_prompt_that_rows_have_in_common_is_read_once_and_answers_stay(
+    server, tmp_path, monkeypatch
+):
+    from tests.training.tiny_weights import tiny_weights
+
+    weights = server.Weights(tiny_weights(tmp_path / "weights"), None, "cpu", "float32")
+    prompts = [[6, 7, 8, 9, 10], [11, 12], [6, 7, 8, 9, 10], [11, 12], [13, 14, 15]]
+    read = []
+    whole = weights.model.model.forward
+    monkeypatch.setattr(
+        weights.model.model,
+        "forward",
+        lambda *args, **named: read.append(named["input_ids"].shape) or whole(*args, **named),
+    )
+
+    def answers() -> list[str]:
+        asked = [
+            server.Row(prompt=prompt, temperature=0.8, top_p=1.0, seed=seed, max_tokens=12)
+            for seed, prompt in enumerate(prompts)
+        ]
+        weights.generate(asked)
+        return [row.text for row in asked]
+
+    shared = answers()
+    assert [tuple(shape) for shape in read[:2]] == [(3, 4), (5, 1)]
+    monkeypatch.setattr(weights, "read", lambda *_: None)
+    assert answers() == shared
+    assert len(set(shared)) == len(shared)
+
+
 # --- rates ---------------------------------------------------------------------------------------
 
 

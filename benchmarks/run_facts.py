@@ -1,0 +1,95 @@
+"""The facts of a report card's run without the programs in it, which others wrote or which repeat
+what they wrote: this repository keeps none of that.
+
+    python benchmarks/run_facts.py run.json --output benchmarks/results/report-card-h200.json.gz
+
+In the place of each text is its hash, so that a run can still be told from another, merged with it,
+and checked against programs that somebody has fetched. Numbers, verdicts, and what the judge says
+of them stay; of a log the last line does, as tracebacks quote the program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+from pathlib import Path
+
+import msgspec
+
+from cudal1_ci.bench.card import carded
+from cudal1_ci.bench.merge import merge
+from cudal1_ci.bench.reading import read_run
+from cudal1_ci.bench.shape import ResultDocument, RunDocument, TaskDocument, TrialDocument
+from cudal1_ci.errors import ReportError
+from cudal1_ci.report.shape import FindingDocument
+from cudal1_ci.schema import content_hash
+
+KEPT = "# not kept here; its hash: "
+QUOTING = ("static.", "program.")
+"""Rules whose evidence is lines of the program, or of what a compiler said of it."""
+
+
+def facts(run: RunDocument) -> RunDocument:
+    return msgspec.structs.replace(run, tasks=tuple(of_task(task) for task in run.tasks))
+
+
+def of_task(task: TaskDocument) -> TaskDocument:
+    return msgspec.structs.replace(
+        task,
+        reference=hashed(task.reference),
+        reason=task.reason and task.reason.partition("\n")[0],
+        findings=told(task.findings),
+        results=tuple(of_column(result) for result in task.results),
+    )
+
+
+def of_column(result: ResultDocument) -> ResultDocument:
+    trials = tuple(of_trial(trial) for trial in result.trials)
+    return msgspec.structs.replace(result, trials=trials)
+
+
+def of_trial(trial: TrialDocument) -> TrialDocument:
+    candidate = msgspec.structs.replace(trial.candidate, patch=None)
+    return msgspec.structs.replace(
+        trial,
+        candidate=candidate,
+        code=hashed(trial.code),
+        log=last_line(trial.log),
+        findings=told(trial.findings),
+    )
+
+
+def told(findings: tuple[FindingDocument, ...]) -> tuple[FindingDocument, ...]:
+    """Findings, without the evidence of those that quote."""
+    return tuple(
+        msgspec.structs.replace(one, evidence=None) if one.rule.startswith(QUOTING) else one
+        for one in findings
+    )
+
+
+def hashed(text: str) -> str:
+    """A text that has none of a program's lines; texts that differ have different ones."""
+    return text if text.startswith(KEPT) else f"{KEPT}{content_hash(text)}"
+
+
+def last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The facts of a run, without its programs.")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.json", help="may be gzipped")
+    parser.add_argument("--output", type=Path, required=True, metavar="FACTS.json.gz")
+    options = parser.parse_args()
+    try:
+        runs = [read_run(path) for path in options.runs]
+        run = facts(merge(runs) if len(runs) > 1 else carded(runs[0]))
+    except ReportError as error:
+        parser.error(str(error))
+    # The same facts are the same file: no name and no time of packing.
+    options.output.write_bytes(gzip.compress(msgspec.json.encode(run), mtime=0))
+
+
+if __name__ == "__main__":
+    main()
