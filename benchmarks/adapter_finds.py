@@ -57,6 +57,8 @@ MODEL_COUNTS = (
     "waiting_s",
 )
 MEASURED = ("workload", "speedup", "speedup_low", "speedup_high", "reference_us", "candidate_us")
+SETTINGS = ("CUDAL1_CI_OPTIMIZER_", "CUDAL1_CI_TRIAL_", "CUDAL1_CI_MODEL_MAX_TOKENS")
+"""How the variables begin that say how much is asked and measured, kept with the result."""
 UNREACHED = "not reached"
 """How the reason begins of a target that a scan had no time for."""
 LAST_CHARS = 2000
@@ -284,6 +286,9 @@ def main() -> None:
     if (options.base_url is None) != (options.adapter_url is None):
         parser.error("expected --base-url and --adapter-url, or neither")
     about = {key: getattr(options, key) for key in ("adapter", "budget", "device")}
+    about["settings"] = {
+        name: value for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)
+    }
     model = Path(options.model).name if Path(options.model).is_dir() else options.model
     results: list[Found] = []
     for each in options.checkout:

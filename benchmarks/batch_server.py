@@ -5,10 +5,10 @@
 
 For machines with torch and transformers and no vLLM; it needs nothing else (and peft for an
 adapter, which is added into the weights). Requests that come within `--wait-ms` of one another are
-generated together, by `generate` of transformers with padding on the left: a step costs about the
-same for one row as for a hundred. A prompt that several rows have is read once. What waits is
-sorted by the length of its prompt, so that little of a batch is padding; the oldest request is
-always in the next batch.
+generated together, by `generate` of transformers with padding on the left and the attention of
+training's decode loop, which copies no keys: a step costs about the same for one row as for a
+hundred. A prompt that several rows have is read once. What waits is sorted by the length of its
+prompt, so that little of a batch is padding; the oldest request is always in the next batch.
 
 Every row is drawn by itself: with its own temperature and top_p, from a generator with its own
 seed, whatever it is generated with. So a seed holds as far as arithmetic does: the same request in
@@ -143,7 +143,10 @@ class Weights:
         import torch
         import transformers
 
+        from model_training.rollouts.grouped_attention import grouped_attention
+
         self.torch, self.transformers = torch, transformers
+        self.attention = grouped_attention
         self.device = device
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         self.lock = threading.Lock()
@@ -183,7 +186,7 @@ class Weights:
             eos_token_id=sorted(self.ends),
             pad_token_id=self.pad,
         )
-        with torch.inference_mode():
+        with torch.inference_mode(), self.attention(self.model):
             made = self.model.generate(
                 input_ids=torch.tensor(ids, device=self.device),
                 attention_mask=torch.tensor(mask, device=self.device),

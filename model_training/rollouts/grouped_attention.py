@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 NAME = "grouped-decoding"
 
@@ -36,10 +37,10 @@ def attend(
     """[B, Q, H, D] as transformers' attention functions give it, and no weights.
 
     Args:
-        attention_mask: [B, 1, Q, L], to be added to the scores.
+        attention_mask: [B, 1, Q, L], to be added to the scores; None where all are looked at.
     """
     num_rows, num_heads, num_new, size = query_BHQD.shape
-    if num_new > 1 or attention_mask is None or others.get("position_bias") is not None:
+    if num_new > 1 or others.get("position_bias") is not None:
         found: tuple[torch.Tensor, None] = AttentionInterface()["sdpa"](  # type: ignore[no-untyped-call]
             module,
             query_BHQD,
@@ -52,7 +53,9 @@ def attend(
         return found
     factor = size**-0.5 if scaling is None else scaling
     query_BKGD = (query_BHQD * factor).view(num_rows, key_BKLD.shape[1], -1, size)
-    scores_BKGL = query_BKGD @ key_BKLD.transpose(2, 3) + attention_mask
+    scores_BKGL = query_BKGD @ key_BKLD.transpose(2, 3)
+    if attention_mask is not None:
+        scores_BKGL = scores_BKGL + attention_mask
     weights_BKGL = scores_BKGL.softmax(-1, dtype=torch.float32).to(value_BKLD.dtype)
     mixed_BKGD = weights_BKGL @ value_BKLD
     return mixed_BKGD.reshape(num_rows, 1, num_heads, -1), None
@@ -66,6 +69,8 @@ def grouped_attention(model: Any) -> Iterator[None]:
         yield
         return
     AttentionInterface.register(NAME, attend)
+    # Masks that a model makes of what it is told of padding are to be added, as `attend` does.
+    AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
     try:
         model.set_attn_implementation(NAME)
         yield
