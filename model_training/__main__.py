@@ -68,6 +68,13 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--max-minutes", type=float, help="Stop with a checkpoint after so long."),
         click.option("--folder", help="Of the run, instead of the configuration's."),
         click.option(
+            "--set",
+            "changes",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="In place of what the file says: contrastive.engine=frozen (repeatable).",
+        ),
+        click.option(
             "--config",
             "path",
             required=True,
@@ -79,15 +86,13 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def run(
-    path: Path, folder: str | None, max_minutes: float | None, *, resume: bool, work: Any
-) -> None:
+def run(path: Path, resume: bool, work: Any, **given: Any) -> None:
     """Open the run and do the work; the exit code is `STOPPED` where that had to stop."""
     from model_training.config import load_config  # here, as torch takes seconds to load
     from model_training.run import Stopped
     from model_training.workplace import opened
 
-    config = load_config(path, max_minutes=max_minutes, folder=folder)
+    config = load_config(path, **given)
     try:
         with opened(config, is_resumed=resume) as place:
             work(place)
@@ -103,11 +108,11 @@ def tell(text: str) -> None:
 
 @main.command()
 @options
-def pipeline(path: Path, folder: str | None, max_minutes: float | None, resume: bool) -> None:
+def pipeline(**given: Any) -> None:
     """All stages of a run, with an evaluation after each."""
     from model_training import pipeline as stages
 
-    run(path, folder, max_minutes, resume=resume, work=lambda place: stages.pipeline(place, tell))
+    run(**given, work=lambda place: stages.pipeline(place, tell))
 
 
 def stage_command(name: str, summary: str) -> None:
@@ -115,10 +120,10 @@ def stage_command(name: str, summary: str) -> None:
 
     @main.command(name.replace("_", "-"), help=summary)
     @options
-    def command(path: Path, folder: str | None, max_minutes: float | None, resume: bool) -> None:
+    def command(**given: Any) -> None:
         from model_training import pipeline as stages
 
-        run(path, folder, max_minutes, resume=resume, work=getattr(stages, name))
+        run(**given, work=getattr(stages, name))
 
 
 stage_command("collect", "Stage 1's data: variants that the judge has passed.")
@@ -136,9 +141,7 @@ stage_command("contrastive", "Stage 3: contrastive reinforcement learning.")
     help="Whose weights are asked: base, supervised, self_supervised or contrastive. Of a server's "
     "model any name.",
 )
-def evaluate(
-    path: Path, folder: str | None, max_minutes: float | None, resume: bool, name: str
-) -> None:
+def evaluate(name: str, **given: Any) -> None:
     """Answers to the tasks of evaluation, judged; a table row."""
     from model_training import pipeline as stages
 
@@ -146,7 +149,7 @@ def evaluate(
         for one in stages.evaluate(place, name):
             click.echo(stages.said(one))
 
-    run(path, folder, max_minutes, resume=resume, work=work)
+    run(**given, work=work)
 
 
 if __name__ == "__main__":

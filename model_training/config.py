@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -98,14 +99,19 @@ class TrainingConfig(Record, frozen=True, kw_only=True):
 
 
 def load_config(
-    path: Path, *, max_minutes: float | None = None, folder: str | None = None
+    path: Path,
+    *,
+    changes: Sequence[str] = (),
+    max_minutes: float | None = None,
+    folder: str | None = None,
 ) -> TrainingConfig:
-    """The settings of a file, with what the command line says otherwise.
+    """The settings of a file, with what the command line says otherwise; `changes` are of any key,
+    each `KEY=VALUE`.
 
     Raises:
         ConfigError: See `read_settings`; or the file names no model.
     """
-    config = read_settings(path, TrainingConfig)
+    config = read_settings(path, TrainingConfig, changes)
     given = {"max_minutes": max_minutes, "folder": folder}
     changed = {name: value for name, value in given.items() if value is not None}
     run = msgspec.structs.replace(config.run, **changed)

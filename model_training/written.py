@@ -1,6 +1,7 @@
 """Settings written as TOML, read into records; whatever is wrong is said with file and key.
 
     read_settings(Path("run.toml"), TrainingConfig)
+    read_settings(Path("run.toml"), TrainingConfig, ["contrastive.engine=frozen"])
 
 A table is a record and a key one of its fields, with `-` for `_`: `[supervised] learning-rate`. A
 key that is not there has the record's default.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,16 +24,47 @@ from cudal1_ci.schema import Record
 T = TypeVar("T")
 
 
-def read_settings(path: Path, form: type[T]) -> T:
-    """Raises: ConfigError for a file that cannot be read, an unknown key, or a value that is none
-    of its kind."""
+def read_settings(path: Path, form: type[T], changes: Sequence[str] = ()) -> T:
+    """The record that a file describes, with `changes`, each `KEY=VALUE`, in place of what it says.
+
+    Raises:
+        ConfigError: The file cannot be read, a change is none, a key is unknown, or a value is none
+            of its kind.
+    """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected TOML in UTF-8: {error}") from error
+    for change in changes:
+        make(table, change)
     return record_of(form, table, str(path), "")
+
+
+def make(table: dict[str, Any], change: str) -> None:
+    """Put what `KEY=VALUE` says into a file's table. A value is TOML, or a text without quotes."""
+    key, is_given, text = change.partition("=")
+    *places, last = key.strip().split(".")
+    if not is_given or not all((*places, last)):
+        raise ConfigError(
+            f"--set: expected KEY=VALUE, such as contrastive.engine=frozen, got {change!r}"
+        )
+    inner: Any = table
+    for place in places:
+        inner = inner.setdefault(spelled(inner, place), {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"--set: {change!r}: `{place}` is no table in the file")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    inner[spelled(inner, last)] = value
+
+
+def spelled(table: Mapping[str, Any], key: str) -> str:
+    """The key as the table has it, with `-` or with `_`."""
+    return next((one for one in table if one.replace("-", "_") == key.replace("-", "_")), key)
 
 
 def record_of(form: type[T], table: Any, file: str, place: str) -> T:

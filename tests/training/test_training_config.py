@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cudal1_ci.errors import ConfigError
+from model_training.__main__ import main
 from model_training.config import TrainingConfig, load_config
 from model_training.tasks.draft import Scale
 
@@ -54,6 +56,52 @@ model = "weights"
     assert config.judge.trial.num_rounds == 3
     assert [one.temperature for one in config.collection.models] == [0.5, 0.8]
     assert (config.run.max_minutes, config.run.folder) == (3.5, "elsewhere")
+
+
+def test_a_change_stands_in_place_of_what_the_file_says(tmp_path):
+    text = f"""{LEAST}
+[contrastive]
+num-steps = 16
+[contrastive.stream]
+contrast = {{ num-exemplars = 2 }}
+"""
+    changes = (
+        "contrastive.num_steps=3",
+        "contrastive.engine=frozen",
+        "contrastive.stream.contrast.sampler = none",
+        'run.stages=["contrastive"]',
+        "model.adapter=./adapters/a=b",
+        "self-supervised.training.learning-rate=1e-5",
+    )
+    config = read(tmp_path, text, changes=changes)
+    assert (config.contrastive.num_steps, config.contrastive.engine) == (3, "frozen")
+    contrast = config.contrastive.stream.contrast
+    assert (contrast.sampler, contrast.num_exemplars) == ("none", 2)
+    assert config.run.stages == ("contrastive",)
+    assert config.model.adapter == "./adapters/a=b"
+    assert config.self_supervised.training.learning_rate == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("frozen", "--set: expected KEY=VALUE, such as contrastive.engine=frozen, got 'frozen'"),
+        (".engine=frozen", "--set: expected KEY=VALUE"),
+        ("model.path.deeper=1", "`path` is no table in the file"),
+        ("contrastive.engines=frozen", "unknown key `contrastive.engines`; did you mean `engine`?"),
+        ("contrastive.num-steps=many", "`contrastive.num-steps`: Expected `int`, got `str`"),
+    ],
+)
+def test_a_change_that_is_none_is_said(tmp_path, change, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read(tmp_path, LEAST, changes=(change,))
+
+
+def test_commands_take_changes():
+    words = ["contrastive", "--config", str(CONFIGS / "tiny.toml"), "--set", "contrastive.engin=x"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert "tiny.toml: unknown key `contrastive.engin`; did you mean `engine`?" in done.stderr
 
 
 @pytest.mark.parametrize(
