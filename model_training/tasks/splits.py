@@ -41,7 +41,8 @@ class TasksConfig(Record, frozen=True, kw_only=True):
     scale: Scale = Scale()
 
     def __post_init__(self) -> None:
-        at_least(self, "tasks", 1, "num_training", "num_evaluated")
+        at_least(self, "tasks", 1, "num_training")
+        at_least(self, "tasks", 0, "num_evaluated")
         for family in self.held_out:
             if family not in FAMILIES:
                 raise ConfigError(
@@ -68,7 +69,8 @@ def split(
         more: Trained on as well with `held-out`, but for those that are evaluated.
 
     Raises:
-        ConfigError: A task for training is one for evaluation, or `paper` has no tasks.
+        ConfigError: A task for training is one for evaluation, there is none for evaluation, or
+            `paper` has no tasks.
     """
     if config.split == "paper":
         if not kernelbench:
@@ -81,6 +83,11 @@ def split(
         *usable(list(config.held_out), config.num_evaluated, FIRST_EVALUATED, config, probe),
         *kernelbench,
     ]
+    if not evaluation:
+        raise ConfigError(
+            "tasks.generated.num-evaluated: expected 1 or more, or a checkout of KernelBench to "
+            "evaluate on (tasks.kernelbench), got 0"
+        )
     training = usable(others, config.num_training, 0, config, probe, never=evaluation)
     taken = {hit.training for hit in hits(more, evaluation)}
     training += [task for task in more if task.name not in taken]

@@ -196,6 +196,14 @@ def test_a_task_of_kernelbench_is_never_trained_on_but_in_the_papers_split():
         split(msgspec.structs.replace(config, split="paper"), [], fine)
 
 
+def test_evaluation_may_be_of_kernelbench_alone_and_is_never_of_nothing():
+    alone = TasksConfig(num_training=2, num_evaluated=0, scale=TINY)
+    given = split(TasksConfig(num_training=2, num_evaluated=1, scale=TINY), [], fine).evaluation
+    assert split(alone, given, fine).evaluation == given
+    with pytest.raises(ConfigError, match=r"num-evaluated: expected 1 or more, or a checkout"):
+        split(alone, [], fine)
+
+
 def test_a_family_that_is_none_is_refused():
     with pytest.raises(ConfigError, match=r"expected families .*, got 'nothing'"):
         TasksConfig(held_out=("nothing",))
