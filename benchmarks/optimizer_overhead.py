@@ -21,10 +21,11 @@ from pathlib import Path
 from discovery_speed import provenance
 
 from cudal1_ci.archive import Archive
+from cudal1_ci.attempt import Bench, ReviewConfig
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.optimization import Optimizer
-from cudal1_ci.pipeline import Bench, ReviewConfig, review
+from cudal1_ci.pipeline import review
 from cudal1_ci.propose.contrast import ContrastConfig
 from cudal1_ci.propose.contrastive import OptimizerConfig
 from cudal1_ci.propose.models import Answer, Message

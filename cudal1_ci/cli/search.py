@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from cudal1_ci.archive import Archive
+from cudal1_ci.attempt import Bench
 from cudal1_ci.cli.device import measures_on_gpu
 from cudal1_ci.cli.execution import (
     TREE_KEYS,
@@ -43,7 +44,6 @@ from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.forge.local import folder_in_repository, head_sha, repository_name
-from cudal1_ci.pipeline import Bench
 from cudal1_ci.propose.playbook import Playbook
 from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import Change, Entry, Report

@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from cudal1_ci.attempt import ReviewConfig
 from cudal1_ci.comparison.config import CompareConfig
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.executor import ContainerConfig, ExecutorName
 from cudal1_ci.opinion.config import OpinionConfig
-from cudal1_ci.pipeline import ReviewConfig
 from cudal1_ci.propose.contrast import ContrastConfig
 from cudal1_ci.propose.contrastive import OptimizerConfig
 from cudal1_ci.propose.models.config import ModelConfig

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from cudal1_ci.pipeline import Bench, improve, review, untried
+from cudal1_ci.attempt import Bench, improve, untried
+from cudal1_ci.pipeline import review
 from cudal1_ci.schema import Entry, Report, Target
 from cudal1_ci.survey import Plan, Planned
 from cudal1_ci.sweep.memory import LOOK, Look, note_look, recalled

@@ -19,7 +19,7 @@ import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.archive import NEVER_REUSED
-from cudal1_ci.pipeline import (
+from cudal1_ci.attempt import (
     NO_KERNEL_PROPOSED,
     NOTHING_PROPOSED,
     Attempt,

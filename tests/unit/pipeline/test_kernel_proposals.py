@@ -7,11 +7,12 @@ import subprocess
 import pytest
 
 from cudal1_ci.archive import Archive
+from cudal1_ci.attempt import Bench, ReviewConfig
 from cudal1_ci.discover import DiscoveryConfig
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.optimization import Optimizer
-from cudal1_ci.pipeline import Bench, ReviewConfig, review
+from cudal1_ci.pipeline import review
 from cudal1_ci.propose.contrast import ContrastConfig
 from cudal1_ci.propose.contrastive import OptimizerConfig
 from cudal1_ci.propose.playbook import Playbook

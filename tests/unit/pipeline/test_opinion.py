@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.archive import Archive
+from cudal1_ci.attempt import Bench, ReviewConfig
 from cudal1_ci.opinion.cases import KIND, Case, Database, known_cases
 from cudal1_ci.opinion.review import Reviewer
 from cudal1_ci.optimization import Optimizer
-from cudal1_ci.pipeline import Bench, ReviewConfig, review
+from cudal1_ci.pipeline import review
 from cudal1_ci.propose.contrast import ContrastConfig
 from cudal1_ci.propose.contrastive import OptimizerConfig
 from cudal1_ci.propose.models import Answer

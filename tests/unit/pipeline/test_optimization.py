@@ -9,9 +9,10 @@ import pytest
 
 from cudal1_ci import score
 from cudal1_ci.archive import Archive
+from cudal1_ci.attempt import Bench, ReviewConfig
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimization import Optimizer
-from cudal1_ci.pipeline import Bench, ReviewConfig, review
+from cudal1_ci.pipeline import review
 from cudal1_ci.propose.contrast import ContrastConfig
 from cudal1_ci.propose.contrastive import OptimizerConfig
 from cudal1_ci.propose.models import Answer

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.archive import Archive
+from cudal1_ci.attempt import Bench, ReviewConfig
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.pipeline import Bench, ReviewConfig, review
+from cudal1_ci.pipeline import review
 from cudal1_ci.report.progress import SilentProgress
 from cudal1_ci.schema import Candidate, Evaluation, Problem
 from cudal1_ci.survey import Plan, Planned

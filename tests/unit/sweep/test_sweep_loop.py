@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.archive import Archive
-from cudal1_ci.pipeline import Bench, ReviewConfig
+from cudal1_ci.attempt import Bench, ReviewConfig
 from cudal1_ci.report.progress import SilentProgress
 from cudal1_ci.schema import Problem, Report
 from cudal1_ci.survey import Plan, Planned
