@@ -19,13 +19,14 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.bench.tasks import Choice, Task, tasks_at
+from cudal1_ci.bench.tasks import Choice, Task, natural, tasks_at
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.propose.playbook import PREFIX, Playbook
 from cudal1_ci.schema import Candidate, Verdict
@@ -43,9 +44,16 @@ Row = dict[str, Any]
 class Examination:
     """Judges side by side, each on a core of its own, and what they said."""
 
-    def __init__(self, tasks: list[tuple[Task, list[Candidate]]], limit_s: float) -> None:
+    def __init__(
+        self,
+        tasks: list[tuple[Task, list[Candidate]]],
+        limit_s: float,
+        keep: Callable[[list[Row]], None],
+    ) -> None:
+        """`keep` is told of all rows after each, so that a kill loses none."""
         self.left = list(reversed(tasks))
         self.until_s = time.monotonic() + limit_s
+        self.keep = keep
         self.rows: list[Row] = []
         self.lock = threading.Lock()
 
@@ -70,6 +78,7 @@ class Examination:
                 row = examined(one, task, candidates)
                 with self.lock:
                     self.rows.append(row)
+                    self.keep(self.rows)
                     print(f"{task.name}: {told(row)}; {len(self.left)} left", flush=True)
 
 
@@ -142,19 +151,18 @@ def main() -> None:
     ]
     num_matching = len(matching)
     random.Random(options.seed).shuffle(matching)
-    examination = Examination(matching, options.limit)
+    about = {**provenance(), "num_tasks": len(tasks), "num_matching": num_matching}
+
+    def keep(rows: list[Row]) -> None:
+        in_order = sorted(rows, key=lambda row: natural(row["task"]))
+        found = {**about, "num_examined": len(rows), **counted(in_order), "rows": in_order}
+        write(options.output, found)
+
+    keep([])
+    examination = Examination(matching, options.limit, keep)
     examination.run(options.judges)
-    rows = sorted(examination.rows, key=lambda row: str(row["task"]))
-    result = {
-        **provenance(),
-        "num_tasks": len(tasks),
-        "num_matching": num_matching,
-        "num_examined": len(rows),
-        **counted(rows),
-        "rows": rows,
-    }
-    write(options.output, result)
-    print({key: result[key] for key in ("num_examined", "references", "rewrites", "together")})
+    for name, counts in counted(examination.rows).items():
+        print(f"{name}: {counts}")
 
 
 if __name__ == "__main__":
