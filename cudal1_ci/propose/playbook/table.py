@@ -11,6 +11,7 @@ from cudal1_ci.propose.playbook import (
     normalization,
     products,
     reductions,
+    repetition,
     tensor_cores,
 )
 from cudal1_ci.propose.playbook.rewrite import Rewrite
@@ -24,6 +25,7 @@ REWRITES: tuple[Rewrite, ...] = (
     *elementwise.REWRITES,
     *memory.COPIES,
     *hoisting.REWRITES,
+    *repetition.REWRITES,
     *tensor_cores.REWRITES,
     *memory.LAYOUT,
     *graphs.REWRITES,

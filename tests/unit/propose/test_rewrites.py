@@ -301,6 +301,7 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
      "x.steps = 1\nreturn x + table * x.steps"), [X], "return x + self._table * x.steps"),
     ("hoist_table", module("self.dim = 8", "alpha = torch.arange(self.dim) / 2\n"
      "return torch.add(x, alpha, alpha=2)"), [X], "return torch.add(x, self._table, alpha=2)"),
+    ("computed_once", function("return x * x.tanh() + x.tanh()"), [X], "x * tanh_x + tanh_x"),
     ("fp32_tensor_cores", function("return F.relu(a @ b.t())", "a, b"), [X[0], X[1]],
      "return F.relu(fp32_matmul(a, b.t()))"),
     ("fp32_tensor_cores", module("self.fc = nn.Linear(8, 5)", "x = self.fc(x)\nreturn x"), [X],
@@ -328,7 +329,7 @@ def test_a_rewrite_computes_the_same(name, source, inputs, expected):
 
 GRADIENTS = {"reduction_of_one", "extremum", "vector_norm", "pools_in_a_row", "scalar_bound",
              "idempotent", "hardswish", "sum_through_product", "attention_weights",
-             "layer_norm"}  # fmt: skip
+             "layer_norm", "computed_once"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
