@@ -67,7 +67,8 @@ def tally(root: Path, path: str, targets: list[Target]) -> Tally:
 
 
 def others_are_the_same(before: str, after: str, qualname: str) -> None:
-    """Every top-level definition but the target's, and every other statement but imports."""
+    """Every top-level definition but the target's, and every other statement but imports and those
+    that the target stands in."""
     head = qualname.partition(".")[0]
     old, new = (ast.parse(text).body for text in (before, after))
     there = {getattr(node, "name", None) for node in old}
@@ -76,7 +77,9 @@ def others_are_the_same(before: str, after: str, qualname: str) -> None:
         return [
             ast.dump(node)
             for node in body
-            if not isinstance(node, ast.Import) and getattr(node, "name", None) in there - {head}
+            if not isinstance(node, ast.Import)
+            and getattr(node, "name", None) in there
+            and not any(getattr(one, "name", None) == head for one in ast.walk(node))
         ]
 
     if others(old) != others(new):
