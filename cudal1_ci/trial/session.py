@@ -39,6 +39,9 @@ from cudal1_ci.trial.kernels import finding_on, kernels_of, own_names
 from cudal1_ci.trial.measuring import Seat, measure, verdict_of
 from cudal1_ci.trial.screen import convictions, screen
 
+GPU_EXHAUSTED = "CUDA out of memory"
+"""In what torch's allocator raises."""
+
 
 class Session:
     """Context manager: `check` a reference, `examine` or `evaluate` candidates of it."""
@@ -148,7 +151,7 @@ class Session:
         }
         # A reference is loaded four times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
-        self._reference = verdict_of(self._ask_beside(request, timeout_s))
+        self._reference = self._beside_others(verdict_of(self._ask_beside(request, timeout_s)))
         self._problem_id = problem.id
         return self._reference
 
@@ -227,7 +230,9 @@ class Session:
             return verdict
         if convictions(seen):
             return Verdict(status="reward_hack")  # its text can mean nothing else: not run
-        return self._ahead.settle(candidate) or self._examine(problem, candidate)
+        return self._ahead.settle(candidate) or self._beside_others(
+            self._examine(problem, candidate)
+        )
 
     def _examine(self, problem: Problem, candidate: Candidate) -> Verdict:
         """Whether what it computes is the same."""
@@ -294,6 +299,15 @@ class Session:
             return self.config.memory_bytes
         total_bytes = self._gpu.memory_bytes
         return None if total_bytes is None else total_bytes * 4 // 5 // self.num_sharing
+
+    def _beside_others(self, verdict: Verdict) -> Verdict:
+        """Whoever runs out of the memory of a GPU that others share is not to blame for it."""
+        said = verdict.findings[0].message if verdict.findings else ""
+        if self.num_sharing == 1 or verdict.status == "passed" or GPU_EXHAUSTED not in said:
+            return verdict
+        message = f"this GPU is shared by {self.num_sharing} judges, name it less often: {said}"
+        finding = Finding(rule="memory.device", message=message)
+        return Verdict(status="inconclusive", findings=(finding,), log=verdict.log)
 
     def _is_kernel_required(self, problem: Problem) -> bool:
         target = problem.target

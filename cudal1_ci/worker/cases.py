@@ -108,6 +108,8 @@ class Case:
     expected: Answer | None = None
     oracle: list[list[torch.Tensor]] | None = None
     tolerances: list[list[Tolerance]] = field(default_factory=list)
+    known: list[float] = field(default_factory=list)
+    """Of every output, what is allowed as a share of its magnitude (oracle.py)."""
     findings: list[dict[str, Any]] = field(default_factory=list)
     fewer_rows: tuple[InputSet, Answer] | None = None
     """A smaller batch, where the reference takes one, and its answer after those on the trials."""
@@ -233,10 +235,13 @@ class Case:
         """A set of inputs where the judge keeps what is large."""
         return InputSet([self.accelerator.keep(tensor) for tensor in one.tensors], one.data)
 
-    def difference(self, got: torch.Tensor, expected: torch.Tensor) -> Difference:
-        """By the user's tolerance or the dtype's, where there is no oracle."""
+    def difference(
+        self, got: torch.Tensor, expected: torch.Tensor, known: float = 0.0
+    ) -> Difference:
+        """By the user's tolerance or the dtype's, where there is no oracle; by one of `self.known`
+        where that is more."""
         device = self.accelerator.device
-        budget = tolerance(expected, None, self.given, device)
+        budget = tolerance(expected, None, self.given, device, known)
         return difference(got, expected, None, budget, device)
 
     def prepare(

@@ -1,8 +1,8 @@
 """Is an output the same? Decided against an fp64 oracle of the reference where there is one.
 
-A candidate may be off by `ERROR_MULTIPLE` times the reference's own error, or by the rounding of
-the dtype where that is larger. Tolerances follow the magnitude of the expected values (their root
-mean square), so that zeros do not pass for small numbers. Where the oracle is finite and the
+A candidate may be off by a few times the reference's own error, or by the rounding of the dtype
+where that is larger (`Allowance`). Tolerances follow the magnitude of the expected values (their
+root mean square), so that zeros do not pass for small numbers. Where the oracle is finite and the
 reference overflowed, the oracle is what counts; where both are not finite, the candidate must be
 not finite in the same way.
 """
@@ -16,19 +16,37 @@ from dataclasses import dataclass
 
 import torch
 
-ERROR_MULTIPLE = 8.0
-"""Of the reference's own largest error: another summation order of the same precision stays within
-a few times of it; TF32 or half precision is off by hundreds to thousands."""
-RELATIVE_EPS = 16.0
-ABSOLUTE_EPS = 64.0
-"""Floor in units of the dtype's epsilon, relative to the element and to the output's magnitude:
-for float32 1.9e-6 and 7.6e-6, next to torch.testing's 1.3e-6 and 1e-5."""
-NO_ORACLE_MULTIPLE = 16.0
-"""Without an oracle the reference's own error is unknown and the floor is this much wider."""
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a budget is made of, for the floats of some dtypes."""
+
+    error_multiple: float
+    """Of the reference's own largest error."""
+    relative_eps: float
+    absolute_eps: float
+    """Floor in units of the dtype's epsilon, relative to the element and to the output's
+    magnitude."""
+    no_oracle_multiple: float
+    """Without an oracle the reference's own error is unknown and the floor is this much wider."""
+
+
+LONG = Allowance(8.0, 16.0, 64.0, 16.0)
+"""Another summation order of the same precision stays within a few times of the reference's error;
+TF32 or half precision is off by hundreds to thousands. The floor for float32 is 1.9e-6 and 7.6e-6,
+next to torch.testing's 1.3e-6 and 1e-5."""
+SHORT = Allowance(4.0, 2.0, 2.0, 4.0)
+"""float16, bfloat16 and shorter: sums are made in float32, so that hardly more than the last
+rounding is off, and one epsilon is already a hundredth of a number. The floor for bfloat16 is
+1.6e-2, as torch.testing has it."""
+SHORT_EPS = 1e-4
 PIECE_ELEMENTS = 2**26
 """Half a gigabyte in float64."""
 LOOSE = 1e-2
 """Within this of the truth (KernelBench's tolerance) a mismatch is one of precision."""
+LOOSE_EPS = 16.0
+"""What the reference may be off from its oracle where that is more than `LOOSE`, in units of the
+dtype's epsilon: many layers, each rounded to bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +65,7 @@ class Difference:
     max_rel: float
     excess: float
     num_far: int
-    """Elements that no precision explains: beyond `LOOSE`, and of whole numbers all that differ."""
+    """Elements that no precision explains, and of whole numbers all that differ."""
     where: str = ""
 
     @property
@@ -81,14 +99,27 @@ def widen(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
+def allowance(dtype: torch.dtype) -> Allowance:
+    """For floats of that dtype."""
+    return SHORT if torch.finfo(dtype).eps > SHORT_EPS else LONG
+
+
+def loose(dtype: torch.dtype) -> float:
+    """How far a reference of that dtype may be from its oracle, relative to the element and to the
+    output's magnitude."""
+    return max(LOOSE, LOOSE_EPS * torch.finfo(dtype).eps)
+
+
 def tolerance(
     reference: torch.Tensor,
     oracle: torch.Tensor | None,
     given: tuple[float, float] | None,
     device: torch.device | None = None,
+    known: float = 0.0,
 ) -> Tolerance:
-    """The budget of one output leaf. `given` is the user's (atol, rtol) and wins. What is computed
-    is on `device`, where the tensors need not be."""
+    """The budget of one output leaf. `given` is the user's (atol, rtol) and wins. `known` is what
+    is allowed on other inputs, as a share of the output's magnitude. What is computed is on
+    `device`, where the tensors need not be."""
     if given is not None:
         return Tolerance(*given)
     if not (reference.is_floating_point() or reference.is_complex()):
@@ -97,17 +128,18 @@ def tolerance(
     if reference.dtype == torch.float64:
         # The oracle is of the same precision, and the reference may compute in float32 inside.
         eps = max(eps, 1e-14)
+    allowed = allowance(reference.dtype)
     truth = oracle if oracle is not None else reference
     scale = magnitude(truth, device)
-    floor = NO_ORACLE_MULTIPLE if oracle is None else 1.0
-    absolute = ABSOLUTE_EPS * eps * scale * floor
+    floor = allowed.no_oracle_multiple if oracle is None else 1.0
+    absolute = max(allowed.absolute_eps * eps * floor, known) * scale
     for ours, exact in zip(pieces(reference, device), pieces(truth, device), strict=True):
         error = (widen(ours) - widen(exact)).abs()
         error = error[torch.isfinite(error)]
         if error.numel():
-            absolute = max(absolute, ERROR_MULTIPLE * float(error.max()))
+            absolute = max(absolute, allowed.error_multiple * float(error.max()))
     # An expected output of exact zeros has no magnitude: one rounding of a number near 1 passes.
-    return Tolerance(absolute if scale else max(absolute, eps), RELATIVE_EPS * eps * floor)
+    return Tolerance(absolute if scale else max(absolute, eps), allowed.relative_eps * eps * floor)
 
 
 def difference(
@@ -116,15 +148,17 @@ def difference(
     oracle: torch.Tensor | None,
     budget: Tolerance,
     device: torch.device | None = None,
+    near: float = LOOSE,
 ) -> Difference:
-    """Compare one output leaf of equal shape, on `device`, where the tensors need not be."""
+    """Compare one output leaf of equal shape, on `device`, where the tensors need not be. What is
+    further off than `near` is far."""
     if reference.numel() == 0:
         return Difference(0.0, 0.0, 0.0, 0)
     is_exact = not (reference.is_floating_point() or reference.is_complex())
     scale = 0.0 if is_exact else magnitude(reference if oracle is None else oracle, device)
     oracles = itertools.repeat(None) if oracle is None else pieces(oracle, device)
     found = [
-        piece_difference(*parts, budget, scale)
+        piece_difference(*parts, budget, scale, near)
         for parts in zip(
             pieces(candidate, device),
             pieces(reference, device),
@@ -161,6 +195,7 @@ def piece_difference(
     oracle: torch.Tensor | None,
     budget: Tolerance,
     scale: float,
+    near: float,
 ) -> Difference:
     """Compare some elements; `scale` is the magnitude of all."""
     if not (reference.is_floating_point() or reference.is_complex()):
@@ -179,11 +214,11 @@ def piece_difference(
     excess = float("inf") if bool(broken.any()) else float(ratio.max())
     max_abs = float(gap_elements.max())
     scale = max(scale, 1e-300)
-    near = gap_elements <= LOOSE * (truth.abs().nan_to_num(0.0, 0.0, 0.0) + scale)
+    is_near = gap_elements <= near * (truth.abs().nan_to_num(0.0, 0.0, 0.0) + scale)
     relative = gap_elements / truth.abs().clamp_min(scale)
     max_rel = float(torch.where(both, relative, 0.0).max())
     at = place(broken) if bool(broken.any()) else place(ratio == ratio.max())
-    return Difference(max_abs, max_rel, excess, int((broken | ~near).sum()), at)
+    return Difference(max_abs, max_rel, excess, int((broken | ~is_near).sum()), at)
 
 
 def finite(tensor: torch.Tensor) -> torch.Tensor:

@@ -105,7 +105,10 @@ def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | 
     ours, theirs = expected.outputs[0], got.outputs[0]
     if [(t.shape, t.dtype) for t in ours] != [(t.shape, t.dtype) for t in theirs]:
         return None
-    found = [case.difference(other, one) for one, other in zip(ours, theirs, strict=True)]
+    found = [
+        case.difference(other, one, known)
+        for one, other, known in zip(ours, theirs, case.known, strict=True)
+    ]
     return max(found, key=lambda one: one.excess)
 
 

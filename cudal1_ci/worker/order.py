@@ -70,5 +70,6 @@ def differs(case: Case, runner: RunnerHandle, limits: Limits, *, is_between: boo
     first = case.answer(runner, limits, sets=[inputs], is_between=is_between).outputs[0]
     second = case.answer(runner, limits, sets=[inputs]).outputs[0]
     return any(
-        case.difference(one, other).excess > 1 for one, other in zip(first, second, strict=True)
+        case.difference(one, other, known).excess > 1
+        for one, other, known in zip(first, second, case.known, strict=True)
     )

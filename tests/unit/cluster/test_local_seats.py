@@ -17,6 +17,7 @@ from cudal1_ci.schema import (
     Problem,
     TensorSpec,
     TextProgram,
+    Verdict,
     Workload,
 )
 from cudal1_ci.trial import TrialConfig
@@ -92,6 +93,41 @@ def test_sessions_of_one_gpu_share_its_memory(num_sharing, configured, total, ex
         session._ask = ask
         assert session.check(a_problem()).status == "passed"
     assert [one["memory_bytes"] for one in asked] == [expected]
+
+
+EXHAUSTED = "OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB."
+
+
+@pytest.mark.parametrize(
+    ("num_sharing", "status", "rule", "message", "expected"),
+    [
+        (1, "runtime_error", "memory.exhausted", EXHAUSTED, ("runtime_error", "memory.exhausted")),
+        (3, "runtime_error", "memory.exhausted", EXHAUSTED, ("inconclusive", "memory.device")),
+        (3, "invalid_reference", "reference.raised", EXHAUSTED, ("inconclusive", "memory.device")),
+        (
+            3,
+            "runtime_error",
+            "program.raised",
+            "ValueError: no",
+            ("runtime_error", "program.raised"),
+        ),
+    ],
+)
+def test_the_memory_of_a_gpu_that_others_share_is_nobodys_fault(
+    num_sharing, status, rule, message, expected
+):
+    reply = {"status": status, "findings": [{"rule": rule, "message": message}]}
+    problem = a_problem()
+    with SessionConfig().session("cuda:0", num_sharing) as session:
+        session._device = Device(kind="cuda", name="none", num_threads=1)
+        session._uuid, session._gpu = "GPU-0", SimpleNamespace(memory_bytes=None)
+        session._ask = lambda request, timeout_s: reply
+        checked = session.check(problem)
+        assert (checked.status, checked.findings[0].rule) == expected
+        session._reference = Verdict(status="passed")
+        examined = session.examine(problem, a_candidate(problem, "fast"))
+    assert (examined.status, examined.findings[0].rule) == expected
+    assert message in examined.findings[0].message
 
 
 def test_a_seat_that_was_closed_meanwhile_is_lost(session):

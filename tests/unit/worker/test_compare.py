@@ -33,6 +33,25 @@ def test_a_lower_precision_is_beyond_the_budget_but_loose(dtype):
     assert found.is_loose
 
 
+@pytest.mark.parametrize(("dtype", "factor"), [(torch.bfloat16, 1.05), (torch.float16, 1.01)])
+@pytest.mark.parametrize("with_oracle", [True, False])
+def test_short_floats_may_be_off_by_little_more_than_their_rounding(dtype, factor, with_oracle):
+    oracle = TRUTH if with_oracle else None
+    reference = TRUTH.to(dtype)
+    rounded_twice = (TRUTH.to(dtype) * (1 + torch.finfo(dtype).eps)).to(dtype)
+    assert compared(rounded_twice, reference, oracle).excess <= 1
+    assert compared((TRUTH * factor**2).to(dtype), reference, oracle).excess > 1
+    assert compared(torch.zeros_like(reference), reference, oracle).excess > 1
+
+
+def test_what_was_allowed_on_other_inputs_is_allowed_in_proportion():
+    off = ROUNDED * 100 + 0.5
+    assert difference(off, ROUNDED * 100, None, tolerance(ROUNDED * 100, None, None)).excess > 1
+    known = tolerance(ROUNDED * 100, None, None, known=0.006)
+    assert difference(off, ROUNDED * 100, None, known).excess <= 1
+    assert difference(off + 0.5, ROUNDED * 100, None, known).excess > 1
+
+
 def test_a_wrong_element_is_found_with_its_place():
     wrong = ROUNDED.clone()
     wrong[123] += 1.0
