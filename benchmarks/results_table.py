@@ -9,7 +9,14 @@ from collections.abc import Iterable, Sequence
 from cudal1_ci.bench.card import ALL
 from cudal1_ci.bench.shape import Policy, RowDocument, RunDocument, Standing, TaskDocument
 from cudal1_ci.bench.solvers import BEST, OWN
-from cudal1_ci.bench.table import FILL_RULE, POLICY_WORDS, bounds, cost_text, number
+from cudal1_ci.bench.table import (
+    FILL_RULE,
+    POLICY_WORDS,
+    bounds,
+    cost_text,
+    has_one_launch,
+    number,
+)
 from cudal1_ci.report.wording import count_text, duration_text
 
 HEADS = ("mean", "geo. mean [95 %]", "max", "75 %", "50 %", "25 %", "success", "> 1.01x")
@@ -30,7 +37,8 @@ def opening(run: RunDocument, machine: str, source: str) -> str:
     date = f"{run.generated_at:%Y-%m-%d}" if run.generated_at else "no date"
     kinds = Counter(SOURCE_WORDS.get(one.source, f"tasks of {one.source}") for one in tasks)
     what = " and ".join(f"{count} {kind}" for kind, count in kinds.items())
-    text = f"{what} on {machine}; policy `{run.policy}`, {date}, {source}."
+    how = ", one launch each" if has_one_launch(run) else ""
+    text = f"{what} on {machine}; policy `{run.policy}`{how}, {date}, {source}."
     lacking = sorted({one for device in run.devices for one in device.sandbox_missing})
     if lacking:
         text += f" The sandbox was without {', '.join(lacking)}."

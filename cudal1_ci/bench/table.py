@@ -32,6 +32,8 @@ POLICY_WORDS = {
     "cuda-l1": "counted as CUDA-L1 does: median of seven bucket means, rounded toward 1.00, "
     "jumps measured again",
 }
+ONE_LAUNCH = "strict: the estimate of one launch, of the process that was examined"
+"""Of a run with `trial.num-launches = 1`."""
 NAMED = 12
 """Tasks of a kind that are named."""
 
@@ -48,7 +50,7 @@ def _lines(run: RunDocument) -> Iterator[str]:
             rows = [one for one in run.card if one.machine == machine and one.policy == way]
             if rows:
                 yield ""
-                yield POLICY_WORDS[way]
+                yield policy_words(run)[way]
             for scope in dict.fromkeys(one.scope for one in rows):
                 inside = [one for one in rows if one.scope == scope]
                 yield ""
@@ -72,6 +74,18 @@ def _lines(run: RunDocument) -> Iterator[str]:
     yield f"{count_text(len(run.tasks), 'task')} in {duration_text(run.elapsed_s)}" + (
         "" if run.ended == "done" else "; incomplete, --resume goes on"
     )
+
+
+def policy_words(run: RunDocument) -> dict[str, str]:
+    """How each policy counts, as this run was measured."""
+    return POLICY_WORDS | ({"strict": ONE_LAUNCH} if has_one_launch(run) else {})
+
+
+def has_one_launch(run: RunDocument) -> bool:
+    """Whether there is one launch of everything that was measured."""
+    trials = [trial for task in run.tasks for result in task.results for trial in result.trials]
+    measured = [one for trial in trials for one in trial.measurements]
+    return bool(measured) and all(len(one.launches) == 1 for one in measured)
 
 
 def cells(row: RowDocument) -> tuple[str, ...]:

@@ -150,3 +150,19 @@ def test_what_a_gain_costs_is_the_time_of_all_that_was_tried():
     text = render_table(run)
     assert "playbook: 1 gain, each 8.0 s of the judge" in text
     assert "compile: 0 gains" not in text
+
+
+def test_a_run_of_single_launches_says_so():
+    run = a_run(told(a_task(), {"eager": 1.0, "playbook": 2.0}))
+    assert "launches of fresh processes" in render_table(run)
+    (task,) = run.tasks
+
+    def alone(trial):
+        short = [msgspec.structs.replace(m, launches=m.launches[:1]) for m in trial.measurements]
+        return msgspec.structs.replace(trial, measurements=tuple(short))
+
+    results = tuple(
+        msgspec.structs.replace(one, trials=tuple(map(alone, one.trials))) for one in task.results
+    )
+    single = a_run(msgspec.structs.replace(task, results=results))
+    assert "one launch, of the process that was examined" in render_table(single)

@@ -76,5 +76,6 @@ def test_a_large_output_is_reckoned_from_a_part_of_it():
     rows = 8 * MOST_BYTES // (4 * 2**20)
     large = {**slot(torch.ones(1, 1)), "shape": [rows, 2**10], "own_stride": [2**20, 2**10]}
     part = {**large, "shape": [rows // 8, 2**10]}
-    found = copying_us(Cpu(), [large], 1) / copying_us(Cpu(), [part], 1)
+    tries = [(copying_us(Cpu(), [large], 1), copying_us(Cpu(), [part], 1)) for _ in range(5)]
+    found = min(one for one, _ in tries) / min(other for _, other in tries)
     assert 3.0 < found < 24.0, found
