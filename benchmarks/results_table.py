@@ -38,6 +38,8 @@ def opening(run: RunDocument, machine: str, source: str) -> str:
     kinds = Counter(SOURCE_WORDS.get(one.source, f"tasks of {one.source}") for one in tasks)
     what = " and ".join(f"{count} {kind}" for kind, count in kinds.items())
     how = ", one launch each" if has_one_launch(run) else ""
+    if run.precision != "strict":
+        how += f", precision `{run.precision}`"
     text = f"{what} on {machine}; policy `{run.policy}`{how}, {date}, {source}."
     lacking = sorted({one for device in run.devices for one in device.sandbox_missing})
     if lacking:

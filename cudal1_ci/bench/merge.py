@@ -28,11 +28,14 @@ def merge(runs: Sequence[RunDocument]) -> RunDocument:
     """Expects one run at least.
 
     Raises:
-        ReportError: The runs count by different policies.
+        ReportError: The runs count by different policies, or allow different precisions.
     """
     policies = sorted({run.policy for run in runs})
     if len(policies) > 1:
         raise ReportError(f"expected runs of one policy, got {' and '.join(policies)}")
+    precisions = sorted({run.precision for run in runs})
+    if len(precisions) > 1:
+        raise ReportError(f"expected runs of one precision, got {' and '.join(precisions)}")
     distinct = {content_hash(run): run for run in runs}
     runs = [distinct[key] for key in sorted(distinct)]
     solvers = tuple(one for one in COLUMNS if any(one in run.solvers for run in runs))

@@ -38,6 +38,7 @@ def run(found: Found, bench: Bench) -> RunDocument:
             version=__version__,
             solvers=bench.config.columns,
             policy=bench.config.policy,
+            precision=bench.config.precision,
             judge=(bench.judge,),
             devices=tuple(filter(None, map(device_document, machines))),
             tasks=tuple(documents),

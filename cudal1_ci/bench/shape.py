@@ -27,6 +27,7 @@ from cudal1_ci.report.shape import (
 SCHEMA_VERSION: Literal[1] = 1
 
 Policy = Literal["strict", "cuda-l1"]
+Precision = Literal["strict", "tf32", "kernelbench"]
 Standing = Literal["judged", "degenerate", "invalid", "missing"]
 """Of a task: in the tables; left out, as its reference says nothing; left out, as its reference
 cannot be judged here; left out, as not every column had its turn."""
@@ -131,6 +132,8 @@ class RunDocument(Document, frozen=True, kw_only=True):
     """Of cudal1-ci."""
     solvers: tuple[Name, ...]
     policy: Policy
+    precision: Precision = "strict"
+    """What candidates could lose."""
     judge: tuple[Name, ...]
     """Hashes of the judge's settings: more than one where runs under different ones are merged."""
     devices: tuple[DeviceDocument, ...] = ()

@@ -46,6 +46,8 @@ def render_table(run: RunDocument) -> str:
 def _lines(run: RunDocument) -> Iterator[str]:
     for machine in machines(run):
         yield machine
+        if run.precision != "strict":
+            yield f"precision {run.precision}: candidates may be less precise than the reference"
         for way in ("strict", "cuda-l1"):
             rows = [one for one in run.card if one.machine == machine and one.policy == way]
             if rows:

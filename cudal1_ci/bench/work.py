@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cudal1_ci.archive import Archive
-from cudal1_ci.bench.shape import Policy
+from cudal1_ci.bench.shape import Policy, Precision
 from cudal1_ci.bench.solvers import BEST, CONTRASTIVE, GIVEN
 from cudal1_ci.bench.tasks import Task
 from cudal1_ci.cluster.turns import Row
@@ -24,6 +24,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
 
     columns: tuple[str, ...]
     policy: Policy = "strict"
+    precision: Precision = "strict"
     num_rounds: int = 2
     """Of proposals; from the second on proposers see what passed before."""
     num_candidates: int = 12

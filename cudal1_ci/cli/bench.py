@@ -54,6 +54,7 @@ KEYS = {
     **EXECUTION_KEYS,
     **SEAT_KEYS,
     "seed": "trial.seed",
+    "precision": "trial.precision",
     "rounds": "review.num-rounds",
     "model": "model.model",
     "adapter": "model.adapter",
@@ -115,6 +116,12 @@ KEYS = {
     show_default=True,
     help="seed: a candidate with another state_dict is compared with the weights that both draw "
     "under one seed, as KernelBench does.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["strict", "tf32", "kernelbench"]),
+    help="What a candidate may lose beside the reference: nothing, what TF32 loses, or what "
+    "KernelBench's 1e-2 does not see [default: strict].",
 )
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2].")
 @click.option("--model", metavar="MODEL", help="For `contrastive`: weights, or a server's URL.")
@@ -245,6 +252,7 @@ def bench_of(
             config=RunConfig(
                 columns=columns,
                 policy=flags["policy"],
+                precision=settings.trial.precision,
                 num_rounds=settings.review.num_rounds,
                 num_candidates=settings.review.num_candidates,
                 budget_s=flags["budget"],

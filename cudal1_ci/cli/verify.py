@@ -66,6 +66,12 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
     help="seed: a candidate with another state_dict is compared with the weights that both draw "
     "under one seed, as KernelBench does [default: checkpoint].",
 )
+@click.option(
+    "--precision",
+    type=click.Choice(["strict", "tf32", "kernelbench"]),
+    help="What a candidate may lose beside the reference: nothing, what TF32 loses, or what "
+    "KernelBench's 1e-2 does not see [default: strict].",
+)
 @click.option("--timeout", help="Seconds that the calls of one request may take [default: 60s].")
 def verify(
     reference: Path, candidates: tuple[Path, ...], json_path: str | None, mode: str, **flags: Any
@@ -117,6 +123,7 @@ KEYS = {
     "seed": "trial.seed",
     "timeout": "trial.call",
     "weights": "trial.weights",
+    "precision": "trial.precision",
 }
 SEVERITY = [EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED]
 

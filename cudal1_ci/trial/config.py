@@ -75,6 +75,10 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     """What a candidate is compared with that has another state_dict than the reference: nothing, as
     no checkpoint loads into it; or the weights that both constructors draw under one seed, as
     KernelBench does."""
+    precision: Literal["strict", "tf32", "kernelbench"] = "strict"
+    """What a candidate may lose: nothing, beyond what the reference's own precision explains; what
+    TF32 loses, or what KernelBench's old tolerance of 1e-2 does not see. What is right by that
+    alone is told (worker/precision.py)."""
     memory_bytes: int | None = None
     """Of the device for a trial's tensors; None is four fifths of what is free, or of a GPU that
     several judges share, of all of it by their number."""

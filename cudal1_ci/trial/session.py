@@ -144,6 +144,7 @@ class Session:
             "seed": self.config.seed,
             "memory_bytes": self._memory_bytes(),
             "weights": self.config.weights,
+            "precision": self.config.precision,
             "store": store_of(self.builds),
             "key": problem.id if self.config.keeps else None,
             "keeps": self.config.keeps and self.cores is None,

@@ -108,6 +108,10 @@ class Case:
     expected: Answer | None = None
     oracle: list[list[torch.Tensor]] | None = None
     tolerances: list[list[Tolerance]] = field(default_factory=list)
+    precision: str = "strict"
+    """What is allowed beyond the reference's own (precision.py),"""
+    strict: list[list[Tolerance]] = field(default_factory=list)
+    """and the budgets without that, where there are others."""
     known: list[float] = field(default_factory=list)
     """Of every output, what is allowed as a share of its magnitude (oracle.py)."""
     findings: list[dict[str, Any]] = field(default_factory=list)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .cases import Answer, Case, Limits, Rejected
-from .compare import Difference, difference
+from .compare import Difference, Tolerance, difference
 from .failures import rejection_of_candidate
 from .inputs import same_bits
 from .order import compare_order
@@ -62,6 +62,7 @@ def examine(
             compare_mutations(case, answer)
             max_abs, max_rel = compare_values(case, answer)
             findings = compare_settings(case, answer, is_patch=program["type"] == "tree")
+            findings += less_precise(case, answer)
             findings += compare_first_draw(case, answer)
             compare_other_state(case, runner, limits)
             findings += compare_order(case, template, runner, limits)
@@ -234,11 +235,7 @@ def compare_mutations(case: Case, answer: Answer) -> None:
 
 def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
     """Every output of every trial within its budget; the largest absolute and relative error."""
-    differences = [
-        (leaf_difference(case, number, leaf, output), number, leaf)
-        for number, outputs in enumerate(answer.outputs)
-        for leaf, output in enumerate(outputs)
-    ]
+    differences = differences_of(case, answer, case.tolerances)
     found, number, leaf = max(differences, key=lambda one: one[0].excess)
     if found.excess <= 1:
         return (
@@ -248,15 +245,46 @@ def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
     status, rule = "incorrect_values", "values.mismatch"
     if found.is_loose:
         status, rule = "precision", "values.precision"
-    where = describe_leaf(case, number, leaf)
     raise Rejected(
         status,
         rule,
-        f"{where} is off by {found.max_abs:.3g} at {found.where or 'its only element'} on the "
-        f"inputs `{case.trials[number][0]}`: {found.excess:.3g} times the error budget",
+        off_by(case, found, number, leaf),
         evidence=None if found.is_loose else share_of(found, answer.outputs[number][leaf].numel()),
         max_abs_error=found.max_abs,
         max_rel_error=found.max_rel,
+    )
+
+
+def less_precise(case: Case, answer: Answer) -> list[dict[str, Any]]:
+    """What is right by the precision that was allowed and not by the reference's."""
+    if not case.strict:
+        return []
+    differences = differences_of(case, answer, case.strict)
+    found, number, leaf = max(differences, key=lambda one: one[0].excess)
+    if found.excess <= 1:
+        return []
+    message = f"{off_by(case, found, number, leaf)}; `precision = {case.precision}` allows it"
+    return [{"rule": "values.precision", "message": message}]
+
+
+Place = tuple[Difference, int, int]
+"""A difference, and the numbers of the trial and of the output."""
+
+
+def differences_of(case: Case, answer: Answer, tolerances: list[list[Tolerance]]) -> list[Place]:
+    """Of every output of every trial."""
+    return [
+        (leaf_difference(case, number, leaf, output, tolerances[number][leaf]), number, leaf)
+        for number, outputs in enumerate(answer.outputs)
+        for leaf, output in enumerate(outputs)
+    ]
+
+
+def off_by(case: Case, found: Difference, number: int, leaf: int) -> str:
+    return (
+        f"{describe_leaf(case, number, leaf)} is off by {found.max_abs:.3g} at "
+        f"{found.where or 'its only element'} on the inputs `{case.trials[number][0]}`: "
+        f"{found.excess:.3g} times the error budget"
     )
 
 
@@ -265,14 +293,16 @@ def share_of(found: Difference, num_elements: int) -> str:
     return f"{found.num_far} of {num_elements} elements are further off than any precision explains"
 
 
-def leaf_difference(case: Case, number: int, leaf: int, output: Any) -> Difference:
+def leaf_difference(
+    case: Case, number: int, leaf: int, output: Any, budget: Tolerance
+) -> Difference:
     """One output against reference and oracle."""
     assert case.expected is not None
     return difference(
         output,
         case.expected.outputs[number][leaf],
         case.oracle[number][leaf] if case.oracle else None,
-        case.tolerances[number][leaf],
+        budget,
         case.accelerator.device,
     )
 

@@ -114,6 +114,7 @@ class Judge:
         """With weights that constructors draw, once they are asked for."""
         self.problem: dict[str, Any] = {}
         self.weights = "checkpoint"
+        self.precision = "strict"
         self.findings: list[dict[str, Any]] = []
         self.known = Known()
         self.candidate: dict[str, Any] = {}
@@ -142,6 +143,7 @@ class Judge:
         seed: int,
         memory_bytes: int | None,
         weights: str,
+        precision: str,
         store: dict[str, Any] | None,
         key: str | None = None,
         keeps: bool = False,
@@ -156,7 +158,7 @@ class Judge:
         if cores is not None:
             os.sched_setaffinity(0, cores)
             self.template.cores = cores
-        self.weights = weights
+        self.weights, self.precision = weights, precision
         self.at_hand, self.drawn, self.problem = {}, {}, problem
         if not self.is_open:
             self.template.build_for(architecture_of(self.accelerator.kind), store)
@@ -198,6 +200,7 @@ class Judge:
                 self.limits,
                 seed,
                 hold=hold,
+                precision=self.precision,
             )
             self.cases[case.name] = case
             findings += [
@@ -260,6 +263,7 @@ class Judge:
                 self.limits,
                 self.rng.randrange(2**31),
                 draws_weights=True,
+                precision=self.precision,
             )
         try:
             drawn = self.drawn[case.name]

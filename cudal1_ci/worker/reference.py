@@ -20,7 +20,8 @@ from .failures import is_out_of_memory, rejection_of_reference, twice
 from .inputs import InputSet, same_bits
 from .memory_plan import num_together
 from .mutants import try_mutants
-from .oracle import learn_oracle, settle_tolerances
+from .oracle import known_errors, learn_oracle, settle_tolerances
+from .precision import allow
 from .processes import RunnerFailure, RunnerHandle, Template
 from .segment import place
 from .variations import FEWEST_TRIALS, another_batch, variations
@@ -45,6 +46,7 @@ def make_case(
     *,
     draws_weights: bool = False,
     hold: Hold | None = None,
+    precision: str = "strict",
 ) -> Case:
     """Learn from runners of the reference what is expected, with randomized weights that every
     candidate loads, or with those that a constructor draws under the seed. `hold` is given two of
@@ -68,6 +70,9 @@ def make_case(
         raise rejection_of_reference(failure) from failure
     learn_oracle(case, template, limits)
     settle_tolerances(case)
+    case.precision = precision
+    allow(case, template, limits)
+    case.known = known_errors(case)
     try_mutants(case)
     return case
 

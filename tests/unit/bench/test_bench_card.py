@@ -166,3 +166,9 @@ def test_a_run_of_single_launches_says_so():
     )
     single = a_run(msgspec.structs.replace(task, results=results))
     assert "one launch, of the process that was examined" in render_table(single)
+
+
+def test_a_card_says_what_precision_candidates_could_lose():
+    task = told(a_task(), {"eager": 1.0})
+    assert "precision" not in render_table(a_run(task))
+    assert "precision tf32: candidates may be less" in render_table(a_run(task, precision="tf32"))

@@ -82,6 +82,8 @@ def test_runs_of_two_policies_are_refused():
     task = told(ONE, {"eager": 1.0})
     with pytest.raises(ReportError, match="one policy"):
         merge([a_run(task), a_run(task, policy="cuda-l1")])
+    with pytest.raises(ReportError, match="one precision, got strict and tf32"):
+        merge([a_run(task), a_run(task, precision="tf32")])
 
 
 def test_a_run_is_read_as_it_was_written_and_others_are_refused(tmp_path):

@@ -103,7 +103,8 @@ def judge_of(monkeypatch, make_case) -> Judge:
 
 def checked(judge: Judge, name: str, *workloads: str, **settings):
     problem = {"name": name, "workloads": [{"name": one} for one in workloads]}
-    usual = {"seed": 0, "memory_bytes": None, "weights": "checkpoint", "store": None}
+    usual = {"seed": 0, "memory_bytes": None, "weights": "checkpoint", "precision": "strict"}
+    usual["store"] = None
     limits = {"load_s": 1.0, "call_s": 1.0}
     return judge.check(problem=problem, limits=limits, **usual, **settings)
 
@@ -111,7 +112,7 @@ def checked(judge: Judge, name: str, *workloads: str, **settings):
 def test_a_problem_that_comes_again_is_known(monkeypatch):
     learned = []
 
-    def make_case(template, accelerator, problem, workload, limits, seed, hold):
+    def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
         learned.append(problem["name"])
         return a_case(workload["name"], 0)
 
@@ -143,7 +144,7 @@ def test_processes_of_the_only_workload_are_kept_where_that_is_asked_for(
 ):
     held = []
 
-    def make_case(template, accelerator, problem, workload, limits, seed, hold):
+    def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
         held.append(hold is not None)
         return a_case(workload["name"], 0)
 
@@ -154,7 +155,7 @@ def test_processes_of_the_only_workload_are_kept_where_that_is_asked_for(
 def test_what_was_kept_of_a_reference_that_is_refused_ends_at_once(monkeypatch):
     ended = []
 
-    def make_case(template, accelerator, problem, workload, limits, seed, hold):
+    def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
         stack = ExitStack()
         stack.callback(ended.append, "reference")
         runner = SimpleNamespace(pause=lambda: None, kill=lambda: None)

@@ -23,7 +23,7 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize(("seconds", "is_left_out"), [(SPARE_S - 1, False), (SPARE_S + 1, True)])
 def test_a_workload_is_left_out_where_others_are_slow(clock, monkeypatch, seconds, is_left_out):
-    def make_case(template, accelerator, problem, workload, limits, seed, hold):
+    def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
         clock.now_s += seconds
         return SimpleNamespace(name=workload["name"], findings=[])
 
