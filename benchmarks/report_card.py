@@ -1,0 +1,170 @@
+"""A report card in an order that suits a GPU, a part at a time; called again it goes on.
+
+    python benchmarks/report_card.py CUDA-L1/optimized_cuda_code/h100.json --folder card
+
+Who times on a GPU waits for all who examine something on it, and judges that share it share its
+memory. So what is compiled, which is a processor's work, is done by many judges at once, after the
+columns that compile nothing were done by a few; and references whose tensors are large are judged
+by a few, last. The others come in chunks, every n-th of them each, so that after any number of
+chunks what there is was chosen by nobody. One launch a candidate, as in training; each part is a
+run of `cudal1-ci bench` in the folder, which keeps what it found there, and `run.json` is all of
+them as one.
+
+The size of a reference's tensors is found without computing anything, on torch's meta device, and
+kept in the folder's `sizes.json`: `--minutes 0` does that alone, on a machine without a GPU. One
+that cannot be called there counts as large. References are imported for it, outside of any sandbox.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from cudal1_ci.bench.solvers import DEFAULT
+from cudal1_ci.bench.tasks import Choice, Task, tasks_at
+from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
+from cudal1_ci.schema import TextProgram
+
+CHEAP = ("eager", "cuda-graph", "playbook")
+"""Columns that compile nothing."""
+LARGE_BYTES = 2**28
+"""Of inputs, outputs, parameters and buffers together."""
+CHUNK = 25
+LEAST_S = 45.0
+"""With less left no part is begun."""
+END_S = 30.0
+"""For a part that was told to end."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of `cudal1-ci bench`."""
+
+    name: str
+    tasks: tuple[str, ...]
+    solvers: tuple[str, ...]
+    num_judges: int
+    """On each device."""
+
+
+def parts_of(sizes: Mapping[str, int | None], few: int, many: int) -> Iterator[Part]:
+    """All that is to be done, in order; `sizes` are bytes by task, None where that is not known."""
+    light = [name for name, size in sizes.items() if size is not None and size <= LARGE_BYTES]
+    large = [name for name in sizes if name not in light]
+    for kind, names in (("light", light), ("large", large)):
+        for number, chunk in enumerate(chunks(names), 1):
+            if kind == "light":
+                yield Part(f"{kind}-{number}-cheap", chunk, CHEAP, few)
+            num_judges = many if kind == "light" else few
+            yield Part(f"{kind}-{number}", chunk, DEFAULT, num_judges)
+
+
+def chunks(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Every n-th each."""
+    count = -(-len(names) // CHUNK)
+    for first in range(count):
+        yield tuple(names[first::count])
+
+
+def num_bytes(source: str) -> int | None:
+    """Of a reference's inputs, outputs, parameters and buffers."""
+    try:
+        with torch.device("meta"), torch.no_grad():
+            names: dict[str, object] = {"__name__": "reference"}
+            exec(compile(source, "reference", "exec"), names)
+            inputs = names["get_inputs"]()  # type: ignore[operator]
+            model = names["Model"](*names.get("get_init_inputs", list)())  # type: ignore[operator]
+            held = [*inputs, model(*inputs), *model.parameters(), *model.buffers()]
+    except Exception:  # noqa: BLE001 (whatever others' programs do not like about it)
+        return None
+    return sum(leaf.nbytes for leaf in tree_leaves(held) if isinstance(leaf, torch.Tensor))
+
+
+def sizes_of(tasks: Sequence[Task], file: Path) -> dict[str, int | None]:
+    """Bytes by task, those that are known from the file."""
+    known = json.loads(file.read_bytes()) if file.exists() else {}
+    for task in tasks:
+        if task.name not in known and isinstance(task.problem.reference, TextProgram):
+            known[task.name] = num_bytes(task.problem.reference.source)
+    file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    return {task.name: known[task.name] for task in tasks}
+
+
+def done(file: Path) -> bool:
+    return file.exists() and json.loads(file.read_bytes())["ended"] == "done"
+
+
+def run(part: Part, paths: Sequence[Path], devices: Sequence[str], folder: Path, s: float) -> None:
+    """For so many seconds at the most; what it found by then is kept.
+
+    Raises:
+        SystemExit: It failed, with the end of what it said.
+    """
+    # A CPU has one judge.
+    seats = [one for one in devices for _ in range(1 if one == "cpu" else part.num_judges)]
+    command = [
+        *(sys.executable, "-m", "cudal1_ci", "bench", *map(str, paths)),
+        *(word for name in part.tasks for word in ("--task", name)),
+        *("--solvers", ",".join(part.solvers), "--device", ",".join(seats)),
+        *("--budget", f"{s:.0f}s", "--output", f"{part.name}.json"),
+    ]
+    settings = {"CUDAL1_CI_TRIAL_NUM_LAUNCHES": "1", **os.environ}
+    with (folder / f"{part.name}.log").open("ab") as log:
+        process = subprocess.Popen(command, cwd=folder, env=settings, stdout=log, stderr=log)
+        try:
+            process.wait(s + END_S)
+        except subprocess.TimeoutExpired:  # it waits for a build
+            process.send_signal(signal.SIGINT)
+            process.wait(END_S)
+    if process.returncode not in (EXIT_DONE, EXIT_BUDGET, EXIT_INTERRUPTED):
+        said = (folder / f"{part.name}.log").read_text("utf-8", "replace")[-2000:]
+        raise SystemExit(f"{part.name}: exit code {process.returncode}\n{said}")
+
+
+def merged(folder: Path) -> None:
+    parts = sorted(str(file.resolve()) for file in folder.glob("l*-*.json"))
+    if not parts:
+        return
+    command = [sys.executable, "-m", "cudal1_ci", "bench", "--merge", *parts]
+    subprocess.run([*command, "--output", str(folder / "run.json")], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("paths", nargs="+", type=Path, metavar="FOLDER|FILE")
+    parser.add_argument("--task", action="append", default=[], metavar="GLOB")
+    parser.add_argument("--device", default="cuda:0", help="several as cuda:0,cuda:1")
+    parser.add_argument("--few", type=int, default=2, help="judges on a device that time much")
+    parser.add_argument("--many", type=int, default=8, help="judges on a device that compile")
+    parser.add_argument("--minutes", type=float, default=25.0)
+    parser.add_argument("--folder", type=Path, required=True)
+    given = parser.parse_args()
+    ends_s = time.monotonic() + 60 * given.minutes
+    paths = [path.resolve() for path in given.paths]
+    found = tasks_at(paths, Choice(globs=tuple(given.task))).tasks
+    given.folder.mkdir(parents=True, exist_ok=True)
+    sizes = sizes_of(found, given.folder / "sizes.json")
+    for part in parts_of(sizes, given.few, given.many):
+        left_s = ends_s - time.monotonic()
+        if done(given.folder / f"{part.name}.json"):
+            continue
+        if left_s < LEAST_S:
+            break
+        print(f"{part.name}: {len(part.tasks)} tasks, {left_s:.0f} s left", flush=True)
+        run(part, paths, given.device.split(","), given.folder, left_s)
+    merged(given.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The order of a report card's parts, and that it goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from cudal1_ci.bench.solvers import DEFAULT
+
+REFERENCE = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.fc = torch.nn.Linear(dim, dim, bias=False)
+    def forward(self, x):
+        return {answer}
+def get_inputs():
+    return [torch.randn(1024, 256)]
+def get_init_inputs():
+    return [256]
+"""
+
+
+@pytest.fixture
+def report_card(benchmark_module):
+    return benchmark_module("report_card")
+
+
+def test_sizes_are_found_without_computing(report_card):
+    num_bytes = report_card.num_bytes
+    held = 4 * (1024 * 256 + 256 * 256)
+    assert num_bytes(REFERENCE.format(answer="self.fc(x)")) == held + 4 * 1024 * 256
+    assert num_bytes(REFERENCE.format(answer="x * x.sum().item()")) is None
+    assert num_bytes("import nothing_of_that_name") is None
+
+
+def test_light_tasks_come_in_fair_chunks_and_large_ones_last(report_card):
+    light = {f"level1/{number}": number for number in range(60)}
+    large = {"level2/1": report_card.LARGE_BYTES + 1, "level2/2": None}
+    parts = list(report_card.parts_of({**large, **light}, few=2, many=8))
+    assert [part.name for part in parts] == [
+        *("light-1-cheap", "light-1", "light-2-cheap", "light-2", "light-3-cheap", "light-3"),
+        "large-1",
+    ]
+    assert parts[1].tasks == tuple(f"level1/{number}" for number in range(0, 60, 3))
+    assert {name for part in parts for name in part.tasks} == {*light, *large}
+    assert [(p.solvers, p.num_judges) for p in parts[:2]] == [(report_card.CHEAP, 2), (DEFAULT, 8)]
+    assert parts[-1].num_judges == 2
+    assert set(report_card.CHEAP) < set(DEFAULT)
+
+
+@pytest.fixture
+def begun(report_card, monkeypatch, tmp_path):
+    """The parts that were begun, and how to call the script on one task."""
+    task = tmp_path / "level1"
+    task.mkdir()
+    (task / "1_product.py").write_text(REFERENCE.format(answer="self.fc(x)"))
+    found = []
+    monkeypatch.setattr(report_card, "run", lambda part, *rest: found.append((part.name, *rest)))
+    monkeypatch.setattr(report_card, "merged", lambda folder: found.append("merged"))
+
+    def call(minutes):
+        found.clear()
+        words = [str(tmp_path), "--device", "cuda:0,cuda:1", "--minutes", minutes]
+        monkeypatch.setattr(sys, "argv", ["report_card.py", *words, "--folder", str(tmp_path)])
+        report_card.main()
+        return found
+
+    return call
+
+
+def test_what_is_done_is_not_done_again(begun, tmp_path):
+    names = [one[0] if one != "merged" else one for one in begun("5")]
+    assert names == ["light-1-cheap", "light-1", "merged"]
+    assert json.loads((tmp_path / "sizes.json").read_text()) == {"level1/1": 2359296}
+    (tmp_path / "light-1-cheap.json").write_text('{"ended": "done"}')
+    (tmp_path / "light-1.json").write_text('{"ended": "budget"}')
+    ((name, paths, devices, folder, seconds), last) = begun("5")
+    assert (name, devices, folder, last) == ("light-1", ["cuda:0", "cuda:1"], tmp_path, "merged")
+    assert paths == [tmp_path]
+    assert 240 < seconds <= 300
+
+
+def test_without_time_only_sizes_are_found(begun, tmp_path):
+    assert begun("0") == ["merged"]
+    assert (tmp_path / "sizes.json").exists()
+
+
+@pytest.fixture
+def fake(report_card, monkeypatch, tmp_path):
+    """A run of this script in the place of `cudal1-ci bench`; what it said."""
+
+    def call(script, seconds):
+        file = tmp_path / "fake"
+        file.write_text(f"#!{sys.executable}\n{script}")
+        file.chmod(0o755)
+        monkeypatch.setattr(report_card.sys, "executable", str(file))
+        part = report_card.Part("light-1", ("level1/1",), ("eager", "best"), 3)
+        devices = ["cuda:0", "cpu"]
+        report_card.run(part, [tmp_path], devices, tmp_path, seconds)
+        return (tmp_path / "light-1.log").read_text()
+
+    monkeypatch.setattr(report_card, "END_S", 5.0)
+    return call
+
+
+def test_a_part_has_its_tasks_columns_and_judges(fake):
+    said = fake(
+        "import os, sys; print(sys.argv[3:], os.environ['CUDAL1_CI_TRIAL_NUM_LAUNCHES'])", 9
+    )
+    words = (
+        "'--task', 'level1/1', '--solvers', 'eager,best', '--device', 'cuda:0,cuda:0,cuda:0,cpu'"
+    )
+    assert words in said
+    assert said.endswith("'--budget', '9s', '--output', 'light-1.json'] 1\n")
+
+
+def test_a_part_that_does_not_end_is_told_to(fake):
+    script = "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('told')\n"
+    assert fake(script, -4.0) == "told\n"
+
+
+def test_a_part_that_fails_ends_all_with_its_words(fake):
+    with pytest.raises(SystemExit, match="light-1: exit code 4\nno such device"):
+        fake("import sys; print('no such device'); sys.exit(4)", 9)
