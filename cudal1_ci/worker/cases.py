@@ -248,6 +248,11 @@ class Case:
         budget = tolerance(expected, None, self.given, device, known)
         return difference(got, expected, None, budget, device)
 
+    def known_of(self, outputs: list[torch.Tensor]) -> list[float]:
+        """Of `self.known` for the outputs of a call; of one that returns another number of them, as
+        some do for other inputs, nothing is known."""
+        return self.known if len(self.known) == len(outputs) else [0.0] * len(outputs)
+
     def prepare(
         self, runner: RunnerHandle, limits: Limits, sets: list[InputSet], dtype: str | None = None
     ) -> tuple[Room, AnySegment]:

@@ -108,7 +108,7 @@ def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | 
         return None
     found = [
         case.difference(other, one, known)
-        for one, other, known in zip(ours, theirs, case.known, strict=True)
+        for one, other, known in zip(ours, theirs, case.known_of(ours), strict=True)
     ]
     return max(found, key=lambda one: one.excess)
 

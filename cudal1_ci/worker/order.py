@@ -71,5 +71,5 @@ def differs(case: Case, runner: RunnerHandle, limits: Limits, *, is_between: boo
     second = case.answer(runner, limits, sets=[inputs]).outputs[0]
     return any(
         case.difference(one, other, known).excess > 1
-        for one, other, known in zip(first, second, case.known, strict=True)
+        for one, other, known in zip(first, second, case.known_of(first), strict=True)
     )

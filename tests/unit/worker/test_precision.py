@@ -104,3 +104,16 @@ def test_numbers_are_cut_toward_zero_to_ten_bits():
     assert cut(torch.ones(2, dtype=torch.float64) / 3).tolist() == [1 / 3, 1 / 3]
     strided = torch.randn(4, 6).t()
     assert torch.equal(cut(strided), cut(strided.contiguous()))
+
+
+def test_a_reference_may_return_as_many_outputs_as_it_has_rows(problem):
+    source = REFERENCE.replace("self.fc(x))", "self.fc(x)).unbind()")
+    program = TextProgram(source=source, entry="Model")
+    by_row = msgspec.structs.replace(problem, reference=program)
+    for precision in ("strict", "tf32"):
+        config = msgspec.structs.replace(QUICK, precision=precision)
+        with Session(config, device="cpu") as session:
+            same = TextProgram(source=f"{source}\n# again\n", entry="Model")
+            candidate = Candidate(problem_id=by_row.id, program=same, proposer="test")
+            verdict = session.examine(by_row, candidate)
+            assert verdict.status == "passed", verdict.findings
