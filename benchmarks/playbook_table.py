@@ -48,8 +48,8 @@ On an H200, outside of the judge (torch 2.11.0+cu130, triton 3.6, `d0dd8b3`, 202
   factor of 2 (`tests/unit/propose/test_tensor_cores.py`). The kernel's sums are made otherwise
   since: at `87ea80b` its tests passed on an H200
   ([raw](../benchmarks/results/tensor-cores-tests-h200.txt)), and the judge found it right on all
-  ten tasks of a [report card](results.md) that have products, 1.44x [1.30, 1.58] and 1.43x on the
-  two large ones, and 0.55x to 0.97x on the others, where it is not proposed. Products of
+  ten tasks of a [report card](results.md) that it matches: 1.44x [1.30, 1.58] and 1.43x on two,
+  and 0.55x to 0.97x on the others, where it is not proposed. Products of
   1024 x 1024 x 1024, which took 2.9 times as long as torch's, are left to torch.
 - Tried, and out again: batch normalizations folded at every call into the convolution before them
   (`folded_batch_norm`). Six layers ran at 0.52x to 0.94x of eager's speed; two whose weights are

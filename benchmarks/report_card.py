@@ -18,6 +18,7 @@ that cannot be called there counts as large. References are imported for it, out
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -105,7 +106,9 @@ def done(file: Path) -> bool:
     return file.exists() and json.loads(file.read_bytes())["ended"] == "done"
 
 
-def run(part: Part, paths: Sequence[Path], devices: Sequence[str], folder: Path, s: float) -> None:
+def run(
+    part: Part, paths: Sequence[Path], devices: Sequence[str], folder: Path, seconds: float
+) -> None:
     """For so many seconds at the most; what it found by then is kept.
 
     Raises:
@@ -117,16 +120,20 @@ def run(part: Part, paths: Sequence[Path], devices: Sequence[str], folder: Path,
         *(sys.executable, "-m", "cudal1_ci", "bench", *map(str, paths)),
         *(word for name in part.tasks for word in ("--task", name)),
         *("--solvers", ",".join(part.solvers), "--device", ",".join(seats)),
-        *("--budget", f"{s:.0f}s", "--output", f"{part.name}.json"),
+        *("--budget", f"{seconds:.0f}s", "--output", f"{part.name}.json"),
     ]
     settings = {"CUDAL1_CI_TRIAL_NUM_LAUNCHES": "1", **os.environ}
     with (folder / f"{part.name}.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=folder, env=settings, stdout=log, stderr=log)
         try:
-            process.wait(s + END_S)
+            process.wait(seconds + END_S)
         except subprocess.TimeoutExpired:  # it waits for a build
             process.send_signal(signal.SIGINT)
-            process.wait(END_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+        finally:
+            process.kill()
+            process.wait()
     if process.returncode not in (EXIT_DONE, EXIT_BUDGET, EXIT_INTERRUPTED):
         said = (folder / f"{part.name}.log").read_text("utf-8", "replace")[-2000:]
         raise SystemExit(f"{part.name}: exit code {process.returncode}\n{said}")

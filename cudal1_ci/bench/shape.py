@@ -23,11 +23,11 @@ from cudal1_ci.report.shape import (
     Positive,
     Text,
 )
+from cudal1_ci.trial.config import Precision
 
 SCHEMA_VERSION: Literal[1] = 1
 
 Policy = Literal["strict", "cuda-l1"]
-Precision = Literal["strict", "tf32", "kernelbench"]
 Standing = Literal["judged", "degenerate", "invalid", "missing"]
 """Of a task: in the tables; left out, as its reference says nothing; left out, as its reference
 cannot be judged here; left out, as not every column had its turn."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cudal1_ci.archive import Archive
-from cudal1_ci.bench.shape import Policy, Precision
+from cudal1_ci.bench.shape import Policy
 from cudal1_ci.bench.solvers import BEST, CONTRASTIVE, GIVEN
 from cudal1_ci.bench.tasks import Task
 from cudal1_ci.cluster.turns import Row
@@ -16,6 +16,7 @@ from cudal1_ci.optimization import Optimizer
 from cudal1_ci.propose import Proposer
 from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import Candidate, Evaluation, Record, Target, content_hash
+from cudal1_ci.trial.config import Precision
 from cudal1_ci.trial.judging import Judge
 
 

@@ -23,8 +23,7 @@ from cudal1_ci.bench.table import render_table
 from cudal1_ci.bench.tasks import Choice, Found, tasks_at
 from cudal1_ci.bench.work import Bench, RunConfig
 from cudal1_ci.cli.bench_flags import columns_of, seconds_of, shard_of
-from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
-from cudal1_ci.cli.execution import executor_options, session_of
+from cudal1_ci.cli.execution import TEXT_KEYS, executor_options, precision_option, session_of
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
 from cudal1_ci.cli.model import (
     optimizer_of,
@@ -51,10 +50,8 @@ A task: `Model`, `get_inputs()` and, if Model takes arguments, `get_init_inputs(
 """  # noqa: E501 (an example is one line)
 
 KEYS = {
-    **EXECUTION_KEYS,
+    **TEXT_KEYS,
     **SEAT_KEYS,
-    "seed": "trial.seed",
-    "precision": "trial.precision",
     "rounds": "review.num-rounds",
     "model": "model.model",
     "adapter": "model.adapter",
@@ -117,12 +114,7 @@ KEYS = {
     help="seed: a candidate with another state_dict is compared with the weights that both draw "
     "under one seed, as KernelBench does.",
 )
-@click.option(
-    "--precision",
-    type=click.Choice(["strict", "tf32", "kernelbench"]),
-    help="What a candidate may lose beside the reference: nothing, what TF32 loses, or what "
-    "KernelBench's 1e-2 does not see [default: strict].",
-)
+@precision_option
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2].")
 @click.option("--model", metavar="MODEL", help="For `contrastive`: weights, or a server's URL.")
 @click.option("--adapter", metavar="FOLDER", help="LoRA adapter for the weights, or `none`.")

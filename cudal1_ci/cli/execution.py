@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import click
 
@@ -14,6 +14,7 @@ from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.executor import EXECUTORS, Executor, ExecutorName
 from cudal1_ci.trial import Session
+from cudal1_ci.trial.config import Precision
 
 RAY = "ray"
 MENDED = "bench, scan and sweep do (docs/cluster.md)"
@@ -50,6 +51,19 @@ def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return executor(image(command))
 
 
+def precision_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--precision`, for a verb that judges texts."""
+    option = click.option(
+        "--precision",
+        type=click.Choice(get_args(Precision)),
+        help="What a candidate may lose beside the reference: nothing, what TF32 loses, or what "
+        "KernelBench's 1e-2 does not see [default: strict].",
+    )
+    return option(command)
+
+
+TEXT_KEYS = {**KEYS, "seed": "trial.seed", "precision": "trial.precision"}
+"""Flags of every verb that judges texts."""
 TREE_OPTIONS = (
     click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable)."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable)."),

@@ -10,8 +10,13 @@ import click
 import msgspec
 
 from cudal1_ci.cli.device import require
-from cudal1_ci.cli.execution import KEYS as EXECUTION_KEYS
-from cudal1_ci.cli.execution import executor_of, executor_options, refuse_several
+from cudal1_ci.cli.execution import (
+    TEXT_KEYS,
+    executor_of,
+    executor_options,
+    precision_option,
+    refuse_several,
+)
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
 from cudal1_ci.config import load_settings
 from cudal1_ci.report.document import verification
@@ -66,12 +71,7 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
     help="seed: a candidate with another state_dict is compared with the weights that both draw "
     "under one seed, as KernelBench does [default: checkpoint].",
 )
-@click.option(
-    "--precision",
-    type=click.Choice(["strict", "tf32", "kernelbench"]),
-    help="What a candidate may lose beside the reference: nothing, what TF32 loses, or what "
-    "KernelBench's 1e-2 does not see [default: strict].",
-)
+@precision_option
 @click.option("--timeout", help="Seconds that the calls of one request may take [default: 60s].")
 def verify(
     reference: Path, candidates: tuple[Path, ...], json_path: str | None, mode: str, **flags: Any
@@ -119,11 +119,9 @@ def verify(
 
 
 KEYS = {
-    **EXECUTION_KEYS,
-    "seed": "trial.seed",
+    **TEXT_KEYS,
     "timeout": "trial.call",
     "weights": "trial.weights",
-    "precision": "trial.precision",
 }
 SEVERITY = [EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED]
 

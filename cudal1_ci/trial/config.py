@@ -14,6 +14,8 @@ PROTOCOL = 8
 """Of the judge and the static rules. Raised when a verdict or a time may come out differently, so
 that evaluations from before are not re-used."""
 
+Precision = Literal["strict", "tf32", "kernelbench"]
+
 
 class BuildsConfig(Record, frozen=True, kw_only=True):
     """What programs compile. It changes how long a trial takes and no verdict."""
@@ -75,7 +77,7 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     """What a candidate is compared with that has another state_dict than the reference: nothing, as
     no checkpoint loads into it; or the weights that both constructors draw under one seed, as
     KernelBench does."""
-    precision: Literal["strict", "tf32", "kernelbench"] = "strict"
+    precision: Precision = "strict"
     """What a candidate may lose: nothing, beyond what the reference's own precision explains; what
     TF32 loses, or what KernelBench's old tolerance of 1e-2 does not see. What is right by that
     alone is told (worker/precision.py)."""

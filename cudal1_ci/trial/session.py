@@ -255,7 +255,7 @@ class Session:
         for workload in workloads:
             found = measure(self._seat(), self.config, workload)
             if isinstance(found, Verdict):
-                return found, ()
+                return self._beside_others(found), ()
             if found is not None:
                 measurements.append(found)
         return verdict, tuple(measurements)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .called import answer_of
 from .cases import Answer, Case, Limits, Rejected
-from .compare import LOOSE, Tolerance, difference, loose, magnitude, tolerance
+from .compare import Tolerance, difference, loose, magnitude, tolerance
 from .processes import RunnerFailure, Template
 
 MOST_KNOWN = 0.05
@@ -37,8 +37,8 @@ def oracle_mismatch(case: Case, oracle: Answer) -> str | None:
         for one, other in zip(ours, theirs, strict=True):
             if one.shape != other.shape or one.is_floating_point() != other.is_floating_point():
                 return "its outputs have other shapes in float64"
-            near = loose(one.dtype) if one.is_floating_point() else LOOSE
-            budget = Tolerance(0.0, near if one.is_floating_point() else 0.0)
+            near = loose(one.dtype) if one.is_floating_point() else 0.0
+            budget = Tolerance(0.0, near)
             found = difference(one, other, None, budget, case.accelerator.device, near)
             if not one.is_floating_point() and found.excess > 1:
                 return "its integer outputs differ in float64"

@@ -15,8 +15,8 @@ from dataclasses import replace
 import torch
 
 from .called import answer_of
-from .cases import Case, Limits
-from .compare import Tolerance, widen
+from .cases import Case, Limits, Rejected
+from .compare import Tolerance, largest_error
 from .inputs import InputSet
 from .processes import RunnerFailure, Template
 
@@ -31,19 +31,19 @@ def allow(case: Case, template: Template, limits: Limits) -> None:
     """Widen the budgets of a case as its `precision` says. The user's own tolerance stands."""
     if case.precision == "strict" or case.given is not None:
         return
-    case.strict = [list(budgets) for budgets in case.tolerances]
+    case.strict = case.tolerances
     if case.precision == "kernelbench":
-        case.tolerances = [[wider(one, KERNELBENCH) for one in some] for some in case.tolerances]
+        case.tolerances = [[wider(one, KERNELBENCH) for one in some] for some in case.strict]
         return
     try:
         errors = cut_errors(case, template, limits)
-    except RunnerFailure as failure:
-        message = f"with TF32's bits the reference fails, and float32's count: {failure.message}"
+    except (RunnerFailure, Rejected) as failure:
+        message = f"with TF32's bits the reference fails, and float32's count: {failure}"
         case.findings.append({"rule": UNKNOWN, "message": message[:500]})
         return
     case.tolerances = [
         [wider(one, Tolerance(MULTIPLE * error, 0.0)) for one, error in zip(*pair, strict=True)]
-        for pair in zip(case.tolerances, errors, strict=True)
+        for pair in zip(case.strict, errors, strict=True)
     ]
 
 
@@ -53,13 +53,18 @@ def wider(one: Tolerance, other: Tolerance) -> Tolerance:
 
 def cut_errors(case: Case, template: Template, limits: Limits) -> list[list[float]]:
     """How far the reference's float32 outputs are off on every trial, with inputs and state cut; 0
-    for other outputs. Raises RunnerFailure."""
+    for other outputs.
+
+    Raises:
+        RunnerFailure: A call failed.
+        Rejected: Its answer has no form that can be compared.
+    """
     assert case.expected is not None
     trials = [(name, InputSet([cut(t) for t in s.tensors], s.data)) for name, s in case.trials]
     shorter = replace(case, trials=trials, state=[cut(tensor) for tensor in case.state])
     found = answer_of(shorter, template, limits)
     return [
-        [error_of(one, other) for one, other in zip(ours, theirs, strict=True)]
+        [error_of(case, one, other) for one, other in zip(ours, theirs, strict=True)]
         if len(ours) == len(theirs)
         else [0.0] * len(theirs)
         for ours, theirs in zip(found.outputs, case.expected.outputs, strict=True)
@@ -74,9 +79,8 @@ def cut(tensor: torch.Tensor) -> torch.Tensor:
     return torch.where(torch.isfinite(tensor), bits.view(torch.float32), tensor)
 
 
-def error_of(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The largest difference of float32 outputs that are finite in both."""
-    if one.dtype != torch.float32 or one.shape != other.shape or not one.numel():
+def error_of(case: Case, one: torch.Tensor, other: torch.Tensor) -> float:
+    """The largest difference of float32 outputs of one shape."""
+    if one.dtype != torch.float32 or one.shape != other.shape:
         return 0.0
-    gap = (widen(one) - widen(other.to(one.device))).abs()
-    return float(torch.where(torch.isfinite(gap), gap, 0.0).max())
+    return largest_error(one, other, case.accelerator.device)

@@ -123,6 +123,13 @@ def test_a_part_that_does_not_end_is_told_to(fake):
     assert fake(script, -4.0) == "told\n"
 
 
+def test_a_part_that_does_not_listen_is_ended(fake, report_card, monkeypatch):
+    monkeypatch.setattr(report_card, "END_S", 1.0)
+    script = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)\n"
+    with pytest.raises(SystemExit, match="exit code -9"):
+        fake(script, 1.0)
+
+
 def test_a_part_that_fails_ends_all_with_its_words(fake):
     with pytest.raises(SystemExit, match="light-1: exit code 4\nno such device"):
         fake("import sys; print('no such device'); sys.exit(4)", 9)

@@ -14,6 +14,7 @@ from cudal1_ci.schema import (
     Call,
     Candidate,
     Device,
+    Finding,
     Problem,
     TensorSpec,
     TextProgram,
@@ -128,6 +129,21 @@ def test_the_memory_of_a_gpu_that_others_share_is_nobodys_fault(
         examined = session.examine(problem, a_candidate(problem, "fast"))
     assert (examined.status, examined.findings[0].rule) == expected
     assert message in examined.findings[0].message
+
+
+def test_nor_is_it_while_a_candidate_is_timed(monkeypatch):
+    finding = Finding(rule="memory.exhausted", message=EXHAUSTED)
+    monkeypatch.setattr(
+        "cudal1_ci.trial.session.measure",
+        lambda *_: Verdict(status="runtime_error", findings=(finding,)),
+    )
+    with SessionConfig().session("cuda:0", 3) as session:
+        session._device = Device(kind="cuda", name="none", num_threads=1)
+        session._uuid, session._gpu = "GPU-0", SimpleNamespace(memory_bytes=None)
+        session._ask = lambda request, timeout_s: {"status": "passed", "findings": []}
+        problem = a_problem()
+        found = session.evaluate(problem, a_candidate(problem, "fast"))
+    assert (found.verdict.status, found.measurements) == ("inconclusive", ())
 
 
 def test_a_seat_that_was_closed_meanwhile_is_lost(session):

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 import torch
 
-from cudal1_ci.schema import Candidate, Made, Problem, TextProgram, Workload
+from cudal1_ci.schema import Candidate, TextProgram
 from cudal1_ci.trial import Session
+from cudal1_ci.verification import problem_of
 from cudal1_ci.worker.precision import cut
 from tests.conftest import QUICK
 
@@ -50,14 +51,7 @@ def shortened(to):
 
 @pytest.fixture(scope="module")
 def problem():
-    workload = Workload(
-        name="default",
-        provenance="declared",
-        init=Made(function="get_init_inputs"),
-        call=Made(function="get_inputs"),
-    )
-    program = TextProgram(source=REFERENCE, entry="Model")
-    return Problem(reference=program, workloads=(workload,))
+    return problem_of(REFERENCE, "reference.py")
 
 
 @pytest.mark.parametrize(
