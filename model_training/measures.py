@@ -2,7 +2,8 @@
 
     measures(judged, best, ages)["correct"]
 
-Shares are of all completions of a step but where another whole is named. A speedup is the lower
+Shares are of all completions of a step but where another whole is named. `judged` is how many
+different programs were judged anew, on a GPU or on the CPU. A speedup is the lower
 bound of the measured one. What does not exist (the median speedup where nothing passed) is None.
 """
 
@@ -81,6 +82,7 @@ def measures(
         "analysis": sum(has_analysis(one) for one in completions) / num,
         "not_confirmed": sum(one.was_confirmed is False for one in outcomes) / num,
         "known": sum(one.is_known for one in outcomes) / num,
+        "judged": sum(one.evaluation is not None and not one.is_known for one in outcomes),
         "rehearsed": sum(one.was_rehearsed for one in outcomes) / num,
         **{f"fast_{p:g}": sum(one > p for one in speedups) / num for p in FAST},
         "speedup_median": statistics.median(speedups) if speedups else None,

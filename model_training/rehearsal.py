@@ -40,6 +40,7 @@ task after some time.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -67,9 +68,10 @@ K = TypeVar("K")
 REFERENCE = "rehearsed-reference-status"
 """Kind of a note: what the judge on the CPU says of a task's own program."""
 PASSED, BROKEN, SLOW = "passed", "harness_error", "slow"
-LEARN_S = 20.0
-"""Of learning a reference on one core; most take a few, and a candidate that is right a third."""
-TASK_S = 20.0
+LEARN_S = 4.0
+"""Of learning a reference on one core; nine of ten take less, and a candidate that is right a
+third. One slow task is what all answers of a step wait for."""
+TASK_S = 5.0
 """For the candidates of a task; what is left then goes on."""
 
 ERRORS_OF_PYTHON = frozenset(
@@ -141,6 +143,21 @@ class Rehearsal:
         self.policy, self.weights = config.policy, config.weights
         self.took_s = 0.0
         """What the last tasks have taken together."""
+
+    def learn(self, problems: Sequence[Problem]) -> None:
+        """Learn references before there are answers, so that no answer waits to find out which take
+        too long."""
+        pieces: Pieces[Problem] = Pieces(len(self.judges), lambda one: one.id)
+        for problem in problems:
+            pieces.put(problem)
+
+        def work(judge: Rehearser, problem: Problem) -> None:
+            # A judge that dies notes nothing: its candidates say it again.
+            with contextlib.suppress(WorkerError):
+                self.accepts(judge, problem, judge.device())
+
+        with at_work(pieces, self.judges, work):
+            pass
 
     def each(self, tasks: Sequence[Tried[K]], done: Callable[[K, Found], bool]) -> None:
         """Say of each task what is settled, by any thread and as it comes; a task whose `done` says

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
@@ -76,13 +77,20 @@ class Scorer:
 
     def usable(self, tasks: Sequence[Task]) -> list[Task]:
         """Tasks that can be judged, with the profile of each in the archive; asked once of a task.
+        What is rehearsed is learned meanwhile.
 
         Raises:
             WorkerError: Judges die whatever they are given.
         """
         device = self.device()
         open_tasks = [one for one in tasks if self._known(one, device) is None]
-        self.each(open_tasks, self.accepts, lambda task: task.id)
+        with ThreadPoolExecutor(1, "rehearsal") as beside:
+            learned = None
+            if self.rehearsal is not None:
+                learned = beside.submit(self.rehearsal.learn, [one.problem for one in open_tasks])
+            self.each(open_tasks, self.accepts, lambda task: task.id)
+            if learned is not None:
+                learned.result()
         return [one for one in tasks if self._known(one, device) == PASSED]
 
     def accepts(self, judge: Shared, task: Task) -> bool:

@@ -1,9 +1,12 @@
 """One measurement at a time on a device, among all processes of this machine.
 
 Who times something holds the device alone. What else makes the device work (an examination, a
-build beside which nothing can be timed) may overlap with its like, and never with timing. Whoever
-waits is let in before those who come later: a measurement is not put off for ever by examinations
-that follow one another without a gap.
+build beside which nothing can be timed) may overlap with its like, and never with timing.
+
+While somebody waits to time, nobody new is let in beside the others, and all who wait to time do so
+one after another before anybody else examines: of judges that share a device most then examine at
+the same time, where in a plain queue those who have something to time would stand between them.
+Nobody waits for ever: a judge has to examine again before it has something else to time.
 """
 
 from __future__ import annotations
@@ -23,24 +26,20 @@ FOLDER = Path("/tmp")
 def exclusive(device: str) -> Iterator[None]:
     """Hold the device of that name alone; waits for all who hold it. The kernel gives the lock back
     when its holder ends in whatever way, so none is ever stale."""
-    with held(device, fcntl.LOCK_EX):
+    with contextlib.ExitStack() as stack:
+        # Kept from the waiting on: it lets others in who want to time, and nobody else.
+        flock(stack, FOLDER / f"cudal1-ci-{device}.queue", fcntl.LOCK_SH)
+        flock(stack, FOLDER / f"cudal1-ci-{device}.lock", fcntl.LOCK_EX)
         yield
 
 
 @contextmanager
 def shared(device: str) -> Iterator[None]:
-    """Hold it beside others that do so, and beside nobody who holds it alone."""
-    with held(device, fcntl.LOCK_SH):
-        yield
-
-
-@contextmanager
-def held(device: str, how: int) -> Iterator[None]:
-    """Stand in the one queue of the device, and give the place in it up when the turn has come."""
+    """Hold it beside others that do so, and beside nobody who holds it alone or waits to."""
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as queue:
             flock(queue, FOLDER / f"cudal1-ci-{device}.queue", fcntl.LOCK_EX)
-            flock(stack, FOLDER / f"cudal1-ci-{device}.lock", how)
+            flock(stack, FOLDER / f"cudal1-ci-{device}.lock", fcntl.LOCK_SH)
         yield
 
 

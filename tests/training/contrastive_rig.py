@@ -31,7 +31,7 @@ from model_training.toy import (
     tasks,
 )
 
-VARYING = ("known", "not_confirmed", "tokens_per_s")
+VARYING = ("known", "judged", "not_confirmed", "tokens_per_s")
 """Of the numbers of a step, those that are not alike when it is made again, beside seconds."""
 
 

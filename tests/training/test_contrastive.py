@@ -34,7 +34,8 @@ NEEDED = {
     *("reward", "reward_std", "executable", "correct", "copies", "hacks", "fast_1", "fast_1.2"),
     *("speedup_median", "speedup_geometric_mean", "best", "silent_share", "length", "cut"),
     *("clipped_share", "entropy", "divergence", "ratio", "generate_s", "score_s", "train_s"),
-    *("rehearsed", "rehearse_s", "tokens_per_s", "exemplar_age", "exemplar_diversity", "analysis"),
+    *("judged", "rehearsed", "rehearse_s", "tokens_per_s"),
+    *("exemplar_age", "exemplar_diversity", "analysis"),
 }
 
 

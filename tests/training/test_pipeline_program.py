@@ -28,7 +28,7 @@ from model_training.toy import PROGRAMS, answer_to, make_model_folder
 from model_training.workplace import opened
 from tests.replay_server import Good, replay_server
 
-TIMED = ("seconds", "known", "not_confirmed")
+TIMED = ("seconds", "known", "judged", "not_confirmed")
 """Of a line, what is another when a step is made again."""
 STAGES = ["collect", "supervised", "self_supervised", "contrastive"]
 

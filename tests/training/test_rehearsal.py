@@ -244,6 +244,28 @@ def test_nor_is_one_whose_reference_takes_long_to_learn(archive, prompts, monkey
     assert len(rehearser.checked) == 1 and rehearser.asked == []
 
 
+def test_references_are_learned_while_the_gpus_judges_look_at_them(archive, prompts, monkeypatch):
+    monkeypatch.setattr(module, "LEARN_S", -1.0)
+    judge, rehearsers = ToyJudge(), [Rehearser(), Rehearser()]
+    scorer = scorer_of(archive, [judge], rehearsers)
+    assert scorer.usable(TASKS) == TASKS
+    learned = [name for one in rehearsers for name in one.checked]
+    assert sorted(learned) == sorted(one.problem.id for one in TASKS)
+    scorer.outcomes(answered(prompts[0], "broken"))  # it takes too long, as is known by now
+    assert sum(len(one.checked) for one in rehearsers) == len(TASKS)
+    assert judge.asked == ["broken"]
+
+
+def test_a_rehearsing_judge_that_dies_of_a_reference_ends_nothing(archive, monkeypatch):
+    rehearser = Rehearser()
+    monkeypatch.setattr(rehearser, "device", raises_worker_error)
+    assert scorer_of(archive, [ToyJudge()], [rehearser]).usable(TASKS) == TASKS
+
+
+def raises_worker_error():
+    raise WorkerError("the judge died")
+
+
 def test_what_is_left_of_a_task_after_some_time_goes_on(archive, prompts, monkeypatch):
     monkeypatch.setattr(module, "TASK_S", -1.0)
     judge, rehearser = ToyJudge(), Rehearser()

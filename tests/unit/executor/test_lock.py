@@ -93,3 +93,24 @@ def test_a_measurement_is_not_put_off_by_those_who_share_and_come_later(tmp_path
         for thread in threads:
             thread.join()
     assert events == ["exclusive", "shared"]
+
+
+def test_all_who_wait_to_measure_do_so_before_anybody_examines_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "FOLDER", tmp_path)
+    events = []
+
+    def enter(how):
+        with getattr(lock, how)("gpu"):
+            events.append(how)
+            time.sleep(0.1)
+
+    with holder(tmp_path, 1.0, "shared"):
+        order = ("exclusive", "shared", "exclusive", "shared", "exclusive")
+        threads = [threading.Thread(target=enter, args=(how,)) for how in order]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.1)
+        assert events == []
+        for thread in threads:
+            thread.join()
+    assert events == ["exclusive"] * 3 + ["shared"] * 2
