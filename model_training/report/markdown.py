@@ -55,15 +55,15 @@ def rewritten(rewrites: Sequence[Rewrites]) -> str:
 
 
 def differences(rows: Sequence[Row]) -> str:
-    """Of each row to the one that it is compared with."""
+    """Of each row to those that it is compared with."""
     lines = [
         (
-            f"{row.label} against {row.against}",
-            str(row.num_paired),
-            *(f"{said}, {verdict}" for said, verdict in words.differences(row)),
+            f"{row.label} against {found.against}",
+            str(found.num_paired),
+            *(f"{said}, {verdict}" for said, verdict in words.differences(found)),
         )
         for row in rows
-        if row.differences
+        for found in row.differences
     ]
     headings = ("policy", "tasks", *words.DIFFERENCES.values())
     return f"{grid(headings, lines)}\n\n{words.PAIRED}"

@@ -8,8 +8,10 @@ noise of sampling in it. An evaluation that is in several runs counts once. All 
 k, the smallest of the evaluations. Stages come in the order of the pipeline, then the ablations.
 
 A stage is compared with the row of the stage before, an ablation with the row of the stage that it
-is an ablation of, the last; tasks are drawn in pairs, since the same task is about as hard for both
-policies: the interval of the difference is narrower than those of the two rows say.
+is an ablation of, the last; and a stage that several runs have, such as one with exemplars and one
+without, with that of the run that was named first. Tasks are drawn in pairs, since the same task is
+about as hard for both policies: the interval of the difference is narrower than those of the two
+rows say.
 """
 
 from __future__ import annotations
@@ -26,6 +28,17 @@ from model_training.report.run_folder import STAGES, Greedy, PolicyEvaluation, R
 from model_training.table import MEASURES, Numbers, Sample, Share, Table, by_task, interval, table
 
 
+class Difference(Record, frozen=True, kw_only=True):
+    """A row less another."""
+
+    against: str
+    """Label of the other."""
+    num_paired: int
+    """Tasks that both have."""
+    columns: Mapping[str, Share]
+    """By the name of the column, with its interval."""
+
+
 class Row(Record, frozen=True, kw_only=True):
     """A policy of the table."""
 
@@ -38,12 +51,8 @@ class Row(Record, frozen=True, kw_only=True):
     seeds: tuple[int, ...]
     samples: tuple[Sample, ...]
     table: Table
-    against: str | None = None
-    """Label of the row that it is compared with."""
-    num_paired: int = 0
-    """Tasks that both have."""
-    differences: Mapping[str, Share] = msgspec.field(default_factory=dict)
-    """By the name of the column: this row less the other, with its interval."""
+    differences: tuple[Difference, ...] = ()
+    """To the rows that it is compared with."""
 
 
 def rows_of(runs: Sequence[Run]) -> list[Row]:
@@ -73,11 +82,13 @@ def rows_of(runs: Sequence[Run]) -> list[Row]:
 
 
 def owner(run: Run, evaluation: PolicyEvaluation) -> str:
-    """Whose policy it is: weights before training are those of all runs that began with them, and
-    two runs may give one name to different checkpoints."""
-    if evaluation.name != STAGES[0] or not run.environments:
+    """Whose policy it is: weights before training are those of all runs that began with them and
+    with the same adapter, and two runs may give one name to different checkpoints."""
+    hashes = [found for one in run.environments if (found := one.get("weights_sha256"))]
+    if evaluation.name != STAGES[0] or not hashes:
         return run.name
-    return content_hash(run.environments[0].get("weights_sha256"))
+    settings = run.config.get("config", {}).get("model", {})
+    return content_hash([hashes[-1], settings.get("adapter")])
 
 
 def greedy_rows_of(runs: Sequence[Run]) -> list[Row]:
@@ -116,26 +127,24 @@ def row_of(members: Sequence[tuple[Run, PolicyEvaluation]], k: int, *, is_alone:
 
 
 def compared(row: Row, earlier: Sequence[Row]) -> Row:
-    """With its differences to the row that it is compared with, where there is one."""
-    other = other_row(row, earlier)
-    if other is None:
-        return row
-    pairs = paired(other.samples, row.samples)
-    return msgspec.structs.replace(
-        row,
-        against=other.label,
-        num_paired=len(pairs),
-        differences=differences(pairs, row.table.k),
-    )
+    """With its differences to the rows that it is compared with."""
+    found = []
+    for other in others(row, earlier):
+        pairs = paired(other.samples, row.samples)
+        columns = differences(pairs, row.table.k)
+        if columns:
+            found.append(Difference(against=other.label, num_paired=len(pairs), columns=columns))
+    return msgspec.structs.replace(row, differences=tuple(found))
 
 
-def other_row(row: Row, earlier: Sequence[Row]) -> Row | None:
-    """The last stage before it, of its own run where that has one."""
+def others(row: Row, earlier: Sequence[Row]) -> list[Row]:
+    """The last stage before it, of its own run where that has one; and the first row of its own
+    stage."""
     before = [one for one in earlier if one.name in STAGES and one.name != row.name]
-    if not before:
-        return None
     last = [one for one in before if one.name == before[-1].name]
-    return next((one for one in last if one.run == row.run), last[0])
+    own = [one for one in last if one.run == row.run]
+    same = [one for one in earlier if one.name == row.name]
+    return [*(own or last)[:1], *same[:1]]
 
 
 def paired(

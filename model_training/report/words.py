@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model_training.report.cost import StageCost
 from model_training.report.rewrites import Rewrites
-from model_training.report.rows import Row, is_better, is_worse
+from model_training.report.rows import Difference, is_better, is_worse
 from model_training.table import COUNTED, FASTER, LEVEL, NUM_RESAMPLES, Share, Table
 
 FILL = (
@@ -116,13 +116,13 @@ DIFFERENCES = {
 SPEEDUPS = ("mean", "geometric_mean")
 
 
-def differences(row: Row) -> list[tuple[str, str]]:
+def differences(found: Difference) -> list[tuple[str, str]]:
     """Of each column of `DIFFERENCES`: the difference, and `better` or `worse` where it is so
     beyond its interval, else `no`."""
     return [
         (
-            difference(row.differences[measure], is_speedup=measure in SPEEDUPS),
-            verdict(row.differences[measure]),
+            difference(found.columns[measure], is_speedup=measure in SPEEDUPS),
+            verdict(found.columns[measure]),
         )
         for measure in DIFFERENCES
     ]

@@ -91,12 +91,12 @@ def test_rows_are_stages_in_order_then_ablations(rows):
         "contrastive",
         "no_exemplars",
     ]
-    assert [row.against for row in rows] == [
-        None,
-        "base",
-        "supervised",
-        "self_supervised",
-        "contrastive",
+    assert [[one.against for one in row.differences] for row in rows] == [
+        [],
+        ["base"],
+        ["supervised"],
+        ["self_supervised"],
+        ["contrastive"],
     ]
 
 
@@ -136,8 +136,24 @@ def test_checkpoints_of_one_name_are_told_apart_by_their_run(tmp_path):
         "contrastive (b)",
     ]
     assert rows["base"].seeds == (0, 1)
-    assert rows["contrastive (b)"].against == "supervised (b)"
-    assert rows["supervised (b)"].against == "base"
+    against = {label: [one.against for one in row.differences] for label, row in rows.items()}
+    assert against["contrastive (a)"] == ["supervised (a)"]
+    assert against["contrastive (b)"] == ["supervised (b)", "contrastive (a)"]
+    assert against["supervised (b)"] == ["base", "supervised (a)"]
+
+
+def test_bases_are_told_apart_by_the_adapter_that_a_run_began_with(tmp_path):
+    same = evaluation("base", 0.3, 1.0)
+    folders = [write_run(tmp_path / name, evaluations=[same]) for name in ("a", "b")]
+    assert [row.label for row in rows_of([read_run(one) for one in folders])] == ["base"]
+    settings = json.loads((folders[1] / "config.json").read_text())
+    settings["config"]["model"] = {"adapter": "adapters/x"}
+    (folders[1] / "config.json").write_text(json.dumps(settings))
+    other = evaluation("base", 0.5, 1.0)
+    (folders[1] / "evaluations/base.json").write_bytes(msgspec.json.encode(other))
+    rows = rows_of([read_run(one) for one in folders])
+    assert [row.label for row in rows] == ["base (a)", "base (b)"]
+    assert [one.against for one in rows[1].differences] == ["base (a)"]
 
 
 def test_a_gain_that_each_task_has_is_certain_though_the_rows_overlap():
@@ -171,7 +187,7 @@ def test_a_difference_is_that_of_the_two_tables(rows):
     row, other = rows[3], rows[2]
     for measure in MEASURES:
         gain = getattr(row.table, measure).value - getattr(other.table, measure).value
-        found = row.differences[measure]
+        found = row.differences[0].columns[measure]
         assert found.value == pytest.approx(gain)
         assert found.low <= found.value <= found.high
 
