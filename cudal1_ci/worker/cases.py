@@ -113,7 +113,11 @@ class Case:
     strict: list[list[Tolerance]] = field(default_factory=list)
     """and the budgets without that, where there are others."""
     known: list[float] = field(default_factory=list)
-    """Of every output, what is allowed as a share of its magnitude (oracle.py)."""
+    """Of every output, what is allowed as a share of its magnitude (oracle.py),"""
+    noise: dict[int, float] = field(default_factory=dict)
+    """and by its number what is allowed of one that is nothing but rounding (noise.py)."""
+    usual: list[float] = field(default_factory=list)
+    """Of every output the reference's error on what a workload that trains states."""
     findings: list[dict[str, Any]] = field(default_factory=list)
     fewer_rows: tuple[InputSet, Answer] | None = None
     """A smaller batch, where the reference takes one, and its answer after those on the trials."""
@@ -240,18 +244,26 @@ class Case:
         return InputSet([self.accelerator.keep(tensor) for tensor in one.tensors], one.data)
 
     def difference(
-        self, got: torch.Tensor, expected: torch.Tensor, known: float = 0.0
+        self, got: torch.Tensor, expected: torch.Tensor, known: float = 0.0, noise: float = 0.0
     ) -> Difference:
-        """By the user's tolerance or the dtype's, where there is no oracle; by one of `self.known`
-        where that is more."""
+        """By the user's tolerance or the dtype's, where there is no oracle; by what is `known`, or
+        `noise`, where that is more."""
         device = self.accelerator.device
-        budget = tolerance(expected, None, self.given, device, known)
+        budget = tolerance(expected, None, self.given, device, known, noise)
         return difference(got, expected, None, budget, device)
 
-    def known_of(self, outputs: list[torch.Tensor]) -> list[float]:
-        """Of `self.known` for the outputs of a call; of one that returns another number of them, as
-        some do for other inputs, nothing is known."""
-        return self.known if len(self.known) == len(outputs) else [0.0] * len(outputs)
+    def differences(
+        self, got: list[torch.Tensor], expected: list[torch.Tensor]
+    ) -> list[Difference]:
+        """Of the outputs of a call for which there is no oracle. Of one that returns another number
+        of them, as some do for other inputs, nothing is known."""
+        pairs = list(zip(got, expected, strict=True))
+        if len(self.known) != len(expected):
+            return [self.difference(*pair) for pair in pairs]
+        return [
+            self.difference(*pair, self.known[leaf], self.noise.get(leaf, 0.0))
+            for leaf, pair in enumerate(pairs)
+        ]
 
     def prepare(
         self, runner: RunnerHandle, limits: Limits, sets: list[InputSet], dtype: str | None = None

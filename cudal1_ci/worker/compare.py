@@ -116,10 +116,12 @@ def tolerance(
     given: tuple[float, float] | None,
     device: torch.device | None = None,
     known: float = 0.0,
+    noise: float = 0.0,
 ) -> Tolerance:
     """The budget of one output leaf. `given` is the user's (atol, rtol) and wins. `known` is what
-    is allowed on other inputs, as a share of the output's magnitude. What is computed is on
-    `device`, where the tensors need not be."""
+    is allowed on other inputs, as a share of the output's magnitude; `noise`, where there is
+    little but rounding, is none (noise.py). What is computed is on `device`, where the tensors
+    need not be."""
     if given is not None:
         return Tolerance(*given)
     if not (reference.is_floating_point() or reference.is_complex()):
@@ -133,7 +135,9 @@ def tolerance(
     scale = magnitude(truth, device)
     floor = allowed.no_oracle_multiple if oracle is None else 1.0
     absolute = max(allowed.absolute_eps * eps * floor, known) * scale
-    absolute = max(absolute, allowed.error_multiple * largest_error(reference, truth, device))
+    absolute = max(
+        absolute, allowed.error_multiple * largest_error(reference, truth, device), noise
+    )
     # An expected output of exact zeros has no magnitude: one rounding of a number near 1 passes.
     return Tolerance(absolute if scale else max(absolute, eps), allowed.relative_eps * eps * floor)
 

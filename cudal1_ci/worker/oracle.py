@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
+
 from .called import answer_of
-from .cases import Answer, Case, Limits, Rejected
+from .cases import Case, Limits, Rejected
 from .compare import Tolerance, difference, loose, magnitude, tolerance
+from .correctness import describe_leaf
+from .noise import Outputs, find_noise, may_be_rounding, rounding_at, usual_errors
 from .processes import RunnerFailure, Template
 
 MOST_KNOWN = 0.05
@@ -20,9 +26,7 @@ def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
         reason = "it draws random numbers, which differ between precisions"
     else:
         try:
-            answer = answer_of(case, template, limits, "float64")
-            reason = oracle_mismatch(case, answer)
-            case.oracle = answer.outputs if reason is None else None
+            reason = accept(case, answer_of(case, template, limits, "float64").outputs)
         except (RunnerFailure, Rejected) as failure:
             reason = str(failure)
     if reason is not None:
@@ -30,20 +34,41 @@ def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
         case.findings.append({"rule": "oracle.absent", "message": message})
 
 
-def oracle_mismatch(case: Case, oracle: Answer) -> str | None:
-    """Why an oracle's answer cannot be the truth of the expected one; None when it can."""
+def accept(case: Case, oracle: Outputs) -> str | None:
+    """Take an oracle's outputs for the truth of the expected ones; or why they cannot be that. One
+    that does not fit speaks against all: what took another branch in float64 may be behind others.
+    Rounding of the reference is no misfit (noise.py)."""
     assert case.expected is not None
-    for ours, theirs in zip(case.expected.outputs, oracle.outputs, strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            if one.shape != other.shape or one.is_floating_point() != other.is_floating_point():
-                return "its outputs have other shapes in float64"
-            near = loose(one.dtype) if one.is_floating_point() else 0.0
-            budget = Tolerance(0.0, near)
-            found = difference(one, other, None, budget, case.accelerator.device, near)
-            if not one.is_floating_point() and found.excess > 1:
-                return "its integer outputs differ in float64"
-            if one.is_floating_point() and not found.is_loose and found.max_abs:
-                return f"its outputs differ by {found.max_abs:.3g} in float64"
+    pairs = list(zip(case.expected.outputs, oracle, strict=True))
+    if any(forms_of(ours) != forms_of(theirs) for ours, theirs in pairs):
+        return "its outputs have other shapes in float64"
+    case.usual = usual_errors(case, oracle)
+    case.noise = find_noise(case, oracle, case.usual)
+    for number, (ours, theirs) in enumerate(pairs):
+        for leaf, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            reason = mismatch(case, one, other, may_be_rounding(case, number, leaf))
+            if reason is not None:
+                case.usual, case.noise = [], {}
+                return f"{describe_leaf(case, number, leaf)} {reason}"
+    case.oracle = oracle
+    return None
+
+
+def forms_of(outputs: list[torch.Tensor]) -> list[tuple[torch.Size, bool]]:
+    """What is the same in float64."""
+    return [(one.shape, one.is_floating_point()) for one in outputs]
+
+
+def mismatch(case: Case, one: torch.Tensor, other: torch.Tensor, is_rounding: bool) -> str | None:
+    """Why an output of the oracle cannot be the truth of the reference's; of rounding it can unless
+    one of them is no number."""
+    near = loose(one.dtype) if one.is_floating_point() else 0.0
+    near = math.inf if is_rounding else near
+    found = difference(one, other, None, Tolerance(0.0, 0.0), case.accelerator.device, near)
+    if not one.is_floating_point() and found.excess > 1:
+        return "holds other integers in float64"
+    if one.is_floating_point() and not found.is_loose and found.max_abs:
+        return f"differs by {found.max_abs:.3g} in float64"
     return None
 
 
@@ -52,12 +77,11 @@ def settle_tolerances(case: Case) -> None:
     assert case.expected is not None
     for number, outputs in enumerate(case.expected.outputs):
         truth = case.oracle[number] if case.oracle else [None] * len(outputs)
-        case.tolerances.append(
-            [
-                tolerance(ours, exact, case.given, case.accelerator.device)
-                for ours, exact in zip(outputs, truth, strict=True)
-            ]
-        )
+        budgets = []
+        for leaf, pair in enumerate(zip(outputs, truth, strict=True)):
+            rounding = rounding_at(case, number, leaf, *pair)
+            budgets.append(tolerance(*pair, case.given, case.accelerator.device, noise=rounding))
+        case.tolerances.append(budgets)
 
 
 def known_errors(case: Case) -> list[float]:

@@ -78,21 +78,19 @@ def case_of(kind="cuda", reference_off=0.0, state=(), after=(), train=False, mem
         shift = is_between * runner.off + runner.num_calls * runner.unsteady
         return SimpleNamespace(outputs=[[sets[0].tensors[0] + shift]])
 
-    def difference(one, other, known):
-        assert known == 0.25
+    def difference(one, other):
         gap = float((one - other).abs().max())
         return Difference(excess=gap / 0.1, max_abs=gap, max_rel=gap, num_far=1, where="")
 
     return SimpleNamespace(
         accelerator=SimpleNamespace(kind=kind, memory_bytes=lambda: memory_bytes),
         expected=SimpleNamespace(state=list(after), outputs=[[torch.ones(4)]]),
-        known_of=lambda outputs: [0.25] * len(outputs),
         state=list(state),
         train=train,
         trials=[("drawn 0", SET)],
         program={},
         answer=answer,
-        difference=difference,
+        differences=lambda ours, theirs: list(map(difference, ours, theirs)),
         runner=lambda *_, **__: Runner(reference_off),
     )
 
