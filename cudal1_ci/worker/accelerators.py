@@ -237,6 +237,17 @@ def available_memory_bytes() -> int:
     return min(limits) * 4 // 5
 
 
+def free_memory_bytes() -> int:
+    """Of the host's, what is free now, as far as a process may take it."""
+    free_bytes = available_memory_bytes()
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == "MemAvailable":
+                free_bytes = min(free_bytes, int(value.split()[0]) * 1024)
+    return free_bytes
+
+
 def cpu_name() -> str:
     """The processor's name as the kernel gives it."""
     try:

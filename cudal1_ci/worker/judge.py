@@ -28,7 +28,12 @@ from typing import Any
 
 import torch
 
-from .accelerators import Accelerator, accelerator, available_memory_bytes
+from .accelerators import (
+    Accelerator,
+    accelerator,
+    available_memory_bytes,
+    free_memory_bytes,
+)
 from .build_keys import architecture_of
 from .cases import Case, Limits, Rejected, verdict_of
 from .channel import Channel, ChannelClosed
@@ -178,7 +183,8 @@ class Judge:
             self.cases = {}
             return verdict_of(rejected)
         if key is not None:
-            self.known.keep(key, (self.cases, self.findings), self.accelerator.memory_bytes())
+            learned = (self.cases, self.findings)
+            self.known.keep(key, learned, self.accelerator.memory_bytes(), free_memory_bytes())
         return {"status": "passed", "findings": self.findings}
 
     def learn(self, seed: int, keeps: bool = False) -> list[dict[str, Any]]:

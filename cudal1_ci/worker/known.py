@@ -1,4 +1,8 @@
-"""What is known of problems that come again: those that were asked for last."""
+"""What is known of problems that come again: those that were asked for last.
+
+Training asks about some hundred tasks in turn, and to learn a reference takes as long as to judge
+three candidates. So what the device has no room for is put aside into the host's memory.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,12 @@ import torch
 
 from .cases import Answer, Case
 
-MOST = 32
+MOST = 256
 MEMORY_SHARE = 8
 """An eighth of the memory for a trial."""
+HOST_SHARE = 8
+"""An eighth of the host's memory that others have not taken: of sixteen judges, four that time and
+twelve on the CPU, each takes a seventh of what the others leave, and three tenths stay free."""
 Learned = tuple[dict[str, Case], list[dict[str, Any]]]
 """Cases by workload, and findings on the reference."""
 
@@ -22,32 +29,66 @@ class Known:
 
     def __init__(self) -> None:
         self.learned: OrderedDict[str, Learned] = OrderedDict()
+        self.aside: dict[str, list[tuple[torch.Tensor, torch.device]]] = {}
+        """Of problems that were put aside, tensors that have been on a device, and on which."""
+        self.near_bytes = self.far_bytes = 0
+        """What there is room for, on the device and aside."""
 
     def find(self, key: str | None) -> Learned | None:
         if key is None or key not in self.learned:
             return None
         self.learned.move_to_end(key)
+        for tensor, device in self.aside.pop(key, ()):
+            tensor.data = tensor.data.to(device)
+        self.make_room()
         return self.learned[key]
 
-    def keep(self, key: str, learned: Learned, memory_bytes: int) -> None:
-        """Beside as many others as there is room for, those that were asked for last."""
+    def keep(self, key: str, learned: Learned, memory_bytes: int, host_bytes: int = 0) -> None:
+        """Beside as many others as there is room for, those that were asked for last. Of the
+        host's memory so much is free."""
         self.learned[key] = learned
-        while len(self.learned) > 1 and (
-            len(self.learned) > MOST or self.num_bytes > memory_bytes // MEMORY_SHARE
-        ):
-            self.learned.popitem(last=False)
+        self.near_bytes = memory_bytes // MEMORY_SHARE
+        self.far_bytes = (host_bytes + self.num_bytes(is_aside=True)) // HOST_SHARE
+        while len(self.learned) > MOST:
+            self.drop()
+        self.make_room()
 
-    @property
-    def num_bytes(self) -> int:
+    def make_room(self) -> None:
+        """Put those aside that were not asked for the longest, as far as there is room."""
+        for key in list(self.learned)[:-1]:
+            if self.num_bytes(is_aside=False) <= self.near_bytes:
+                return
+            if key not in self.aside:
+                self.put_aside(key)
+                while self.num_bytes(is_aside=True) > self.far_bytes:
+                    self.drop()
+
+    def put_aside(self, key: str) -> None:
+        """Tensors with gaps stay: a copy has none, and where the elements lie is part of a case."""
+        cases, _ = self.learned[key]
+        moved = self.aside[key] = []
+        for one in (one for case in cases.values() for one in tensors_of(case)):
+            if one.is_cuda and (copy := one.cpu()).stride() == one.stride():
+                moved.append((one, one.device))
+                one.data = copy
+
+    def drop(self) -> None:
+        """Forget the one that was not asked for the longest."""
+        key, _ = self.learned.popitem(last=False)
+        self.aside.pop(key, None)
+
+    def num_bytes(self, *, is_aside: bool) -> int:
         return sum(
             tensor.nbytes
-            for cases, _ in self.learned.values()
+            for key, (cases, _) in self.learned.items()
+            if (key in self.aside) is is_aside
             for case in cases.values()
             for tensor in tensors_of(case)
         )
 
     def clear(self) -> None:
         self.learned.clear()
+        self.aside.clear()
 
 
 def tensors_of(case: Case) -> Iterator[torch.Tensor]:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+import torch
 
 from cudal1_ci import score
 from cudal1_ci.trial import Session
@@ -69,6 +70,38 @@ def test_one_that_fails_elsewhere_is_timed_in_a_new_process(keeping):
     assert "shape.specialized" in rules and evaluation.measurements
 
 
+class Tensor:
+    """So large, and on a device or in the host's memory."""
+
+    def __init__(self, nbytes: int, place: str = "gpu") -> None:
+        self.nbytes, self.place = nbytes, place
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.place != "host"
+
+    @property
+    def device(self) -> str:
+        return self.place
+
+    @property
+    def data(self) -> Tensor:
+        return self
+
+    @data.setter
+    def data(self, other: Tensor) -> None:
+        self.place = other.place
+
+    def stride(self) -> tuple[int, ...]:
+        return (1,)
+
+    def cpu(self) -> Tensor:
+        return Tensor(self.nbytes, "host")
+
+    def to(self, place: str) -> Tensor:
+        return Tensor(self.nbytes, place)
+
+
 def a_case(name: str, num_bytes: int):
     """A case that holds so much."""
     fields = dict.fromkeys(("expected", "fewer_rows", "other_state", "oracle"))
@@ -77,7 +110,7 @@ def a_case(name: str, num_bytes: int):
         findings=[],
         trials=[],
         init_tensors=[],
-        state=[SimpleNamespace(nbytes=num_bytes)],
+        state=[Tensor(num_bytes)],
         source=SimpleNamespace(made=[]),
         **fields,
     )
@@ -91,6 +124,52 @@ def test_what_is_known_takes_an_eighth_of_the_memory_and_the_last_one_is_kept_an
     known.find("b")
     known.keep("large", ({"w": a_case("large", 900)}, []), 1000)
     assert list(known.learned) == ["large"]
+
+
+def places_of(known: Known) -> dict[str, str]:
+    return {key: cases["w"].state[0].place for key, (cases, _) in known.learned.items()}
+
+
+def test_what_the_device_has_no_room_for_is_put_aside_and_comes_back_when_it_is_asked_for():
+    known = Known()
+    for name in ("a", "b", "c"):
+        known.keep(name, ({"w": a_case(name, 60)}, []), 1000, 8 * 100)
+    assert places_of(known) == {"a": "host", "b": "gpu", "c": "gpu"}
+    found, _ = known.find("a")
+    assert found["w"].name == "a"
+    assert places_of(known) == {"b": "host", "c": "gpu", "a": "gpu"}
+    known.keep("d", ({"w": a_case("d", 60)}, []), 1000, 8 * 100)
+    assert places_of(known) == {"c": "host", "a": "gpu", "d": "gpu"}, "c has b's place"
+    known.keep("large", ({"w": a_case("large", 900)}, []), 1000, 8 * 120)
+    assert places_of(known) == {"a": "host", "d": "host", "large": "gpu"}
+    known.clear()
+    assert known.find("d") is None and not known.aside
+
+
+def test_tensors_that_were_in_the_hosts_memory_stay_there():
+    known = Known()
+    for name in ("a", "b"):
+        case = a_case(name, 60)
+        case.state.append(Tensor(60, "host"))
+        known.keep(name, ({"w": case}, []), 1000, 8 * 200)
+    assert places_of(known) == {"a": "host", "b": "gpu"}
+    known.find("a")
+    cases, _ = known.learned["a"]
+    assert [one.place for one in cases["w"].state] == ["gpu", "host"]
+
+
+@pytest.mark.gpu
+def test_a_tensor_that_was_put_aside_is_what_it_was():
+    known, values = Known(), torch.arange(15.0, device="cuda")
+    case = a_case("a", 0)
+    case.state = [values.view(3, 5).t(), values[::2]]
+    for name, one in (("a", case), ("b", a_case("b", 900))):
+        known.keep(name, ({"w": one}, []), 1000, 8 * 1000)
+    assert [one.device.type for one in case.state] == ["cpu", "cuda"], "the second has gaps"
+    known.find("a")
+    assert all(one.is_cuda for one in case.state)
+    assert [one.stride() for one in case.state] == [(1, 5), (2,)]
+    assert case.state[0].tolist() == values.view(3, 5).t().tolist()
 
 
 def judge_of(monkeypatch, make_case) -> Judge:

@@ -1,0 +1,220 @@
+"""How fast a training run's judges get through answers that a run has recorded, and what they wait
+for, by how many of them share a device.
+
+    python benchmarks/scoring_rate.py benchmarks/results/training-h200-fifth/bucket --device cuda \
+        --judges 1 --judges 4 --steps 1,2 --rehearsing 10 --rounds 2
+
+The answers of each step are judged as stage 3 judges them, with an archive that knows nothing: by
+`scoring.Scorer`, with the run's settings. References are learned in the first step that asks about
+their task; in a second round, with another archive, judges know them as far as they have kept
+them. Seconds of what is asked and waited for are sums over the judges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+from discovery_speed import provenance
+from text_trials import write
+
+from cudal1_ci.archive import Archive
+from cudal1_ci.executor import lock
+from cudal1_ci.trial import Session
+from model_training.asking import first_prompt
+from model_training.bench import Answered
+from model_training.environment import EnvironmentConfig, Outcome
+from model_training.judges import JudgeConfig, opened_rehearsers
+from model_training.rehearsal import Rehearsal
+from model_training.report.run_folder import Judged, lines_of, read_run, samples_of
+from model_training.scoring import Scorer
+from model_training.tasks.record import Task
+
+OUTPUT = Path(__file__).parent / "results" / "scoring-rate.json"
+STAGE = "contrastive"
+
+
+class Watch:
+    """Seconds and times by what was done, of all threads."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.times: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def over(self, name: str) -> Iterator[None]:
+        started_s = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.seconds[name] += time.monotonic() - started_s
+                self.times[name] += 1
+
+    @contextlib.contextmanager
+    def held(self, how: str, device: str) -> Iterator[None]:
+        """The device's lock, as `executor.lock` gives it."""
+        with contextlib.ExitStack() as stack:
+            with self.over(f"wait {how}"):
+                stack.enter_context(getattr(lock, how)(device))
+            with self.over(f"hold {how}"):
+                yield
+
+    def clear(self) -> None:
+        self.seconds.clear()
+        self.times.clear()
+
+    def told(self) -> dict[str, dict[str, float]]:
+        return {
+            name: {"times": self.times[name], "seconds": round(seconds, 2)}
+            for name, seconds in sorted(self.seconds.items())
+        }
+
+
+class Watched(Session):
+    """A judge of which it is known how long it took for what it was asked."""
+
+    watch: Watch
+
+    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        with self.watch.over(f"ask {request['op']}"):
+            return super()._ask(request, timeout_s)
+
+
+def answers(folder: Path, steps: Sequence[int]) -> tuple[dict[str, Task], dict[int, list[Judged]]]:
+    """Tasks by name, and of each step the answers in which there was something to judge."""
+    tasks = {one.name: one for one in lines_of(folder / "tasks" / "training.jsonl", Task)}
+    found: dict[int, list[Judged]] = defaultdict(list)
+    for one in samples_of(read_run(folder)):
+        if one.stage == STAGE and one.step in steps and one.refused is None:
+            found[one.step].append(one)
+    return tasks, found
+
+
+def rows_of(
+    config: JudgeConfig, tasks: dict[str, Task], steps: dict[int, list[Judged]], num_rounds: int
+) -> Iterator[dict[str, Any]]:
+    """All steps, by the judges that a configuration has; a row for each round."""
+    with contextlib.ExitStack() as stack:
+        watch = Watch()
+        for module, how in (("session", "shared"), ("measuring", "exclusive")):
+            way = lambda device, how=how: watch.held(how, device)  # noqa: E731
+            stack.enter_context(mock.patch(f"cudal1_ci.trial.{module}.{how}", way))
+        judges = [stack.enter_context(Watched(config.trial, device=one)) for one in config.places]
+        for judge in judges:
+            judge.watch = watch
+        rehearsers = stack.enter_context(opened_rehearsers(config))
+        for number in range(num_rounds):
+            found = judged(config, judges, rehearsers, tasks, steps)
+            num_judged = sum(one["judged"] + one["rehearsed"] for one in found)
+            took_s = sum(one["seconds"] for one in found)
+            yield {
+                "judges": len(judges),
+                "rehearsing": len(rehearsers),
+                "memory_bytes": config.trial.memory_bytes,
+                "device": judges[0].device().name,
+                "round": number + 1,
+                "per_minute": round(60 * num_judged / took_s, 1),
+                "seconds": round(took_s, 2),
+                "steps": found,
+                "spent": watch.told(),
+            }
+            watch.clear()
+
+
+def judged(
+    config: JudgeConfig,
+    judges: Sequence[Watched],
+    rehearsers: Sequence[Session],
+    tasks: dict[str, Task],
+    steps: dict[int, list[Judged]],
+) -> list[dict[str, Any]]:
+    """One step after the other, with an archive of their own."""
+    rows = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Archive.open(Path(folder) / "archive.sqlite") as archive,
+    ):
+        rehearsal = Rehearsal(rehearsers, archive, config.rehearsal) if rehearsers else None
+        scorer = Scorer(
+            judges,
+            archive,
+            config.policy,
+            EnvironmentConfig(),
+            places=config.places,
+            rehearsal=rehearsal,
+        )
+        device = scorer.device()
+        for number, said in sorted(steps.items()):
+            asked: list[Answered] = [
+                (first_prompt(tasks[one.task], archive, device), one.completion, False)
+                for one in said
+            ]
+            started_s = time.monotonic()
+            outcomes = scorer.outcomes(asked)
+            rows.append(step_of(number, outcomes, time.monotonic() - started_s, scorer.rehearse_s))
+    return rows
+
+
+def step_of(
+    number: int, outcomes: Sequence[Outcome], took_s: float, rehearse_s: float
+) -> dict[str, Any]:
+    """Different programs, by who judged them."""
+    new = [one for one in outcomes if one.evaluation is not None and not one.is_known]
+    return {
+        "step": number,
+        "tasks": len({one.sample.task for one in outcomes}),
+        "judged": sum(not one.was_rehearsed for one in new),
+        "rehearsed": sum(one.was_rehearsed for one in new),
+        "passed": sum(one.sample.status == "passed" for one in new),
+        "measured_again": sum(one.was_confirmed is not None for one in new),
+        "seconds": round(took_s, 2),
+        "rehearse_s": round(rehearse_s, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--judges", type=int, action="append", help="of the device; repeatable")
+    parser.add_argument("--rehearsing", type=int, default=0, help="judges on the CPU")
+    parser.add_argument("--memory-bytes", type=int, help="for the tensors of a judge's trials")
+    parser.add_argument("--steps", default="1,2", help="of stage 3")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args()
+    tasks, steps = answers(options.run, [int(one) for one in options.steps.split(",")])
+    settings = msgspec.convert(read_run(options.run).config["config"]["judge"], JudgeConfig)
+    if options.memory_bytes:
+        trial = msgspec.structs.replace(settings.trial, memory_bytes=options.memory_bytes)
+        settings = msgspec.structs.replace(settings, trial=trial)
+    rows = []
+    for number in options.judges or [1]:
+        config = msgspec.structs.replace(
+            settings,
+            devices=(options.device,),
+            num_per_device=number,
+            num_rehearsing=options.rehearsing,
+        )
+        for row in rows_of(config, tasks, steps, options.rounds):
+            rows.append(row)
+            write(options.output, {**provenance(), "run": options.run.name, "rows": rows})
+            words = f"{number} judges, round {row['round']}"
+            print(f"{words}: {row['per_minute']} a minute, {row['seconds']} s", flush=True)
+            for name, spent in row["spent"].items():
+                print(f"  {name}: {spent['times']} times, {spent['seconds']} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
