@@ -85,10 +85,14 @@ class Bench:
 
     def is_over(self) -> bool:
         """Asked before each thing that is tried, so what was not is known to be missing."""
+        return not self.has_time(0.0)
+
+    def has_time(self, needed_s: float) -> bool:
+        """Whether so much is left of the budget; where it is not, something is missing."""
         budget_s = self.config.budget_s
-        if budget_s is not None and time.monotonic() - self.started_s > budget_s:
+        if budget_s is not None and time.monotonic() - self.started_s + needed_s > budget_s:
             self.ending.was_cut = True
-        return self.ending.is_early
+        return not self.ending.is_early
 
     def with_judge(self, judge: Judge) -> Bench:
         """The same for one of several judges, in a thread of its own."""
@@ -147,8 +151,17 @@ class Attempt:
         self.reused: list[str] = []
         self.work: Optimization | None = None
         """What a model was asked."""
+        self.longest_s = 0.0
+        """Of the candidates that were measured, what one has taken: the next may take as long."""
         self.review = Review(bench.reviewer, problem, bench.is_over) if bench.reviewer else None
         self.seen: set[str] = set()
+
+    def has_time_for(self, candidate: Candidate) -> bool:
+        """Whether it is likely to be judged within the budget. The first one always is begun, so
+        that a run whose budget is less than a candidate takes gets on all the same."""
+        bench = self.bench
+        is_known = remembered(self.problem, candidate, bench) is not None
+        return not bench.is_over() and (is_known or bench.has_time(self.longest_s))
 
     def next_candidates(self) -> list[Candidate]:
         """What the proposers say, shown what passed, that was not tried in this run yet."""
@@ -220,7 +233,7 @@ def judge(target: Target, attempt: Attempt, first: list[Candidate]) -> None:
         ]
         bench.session.build_ahead(attempt.problem, fresh)
         for candidate in bench.session.in_turn(candidates):
-            if bench.is_over():
+            if not attempt.has_time_for(candidate):
                 return
             evaluate(target, candidate, attempt)
 
@@ -248,7 +261,7 @@ def ask_the_model(target: Target, attempt: Attempt, optimizer: Optimizer) -> Non
         attempt.work = begin(loop, optimizer)
         optimize(loop, optimizer, attempt.work)
         for candidate in together(attempt):
-            if bench.is_over():
+            if not attempt.has_time_for(candidate):
                 return
             evaluate(target, candidate, attempt)
     except (PromptError, WorkerError) as error:  # what the rewrites came to stays
@@ -273,6 +286,7 @@ def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> Evaluati
     known = remembered(problem, candidate, bench)
     evaluation = known or bench.session.evaluate(problem, candidate)
     if known is None:
+        attempt.longest_s = max(attempt.longest_s, evaluation.elapsed_s or 0.0)
         if candidate.generation is not None:
             evaluation = doubted(evaluation, attempt)
         keep(target, evaluation, bench)

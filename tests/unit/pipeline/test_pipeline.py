@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cudal1_ci.archive import Archive
@@ -195,6 +196,27 @@ def test_a_budget_that_ends_after_the_last_candidate_has_cut_nothing(tmp_path):
         config=ReviewConfig(budget_s=0.05),
     )
     report = setting.review()
+    assert report.ended == "done"
+
+
+def test_what_is_likely_to_take_longer_than_is_left_is_not_begun_and_is_next_time(tmp_path):
+    class Slow(FakeSession):
+        def evaluate(self, problem, candidate):
+            found = super().evaluate(problem, candidate)
+            return msgspec.structs.replace(found, elapsed_s=100.0)
+
+    verdicts = {"fast": ("passed", 2.0), "other": ("passed", 3.0)}
+
+    def review(proposer, *, judge):
+        config = ReviewConfig(budget_s=60.0)
+        return Setting(tmp_path, judge, proposer, config=config).review()
+
+    first, second = Slow(verdicts), Slow(verdicts)
+    report = review(FakeProposer(["fast", "other"], []), judge=first)
+    assert first.asked.count("other") == 0 and report.ended == "budget"
+    assert report.entries[0].best is not None, "what was finished is told"
+    report = review(FakeProposer(["fast", "other"], []), judge=second)
+    assert second.asked.count("fast") == 0 and second.asked.count("other") == 1
     assert report.ended == "done"
 
 
