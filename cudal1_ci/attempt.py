@@ -315,11 +315,14 @@ def doubted(evaluation: Evaluation, attempt: Attempt) -> Evaluation:
 
 
 def remembered(problem: Problem, candidate: Candidate, bench: Bench) -> Evaluation | None:
-    """What the archive knows of a candidate on this device, under these settings."""
+    """What the archive knows of a candidate on this device, under these settings; nothing where
+    the machine was too busy then to tell."""
     if not bench.may_reuse:
         return None
     device_key = bench.session.device().key
     known = bench.archive.lookup(problem.id, candidate.id, device_key, bench.policy)
+    if known is not None and score.is_undecided(known):
+        return None
     # What is stored may name another checkout and an older proposer of the same program.
     return msgspec.structs.replace(known, candidate=candidate) if known else None
 

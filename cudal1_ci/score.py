@@ -145,11 +145,34 @@ def is_gain(measurement: Measurement) -> bool:
     """Whether the lower bound clears the relative and the absolute floor, and the control does not
     show the session to be noisier than the gain."""
     found = speedup(measurement)
-    if found is None or found.low <= 1 + RELATIVE_FLOOR:
+    if found is None or not clears_floors(found.low, measurement):
         return False
-    gain_us = reference_us(measurement) * (1 - 1 / found.low)
     spread = control_spread(measurement)
-    return gain_us > ABSOLUTE_FLOOR_US and (spread is None or found.low > 1 + spread)
+    return spread is None or found.low > 1 + spread
+
+
+def clears_floors(ratio: float, measurement: Measurement) -> bool:
+    """Whether so many times faster would be worth to be told."""
+    gain_us = reference_us(measurement) * (1 - 1 / ratio)
+    return ratio > 1 + RELATIVE_FLOOR and gain_us > ABSOLUTE_FLOOR_US
+
+
+def is_hidden(measurement: Measurement) -> bool:
+    """Whether there may be a gain that the noise of this session does not let see: the estimate is
+    one, and the noise is more than a launch alone is taken to have (`LAUNCH_SPREAD`)."""
+    found = speedup(measurement)
+    if found is None or not clears_floors(found.estimate, measurement) or is_gain(measurement):
+        return False
+    noise = max(found.estimate / found.low - 1, control_spread(measurement) or 0.0)
+    return noise > LAUNCH_SPREAD[measurement.device.kind]
+
+
+def is_undecided(evaluation: Evaluation) -> bool:
+    """Whether a machine that is less busy may find a gain where this one found none."""
+    measured = evaluation.measurements
+    if any(is_slower(m) or is_gain(m) for m in measured):
+        return False
+    return any(map(is_hidden, measured))
 
 
 def is_slower(measurement: Measurement) -> bool:

@@ -122,7 +122,8 @@ def note_look(planned: Planned, entry: Entry, bench: Bench, means: str) -> None:
 def is_settled(problem: Problem, entry: Entry, bench: Bench) -> bool:
     """Whether to look again would find the same, as far as the archive may say so."""
     if entry.skipped is None:
-        return all(one.verdict.status not in NEVER_REUSED for one in entry.evaluations)
+        is_told = entry.best is not None or not any(map(score.is_undecided, entry.evaluations))
+        return is_told and all(one.verdict.status not in NEVER_REUSED for one in entry.evaluations)
     if entry.skipped in NOTHING_TO_TRY:
         return True
     reference = Candidate(problem_id=problem.id, program=problem.reference, proposer="reference")

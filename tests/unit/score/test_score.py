@@ -112,6 +112,48 @@ def test_a_gain_smaller_than_the_sessions_noise_is_none():
     assert not score.is_gain(loud)
 
 
+@pytest.mark.parametrize(
+    ("speedup", "spread", "is_undecided"),
+    [
+        (4.0, 2.4, True),  # the interval reaches below 1
+        (4.0, 0.1, False),  # a gain
+        (1.05, 0.5, True),
+        (1.05, 0.05, False),  # no gain as measurements go
+        (1.0, 0.5, False),
+        (0.5, 0.05, False),  # slower
+    ],
+)
+def test_a_gain_that_noise_may_hide_is_not_decided(speedup, spread, is_undecided):
+    measurement = a_measurement(speedup, spread=spread)
+    found = msgspec.structs.replace(
+        an_evaluation(a_candidate(a_problem(), "c")), measurements=(measurement,)
+    )
+    assert score.is_undecided(found) is is_undecided
+    assert not (is_undecided and score.best([found], [a_workload("small")]) is not None)
+
+
+def test_what_is_faster_or_slower_on_one_workload_is_decided_for_all():
+    evaluation = an_evaluation(a_candidate(a_problem(), "c"))
+    hidden = a_measurement(1.05, "a", spread=0.5)
+    for speedup in (2.0, 0.5):
+        both = (hidden, a_measurement(speedup, "b"))
+        assert not score.is_undecided(msgspec.structs.replace(evaluation, measurements=both))
+
+
+def test_a_gain_that_is_less_than_is_told_is_not_looked_for_again():
+    noisy = a_measurement(1.3, spread=1.0)
+    brief = [
+        msgspec.structs.replace(
+            launch,
+            reference_us=tuple(one / 100 for one in launch.reference_us),
+            candidate_us=tuple(one / 100 for one in launch.candidate_us),
+        )
+        for launch in noisy.launches
+    ]
+    assert score.is_hidden(noisy)
+    assert not score.is_hidden(msgspec.structs.replace(noisy, launches=tuple(brief)))
+
+
 def test_best_is_the_fastest_that_passed_and_is_slower_nowhere():
     problem = a_problem("r", a_workload("small"), a_workload("large"))
     names = ("small", "large")

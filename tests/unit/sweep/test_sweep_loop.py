@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cudal1_ci.archive import Archive
@@ -14,7 +15,7 @@ from cudal1_ci.report.progress import SilentProgress
 from cudal1_ci.schema import Problem, Report
 from cudal1_ci.survey import Plan, Planned
 from cudal1_ci.sweep.loop import course_of, sweep
-from tests.fakes import FakeSession, a_candidate, a_problem, a_target
+from tests.fakes import FakeSession, a_candidate, a_measurement, a_problem, a_target
 
 ANSWERS = {f"fast {i}": ("passed", 2.0) for i in range(9)}
 
@@ -24,6 +25,21 @@ class OneEach:
 
     def propose(self, problem, exemplars, n):
         return [a_candidate(problem, problem.reference.source.replace("slow", "fast"))]
+
+
+class Busy(FakeSession):
+    """A machine on which the times of some say nothing."""
+
+    def __init__(self, answers, busy=("fast 0",)):
+        super().__init__(answers)
+        self.busy = busy
+
+    def evaluate(self, problem, candidate):
+        found = super().evaluate(problem, candidate)
+        if candidate.program.source not in self.busy:
+            return found
+        noisy = tuple(a_measurement(2.0, m.workload, spread=1.5) for m in found.measurements)
+        return msgspec.structs.replace(found, measurements=noisy)
 
 
 class Ended(BaseException):
@@ -134,6 +150,29 @@ def test_what_was_inconclusive_is_tried_again_after_all_else(repository):
     report, asked = repository.sweep()
     assert asked == ["fast 7", "fast 0"]
     assert "T0" in proposals(report)
+
+
+def test_a_gain_that_noise_hid_is_looked_for_again_after_all_else(repository):
+    repository.sweep(Busy(repository.answers))
+    repository.problems["new"] = a_problem("slow 7")
+    session = Busy(repository.answers, busy=())
+    report, asked = repository.sweep(session)
+    assert asked == ["fast 7", "fast 0"]
+    assert proposals(report) == {"T0", "T1", "T2", "new"}
+    _, asked = repository.sweep()
+    assert asked == []
+
+
+def test_noise_beside_a_proposal_settles_its_target(repository):
+    class Both(OneEach):
+        def propose(self, problem, exemplars, n):
+            other = a_candidate(problem, "fast 8")
+            return [*super().propose(problem, exemplars, n), other]
+
+    repository.proposer = Both()
+    repository.sweep(Busy(repository.answers, busy=("fast 8",)))
+    _, asked = repository.sweep()
+    assert asked == []
 
 
 def test_a_reference_that_does_not_run_is_tried_again_and_one_without_a_rewrite_is_not(tmp_path):
