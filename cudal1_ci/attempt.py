@@ -232,7 +232,7 @@ def judge(target: Target, attempt: Attempt, first: list[Candidate]) -> None:
             if (target, c.id) not in bench.made and remembered(attempt.problem, c, bench) is None
         ]
         bench.session.build_ahead(attempt.problem, fresh)
-        for candidate in bench.session.in_turn(candidates):
+        for candidate in bench.session.in_turn(candidates, bench.is_over):
             if not attempt.has_time_for(candidate):
                 return
             evaluate(target, candidate, attempt)

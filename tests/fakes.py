@@ -114,7 +114,9 @@ class FakeSession:
     def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None:
         self.built += [candidate.id for candidate in candidates]
 
-    def in_turn(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    def in_turn(
+        self, candidates: Sequence[Candidate], is_over: Callable[[], bool] = lambda: False
+    ) -> Sequence[Candidate]:
         return candidates
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:

@@ -159,7 +159,7 @@ class Turn:
                     )
                     candidates = [one for one in again if one.id not in seen] if shown else []
                     seen |= {one.id for one in candidates}
-                for candidate in bench.session.in_turn(candidates):
+                for candidate in bench.session.in_turn(candidates, bench.is_over):
                     if bench.is_over():
                         return
                     self.evaluated(column, candidate, published)
@@ -172,7 +172,7 @@ class Turn:
         def work() -> None:
             session = self.bench.session
             for made in rounds(self.task.problem, self.evaluations, session.device().kind):
-                for candidate in session.in_turn(made):
+                for candidate in session.in_turn(made, self.bench.is_over):
                     if self.bench.is_over():
                         return
                     self.evaluated(BEST, candidate, published)

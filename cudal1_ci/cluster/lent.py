@@ -37,8 +37,10 @@ class LentJudge:
     def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None:
         self._asked(lambda: self.seat.session.build_ahead(problem, candidates))
 
-    def in_turn(self, candidates: Sequence[Candidate]) -> Iterable[Candidate]:
-        several = iter(self.seat.session.in_turn(candidates))
+    def in_turn(
+        self, candidates: Sequence[Candidate], is_over: Callable[[], bool] = lambda: False
+    ) -> Iterable[Candidate]:
+        several = iter(self.seat.session.in_turn(candidates, is_over))
         while (candidate := self._asked(lambda: next(several, None))) is not None:
             yield candidate
 

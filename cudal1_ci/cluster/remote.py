@@ -6,14 +6,14 @@ and the actor starts another one; that the actor or its machine is gone is a Sea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from cudal1_ci.cluster.told import told
 from cudal1_ci.schema import Candidate, Demand, Device, Evaluation, Problem, Verdict
-from cudal1_ci.trial.ahead import compiles
+from cudal1_ci.trial.ahead import POLL_S, compiles
 
 
 class RemoteSession:
@@ -37,13 +37,25 @@ class RemoteSession:
         if built:
             self._asked("build_ahead", problem, built, form=bool)
 
-    def in_turn(self, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
-        """All of them, those last that are still being built. Raises: SeatLost."""
+    def in_turn(
+        self, candidates: Sequence[Candidate], is_over: Callable[[], bool] = lambda: False
+    ) -> Iterator[Candidate]:
+        """All of them, those last that are still being built. Once it `is_over` none is waited
+        for; the actor, which may wait still, is asked nothing more then. Raises: SeatLost."""
         left = list(candidates)
         while left:
-            ids = tuple(one.id for one in left)
-            is_built = len(left) > 1 and any(compiles(one.program) for one in left)
-            yield left.pop(self._asked("first_ready", ids, form=int) if is_built else 0)
+            is_built = any(compiles(one.program) for one in left)
+            yield left.pop(self._first_ready(left, is_over) if is_built else 0)
+
+    def _first_ready(self, candidates: Sequence[Candidate], is_over: Callable[[], bool]) -> int:
+        ids = msgspec.msgpack.encode(tuple(one.id for one in candidates))
+        with told(self._ray, is_judge_kept=True):
+            asked = self._actor.first_ready.remote(ids)
+            while not self._ray.wait([asked], timeout=POLL_S)[0]:
+                if is_over():
+                    return 0
+            reply = self._ray.get(asked)
+        return msgspec.msgpack.decode(reply, type=int)
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         """Raises: WorkerError, SeatLost."""

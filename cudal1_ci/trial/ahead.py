@@ -17,7 +17,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -126,16 +126,20 @@ class Ahead:
                 )
                 self._thread.start()
 
-    def in_turn(self, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
-        """All of them, those first that need not be waited for."""
+    def in_turn(
+        self, candidates: Sequence[Candidate], is_over: Callable[[], bool] = lambda: False
+    ) -> Iterator[Candidate]:
+        """All of them, those first that need not be waited for; once it `is_over` none is."""
         left = list(candidates)
         deadline_s = time.monotonic() + self.limit_s
         while left:
             with self._changed:
                 while (number := self._first_ready(left)) is None:
-                    if not self._changed.wait(max(0.0, deadline_s - time.monotonic())):
+                    left_s = deadline_s - time.monotonic()
+                    if left_s <= 0 or is_over():
                         number = 0
                         break
+                    self._changed.wait(min(POLL_S, left_s))
             yield left.pop(number)
             deadline_s = time.monotonic() + self.limit_s
 

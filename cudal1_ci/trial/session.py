@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -179,9 +179,12 @@ class Session:
         )
         self._ahead.start(worth, site)
 
-    def in_turn(self, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
-        """All of them, those last that are still being built."""
-        return self._ahead.in_turn(candidates)
+    def in_turn(
+        self, candidates: Sequence[Candidate], is_over: Callable[[], bool] = lambda: False
+    ) -> Iterator[Candidate]:
+        """All of them, those last that are still being built. `is_over` is asked while a build is
+        waited for, which ends when it says so: what comes then may still be being built."""
+        return self._ahead.in_turn(candidates, is_over)
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         """Judge a candidate and, when it passed, measure it.

@@ -67,6 +67,31 @@ def test_a_spent_budget_leaves_the_rest_out_of_every_column(tmp_path):
     assert document.card == ()
 
 
+def test_a_spent_budget_ends_the_waiting_for_a_build_and_a_run_that_goes_on_judges_it(tmp_path):
+    class Building(FakeSession):
+        """As long as there is a budget, the last candidate is being built."""
+
+        def in_turn(self, candidates, is_over=lambda: False):
+            *ready, building = candidates
+            yield from ready
+            deadline_s = time.monotonic() + 10
+            while not is_over() and time.monotonic() < deadline_s:
+                time.sleep(0.01)
+            yield building
+
+    proposed = {"playbook": ["faster", "slower"]}
+    began = time.time()
+    first, second = Building(ANSWERS), FakeSession(ANSWERS)
+    with a_bench(tmp_path, first, proposed, since=began, budget_s=1.0) as bench:
+        document = run(found(a_task()), bench)
+    assert first.asked == ["reference", "faster"]
+    assert (document.ended, document.tasks[0].standing) == ("budget", "missing")
+    with a_bench(tmp_path, second, proposed, since=began) as bench:
+        document = run(found(a_task()), bench)
+    assert second.asked == ["slower"]
+    assert (document.ended, document.tasks[0].standing) == ("done", "judged")
+
+
 @pytest.mark.parametrize(
     ("status", "standing"), [("degenerate", "degenerate"), ("invalid_reference", "invalid")]
 )

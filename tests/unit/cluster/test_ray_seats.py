@@ -322,6 +322,18 @@ def test_what_compiles_is_built_ahead_there_and_comes_when_it_is_ready(ray, sess
     assert found == [plain, built[2], built[1], built[0]]
 
 
+def test_a_build_elsewhere_is_waited_for_until_it_is_over(ray, session, monkeypatch):
+    problem = a_problem()
+    built = [a_candidate(problem, f"load_inline({index})") for index in range(2)]
+    with RaySeats(CONFIG) as seats:
+        remote = seats.open(0, never).session
+        remote.build_ahead(problem, built)
+        asked = iter([False, True, True])
+        monkeypatch.setattr(ray, "wait", lambda references, timeout: ([], references))
+        assert list(remote.in_turn(built, lambda: next(asked))) == built
+        assert next(asked, None) is None
+
+
 def test_an_actor_whose_judge_died_is_kept_and_asked_again(ray, session, monkeypatch):
     task = the_task()
 

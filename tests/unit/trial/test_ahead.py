@@ -135,6 +135,33 @@ def test_those_that_are_built_come_before_those_that_are_not(builds, builder):
     assert set(builder.begun) == {"load_inline(1)", "load_inline(2)"}
 
 
+def test_a_build_is_waited_for_until_it_is_over_and_ends_with_the_session(builds, builder):
+    spent = threading.Event()
+    builds.limit_s = 600
+    builds.start([ONE, PLAIN], HERE)
+    turns = builds.in_turn([ONE, PLAIN], spent.is_set)
+    assert next(turns) is PLAIN
+    found: list[Candidate] = []
+    thread = threading.Thread(target=lambda: found.extend(turns))
+    thread.start()
+    until(lambda: builder.begun)
+    thread.join(0.5)
+    assert thread.is_alive() and not found
+    spent.set()
+    thread.join(5)
+    assert found == [ONE]
+    assert not builder.is_closed
+    builds.close()
+    assert builder.is_closed
+
+
+def test_what_is_built_comes_first_also_when_it_is_over(builds, builder):
+    builds.start([ONE, TWO], HERE)
+    builder.end(TWO)
+    until(lambda: builds._builds[TWO.id].state == "done")
+    assert list(builds.in_turn([ONE, TWO], lambda: True)) == [TWO, ONE]
+
+
 def test_a_candidate_is_not_judged_while_it_is_built(builds, builder):
     builds.start([ONE], HERE)
     settled = threading.Event()
