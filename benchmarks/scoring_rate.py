@@ -7,23 +7,28 @@ for, by how many of them share a device.
 The answers of each step are judged as stage 3 judges them, with an archive that knows nothing: by
 `scoring.Scorer`, with the run's settings. References are learned in the first step that asks about
 their task; in a second round, with another archive, judges know them as far as they have kept
-them. Seconds of what is asked and waited for are sums over the judges.
+them. Seconds of what is asked and waited for are sums over the judges; what a judge in turn asked
+of its runners is beside it (`check: load`), the rest of its time is its own. How many processor
+cores of the machine were busy, and for how much of the time the GPU, is of the whole round.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
+import statistics
 import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 import msgspec
+import pynvml
 from discovery_speed import provenance
 from text_trials import write
 
@@ -74,6 +79,11 @@ class Watch:
         self.seconds.clear()
         self.times.clear()
 
+    def add(self, name: str, times: float, seconds: float) -> None:
+        with self._lock:
+            self.seconds[name] += seconds
+            self.times[name] += int(times)
+
     def told(self) -> dict[str, dict[str, float]]:
         return {
             name: {"times": self.times[name], "seconds": round(seconds, 2)}
@@ -87,8 +97,50 @@ class Watched(Session):
     watch: Watch
 
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        with self.watch.over(f"ask {request['op']}"):
-            return super()._ask(request, timeout_s)
+        op = request["op"]
+        with self.watch.over(f"ask {op}"):
+            reply = super()._ask(request, timeout_s)
+        for what, (times, seconds) in self.spent.items():
+            self.watch.add(f"{op}: {what}", times, seconds)
+        return reply
+
+
+class Load:
+    """How busy the machine is over a time: cores of the processor, and the share of it in which the
+    first GPU has something to do."""
+
+    def __enter__(self) -> Self:
+        self._started_s, self._cores_s = time.monotonic(), busy_s()
+        self._shares: list[float] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        took_s = time.monotonic() - self._started_s
+        self.cores = round((busy_s() - self._cores_s) / took_s, 2)
+        self.gpu = round(statistics.fmean(self._shares), 3) if self._shares else None
+
+    def _look(self) -> None:
+        try:
+            pynvml.nvmlInit()
+            gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+        except pynvml.NVMLError:  # there is none
+            return
+        while not self._is_over.wait(0.1):
+            self._shares.append(pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100)
+
+
+def busy_s() -> float:
+    """Seconds of all cores together since the machine was started, without those in which they
+    idled or waited for a disk."""
+    ticks = [int(one) for one in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    idle, waiting = ticks[3:5]
+    guests = ticks[8:]  # counted as ticks of users already
+    return (sum(ticks) - idle - waiting - sum(guests)) / os.sysconf("SC_CLK_TCK")
 
 
 def answers(folder: Path, steps: Sequence[int]) -> tuple[dict[str, Task], dict[int, list[Judged]]]:
@@ -115,7 +167,8 @@ def rows_of(
             judge.watch = watch
         rehearsers = stack.enter_context(opened_rehearsers(config))
         for number in range(num_rounds):
-            found = judged(config, judges, rehearsers, tasks, steps)
+            with Load() as load:
+                found = judged(config, judges, rehearsers, tasks, steps)
             num_judged = sum(one["judged"] + one["rehearsed"] for one in found)
             took_s = sum(one["seconds"] for one in found)
             yield {
@@ -126,6 +179,8 @@ def rows_of(
                 "round": number + 1,
                 "per_minute": round(60 * num_judged / took_s, 1),
                 "seconds": round(took_s, 2),
+                "busy_cores": load.cores,
+                "busy_gpu": load.gpu,
                 "steps": found,
                 "spent": watch.told(),
             }
@@ -211,7 +266,8 @@ def main() -> None:
             rows.append(row)
             write(options.output, {**provenance(), "run": options.run.name, "rows": rows})
             words = f"{number} judges, round {row['round']}"
-            print(f"{words}: {row['per_minute']} a minute, {row['seconds']} s", flush=True)
+            load = f"{row['busy_cores']} cores and {row['busy_gpu']} of the GPU busy"
+            print(f"{words}: {row['per_minute']} a minute, {row['seconds']} s; {load}", flush=True)
             for name, spent in row["spent"].items():
                 print(f"  {name}: {spent['times']} times, {spent['seconds']} s", flush=True)
 

@@ -11,6 +11,8 @@ It never loads user code. Requests come from the host, one at a time:
     profile  {workload, is_candidate} -> where the time of a call goes, untimed
     demand   {workload}  -> what a call of the reference asks of the device, untimed
 
+Each reply says besides what of the time was `spent` on runners (spent.py).
+
 What it believes of a runner: nothing about time (its own clock counts) and nothing about values
 (it reads them from shared memory). What a runner says of structure, aliasing and settings is
 believed only to its disadvantage; a candidate that forges it is for the sandbox and the static
@@ -90,7 +92,7 @@ def main(
                 reply = answers[op](**message)
             except (torch.cuda.OutOfMemoryError, DriverError) as error:
                 reply = judge.without_memory(op, error)
-            channel.send(reply)
+            channel.send({**reply, "spent": judge.template.spent.taken()})
     except ChannelClosed:
         return
     finally:

@@ -21,6 +21,7 @@ from .build_keys import software_key
 from .builds import Builds
 from .channel import Channel, ChannelClosed, ChannelTimeout
 from .sandbox import Granted, SandboxError, is_granted
+from .spent import Spent
 
 MAX_LOG_BYTES = 4000
 TEMPLATE_START_S = 120.0
@@ -75,6 +76,7 @@ class Template:
         self.has_gpu = True
         """Whether runners may open the devices of a GPU."""
         self.known: set[str] = set()
+        self.spent = Spent()
         self.lock = threading.Lock()
         """Runners are opened side by side; the template answers one request at a time."""
         try:
@@ -142,7 +144,7 @@ class Template:
         }
         with contextlib.ExitStack() as stack:
             stack.callback(ours.close)
-            with theirs, self.lock:
+            with theirs, self.spent.over("fork"), self.lock:
                 self.channel.send(message, [theirs.fileno()])
                 reply, pidfds = self.channel.receive(TEMPLATE_START_S)
             if "error" in reply:
@@ -154,7 +156,7 @@ class Template:
     def reap(self, process: Process) -> int | None:
         """Kill a runner with all that it started and learn how it ended."""
         process.signal(signal.SIGKILL)
-        with self.lock:
+        with self.spent.over("reap"), self.lock:
             reply = self.channel.ask({"op": "reap", "number": process.number}, REAP_S)
         status: int | None = reply["status"]
         return status
@@ -288,7 +290,8 @@ class RunnerHandle:
             return before
         if before is not None:
             self.outgrown.append(before)
-        segment = self.segments[name] = accelerator.segment(num_bytes)
+        with self.template.spent.over("segment"):
+            segment = self.segments[name] = accelerator.segment(num_bytes)
         words, descriptors = segment.address()
         message = {"op": "map", "segment": name, "num_bytes": segment.num_bytes, **words}
         if self.channel is None:
@@ -322,8 +325,9 @@ class RunnerHandle:
         self, channel: Channel, message: dict[str, Any], descriptors: list[int], timeout_s: float
     ) -> dict[str, Any]:
         """Send and receive; descriptors that come back are not wanted, and would pile up."""
-        channel.send(message, descriptors)
-        reply, unwanted = channel.receive(timeout_s, self.spin_s, self.doze_s)
+        with self.template.spent.over(message["op"]):
+            channel.send(message, descriptors)
+            reply, unwanted = channel.receive(timeout_s, self.spin_s, self.doze_s)
         for fd in unwanted:
             os.close(fd)
         return reply

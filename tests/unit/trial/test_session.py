@@ -792,3 +792,16 @@ def test_other_parameters_are_compared_under_one_seed_where_that_is_asked_for(
     assert verdict.status == status, verdict
     assert rule in {finding.rule for finding in verdict.findings}
     assert "state.keys" not in {finding.rule for finding in same.findings}
+
+
+def test_a_judge_says_what_of_its_time_its_runners_took(session):
+    problem = problem_of(linear("self.fc(x) - 3"), tensor(4, 16))
+    started_s = time.monotonic()
+    assert session.check(problem).status == "passed"
+    took_s = time.monotonic() - started_s
+    assert {"fork", "load", "call", "collect", "reap"} <= session.spent.keys()
+    assert session.spent["fork"][0] == session.spent["load"][0] == 3
+    assert 0 < sum(seconds for _, seconds in session.spent.values()) < took_s
+    same = Candidate(problem_id=problem.id, program=problem.reference, proposer="test")
+    assert session.examine(problem, same).status == "passed"
+    assert session.spent["fork"][0] == 1

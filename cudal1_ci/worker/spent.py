@@ -1,0 +1,39 @@
+"""What the judge waited for its runners, by what it asked of them: for whoever asks where the time
+of a verdict goes.
+
+    with spent.over("load"): ...
+    spent.taken()  # {"load": [3, 0.52]}: times and seconds, and begins anew
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+
+class Spent:
+    """Of all threads; seconds of what goes on side by side are added."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[float]] = {}
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def over(self, what: str) -> Iterator[None]:
+        started_s = time.monotonic()
+        try:
+            yield
+        finally:
+            took_s = time.monotonic() - started_s
+            with self._lock:
+                one = self._found.setdefault(what, [0, 0.0])
+                one[0] += 1
+                one[1] += took_s
+
+    def taken(self) -> dict[str, list[float]]:
+        """Since it was asked the last time."""
+        with self._lock:
+            found, self._found = self._found, {}
+        return {what: [times, round(seconds, 4)] for what, (times, seconds) in found.items()}
