@@ -40,8 +40,8 @@ SHORT = Allowance(4.0, 2.0, 2.0, 4.0)
 rounding is off, and one epsilon is already a hundredth of a number. The floor for bfloat16 is
 1.6e-2, as torch.testing has it."""
 SHORT_EPS = 1e-4
-PIECE_ELEMENTS = 2**26
-"""Half a gigabyte in float64."""
+PIECE_ELEMENTS = {"cpu": 2**17, "cuda": 2**26}
+"""In float64 a megabyte, which stays in a processor's cache, and half a gigabyte."""
 LOOSE = 1e-2
 """Within this of the truth (KernelBench's tolerance) a mismatch is one of precision."""
 LOOSE_EPS = 16.0
@@ -78,20 +78,36 @@ def magnitude(expected: torch.Tensor, device: torch.device | None = None) -> flo
     """Root mean square of the finite elements."""
     total, count = 0.0, 0
     for piece in pieces(expected, device):
-        values = piece[torch.isfinite(piece)]
-        total += float(values.abs().double().square().sum())
-        count += values.numel()
+        squares, number = square_sum(piece), piece.numel()
+        if not math.isfinite(squares):
+            values = piece[torch.isfinite(piece)]
+            squares, number = square_sum(values), values.numel()
+        total += squares
+        count += number
     return math.sqrt(total / count) if count else 0.0
+
+
+def square_sum(values: torch.Tensor) -> float:
+    """In float64, with no copy of floats in it."""
+    dtype = torch.complex128 if values.is_complex() else torch.float64
+    floats = values if values.is_floating_point() else widen(values)
+    return float(torch.linalg.vector_norm(floats, dtype=dtype)) ** 2
 
 
 def pieces(tensor: torch.Tensor, device: torch.device | None = None) -> Iterator[torch.Tensor]:
     """A tensor's elements in pieces, on the device where they are to be compared: that takes
     several times the memory of what is compared, in twice the precision, and a tensor of gigabytes
     leaves no room for it."""
+    most = most_elements(tensor, device)
     split = [tensor]
-    if tensor.numel() > PIECE_ELEMENTS:
-        split = list(torch.split(tensor.reshape(-1), PIECE_ELEMENTS))
+    if tensor.numel() > most:
+        split = list(torch.split(tensor.reshape(-1), most))
     return (one if device is None else one.to(device) for one in split)
+
+
+def most_elements(tensor: torch.Tensor, device: torch.device | None) -> int:
+    """In a piece of it."""
+    return PIECE_ELEMENTS["cpu" if (device or tensor.device).type == "cpu" else "cuda"]
 
 
 def widen(tensor: torch.Tensor) -> torch.Tensor:
@@ -149,9 +165,11 @@ def largest_error(
     largest = 0.0
     for ours, exact in zip(pieces(one, device), pieces(other, device), strict=True):
         error = (widen(ours) - widen(exact)).abs()
-        error = error[torch.isfinite(error)]
-        if error.numel():
-            largest = max(largest, float(error.max()))
+        most = float(error.max()) if error.numel() else 0.0
+        if not math.isfinite(most):
+            error = error[torch.isfinite(error)]
+            most = float(error.max()) if error.numel() else 0.0
+        largest = max(largest, most)
     return largest
 
 
@@ -182,7 +200,7 @@ def difference(
     worst = max(range(len(found)), key=lambda number: found[number].excess)
     where = found[worst].where
     if len(found) > 1 and where:
-        flat = worst * PIECE_ELEMENTS + int(where.strip("[]"))
+        flat = worst * most_elements(reference, device) + int(where.strip("[]"))
         where = str([int(i) for i in index_of(flat, reference.shape)])
     return Difference(
         max(one.max_abs for one in found),
@@ -210,28 +228,62 @@ def piece_difference(
     scale: float,
     near: float,
 ) -> Difference:
-    """Compare some elements; `scale` is the magnitude of all."""
+    """Compare some elements; `scale` is the magnitude of all. What is within the budget has no
+    place, and is not far."""
     if not (reference.is_floating_point() or reference.is_complex()):
-        wrong = candidate != reference
-        count = int(wrong.sum())
-        gap = float((widen(candidate) - widen(reference)).abs().max()) if count else 0.0
-        return Difference(gap, gap, float("inf") if count else 0.0, count, place(wrong))
-    got, said = widen(candidate), widen(reference)
-    truth = said if oracle is None else torch.where(finite(widen(oracle)), widen(oracle), said)
+        return exact_difference(candidate, reference)
+    scale = max(scale, 1e-300)
+    got, truth = widen(candidate), widen(reference if oracle is None else oracle)
+    gap = (got - truth).abs()
+    max_abs = float(gap.max())
+    if max_abs == 0:
+        return Difference(0.0, 0.0, 0.0, 0)
+    if not math.isfinite(max_abs):
+        return difference_beside_infinities(got, widen(reference), truth, budget, scale, near)
+    size = truth.abs()
+    ratio = gap / (budget.absolute + budget.relative * size).clamp_min_(1e-300)
+    excess = float(ratio.max())
+    max_rel = float((gap / size.clamp_min(scale)).max())
+    if excess <= 1:
+        return Difference(max_abs, max_rel, excess, 0)
+    num_far = int((gap > near * (size + scale)).sum())
+    return Difference(max_abs, max_rel, excess, num_far, place(ratio == excess))
+
+
+def exact_difference(candidate: torch.Tensor, reference: torch.Tensor) -> Difference:
+    """Of whole numbers and truth values."""
+    wrong = candidate != reference
+    count = int(wrong.sum())
+    gap = float((widen(candidate) - widen(reference)).abs().max()) if count else 0.0
+    return Difference(gap, gap, float("inf") if count else 0.0, count, place(wrong))
+
+
+def difference_beside_infinities(
+    got: torch.Tensor,
+    said: torch.Tensor,
+    oracle: torch.Tensor,
+    budget: Tolerance,
+    scale: float,
+    near: float,
+) -> Difference:
+    """Where some of the elements are not finite: what the oracle does not know the reference has
+    `said`."""
+    truth = torch.where(finite(oracle), oracle, said)
     both = finite(truth) & finite(got)
-    gap_elements = torch.where(both, (got - truth).abs(), torch.zeros_like(truth.abs()))
-    allowed = budget.absolute + budget.relative * torch.where(both, truth.abs(), 0.0)
+    gap = torch.where(both, (got - truth).abs(), 0.0)
+    size = truth.abs().nan_to_num(0.0, 0.0, 0.0)
     same_infinity = torch.where(torch.isnan(truth.abs()), torch.isnan(got.abs()), got == truth)
     broken = ~both & ~same_infinity
-    ratio = gap_elements / allowed.clamp_min(1e-300)
-    excess = float("inf") if bool(broken.any()) else float(ratio.max())
-    max_abs = float(gap_elements.max())
-    scale = max(scale, 1e-300)
-    is_near = gap_elements <= near * (truth.abs().nan_to_num(0.0, 0.0, 0.0) + scale)
-    relative = gap_elements / truth.abs().clamp_min(scale)
-    max_rel = float(torch.where(both, relative, 0.0).max())
-    at = place(broken) if bool(broken.any()) else place(ratio == ratio.max())
-    return Difference(max_abs, max_rel, excess, int((broken | ~is_near).sum()), at)
+    is_broken = bool(broken.any())
+    ratio = gap / (budget.absolute + budget.relative * size).clamp_min_(1e-300)
+    excess = float("inf") if is_broken else float(ratio.max())
+    max_abs, max_rel = float(gap.max()), float((gap / size.clamp_min(scale)).max())
+    if excess <= 1:
+        return Difference(max_abs, max_rel, excess, 0)
+    num_far = int((broken | (gap > near * (size + scale))).sum())
+    return Difference(
+        max_abs, max_rel, excess, num_far, place(broken if is_broken else ratio == excess)
+    )
 
 
 def finite(tensor: torch.Tensor) -> torch.Tensor:

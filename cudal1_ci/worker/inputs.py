@@ -245,9 +245,11 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Equal, with NaN equal to NaN; compared where the first one is."""
     for ours, theirs in zip(pieces(one), pieces(other, one.device), strict=True):
         theirs = theirs.to(ours.dtype)
-        equal = ours == theirs
-        if ours.is_floating_point() or ours.is_complex():
-            equal |= torch.isnan(ours) & torch.isnan(theirs)
-        if not bool(equal.all()):
+        if torch.equal(ours, theirs):
+            continue
+        if not (ours.is_floating_point() or ours.is_complex()):
+            return False
+        is_same = (ours == theirs) | (torch.isnan(ours) & torch.isnan(theirs))
+        if not bool(is_same.all()):
             return False
     return True

@@ -289,6 +289,8 @@ def check_determinism(case: Case, again: Answer) -> None:
                 "two processes of the reference return outputs of different shapes",
             )
         for one, other in zip(first, second, strict=True):
+            if same_bits(one, other):
+                continue
             found = case.difference(other, one)
             if found.excess > 1:
                 raise Rejected(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudal1_ci.worker.compare import difference, tolerance
+from cudal1_ci.worker.compare import PIECE_ELEMENTS, difference, tolerance
 
 GENERATOR = torch.Generator().manual_seed(0)
 TRUTH = torch.randn(1000, generator=GENERATOR, dtype=torch.float64)
@@ -136,7 +136,7 @@ def test_a_comparison_in_pieces_says_what_one_as_a_whole_says(monkeypatch, dtype
     oracle = exact if with_oracle and dtype != torch.int64 else None
     budget = tolerance(reference, oracle, None)
     whole = difference(candidate, reference, oracle, budget)
-    monkeypatch.setattr("cudal1_ci.worker.compare.PIECE_ELEMENTS", 7)
+    monkeypatch.setitem(PIECE_ELEMENTS, "cpu", 7)
     again = tolerance(reference, oracle, None)
     assert again.absolute == pytest.approx(budget.absolute)
     found = difference(candidate, reference, oracle, budget)
