@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import importlib
 import importlib.util
 import json
@@ -60,6 +61,7 @@ def main(channel: Channel, num_threads: int) -> None:
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     granted = probe(granted, nursery)
     channel.send({"sandbox": granted})
+    gc.disable()
     import torch
 
     from . import runner  # noqa: F401 - so that a fork finds it imported
@@ -225,6 +227,9 @@ def fork(body: Callable[[int], None], nursery: Nursery | None) -> tuple[Forked, 
         heard, low = os.pipe()
         report = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, FIRST_HIGH_FD)
         os.close(low)
+        # What is here is not garbage. A collection in the fork would look at all of it, and so copy
+        # each page of it: a tenth of a second.
+        gc.freeze()
         try:
             pid = os.fork()
         except OSError:
@@ -244,6 +249,7 @@ def fork(body: Callable[[int], None], nursery: Nursery | None) -> tuple[Forked, 
 def live(body: Callable[[int], None], report: int) -> NoReturn:
     """The life of a child: its failure is written where its readiness is waited for."""
     code = 1
+    gc.enable()
     try:
         os.setsid()
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
