@@ -14,6 +14,10 @@ from .segment import slot_of
 from .subject import Subject, gradients_of, seed_all
 
 
+WARM_UPS = 2
+"""Batches of a launch, or fewer, in which a program imports and compiles."""
+
+
 class Batches:
     """What the judge asks of a program that is timed."""
 
@@ -35,6 +39,8 @@ class Batches:
         """While the device is still computing: it takes the host's time, and on a GPU none then."""
         self.spin_s = 0.0
         """How long the next request is looked for without a pause."""
+        self.num_settled = 0
+        """Times since the outputs were laid out."""
 
     def lay_out(
         self,
@@ -60,6 +66,7 @@ class Batches:
         types = [slot["device"] for slot in slots[0]]
         self.devices = [own if own.type == one else torch.device(one) for one in types]
         self.seeded = seeded
+        self.num_settled = 0
         return {}
 
     def arrange(self, sets: list[int]) -> dict[str, Any]:
@@ -151,7 +158,9 @@ class Batches:
         return {"names": names, "slots": [slot_of(t) for t in left]}
 
     def settle(self) -> dict[str, Any]:
-        """Between batches, outside of any clock: forget outputs and gradients, collect garbage."""
+        """Between batches, outside of any clock: forget outputs and gradients, collect garbage. What
+        is there after the first ones stays, and is looked at no more: torch.compile leaves half a
+        million objects."""
         self.spin_s = 0.0
         self.timed = []
         self.gathered = None
@@ -161,6 +170,9 @@ class Batches:
         if self.subject.module is not None:
             self.subject.module.zero_grad(set_to_none=True)
         gc.collect()
+        if self.num_settled < WARM_UPS:
+            gc.freeze()
+        self.num_settled += 1
         if self.subject.device.type == "cuda":
             self.poison()
         return {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -71,3 +73,21 @@ def test_a_runner_waits_awake_for_what_is_timed_and_not_between(batches):
     assert batches.spin_s == 0.1
     batches.settle()
     assert batches.spin_s == 0.0
+
+
+def test_what_the_first_batches_leave_is_looked_at_no_more_and_later_garbage_is_collected(batches):
+    class Node:
+        def __init__(self):
+            self.me = self
+
+    try:
+        for _ in range(2):
+            batches.settle()
+        num_frozen = gc.get_freeze_count()
+        assert num_frozen > len(gc.get_objects())
+        garbage = weakref.ref(Node())
+        batches.settle()
+        assert garbage() is None
+        assert gc.get_freeze_count() <= num_frozen
+    finally:
+        gc.unfreeze()
