@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import math
+import random
+
 import pytest
 import torch
 
-from cudal1_ci.worker.compare import PIECE_ELEMENTS, difference, tolerance
+from cudal1_ci.worker.compare import PIECE_ELEMENTS, Tolerance, difference, tolerance
 
 GENERATOR = torch.Generator().manual_seed(0)
 TRUTH = torch.randn(1000, generator=GENERATOR, dtype=torch.float64)
@@ -144,3 +148,45 @@ def test_a_comparison_in_pieces_says_what_one_as_a_whole_says(monkeypatch, dtype
     assert (found.max_abs, found.num_far) == (whole.max_abs, whole.num_far) == (whole.max_abs, 1)
     assert found.where == whole.where
     assert whole.where == "[3, 1, 2]"
+
+
+def elementwise(got: float, said: float, exact: float | None, budget: Tolerance) -> float:
+    """What is said of one element, as it is defined."""
+    truth = said if exact is None or not math.isfinite(exact) else exact
+    if math.isfinite(truth) and math.isfinite(got):
+        return abs(got - truth) / max(budget.absolute + budget.relative * abs(truth), 1e-300)
+    same = math.isnan(got) if math.isnan(truth) else got == truth
+    return 0.0 if same else INF
+
+
+@pytest.mark.parametrize("most", [3, 2**17])
+@pytest.mark.parametrize("seed", range(200))
+def test_the_excess_is_that_of_the_worst_element(monkeypatch, most, seed):
+    monkeypatch.setitem(PIECE_ELEMENTS, "cpu", most)
+    rng = random.Random(seed)
+    oddity = rng.choice([0.0, 0.0, 0.2])
+
+    def odd(value: float) -> float:
+        return rng.choice([INF, -INF, NAN]) if rng.random() < oddity else value
+
+    truth = [rng.gauss(0, 1) * 10 ** rng.uniform(-4, 4) for _ in range(7)]
+    exact = torch.tensor([odd(one) for one in truth], dtype=torch.float64)
+    said = torch.tensor([odd(one) for one in truth])
+    off = rng.choice([0.0, 1e-7, 1e-3, 1.0])
+    got = torch.tensor(
+        [
+            one if rng.random() < 0.5 else odd(one * (1 + off))
+            for one in map(float, said if oddity else exact)
+        ]
+    )
+    oracle = exact if rng.random() < 0.5 else None
+    budget = rng.choice([Tolerance(1e-6, 1e-6), Tolerance(0.0, 0.0), Tolerance(INF, 0.0)])
+    found = difference(got, said, oracle, budget)
+    exacts = [None] * 7 if oracle is None else oracle.tolist()
+    expected = [
+        elementwise(*one, budget) for one in zip(got.tolist(), said.tolist(), exacts, strict=True)
+    ]
+    assert found.excess == pytest.approx(max(expected))
+    if found.excess > 1:
+        (where,) = ast.literal_eval(found.where)
+        assert expected[where] == pytest.approx(max(expected))
