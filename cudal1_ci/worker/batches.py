@@ -13,7 +13,6 @@ from .arguments import flatten
 from .segment import slot_of
 from .subject import Subject, gradients_of, seed_all
 
-
 WARM_UPS = 2
 """Batches of a launch, or fewer, in which a program imports and compiles."""
 
@@ -158,9 +157,9 @@ class Batches:
         return {"names": names, "slots": [slot_of(t) for t in left]}
 
     def settle(self) -> dict[str, Any]:
-        """Between batches, outside of any clock: forget outputs and gradients, collect garbage. What
-        is there after the first ones stays, and is looked at no more: torch.compile leaves half a
-        million objects."""
+        """Between batches, outside of any clock: forget outputs and gradients, collect garbage.
+        What is there after the first ones stays, and is looked at no more: torch.compile leaves
+        half a million objects."""
         self.spin_s = 0.0
         self.timed = []
         self.gathered = None
