@@ -24,6 +24,8 @@ FLUSHED_L2_MULTIPLE = 2
 """Bytes written to flush the L2 cache, in units of its size."""
 KEPT_SHARE = 64
 """Of a GPU's memory: the judge keeps a larger tensor in the host's."""
+CACHED_SHARE = 128
+"""Of a GPU's memory, what the judge may hold of it without need."""
 SPIN_S = 0.1
 SPIN_CORES = 4
 """Judge, runner, and what the driver and the rest of the machine need."""
@@ -162,8 +164,11 @@ class Cuda:
         return time.perf_counter() - started_s
 
     def memory_bytes(self) -> int:
-        # What this process has cached of its own tensors is free as well.
-        torch.cuda.empty_cache()
+        # What this process has cached of its own tensors is free as well. To give it back and take
+        # it again waits for the driver, which starts other processes meanwhile: not for a little.
+        reserved = torch.cuda.memory_reserved(self.device)
+        if reserved - torch.cuda.memory_allocated(self.device) > self.total_bytes // CACHED_SHARE:
+            torch.cuda.empty_cache()
         free_bytes = torch.cuda.mem_get_info(self.device)[0] * 4 // 5
         return min(free_bytes, self.limit_bytes or sys.maxsize)
 

@@ -14,10 +14,12 @@ from typing import Any
 import torch
 
 from .accelerators import AnySegment
-from .compare import pieces
+from .compare import as_bools, pieces
 from .segment import Slot, contiguous_stride, dtype_of, place, size_bytes, span
 
 SMALL_BYTES = 2**20
+TOGETHER_BYTES = 2**28
+"""What is compared in one go takes some times its memory."""
 PATTERN_LENGTH = 2**18 - 5
 """Not a divisor of any usual width, so that rows do not repeat each other."""
 DEFAULT_INTEGER_HIGH = 1
@@ -233,23 +235,40 @@ class Room:
 
     def changed(self, segment: AnySegment, sets: Sequence[InputSet]) -> list[tuple[int, int]]:
         """Numbers of the sets, and of the tensors in them, that no longer hold what was written."""
-        return [
-            (number, index)
-            for number, (slots, one) in enumerate(zip(self.layout, sets, strict=True))
-            for index, (slot, tensor) in enumerate(zip(slots, one.tensors, strict=True))
-            if not same_bits(segment.tensor(slot), tensor)
-        ]
+        numbers, pairs = [], []
+        for number, (slots, one) in enumerate(zip(self.layout, sets, strict=True)):
+            for index, (slot, tensor) in enumerate(zip(slots, one.tensors, strict=True)):
+                numbers.append((number, index))
+                pairs.append((segment.tensor(slot), tensor))
+        return [one for one, same in zip(numbers, each_same_bits(pairs), strict=True) if not same]
+
+
+def each_same_bits(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
+    """`same_bits` of each pair; on a GPU in one go where they are small, as each wait for it takes
+    milliseconds beside other processes."""
+    num_bytes = sum(one.nbytes for one, _ in pairs)
+    if num_bytes > TOGETHER_BYTES or any(one.device.type == "cpu" for one, _ in pairs):
+        return [same_bits(*pair) for pair in pairs]
+    return each_same_at_once(pairs)
+
+
+def each_same_at_once(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
+    """The same, with one wait for the device."""
+    return as_bools([are_same(one, other).all() for one, other in pairs])
+
+
+def are_same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Which elements are equal, with NaN equal to NaN; where the first one is."""
+    other = other.to(one.device, one.dtype)
+    same = one == other
+    if one.is_floating_point() or one.is_complex():
+        same |= torch.isnan(one) & torch.isnan(other)
+    return same
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Equal, with NaN equal to NaN; compared where the first one is."""
-    for ours, theirs in zip(pieces(one), pieces(other, one.device), strict=True):
-        theirs = theirs.to(ours.dtype)
-        if torch.equal(ours, theirs):
-            continue
-        if not (ours.is_floating_point() or ours.is_complex()):
-            return False
-        is_same = (ours == theirs) | (torch.isnan(ours) & torch.isnan(theirs))
-        if not bool(is_same.all()):
-            return False
-    return True
+    return all(
+        torch.equal(ours, theirs.to(ours.dtype)) or bool(are_same(ours, theirs).all())
+        for ours, theirs in zip(pieces(one), pieces(other, one.device), strict=True)
+    )

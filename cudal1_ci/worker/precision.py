@@ -48,7 +48,8 @@ def allow(case: Case, template: Template, limits: Limits) -> None:
 
 
 def wider(one: Tolerance, other: Tolerance) -> Tolerance:
-    return Tolerance(max(one.absolute, other.absolute), max(one.relative, other.relative))
+    relative = max(one.relative, other.relative)
+    return Tolerance(max(one.absolute, other.absolute), relative, one.scale)
 
 
 def cut_errors(case: Case, template: Template, limits: Limits) -> list[list[float]]:

@@ -16,8 +16,9 @@ import torch
 from .accelerators import Accelerator
 from .called import answer_of, call_of
 from .cases import Answer, Case, Limits, Rejected
+from .compare import as_bools
 from .failures import is_out_of_memory, rejection_of_reference, twice
-from .inputs import InputSet, same_bits
+from .inputs import InputSet, each_same_bits, same_bits
 from .memory_plan import num_together
 from .mutants import try_mutants
 from .oracle import known_errors, learn_oracle, settle_tolerances
@@ -249,14 +250,26 @@ def finite_trials(case: Case, answer: Answer) -> list[tuple[str, InputSet]]:
     """Without those variations that take the reference out of its range: where it is finite on
     what the workload states, infinities elsewhere are overflows that nobody asked for."""
 
-    def is_finite(outputs: list[torch.Tensor]) -> bool:
-        return all(bool(torch.isfinite(t).all()) for t in outputs if t.is_floating_point())
-
-    finite = [is_finite(outputs) for outputs in answer.outputs]
+    finite = each_finite(answer.outputs)
     stated = [name.startswith("drawn") for name, _ in case.trials]
     if not all(fine for fine, is_stated in zip(finite, stated, strict=True) if is_stated):
         return case.trials
     return [trial for trial, fine in zip(case.trials, finite, strict=True) if fine]
+
+
+def each_finite(outputs: list[list[torch.Tensor]]) -> list[bool]:
+    """Whether all floats of each call are finite, with one wait for the device."""
+    floats = [
+        (number, tensor)
+        for number, some in enumerate(outputs)
+        for tensor in some
+        if tensor.is_floating_point()
+    ]
+    finite = [True] * len(outputs)
+    flags = as_bools([torch.isfinite(tensor).all() for _, tensor in floats])
+    for (number, _), is_finite in zip(floats, flags, strict=True):
+        finite[number] &= is_finite
+    return finite
 
 
 def usable_trials(case: Case, template: Template, limits: Limits) -> list[tuple[str, InputSet]]:
@@ -277,30 +290,31 @@ def usable_trials(case: Case, template: Template, limits: Limits) -> list[tuple[
 def check_determinism(case: Case, again: Answer) -> None:
     """Two processes of the reference must agree, or nothing can be said of a candidate."""
     assert case.expected is not None
-    for number, (first, second) in enumerate(
-        zip(case.expected.outputs, again.outputs, strict=True)
-    ):
-        if len(first) != len(second) or any(
-            a.shape != b.shape for a, b in zip(first, second, strict=True)
-        ):
+    numbers: list[int] = []
+    pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for number, both in enumerate(zip(case.expected.outputs, again.outputs, strict=True)):
+        if [t.shape for t in both[0]] != [t.shape for t in both[1]]:
             raise Rejected(
                 "invalid_reference",
                 "reference.nondeterministic",
                 "two processes of the reference return outputs of different shapes",
             )
-        for one, other in zip(first, second, strict=True):
-            if same_bits(one, other):
-                continue
-            found = case.difference(other, one)
-            if found.excess > 1:
-                raise Rejected(
-                    "invalid_reference",
-                    "reference.nondeterministic",
-                    "two processes of the reference with the same seeds differ by "
-                    f"{found.max_abs:.3g} on the inputs `{case.trials[number][0]}`: it draws from "
-                    "a generator of its own, the clock, or uninitialized memory",
-                    max_abs_error=found.max_abs,
-                )
+        pairs += zip(*both, strict=True)
+        numbers += [number] * len(both[0])
+    for number, pair, is_same in zip(numbers, pairs, each_same_bits(pairs), strict=True):
+        if is_same:
+            continue
+        one, other = pair
+        found = case.difference(other, one)
+        if found.excess > 1:
+            raise Rejected(
+                "invalid_reference",
+                "reference.nondeterministic",
+                "two processes of the reference with the same seeds differ by "
+                f"{found.max_abs:.3g} on the inputs `{case.trials[number][0]}`: it draws from "
+                "a generator of its own, the clock, or uninitialized memory",
+                max_abs_error=found.max_abs,
+            )
 
 
 def check_dependence(case: Case) -> None:

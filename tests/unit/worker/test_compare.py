@@ -9,7 +9,8 @@ import random
 import pytest
 import torch
 
-from cudal1_ci.worker.compare import PIECE_ELEMENTS, Tolerance, difference, tolerance
+from cudal1_ci.worker.compare import PIECE_ELEMENTS, Tolerance, as_bools, difference, tolerance
+from cudal1_ci.worker.inputs import each_same_at_once, each_same_bits, same_bits
 
 GENERATOR = torch.Generator().manual_seed(0)
 TRUTH = torch.randn(1000, generator=GENERATOR, dtype=torch.float64)
@@ -190,3 +191,41 @@ def test_the_excess_is_that_of_the_worst_element(monkeypatch, most, seed):
     if found.excess > 1:
         (where,) = ast.literal_eval(found.where)
         assert expected[where] == pytest.approx(max(expected))
+
+
+def test_a_known_magnitude_is_not_computed_again(monkeypatch):
+    budget = tolerance(ROUNDED, TRUTH, None)
+    assert budget.scale == pytest.approx(float(TRUTH.square().mean().sqrt()))
+    whole = difference(ROUNDED + 0.1, ROUNDED, TRUTH, budget)
+    monkeypatch.setattr("cudal1_ci.worker.compare.magnitude", None)
+    assert difference(ROUNDED + 0.1, ROUNDED, TRUTH, budget) == whole
+
+
+SAME = [
+    (torch.tensor([1.0, NAN]), torch.tensor([1.0, NAN]), True),
+    (torch.tensor([1.0, NAN]), torch.tensor([NAN, 1.0]), False),
+    (torch.tensor([INF, 0.0]), torch.tensor([INF, -0.0]), True),
+    (torch.tensor([1.0]), torch.tensor([1.0000001]), False),
+    (torch.tensor([1, 2]), torch.tensor([1, 2]), True),
+    (torch.tensor([1, 2]), torch.tensor([1, 3]), False),
+    (torch.tensor([True]), torch.tensor([False]), False),
+    (torch.tensor([1 + 1j]), torch.tensor([1 + 1j]), True),
+    (torch.tensor([complex(NAN, 1)]), torch.tensor([complex(NAN, 1)]), True),
+    (torch.empty(0), torch.empty(0), True),
+]
+
+
+@pytest.mark.parametrize("most", [1, 2**17])
+def test_what_is_the_same_is_so_one_by_one_and_at_once(monkeypatch, most):
+    monkeypatch.setitem(PIECE_ELEMENTS, "cpu", most)
+    pairs = [(one, other) for one, other, _ in SAME]
+    expected = [same for _, _, same in SAME]
+    assert [same_bits(*pair) for pair in pairs] == expected
+    assert each_same_bits(pairs) == each_same_at_once(pairs) == expected
+    assert each_same_bits([]) == each_same_at_once([]) == []
+
+
+def test_truth_values_keep_their_order():
+    flags = [torch.tensor(True), torch.tensor(False), torch.tensor(True)]
+    assert as_bools(flags) == [True, False, True]
+    assert as_bools([]) == []
