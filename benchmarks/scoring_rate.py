@@ -21,7 +21,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -35,6 +35,7 @@ from text_trials import write
 from cudal1_ci.archive import Archive
 from cudal1_ci.executor import lock
 from cudal1_ci.trial import Session
+from cudal1_ci.worker.spent import Spent
 from model_training.asking import first_prompt
 from model_training.bench import Answered
 from model_training.environment import EnvironmentConfig, Outcome
@@ -48,23 +49,8 @@ OUTPUT = Path(__file__).parent / "results" / "scoring-rate.json"
 STAGE = "contrastive"
 
 
-class Watch:
+class Watch(Spent):
     """Seconds and times by what was done, of all threads."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.times: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def over(self, name: str) -> Iterator[None]:
-        started_s = time.monotonic()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.seconds[name] += time.monotonic() - started_s
-                self.times[name] += 1
 
     @contextlib.contextmanager
     def held(self, how: str, device: str) -> Iterator[None]:
@@ -75,19 +61,11 @@ class Watch:
             with self.over(f"hold {how}"):
                 yield
 
-    def clear(self) -> None:
-        self.seconds.clear()
-        self.times.clear()
-
-    def add(self, name: str, times: float, seconds: float) -> None:
-        with self._lock:
-            self.seconds[name] += seconds
-            self.times[name] += int(times)
-
     def told(self) -> dict[str, dict[str, float]]:
+        """Since it was asked the last time."""
         return {
-            name: {"times": self.times[name], "seconds": round(seconds, 2)}
-            for name, seconds in sorted(self.seconds.items())
+            name: {"times": times, "seconds": round(seconds, 2)}
+            for name, (times, seconds) in sorted(self.taken().items())
         }
 
 
@@ -100,7 +78,7 @@ class Watched(Session):
         op = request["op"]
         with self.watch.over(f"ask {op}"):
             reply = super()._ask(request, timeout_s)
-        for what, (times, seconds) in self.spent.items():
+        for what, (times, seconds) in self.spent_on_runners.items():
             self.watch.add(f"{op}: {what}", times, seconds)
         return reply
 
@@ -184,7 +162,6 @@ def rows_of(
                 "steps": found,
                 "spent": watch.told(),
             }
-            watch.clear()
 
 
 def judged(

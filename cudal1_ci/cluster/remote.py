@@ -48,9 +48,8 @@ class RemoteSession:
             yield left.pop(self._first_ready(left, is_over) if is_built else 0)
 
     def _first_ready(self, candidates: Sequence[Candidate], is_over: Callable[[], bool]) -> int:
-        ids = msgspec.msgpack.encode(tuple(one.id for one in candidates))
         with told(self._ray, is_judge_kept=True):
-            asked = self._actor.first_ready.remote(ids)
+            asked = self._begun("first_ready", tuple(one.id for one in candidates))
             while not self._ray.wait([asked], timeout=POLL_S)[0]:
                 if is_over():
                     return 0
@@ -76,7 +75,11 @@ class RemoteSession:
         return found
 
     def _asked(self, method: str, *arguments: Any, form: Any) -> Any:
-        encoded = [msgspec.msgpack.encode(one) for one in arguments]
         with told(self._ray, is_judge_kept=True):
-            reply = self._ray.get(getattr(self._actor, method).remote(*encoded))
+            reply = self._ray.get(self._begun(method, *arguments))
         return msgspec.msgpack.decode(reply, type=form)
+
+    def _begun(self, method: str, *arguments: Any) -> Any:
+        """What Ray calls the answer that is to come."""
+        encoded = [msgspec.msgpack.encode(one) for one in arguments]
+        return getattr(self._actor, method).remote(*encoded)

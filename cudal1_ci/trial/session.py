@@ -85,7 +85,7 @@ class Session:
         self._problem_id: str | None = None
         self._reference_kernels: dict[str, frozenset[str]] = {}
         self._reference = Verdict(status="harness_error")
-        self.spent: dict[str, list[float]] = {}
+        self.spent_on_runners: dict[str, list[float]] = {}
         """Of the last request: times and seconds that the judge waited for its runners, by what it
         asked of them."""
 
@@ -368,7 +368,7 @@ class Session:
             self._worker = self._stack.enter_context(worker)
         try:
             reply = self._worker.ask(request, timeout_s)
-            self.spent = reply.pop("spent", {})
+            self.spent_on_runners = reply.pop("spent", {})
             return reply
         except BaseException:  # of an interrupt too: the reply under way would be the next one's
             self._stack.close()

@@ -159,7 +159,7 @@ class Batches:
     def settle(self) -> dict[str, Any]:
         """Between batches, outside of any clock: forget outputs and gradients, collect garbage.
         What is there after the first ones stays, and is looked at no more: torch.compile leaves
-        half a million objects."""
+        so much that each look takes longer than many a batch."""
         self.spin_s = 0.0
         self.timed = []
         self.gathered = None

@@ -26,11 +26,14 @@ class Spent:
         try:
             yield
         finally:
-            took_s = time.monotonic() - started_s
-            with self._lock:
-                one = self._found.setdefault(what, [0, 0.0])
-                one[0] += 1
-                one[1] += took_s
+            self.add(what, 1, time.monotonic() - started_s)
+
+    def add(self, what: str, times: float, seconds: float) -> None:
+        """What somebody else has counted."""
+        with self._lock:
+            one = self._found.setdefault(what, [0, 0.0])
+            one[0] += times
+            one[1] += seconds
 
     def taken(self) -> dict[str, list[float]]:
         """Since it was asked the last time."""

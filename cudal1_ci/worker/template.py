@@ -61,7 +61,6 @@ def main(channel: Channel, num_threads: int) -> None:
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     granted = probe(granted, nursery)
     channel.send({"sandbox": granted})
-    gc.disable()
     import torch
 
     from . import runner  # noqa: F401 - so that a fork finds it imported
@@ -249,7 +248,6 @@ def fork(body: Callable[[int], None], nursery: Nursery | None) -> tuple[Forked, 
 def live(body: Callable[[int], None], report: int) -> NoReturn:
     """The life of a child: its failure is written where its readiness is waited for."""
     code = 1
-    gc.enable()
     try:
         os.setsid()
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -718,7 +718,7 @@ def test_a_scheduled_sweep_keeps_one_issue_and_the_next_one_measures_nothing(rig
     report = json.loads((rig.artifacts / "cudal1-ci-sweep-gpu" / "report.json").read_text())
     assert report["head_sha"] == rig.head
     (entry,) = [e for e in report["entries"] if e["target"]["qualname"] == "Scale"]
-    assert entry["best"] is not None
+    assert entry["best"] is not None, entry["evaluations"]
     (issue,) = github.issues.values()
     assert "**Scale** in `model.py`" in issue["body"]
     assert "-        return torch.tanh(torch.diag(weight) @ x)" in issue["body"]

@@ -32,6 +32,7 @@ def folder(tmp_path_factory):
         assert "--resume goes on" in first.stdout
         if evaluations_in(folder):
             break
+    assert evaluations_in(folder)
     second = leg("--resume")
     assert second.code == 0, second.stderr
     again = leg("--resume")

@@ -155,8 +155,7 @@ def test_what_was_inconclusive_is_tried_again_after_all_else(repository):
 def test_a_gain_that_noise_hid_is_looked_for_again_after_all_else(repository):
     repository.sweep(Busy(repository.answers))
     repository.problems["new"] = a_problem("slow 7")
-    session = Busy(repository.answers, busy=())
-    report, asked = repository.sweep(session)
+    report, asked = repository.sweep()
     assert asked == ["fast 7", "fast 0"]
     assert proposals(report) == {"T0", "T1", "T2", "new"}
     _, asked = repository.sweep()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+import pytest
+import torch
+
 from cudal1_ci.worker import accelerators
 
 
@@ -16,3 +19,21 @@ def test_the_limit_of_a_container_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(accelerators, "MEMORY_LIMITS", (absent, unlimited))
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 2**30 < accelerators.available_memory_bytes() <= machine * 4 // 5
+
+
+@pytest.mark.parametrize(("cached", "is_emptied"), [(2**20, False), (2**31, True)])
+def test_a_judge_gives_back_what_it_has_cached_where_that_is_much(monkeypatch, cached, is_emptied):
+    emptied = []
+    for name, answer in (
+        ("memory_reserved", 2**32 + cached),
+        ("memory_allocated", 2**32),
+        ("mem_get_info", (10 * 2**30, 80 * 2**30)),
+    ):
+        monkeypatch.setattr(torch.cuda, name, lambda device, answer=answer: answer)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    gpu = object.__new__(accelerators.Cuda)
+    gpu.device, gpu.total_bytes, gpu.limit_bytes = torch.device("cuda", 0), 80 * 2**30, None
+    assert gpu.memory_bytes() == 8 * 2**30
+    assert bool(emptied) is is_emptied
+    gpu.limit_bytes = 2**30
+    assert gpu.memory_bytes() == 2**30

@@ -1,13 +1,23 @@
-"""What the judge waited for its runners."""
+"""What the judge waited for its runners, and what each of them need not wait for."""
 
 from __future__ import annotations
 
+import textwrap
 import threading
 import time
 
 import pytest
 
+from cudal1_ci.schema import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
 from cudal1_ci.worker.spent import Spent
+
+
+def problem_of(source: str) -> Problem:
+    """A reference that is called with a small matrix."""
+    call = Call(args=(TensorSpec(shape=(4, 16), dtype="float32"),))
+    workload = Workload(name="w", provenance="declared", init=Call(), call=call)
+    program = TextProgram(source=textwrap.dedent(source), entry="Model")
+    return Problem(reference=program, workloads=(workload,))
 
 
 def test_what_was_waited_for_side_by_side_is_added_and_told_once():
@@ -33,3 +43,42 @@ def test_what_fails_took_its_time_too():
     with pytest.raises(RuntimeError), spent.over("call"):
         raise RuntimeError
     assert spent.taken()["call"][0] == 1
+
+
+def test_a_judge_says_what_of_its_time_its_runners_took(session):
+    problem = problem_of("""
+        import torch
+
+        class Model(torch.nn.Linear):
+            def __init__(self):
+                super().__init__(16, 3)
+    """)
+    started_s = time.monotonic()
+    assert session.check(problem).status == "passed"
+    took_s = time.monotonic() - started_s
+    spent = session.spent_on_runners
+    assert {"fork", "load", "call", "collect", "reap"} <= spent.keys()
+    assert spent["fork"][0] == spent["load"][0] == 3
+    assert 0 < sum(seconds for _, seconds in spent.values()) < took_s
+    same = Candidate(problem_id=problem.id, program=problem.reference, proposer="test")
+    assert session.examine(problem, same).status == "passed"
+    assert session.spent_on_runners["fork"][0] == 1
+
+
+def test_a_runners_collector_leaves_alone_what_was_there_before_it(session):
+    """Else each one looks at all of torch's objects as soon as it imports a program."""
+    verdict = session.check(
+        problem_of("""
+            import gc
+            import torch
+
+            class Model(torch.nn.Module):
+                def forward(self, x):
+                    return x + 1
+
+            seen, left_alone = len(gc.get_objects()), gc.get_freeze_count()
+            if not gc.isenabled() or seen > left_alone // 10:
+                raise RuntimeError(f"{seen} objects, {left_alone} left alone")
+        """)
+    )
+    assert verdict.status == "passed", verdict.log
