@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, pattern
+from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, parenthesized, pattern
 from cudal1_ci.propose.playbook.steps import descendants, steps_between, writes_into_tensors
 from cudal1_ci.propose.playbook.terms import Env, Names, Term, code, names_in
 from cudal1_ci.propose.playbook.walk import Occurrence, Walk, without_dead
@@ -204,6 +204,7 @@ def replaced(
     gone: set[cst.CSTNode] = set()
     covered: set[cst.CSTNode] = set()
     suspects: set[str] = set()
+    alone = standing_alone(method)
     for occurrence in occurrences_in(method, site.names):
         node = occurrence.node
         if node in covered or isinstance(node, cst.Name):
@@ -223,7 +224,7 @@ def replaced(
         if code(new) == code(node):
             continue
         spelled, needed = spell(new, site.names)
-        chosen[node] = keep_parentheses(node, spelled)
+        chosen[node] = keep_parentheses(node, spelled, node in alone)
         gone |= lines
         gathered.modules |= needed
         if replacement.definitions:
@@ -322,11 +323,38 @@ class Swap(cst.CSTTransformer):
         return updated_node if new is None else new  # type: ignore[return-value]
 
 
-def keep_parentheses(old: cst.BaseExpression, new: cst.BaseExpression) -> cst.BaseExpression:
-    """The parentheses that the author wrote around an expression, unless a call needs none."""
-    if isinstance(new, cst.Call | cst.Name | cst.Attribute) or not old.lpar or new.lpar:
-        return new
-    return new.with_changes(lpar=old.lpar, rpar=old.rpar)
+def keep_parentheses(
+    old: cst.BaseExpression, new: cst.BaseExpression, is_alone: bool
+) -> cst.BaseExpression:
+    """The parentheses that the author wrote around an expression, unless a call needs none; and
+    those that an operation needs where it stands in the place of something else: `f(x).split(n)`
+    is not `g(x) + b.split(n)`."""
+    if old.lpar and not new.lpar and not isinstance(new, cst.Call | cst.Name | cst.Attribute):
+        return new.with_changes(lpar=old.lpar, rpar=old.rpar)
+    return new if is_alone or binds_alike(old, new) else parenthesized(new)
+
+
+def binds_alike(old: cst.BaseExpression, new: cst.BaseExpression) -> bool:
+    """Whether both are operations of one operator."""
+    one, other = getattr(old, "operator", None), getattr(new, "operator", None)
+    return one is not None and type(one) is type(other) and type(old) is type(new)
+
+
+STATEMENTS = (cst.Arg, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Expr, cst.Return, cst.Element)
+
+
+def standing_alone(method: cst.FunctionDef) -> set[cst.CSTNode]:
+    """Expressions that are all of an argument, of an element or of what a statement evaluates."""
+    found: set[cst.CSTNode] = set()
+
+    class Collect(cst.CSTVisitor):
+        def on_visit(self, node: cst.CSTNode) -> bool:
+            if isinstance(node, STATEMENTS) and node.value is not None:
+                found.add(node.value)
+            return True
+
+    method.visit(Collect())
+    return found
 
 
 # --- spelling -----------------------------------------------------------------------------------
