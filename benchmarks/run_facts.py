@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import re
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,8 @@ from cudal1_ci.schema import content_hash
 KEPT = "# not kept here; its hash: "
 QUOTING = ("static.", "program.")
 """Rules whose evidence is lines of the program, or of what a compiler said of it."""
+FOLDERS = re.compile(r"(?<![\w.:/])/(?:[\w.-]+/)+(?=[\w.-]+\.py\b)")
+"""In front of a file's name."""
 
 
 def facts(run: RunDocument) -> RunDocument:
@@ -60,9 +63,13 @@ def of_trial(trial: TrialDocument) -> TrialDocument:
 
 
 def told(findings: tuple[FindingDocument, ...]) -> tuple[FindingDocument, ...]:
-    """Findings, without the evidence of those that quote."""
+    """Findings, without the evidence of those that quote, and without the folders of a machine."""
     return tuple(
-        msgspec.structs.replace(one, evidence=None) if one.rule.startswith(QUOTING) else one
+        msgspec.structs.replace(
+            one,
+            message=FOLDERS.sub("", one.message),
+            evidence=None if one.rule.startswith(QUOTING) else one.evidence,
+        )
         for one in findings
     )
 
