@@ -25,8 +25,9 @@ import stat
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ class Held:
     lock: int | None = None
     """Descriptor; None for a folder of this session's."""
     num_users: int = 0
+    beside: list[Held] = field(default_factory=list)
+    """Where runners build that came while another one was there."""
 
 
 class Builds:
@@ -144,9 +147,37 @@ class Builds:
             os.close(lock)
         return None
 
+    def fresh(self) -> Held:
+        """An empty folder for a program that is not known yet: `move_in`, or `give_up`."""
+        return self.take(f"fresh-{uuid.uuid4().hex}", is_known=True)
+
+    def move_in(self, products: Path, fresh: Held) -> Path | None:
+        """Let a runner that was begun in `fresh` be the program's that has this folder: its own
+        takes the place of that one or, while another runner is there, is beside it until the
+        program's is released. Where it is then; None where something was built."""
+        with self.lock:
+            held = next(one for one in self.held.values() if one.products == products)
+            if size_of(products) != 0:
+                return None
+            if held.num_users > 1:
+                held.beside.append(fresh)
+                return fresh.products
+            remove(products)  # folders with nothing in them
+            fresh.products.rename(products)
+            self.give_up(fresh)
+            return products
+
+    def give_up(self, fresh: Held) -> None:
+        """Remove a folder that no program has."""
+        remove(fresh.products if fresh.lock is None else fresh.products.parent)
+        if fresh.lock is not None:
+            os.close(fresh.lock)
+
     def release(self, key: str) -> None:
         """Give a folder back; one with nothing in it, or too much, is removed."""
         held = self.held.pop(key)
+        for fresh in held.beside:
+            self.give_up(fresh)
         if held.lock is None:
             return
         entry = held.products.parent

@@ -152,9 +152,10 @@ class Case:
         limits: Limits,
         dtype: str | None = None,
         is_trusted: bool = False,
+        is_new: bool = False,
     ) -> Iterator[RunnerHandle]:
         """A fresh runner with the program constructed and, once it is known, the state loaded."""
-        with template.runner(program, is_trusted) as runner:
+        with template.runner(program, is_trusted, is_new) as runner:
             if self.init_tensors:
                 self.lend(runner, "init", self.init_slots, self.init_tensors, limits)
             runner.facts = runner.ask(

@@ -85,7 +85,7 @@ class Crews:
 
     def reference(self, case: Case, limits: Limits) -> AbstractContextManager[RunnerHandle]:
         """One that nobody takes turns with, for the time of the block."""
-        return case.runner(self.template, case.program, limits, is_trusted=True)
+        return case.runner(self.template, case.program, limits, is_trusted=True, is_new=True)
 
     def _start(
         self,
@@ -96,8 +96,9 @@ class Crews:
     ) -> None:
         def start(place: tuple[Crew, str]) -> None:
             crew, name = place
+            is_trusted = name != "candidate"
             opened = case.runner(
-                self.template, programs[name], limits, is_trusted=name != "candidate"
+                self.template, programs[name], limits, is_trusted=is_trusted, is_new=True
             )
             crew.runners[name] = crew.stack.enter_context(opened)
             if len(self.waiting) > 1:

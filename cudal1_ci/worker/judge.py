@@ -74,6 +74,8 @@ def main(
     template = Template(process, template_channel, limit_bytes if here.kind == "cpu" else None)
     if here.kind == "cpu":
         template.cores = cores_for(num_threads)
+    else:
+        template.spares.device = here.kind
     judge = Judge(num_threads, here, template)
     answers: dict[str, Callable[..., dict[str, Any]]] = {
         "describe": judge.describe,
@@ -92,6 +94,7 @@ def main(
                 reply = answers[op](**message)
             except (torch.cuda.OutOfMemoryError, DriverError) as error:
                 reply = judge.without_memory(op, error)
+            template.spares.settle()
             channel.send({**reply, "spent": judge.template.spent.taken()})
     except ChannelClosed:
         return

@@ -86,7 +86,9 @@ class Kept:
                 crew = self.examined.setdefault(case.name, Crew())
             if name not in crew.runners:
                 is_trusted = name != "candidate"
-                opened = case.runner(self.template, programs[name], limits, is_trusted=is_trusted)
+                opened = case.runner(
+                    self.template, programs[name], limits, is_trusted=is_trusted, is_new=True
+                )
                 crew.runners[name] = crew.stack.enter_context(opened)
             elif case.state_slots:
                 # Examining it, or the launch before, has left another one.

@@ -21,6 +21,7 @@ from .build_keys import software_key
 from .builds import Builds
 from .channel import Channel, ChannelClosed, ChannelTimeout
 from .sandbox import Granted, SandboxError, is_granted
+from .spares import Spares
 from .spent import Spent
 
 MAX_LOG_BYTES = 4000
@@ -79,6 +80,7 @@ class Template:
         self.spent = Spent()
         self.lock = threading.Lock()
         """Runners are opened side by side; the template answers one request at a time."""
+        self.spares = Spares(self)
         try:
             reply, _ = channel.receive(TEMPLATE_START_S)
         except (ChannelClosed, ChannelTimeout) as error:
@@ -91,23 +93,29 @@ class Template:
         fresh = [name for name in modules if name not in self.known]
         if fresh:
             self.known.update(fresh)
+            count = 0
             with contextlib.suppress(ChannelTimeout), self.lock:
                 message = {"op": "warm", "modules": fresh, "path": []}
-                self.channel.ask(message, TEMPLATE_START_S)
+                count = self.channel.ask(message, TEMPLATE_START_S)["imported"]
+            if count:
+                self.spares.renew()
 
     @contextlib.contextmanager
     def runner(
-        self, program: dict[str, Any] | None = None, is_trusted: bool = False
+        self,
+        program: dict[str, Any] | None = None,
+        is_trusted: bool = False,
+        is_new: bool = False,
     ) -> Iterator[RunnerHandle]:
         """A fresh runner, killed with all that it started at the end. It is forked when it is first
         asked something: what it may read is settled then, and the request says what it needs. It is
         not told whether it is trusted; its failures say so. What a program compiles outlives its
         runner, for the same program alone: whoever can write there chooses what the next one
-        finds."""
+        finds. One that need not be `is_new` may be a spare one (spares.py)."""
         folder = self.builds.use(program) if program else contextlib.nullcontext()
         with folder as cache:
             scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
-            handle = RunnerHandle(scratch, self, cache, is_trusted)
+            handle = RunnerHandle(scratch, self, cache, is_trusted, is_new)
             try:
                 yield handle
             finally:
@@ -135,12 +143,9 @@ class Template:
             "op": "fork",
             "scratch": str(scratch),
             "log": str(log),
-            "memory_bytes": self.memory_bytes,
-            "cores": self.cores,
             "checkouts": checkouts,
             "cache": None if cache is None else str(cache),
-            "environment": self.environment,
-            "gpu": self.has_gpu,
+            **self.settings(),
         }
         with contextlib.ExitStack() as stack:
             stack.callback(ours.close)
@@ -153,6 +158,15 @@ class Template:
             stack.pop_all()
         return process, Channel(ours)
 
+    def settings(self) -> dict[str, Any]:
+        """What is the same for all runners that are forked now."""
+        return {
+            "memory_bytes": self.memory_bytes,
+            "cores": self.cores,
+            "environment": dict(self.environment),
+            "gpu": self.has_gpu,
+        }
+
     def reap(self, process: Process) -> int | None:
         """Kill a runner with all that it started and learn how it ended."""
         process.signal(signal.SIGKILL)
@@ -162,6 +176,7 @@ class Template:
         return status
 
     def close(self) -> None:
+        self.spares.close()
         self.channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
@@ -210,10 +225,18 @@ class Process:
 class RunnerHandle:
     """What the judge may ask of one runner."""
 
-    def __init__(self, scratch: Path, template: Template, cache: Path | None, is_trusted: bool):
+    def __init__(
+        self,
+        scratch: Path,
+        template: Template,
+        cache: Path | None,
+        is_trusted: bool,
+        is_new: bool = False,
+    ):
         self.scratch = scratch
         self.cache = cache
         self.is_trusted = is_trusted
+        self.is_new = is_new
         self.log_path = scratch.with_name(f"{scratch.name}.log")
         self.template = template
         self.channel: Channel | None = None
@@ -223,15 +246,16 @@ class RunnerHandle:
         self.segments: dict[str, AnySegment] = {}
         self.outgrown: list[AnySegment] = []
         self.shared: list[tuple[dict[str, Any], list[int]]] = []
-        """What was shared before there was a process to share it with."""
+        """What it is told first, such as of memory that was shared before there was a process."""
         self.last_words = ""
         self.spin_s = 0.0
         """How long its answer is looked for without a pause,"""
         self.doze_s = 0.0
         """after this time, in which it is not expected."""
 
-    def start(self, checkouts: list[str], timeout_s: float) -> Channel:
-        """Fork it, unless that is done, and tell it of the memory that was shared before.
+    def start(self, checkouts: list[str], timeout_s: float, device: str | None = None) -> Channel:
+        """Fork it, unless that is done, and tell it of the memory that was shared before. One that
+        is to load a program on a `device` may have been forked for it.
 
         Raises:
             RunnerFailure: It ended, or could not take the memory.
@@ -240,9 +264,18 @@ class RunnerHandle:
         if self.channel is None:
             if self.ended:
                 raise self.failure("died", "the process ended")
-            self.process, self.channel = self.template.fork(
-                self.scratch, self.log_path, checkouts, self.cache
-            )
+            spare = None
+            if device is not None and not checkouts and not self.is_new:
+                spare = self.template.spares.take(self.cache, device)
+            if spare is None:
+                self.process, self.channel = self.template.fork(
+                    self.scratch, self.log_path, checkouts, self.cache
+                )
+            else:
+                shutil.rmtree(self.scratch, ignore_errors=True)
+                self.scratch, self.log_path = spare.scratch, spare.log_path
+                self.process, self.channel = spare.process, spare.channel
+                self.shared.insert(0, ({"op": "settle_in", "cache": str(spare.cache)}, []))
             while self.shared:
                 self.map(self.channel, *self.shared.pop(0), timeout_s)
         return self.channel
@@ -254,7 +287,8 @@ class RunnerHandle:
             RunnerFailure: The program raised, the runner died, or it did not answer in time.
         """
         root = (message.get("program") or {}).get("root")
-        channel = self.start([] if root is None else [root], timeout_s)
+        checkouts = [] if root is None else [root]
+        channel = self.start(checkouts, timeout_s, message.get("device"))
         self.resume()
         try:
             reply = self.exchange(channel, {"op": op, **message}, [], timeout_s)
@@ -304,15 +338,16 @@ class RunnerHandle:
     def map(
         self, channel: Channel, message: dict[str, Any], descriptors: list[int], timeout_s: float
     ) -> None:
-        """Tell the process of memory. Raises RunnerFailure."""
+        """Tell the process of a place or of memory. Raises RunnerFailure."""
         try:
             reply = self.exchange(channel, message, descriptors, timeout_s)
         except ChannelTimeout:
-            raise self.failure("timeout", "no answer to `map`") from None
+            raise self.failure("timeout", f"no answer to `{message['op']}`") from None
         except ChannelClosed:
             raise self.failure("died", self.death()) from None
         if "error" in reply:
-            raise self.failure("raised", f"it could not take memory: {str(reply['error'])[:500]}")
+            said = str(reply["error"])[:500]
+            raise self.failure("raised", f"it could not take what it was given: {said}")
 
     def failure(
         self, kind: str, message: str, error: dict[str, Any] | None = None

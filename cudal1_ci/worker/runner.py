@@ -29,6 +29,8 @@ def main(channel: Channel, scratch: Path) -> None:
     subject = Subject(scratch)
     trials, batches = Trials(subject), Batches(subject)
     answers: dict[str, Callable[..., dict[str, Any]]] = {
+        "wake": subject.wake,
+        "settle_in": subject.settle_in,
         "load": subject.load,
         "build": subject.build,
         "make": subject.make,

@@ -22,7 +22,7 @@ from .arguments import build_call, flatten, pickle_call
 from .compile_errors import compile_error
 from .cuda_memory import DeviceSegment
 from .patched_tree import copied, needs_copy
-from .sandbox import OWN_FOLDERS
+from .sandbox import OWN_FOLDERS, make_folders
 from .segment import Segment, slot_of
 from .settings import attributes
 
@@ -53,6 +53,23 @@ class Subject:
         self.cotangents: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
 
     # --- loading ---------------------------------------------------------------------------
+
+    def wake(self, device: str) -> dict[str, Any]:
+        """What a program needs of a device whatever it is: a context, and the kernels that fill
+        tensors."""
+        if device == "cuda":
+            torch.cuda.set_device(0)
+            torch.zeros(1, device="cuda")
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        return {}
+
+    def settle_in(self, cache: str) -> dict[str, Any]:
+        """From now on what is built lies there. (The driver has heard of another place already; it
+        is for kernels that it compiles itself.)"""
+        make_folders(Path(cache), self.scratch)
+        return {}
 
     def load(
         self,

@@ -141,7 +141,7 @@ def move_in(place: Place) -> None:
 
 
 def make_folders(cache: Path, scratch: Path) -> None:
-    """Raises OSError."""
+    """Name them to programs. Raises OSError."""
     for name, inside in OWN_FOLDERS.items():
         folder = (cache if inside.startswith("cache") else scratch) / inside
         folder.mkdir(parents=True, exist_ok=True)
@@ -156,6 +156,7 @@ __all__ = [
     "enter",
     "is_granted",
     "kernel",
+    "make_folders",
     "missing",
     "move_in",
     "namespaces",

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from cudal1_ci import score
+from cudal1_ci.schema import Candidate, TextProgram
 from cudal1_ci.trial import Session
 from cudal1_ci.worker import judge as judge_module
 from cudal1_ci.worker import kept as kept_module
 from cudal1_ci.worker.cases import Rejected
 from cudal1_ci.worker.judge import Judge
 from cudal1_ci.worker.known import MOST, Known
-from tests.unit.trial.test_session import QUICK, evaluate, problem_of, tensor
+from tests.unit.trial.test_session import HEAD, QUICK, evaluate, problem_of, tensor
 
 pytestmark = pytest.mark.alone
 
@@ -68,6 +69,23 @@ def test_one_that_fails_elsewhere_is_timed_in_a_new_process(keeping):
     assert evaluation.verdict.status == "passed", evaluation.verdict
     rules = [finding.rule for finding in evaluation.verdict.findings]
     assert "shape.specialized" in rules and evaluation.measurements
+
+
+def test_a_process_waits_for_the_next_candidate_where_it_needs_a_context(keeping, device):
+    problem = problem_of(REFERENCE, tensor(32, 16))
+    keeping.check(problem)
+    statuses, asked = [], []
+    for number in range(3):
+        wrong = " * 2" if number == 1 else ""
+        text = ROWS.format(returned=f"self.fc(x){wrong} - self.mean") + f"\n# waits {number}\n"
+        program = TextProgram(source=HEAD + text, entry="Model")
+        candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
+        statuses.append(keeping.examine(problem, candidate).status)
+        asked.append(keeping.spent_on_runners)
+    assert statuses == ["passed", "incorrect_values", "passed"]
+    # Each is loaded by one process, and one is begun meanwhile.
+    assert [one["fork"][0] for one in asked] == [1, 1, 1]
+    assert ["wake" in one for one in asked] == [device == "cuda"] * 3
 
 
 class Tensor:

@@ -18,9 +18,10 @@ OTHER = {"reference": {"source": "r"}, "candidate": {"source": "d"}}
 
 
 class Runner:
-    def __init__(self, program, is_trusted):
+    def __init__(self, program, is_trusted, is_new=False):
         self.program = program
         self.is_trusted = is_trusted
+        self.is_new = is_new
         self.said = []
 
     def pause(self):
@@ -41,8 +42,8 @@ class FakeCase:
         self.failing = failing
 
     @contextmanager
-    def runner(self, template, program, limits, is_trusted):
-        made = Runner(program, is_trusted)
+    def runner(self, template, program, limits, is_trusted, is_new=False):
+        made = Runner(program, is_trusted, is_new)
         self.started.append(made)
         if len(self.started) == self.failing:
             raise RunnerFailure("raised", "no", is_trusted=is_trusted)
@@ -64,6 +65,7 @@ def test_those_of_several_launches_are_started_together_and_stopped_until_their_
     crews, case = Crews(None), FakeCase()
     taken = [take(crews, case) for _ in range(3)]
     assert len(case.started) == 6
+    assert all(one.is_new for one in case.started), "processes of launches are alike"
     assert {id(runner) for crew in taken for runner in crew.runners.values()} == {
         id(runner) for runner in case.started
     }

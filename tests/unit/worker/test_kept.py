@@ -46,6 +46,7 @@ def test_the_process_that_was_examined_is_timed_beside_references_that_stay():
     assert lent["candidate"] is first and first.said == ["pause", "state", "pause"]
     references = [lent["reference"], lent["control"]]
     assert [one.is_trusted for one in references] == [True, True]
+    assert [one.is_new for one in references] == [True, True]
     kept.dismiss()
     assert first.said[-2:] == ["kill", "end"]
     with examined(kept, case) as second:

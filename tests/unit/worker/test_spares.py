@@ -1,0 +1,173 @@
+"""Runners that are begun before there is a program for them: on a CPU, where they are as others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cudal1_ci.executor.local import BOOTSTRAP, WORKER_FOLDER
+from cudal1_ci.worker import spares, start
+from cudal1_ci.worker.processes import RunnerFailure, Template
+
+LOAD_S = 60.0
+PROGRAM = """
+import os
+import torch
+
+made = os.path.join(os.environ["XDG_CACHE_HOME"], "made")
+SEEN = os.path.exists(made)
+{build}
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.tensor(SEEN))
+"""
+BUILDS = 'open(made, "w").write("x")'
+
+
+@pytest.fixture(params=["kept", "of the session"])
+def template(request, tmp_path):
+    command = ["-P", "-c", BOOTSTRAP, str(WORKER_FOLDER)]
+    process, channel = start.start_template(command, 1, "cpu")
+    started = Template(process, channel, 2**36)
+    if request.param == "kept":
+        assert started.builds.keep_in(tmp_path / "store", "torch", 2**30)
+    started.spares.device = "cpu"
+    yield started
+    started.close()
+
+
+def text(build: str = BUILDS, number: int = 0) -> dict[str, object]:
+    source = PROGRAM.format(build=build) + f"# {number}\n"
+    return {"type": "text", "source": source, "entry": "Model"}
+
+
+def load(runner, program, **fields):
+    asked = {"init": None, "init_slots": [], "seed": 0, "train": False, "dtype": None}
+    return runner.ask("load", LOAD_S, program=program, device="cpu", **asked, **fields)
+
+
+def pid_of(template) -> int:
+    """Of the process that waits, as it is seen from here."""
+    return template.spares.one.process.group
+
+
+def test_the_next_program_is_loaded_by_the_process_that_waits(template):
+    with template.runner(text()) as runner:
+        load(runner, text())
+        waiting = pid_of(template)
+        assert runner.process.group != waiting
+    other = text(number=1)
+    with template.runner(other) as runner:
+        load(runner, other)
+        assert runner.process.group == waiting
+        assert pid_of(template) not in (None, waiting)
+    template.spares.settle()
+    assert is_alive(pid_of(template)) and not is_alive(waiting)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_what_it_builds_is_found_by_the_programs_next_runner_alone(template):
+    with template.runner(text()) as runner:
+        load(runner, text())
+    other = text(number=1)
+    waiting = []
+    for _ in range(2):
+        with template.runner(other) as runner:
+            waiting.append(pid_of(template))
+            load(runner, other)
+            assert (runner.cache / "cache" / "made").exists()
+            is_spare = runner.process.group == waiting[-1]
+        assert is_spare == (len(waiting) == 1)
+    third = text("assert SEEN is False", number=2)
+    with template.runner(third) as runner:
+        load(runner, third)
+        assert runner.process.group == waiting[-1]
+
+
+def test_what_it_built_is_kept_for_later_sessions(template, tmp_path):
+    for number in (0, 1):
+        with template.runner(text(number=number)) as runner:
+            load(runner, text(number=number))
+    template.spares.close()
+    template.builds.close()
+    found = sorted((tmp_path / "store" / "torch").glob("*/products/cache/made"))
+    entries = sorted((tmp_path / "store" / "torch").glob("*"))
+    num = 2 if template.builds.store else 0
+    assert len(found) == num
+    assert len([one for one in entries if one.is_dir()]) == num
+    assert not any("fresh" in str(one) for one in [*entries, *found])
+
+
+def test_two_runners_of_one_program_at_a_time(template):
+    program = text("")
+    with template.runner(program) as one, template.runner(program) as other:
+        load(one, program)
+        waiting = pid_of(template)
+        load(other, program)
+        assert other.process.group == waiting
+    assert all(held.num_users == 0 for held in template.builds.held.values())
+
+
+@pytest.mark.parametrize("how", ["new", "checkout", "environment", "dead", "mute"])
+def test_no_spare_one(template, monkeypatch, how, tmp_path):
+    with template.runner(text()) as runner:
+        load(runner, text())
+    waiting = pid_of(template)
+    if how == "environment":
+        template.environment["TORCH_CUDA_ARCH_LIST"] = "9.0"
+    if how == "dead":
+        os.kill(waiting, 9)
+        assert template.spares.one.process.has_ended(10.0)
+    if how == "mute":
+        monkeypatch.setattr(spares, "WAKE_S", 0.1)
+        template.spares.one.channel.receive(LOAD_S)
+    other = text(number=1)
+    with template.runner(other, is_new=how == "new") as runner:
+        if how == "checkout":
+            runner.start([str(tmp_path)], LOAD_S, "cpu")
+        else:
+            load(runner, other)
+        assert runner.process.group != waiting
+    stays = how in ("new", "checkout")
+    assert (pid_of(template) == waiting) == stays
+    assert is_alive(waiting) == stays
+
+
+def test_a_program_that_asks_for_nothing_of_the_device_gets_none(template):
+    with template.runner(text()) as runner, pytest.raises(RunnerFailure):
+        runner.ask("imported", LOAD_S, wrong=1)
+    assert template.spares.one is None
+
+
+def test_modules_that_are_imported_for_all_are_there_in_it(template):
+    with template.runner(text()) as runner:
+        load(runner, text())
+    waiting = pid_of(template)
+    template.warm(["wave"])
+    renewed = pid_of(template)
+    assert renewed != waiting and not is_alive(waiting)
+    template.warm(["wave"])
+    assert pid_of(template) == renewed
+
+
+def test_nothing_is_left_of_one_that_nobody_took(template):
+    with template.runner(text()) as runner:
+        load(runner, text())
+    waiting = pid_of(template)
+    template.spares.close()
+    assert template.spares.one is None and not is_alive(waiting)
+    assert [one.name for one in Path(template.scratch).glob("r*")] == []
+    template.spares.settle()
+    template.spares.renew()
+    assert template.spares.one is None
