@@ -1,8 +1,10 @@
 """What `best` proposes by itself: finds of the other columns, together.
 
 First the reference: compiled and as a CUDA graph, where each passed alone (the compiler's kernels
-without what it asks before each call), and on a GPU its convolutions in channels-last order and by
-the algorithm that cuDNN finds fastest. Then a rewrite of the playbook or of a model that gained,
+without what it asks before each call), or where it was less precise compiled and has convolutions
+(which then stay in the order in which they are), and on a GPU its convolutions in channels-last
+order, unless the playbook has tried that and it was less precise, and by the algorithm that cuDNN
+finds fastest. Then a rewrite of the playbook or of a model that gained,
 or one of those two layers, wrapped as the columns wrap the reference: fewer kernels, and one launch
 for all of them, are two gains. Programs and wrappers are ranked by what they gained on this very
 task, so that a few candidates are enough. A wrapper that was slower beyond doubt is left out; one
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 
 from cudal1_ci import score
 from cudal1_ci.bench.solvers import BEST, CONTRASTIVE, candidate, text_of
-from cudal1_ci.bench.wrapped import IN_A_GRAPH, LAYERS, WRAPPERS
+from cudal1_ci.bench.wrapped import AS_LAID_OUT, IN_A_GRAPH, LAYERS, WRAPPERS, Wrapper
 from cudal1_ci.propose.splice.names import renamed
 from cudal1_ci.propose.splice.text_form import ENTRY
 from cudal1_ci.propose.target_file import parsed
@@ -36,7 +38,7 @@ CONVOLUTION = re.compile(r"\bConv(Transpose)?[23]d\b")
 MOST = 4
 """Programs that gained, wrapped, for one task."""
 MOST_PROGRAMS = 2
-ALL_WRAPPERS = WRAPPERS | IN_A_GRAPH
+ALL_WRAPPERS = WRAPPERS | IN_A_GRAPH | AS_LAID_OUT
 
 Found = Mapping[str, Sequence[Evaluation]]
 """By column, what was judged so far; of `best` itself too."""
@@ -69,17 +71,41 @@ def whole(problem: Problem, found: Found, kind: str) -> list[Candidate]:
     text = text_of(problem)
     if kind != "cuda":
         return []
+    has_convolutions = CONVOLUTION.search(text) is not None
     made = [
         candidate(problem, wrapper.wrap(text), f"{PREFIX}{name}", *wrapper.techniques)
-        for name, wrapper in IN_A_GRAPH.items()
-        if all(any(is_usable(part, one) for one in found.get(part, ())) for part in name.split("+"))
+        for name, wrapper in graphs_for(found, has_convolutions)
     ]
-    if CONVOLUTION.search(text):
+    if has_convolutions:
         made += [
             candidate(problem, layer.lay(text), f"{PREFIX}{name}", layer.technique)
             for name, layer in LAYERS.items()
+            if not is_known_to_be_less_precise(name, found)
         ]
     return made
+
+
+def graphs_for(found: Found, has_convolutions: bool) -> Iterator[tuple[str, Wrapper]]:
+    """Ways to compile and to record, by what came of each alone."""
+
+    def passes(column: str) -> bool:
+        return any(is_usable(column, one) for one in found.get(column, ()))
+
+    for name, wrapper in IN_A_GRAPH.items():
+        if all(map(passes, name.split("+"))):
+            yield name, wrapper
+    refused = [one.verdict.status for one in found.get("compile", ())]
+    if has_convolutions and "precision" in refused and passes("cuda-graph"):
+        yield from AS_LAID_OUT.items()
+
+
+def is_known_to_be_less_precise(layer: str, found: Found) -> bool:
+    """Whether the playbook's rewrite of that name was refused for it."""
+    return any(
+        one.candidate.proposer == f"playbook:{layer.replace('-', '_')}"
+        and one.verdict.status == "precision"
+        for one in found.get("playbook", ())
+    )
 
 
 def is_usable(column: str, evaluation: Evaluation) -> bool:

@@ -110,10 +110,14 @@ def graphed(text: str, *, base: str = "Model") -> str:
     )
 
 
-def compiled_and_graphed(text: str, mode: str | None = None, *, base: str = "Model") -> str:
+def compiled_and_graphed(
+    text: str, mode: str | None = None, *, lays_out: bool = True, base: str = "Model"
+) -> str:
     """The text and a `ModelNew` that records its class's compiled forward as CUDA graphs: the
-    compiler's kernels without what it asks before each call. `mode` records none itself."""
-    forward = f"torch.compile({base}.forward{mode_text(mode)})"
+    compiler's kernels without what it asks before each call. `mode` records none itself.
+    Convolutions stay in the order in which they are where it does not `lays_out`."""
+    options = "" if lays_out else ', options={"layout_optimization": False}'
+    forward = f"torch.compile({base}.forward{mode_text(mode)}{options})"
     return on_top(text, GRAPHS, HELPERS_APART + GRAPHED.format(base=base, forward=forward))
 
 
@@ -191,3 +195,13 @@ IN_A_GRAPH = {
     ),
 }
 """Two columns in one, by both."""
+AS_LAID_OUT = {
+    "compile-as-laid-out+cuda-graph": Wrapper(
+        techniques=(COMPILATION, GRAPH),
+        wrap=functools.partial(compiled_and_graphed, lays_out=False),
+        needs_gpu=True,
+    )
+}
+"""For references with convolutions that are less precise when they are compiled: the compiler puts
+their tensors in channels-last order, in which cuDNN computes in TF32 what it computes in float32
+otherwise."""

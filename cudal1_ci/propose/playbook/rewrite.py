@@ -334,10 +334,14 @@ def keep_parentheses(
     return new if is_alone or binds_alike(old, new) else parenthesized(new)
 
 
+PRODUCTS = (cst.Multiply, cst.MatrixMultiply, cst.Divide)
+
+
 def binds_alike(old: cst.BaseExpression, new: cst.BaseExpression) -> bool:
-    """Whether both are operations of one operator."""
+    """Whether one operation may stand where the other does."""
     one, other = getattr(old, "operator", None), getattr(new, "operator", None)
-    return one is not None and type(one) is type(other) and type(old) is type(new)
+    are_products = isinstance(one, PRODUCTS) and isinstance(other, PRODUCTS)
+    return are_products or (one is not None and (type(old), type(one)) == (type(new), type(other)))
 
 
 STATEMENTS = (cst.Arg, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Expr, cst.Return, cst.Element)

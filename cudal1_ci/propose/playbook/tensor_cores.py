@@ -101,20 +101,32 @@ def fp32_product(a, b):
     return out
 
 
-def fp32_matmul(a, b):
-    """a @ b, on tensor cores where both are of float32 and large and no gradients are wanted."""
+def fp32_is_large(a, b):
+    """Whether a @ b is faster on tensor cores: of float32, large, and no gradients are wanted."""
     is_plain = torch.get_float32_matmul_precision() == "highest" and not torch.is_autocast_enabled()
     if not (is_plain and a.is_cuda and b.is_cuda and a.dtype == b.dtype == torch.float32):
-        return torch.matmul(a, b)
+        return False
     if a.dim() < 2 or b.dim() != 2 or torch.is_grad_enabled():
-        return torch.matmul(a, b)
+        return False
     num_rows = a.shape[:-1].numel()
     num_blocks = triton.cdiv(num_rows, 128) * triton.cdiv(b.shape[1], 128)
-    if num_rows * b.numel() < 2**32 or num_blocks < 128 or min(num_rows, *b.shape) < 32:
-        return torch.matmul(a, b)  # as fast, or faster
+    return num_rows * b.numel() >= 2**32 and num_blocks >= 128 and min(num_rows, *b.shape) >= 32
+
+
+def fp32_matmul(a, b):
+    """a @ b, on tensor cores where that is faster."""
+    if not fp32_is_large(a, b):
+        return torch.matmul(a, b)
     with torch.cuda.device(a.device):
-        product = fp32_product(a.reshape(num_rows, -1), b)
+        product = fp32_product(a.reshape(-1, a.shape[-1]), b)
     return product.view(*a.shape[:-1], b.shape[1])
+
+
+def fp32_linear(x, weight, bias):
+    """A linear layer, on tensor cores where that is faster."""
+    if not fp32_is_large(x, weight.t()):
+        return torch.nn.functional.linear(x, weight, bias)
+    return fp32_matmul(x, weight.t()) + bias
 '''
 
 
@@ -142,7 +154,7 @@ def linear(term: Term) -> Replacement | None:
     if term.op != "linear_module":
         return None
     layer = term.value
-    template = f"fp32_matmul(X, {layer}.weight.t()) + {layer}.bias"
+    template = f"fp32_linear(X, {layer}.weight, {layer}.bias)"
     return Replacement(template, {"X": term.args[0]}, (HELPERS,))
 
 

@@ -12,6 +12,7 @@ import torch
 
 from cudal1_ci.bench.solvers import SOLVERS, Means, candidate
 from cudal1_ci.bench.wrapped import (
+    AS_LAID_OUT,
     IN_A_GRAPH,
     compiled,
     compiled_and_graphed,
@@ -232,8 +233,24 @@ def test_a_compiled_forward_is_recorded_as_a_graph(monkeypatch, on_a_gpu):
         model = graph_model(compiled_and_graphed(REFERENCE, mode))
         assert torch.equal(answers(model, x, y)[1], x)
         assert torch.equal(answers(model, x * 3, y)[1], x * 3)
-    assert asked == [{}, {"mode": "max-autotune-no-cudagraphs"}]
+    graph_model(compiled_and_graphed(REFERENCE, lays_out=False))
+    assert asked == [
+        {},
+        {"mode": "max-autotune-no-cudagraphs"},
+        {"options": {"layout_optimization": False}},
+    ]
     assert [graph.num_replays for graph in on_a_gpu] == [2, 2]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_compiler_knows_the_options():
+    """It refuses those that it does not know."""
+    from torch._inductor import config
+
+    assert config.layout_optimization in (True, False)
+    with pytest.raises(RuntimeError, match="Unexpected optimization option"):
+        torch.compile(lambda x: x, options={"no_such_thing": False})
+    torch.compile(lambda x: x, options={"layout_optimization": False})
 
 
 @pytest.mark.parametrize(
@@ -324,11 +341,11 @@ def test_the_judge_passes_what_wraps_a_reference(session, name):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", list(IN_A_GRAPH))
+@pytest.mark.parametrize("name", [*IN_A_GRAPH, *AS_LAID_OUT])
 def test_the_judge_passes_a_compiled_forward_in_a_graph(device, name):
     """With a benchmark's patience: a first call under max-autotune takes more than ten seconds."""
     problem = problem_of(GPU_REFERENCE, "reference")
-    text = IN_A_GRAPH[name].wrap(GPU_REFERENCE)
+    text = (IN_A_GRAPH | AS_LAID_OUT)[name].wrap(GPU_REFERENCE)
     config = msgspec.structs.replace(QUICK, call_s=TrialConfig().call_s)
     with Session(config, device=device) as patient:
         verdict = patient.evaluate(problem, candidate(problem, text, name)).verdict

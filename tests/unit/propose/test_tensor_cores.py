@@ -95,6 +95,10 @@ def test_large_products_are_made_on_tensor_cores(file, monkeypatch):
         file["fp32_matmul"](on_gpu(2048, 2048), on_gpu(2048, 2048))
     assert asked == [((4096, 1024), (1024, 1024)), ((2048, 2048), (2048, 2048))]
     assert found.shape == (2, 4, 512, 1024)
+    with torch.no_grad():
+        found = file["fp32_linear"](on_gpu(4, 1024, 2048), on_gpu(1024, 2048), torch.ones(1024))
+    assert asked[2:] == [((4096, 2048), (2048, 1024))]
+    assert found.shape == (4, 1024, 1024) and bool((found == 1).all())
 
 
 @pytest.mark.parametrize(
@@ -117,8 +121,12 @@ def test_other_products_are_torchs(file, monkeypatch, left_alone):
     if left_alone == "autocast":
         monkeypatch.setattr(torch, "is_autocast_enabled", lambda: True)
     monkeypatch.setattr(torch, "matmul", lambda a, b: (a, b))
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda x, weight, bias: (x, weight, bias))
     with torch.set_grad_enabled(left_alone == "gradients"):
         assert file["fp32_matmul"](a, b) == (a, b)
+        if left_alone != "batches":
+            weight = b.t()
+            assert file["fp32_linear"](a, weight, "bias") == (a, weight, "bias")
 
 
 @pytest.mark.gpu
