@@ -48,8 +48,10 @@ On an H200, outside of the judge (torch 2.11.0+cu130, triton 3.6, `d0dd8b3`, 202
   factor of 2 (`tests/unit/propose/test_tensor_cores.py`). The kernel's sums are made otherwise
   since: at `87ea80b` its tests passed on an H200
   ([raw](../benchmarks/results/tensor-cores-tests-h200.txt)), and the judge found it right on all
-  ten tasks of a [report card](results.md) that it matches: 1.44x [1.30, 1.58] and 1.43x on two,
-  and 0.55x to 0.97x on the others, where it is not proposed. Products of
+  twelve tasks of a [report card](results.md) that it matches and could write (`9f5fd24`,
+  2026-11-24): from 1.25x [1.14, 1.38] to 1.72x [1.56, 1.89] on the four with large products, and
+  0.63x to 0.82x on eight with small ones, most of them linear layers, of which it had made a
+  product and a sum. Such layers are left to torch as they are since (not measured). Products of
   1024 x 1024 x 1024, which took 2.9 times as long as torch's, are left to torch.
 - Tried, and out again: batch normalizations folded at every call into the convolution before them
   (`folded_batch_norm`). Six layers ran at 0.52x to 0.94x of eager's speed; two whose weights are

@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
-from cudal1_ci.propose.playbook.elementwise import number
-from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, expressions, rule
+from cudal1_ci.propose.playbook.elementwise import number, scale_of
+from cudal1_ci.propose.playbook.patterns import Bindings
+from cudal1_ci.propose.playbook.ranks import Ranks, is_last, ranks_of
+from cudal1_ci.propose.playbook.rewrite import (
+    Edit,
+    Replacement,
+    Rewrite,
+    Site,
+    expressions,
+    rule,
+)
 from cudal1_ci.propose.playbook.terms import Term, code
 
 PRODUCTS = ("matmul", "mm", "bmm")
 
 
-def reduced_linear(term: Term) -> Replacement | None:
-    """`self.fc(x).sum(-1)`: the weights can be summed instead of the outputs."""
+def summed_first(site: Site) -> Edit | None:
+    """Sums over the last dimension of a product, by what is known of its rank."""
+    ranks = ranks_of(site)
+
+    def reduced(term: Term) -> Replacement | None:
+        return reduced_product(term, ranks)
+
+    return expressions(reduced)(site)
+
+
+def reduced_product(term: Term, ranks: Ranks) -> Replacement | None:
+    """`self.fc(x).sum(-1)`, `(a @ b / 2).sum(-1)`: the weights or b's columns can be summed first,
+    and the sum be scaled instead of what is summed."""
     if term.op not in ("sum", "mean") or len(term.args) != 1:
         return None
-    dim = number(term.get("dim"))
-    call = term.args[0]
-    if dim != -1 or call.op != "linear_module":
+    if not is_last(term.get("dim"), term.args[0], ranks):
         return None
     keeps = term.get("keepdim")
     if keeps is not None and keeps.value is not True:
         return None
-    layer = call.value
-    how = term.op
-    bias = f"{layer}.bias.{how}().unsqueeze(0)"
-    template = f"F.linear(X, {layer}.weight.{how}(0, keepdim=True), {bias})"
-    return Replacement(template if keeps else f"{template}.squeeze(-1)", {"X": call.args[0]})
+    product, factor = scale_of(term.args[0]) or (term.args[0], 1.0)
+    found = summed(product, term.op)
+    if found is None:
+        return None
+    template, bindings = found
+    template += "" if keeps else ".squeeze(-1)"
+    template += "" if factor == 1.0 else f" * {factor!r}"
+    return Replacement(template, bindings)
 
 
-def reduced_product(term: Term) -> Replacement | None:
-    """`(a @ b).sum(-1)`: b's columns can be summed first."""
-    if term.op not in ("sum", "mean") or len(term.args) != 1 or number(term.get("dim")) != -1:
-        return None
-    product, keeps = term.args[0], term.get("keepdim")
-    if product.op not in PRODUCTS or len(product.args) != 2:
-        return None
-    if keeps is not None and keeps.value is not True:
-        return None
-    template = f"torch.matmul(X, Y.{term.op}(-1, keepdim=True))"
-    bindings = {"X": product.args[0], "Y": product.args[1]}
-    return Replacement(template if keeps else f"{template}.squeeze(-1)", bindings)
+def summed(product: Term, how: str) -> tuple[str, Bindings] | None:
+    """A product whose columns are summed before it is made, or their mean taken."""
+    if product.op == "linear_module":
+        layer = product.value
+        bias = f"{layer}.bias.{how}().unsqueeze(0)"
+        template = f"F.linear(X, {layer}.weight.{how}(0, keepdim=True), {bias})"
+        return template, {"X": product.args[0]}
+    if product.op in PRODUCTS and len(product.args) == 2:
+        template = f"torch.matmul(X, Y.{how}(-1, keepdim=True))"
+        return template, {"X": product.args[0], "Y": product.args[1]}
+    return None
 
 
 def einsum(term: Term) -> Replacement | None:
@@ -125,10 +145,11 @@ REWRITES = (
         name="sum_through_product",
         family="algebra",
         precondition="a sum or mean over the last dimension of a matrix product or of an "
-        "nn.Linear with a bias",
+        "nn.Linear with a bias, or of those times a number; that `dim=1` is the last one is known "
+        "from how it is called",
         why="the sum can be taken of the (smaller) weights first: a matrix-vector product instead "
         "of a matrix product, and the full output is never written.",
-        apply=expressions(reduced_linear, reduced_product),
+        apply=summed_first,
     ),
     Rewrite(
         name="reassociate_product",

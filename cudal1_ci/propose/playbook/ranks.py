@@ -1,0 +1,134 @@
+"""How many dimensions a tensor has, where that is known: whether `dim=1` is the last one.
+
+    ranks = ranks_of(site)                 # {"x": 2}, of the target's own parameters
+    rank_of(term, ranks)                   # 2 for self.fc(x)
+
+Parameters are known from the workloads, as traced, or from the `get_inputs` of a program in
+KernelBench form, where its tensors are made on the spot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import libcst as cst
+
+from cudal1_ci.propose.playbook.rewrite import Site
+from cudal1_ci.propose.playbook.terms import Term
+from cudal1_ci.schema import Call, Made, TensorSpec
+
+Ranks = Mapping[str, int]
+"""By the parameter's name."""
+
+OF_A_SHAPE = {"rand", "randn", "zeros", "ones", "empty"}
+"""Functions of torch whose arguments by position are a shape."""
+SAME_RANK = {
+    "relu", "gelu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "square",
+    "silu", "mish", "softplus", "log1p", "contiguous", "clone", "detach", "softmax", "log_softmax",
+    "clamp", "leaky_relu", "hardtanh", "linear_module", "dropout_module",
+}  # fmt: skip
+"""Operations of one tensor."""
+WITH_A_NUMBER = {"add", "sub", "mul", "div", "pow"}
+
+
+def ranks_of(site: Site) -> dict[str, int]:
+    """Of those parameters that have one rank in all workloads."""
+    target = site.definition
+    if isinstance(target, cst.ClassDef):
+        target = next((one for one in site.methods() if one.name.value == "forward"), target)
+    if isinstance(target, cst.ClassDef):
+        return {}
+    names = [one.name.value for one in target.params.params if one.name.value != "self"]
+    found: dict[str, set[int | None]] = {name: set() for name in names}
+    for workload in site.workloads:
+        known = of_call(workload.call, names, site.module)
+        for name in names:
+            found[name].add(known.get(name))
+    return {
+        name: rank for name, ranks in found.items() if len(ranks) == 1 for rank in ranks if rank
+    }
+
+
+def of_call(call: Call | Made, names: Sequence[str], module: cst.Module) -> dict[str, int]:
+    """By the names that the arguments have."""
+    if isinstance(call, Made):
+        return dict(of_made(call, names, module)) if call.path is None else {}
+    given = {**dict(zip(names, call.args, strict=False)), **call.kwargs}
+    return {name: len(one.shape) for name, one in given.items() if isinstance(one, TensorSpec)}
+
+
+def of_made(made: Made, names: Sequence[str], module: cst.Module) -> Iterator[tuple[str, int]]:
+    """What a function of the program returns: a list of calls, or of locals that hold calls."""
+    function = next(
+        (
+            one
+            for one in module.body
+            if isinstance(one, cst.FunctionDef) and one.name.value == made.function
+        ),
+        None,
+    )
+    if function is None or not isinstance(function.body, cst.IndentedBlock):
+        return
+    held: dict[str, cst.BaseExpression] = {}
+    for line in function.body.body:
+        if not isinstance(line, cst.SimpleStatementLine):
+            return
+        for statement in line.body:
+            if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
+                target = statement.targets[0].target
+                if isinstance(target, cst.Name):
+                    held[target.value] = statement.value
+            elif isinstance(statement, cst.Return):
+                answer = statement.value
+                if not isinstance(answer, cst.List | cst.Tuple):
+                    return
+                for name, element in zip(names, answer.elements, strict=False):
+                    one = element.value
+                    rank = rank_made(held.get(one.value, one) if isinstance(one, cst.Name) else one)
+                    if rank is not None:
+                        yield name, rank
+
+
+def rank_made(node: cst.BaseExpression) -> int | None:
+    """Of `torch.rand(16, dim)` or `torch.rand((16, dim))`; None of `torch.rand(shape)`."""
+    if not (isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)):
+        return None
+    function = node.func
+    is_torchs = isinstance(function.value, cst.Name) and function.value.value == "torch"
+    if not is_torchs or function.attr.value not in OF_A_SHAPE:
+        return None
+    shape = [one for one in node.args if one.keyword is None]
+    if any(one.star for one in node.args) or not shape:
+        return None
+    if len(shape) > 1:
+        return len(shape)
+    only = shape[0].value
+    return len(only.elements) if isinstance(only, cst.Tuple | cst.List) else None
+
+
+def rank_of(term: Term, ranks: Ranks) -> int | None:
+    """Of what a term computes from parameters."""
+    if term.op == "name":
+        name, version = term.value
+        return ranks.get(name) if version == 0 else None
+    if term.op == "mm":
+        return 2
+    if term.op in SAME_RANK and term.args:
+        return rank_of(term.args[0], ranks)
+    if term.op in WITH_A_NUMBER and len(term.args) == 2:
+        tensors = [one for one in term.args if one.op != "const"]
+        return rank_of(tensors[0], ranks) if len(tensors) == 1 else None
+    if term.op == "matmul" and len(term.args) == 2:
+        left, right = (rank_of(one, ranks) for one in term.args)
+        if term.args[1].op == "t":  # of a matrix alone
+            right = 2
+        return left if left is not None and left >= 2 and right == 2 else None
+    return None
+
+
+def is_last(dim: Term | None, term: Term, ranks: Ranks) -> bool:
+    """Whether a dimension is plainly the last one of a term."""
+    if dim is None or dim.op != "const" or type(dim.value) is not int:
+        return False
+    rank = rank_of(term, ranks)
+    return dim.value == -1 or (rank is not None and dim.value == rank - 1)
