@@ -105,6 +105,17 @@ def is_not_last(bound: Bindings) -> bool:
     return number(bound["K"]) != -1
 
 
+def distance_rules() -> Iterator[Rule]:
+    """The mean square of a difference. (torch's l1_loss makes the passes that stand for it.)"""
+    for square in ("pow(sub(A, B), 2)", "square(sub(A, B))", "mul(sub(A, B), sub(A, B))"):
+        yield rule(f"mean({square})", "F.mse_loss(A, B)", is_of_tensors)
+
+
+def is_of_tensors(bound: Bindings) -> bool:
+    """Whether neither is plainly a number."""
+    return not {bound["A"].op, bound["B"].op} & {"const", "msqrt", "mlog", "mexp"}
+
+
 REWRITES = (
     Rewrite(
         name="reduction_of_one",
@@ -132,6 +143,14 @@ REWRITES = (
         why="a norm reads its input once and writes one number a row, where absolute values or "
         "squares are written and read again.",
         apply=expressions(*norm_rules()),
+    ),
+    Rewrite(
+        name="mse_loss",
+        family="operation fusion",
+        precondition="the mean over all of the square of a difference of two tensors; torch warns "
+        "where their shapes differ",
+        why="the loss makes one pass where the difference is written and read again.",
+        apply=expressions(*distance_rules()),
     ),
     Rewrite(
         name="pools_in_a_row",

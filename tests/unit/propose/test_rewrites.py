@@ -173,6 +173,10 @@ CASES = [
      "x = self.fc(x)\nx = 4 * x\nreturn torch.sum(x, dim=-1)"), [X], ".squeeze(-1) * 4"),
     ("sum_through_product", function("x = torch.mm(x, w.t())\nreturn x.sum(dim=1)", "x, w"),
      [X[0], randn(4, 8)], "torch.matmul(x, w.t().sum(-1, keepdim=True)).squeeze(-1)"),
+    ("mse_loss", function("return torch.mean((a - b) ** 2) * 3", "a, b"), [X, X.flip(0)],
+     "return F.mse_loss(a, b) * 3"),
+    ("mse_loss", function("d = a - b\nreturn (d * d).mean()", "a, b"), [X, X.flip(0)],
+     "return F.mse_loss(a, b)"),
     ("reassociate_product", function("return (a @ b) @ v", "a, b, v"),
      [randn(6, 5), randn(5, 4), randn(4, 1)], "torch.matmul(a, torch.matmul(b, v))"),
     ("sum_through_product", module("self.fc = nn.Linear(8, 5)",
@@ -344,8 +348,8 @@ def test_a_rewrite_computes_the_same(name, source, inputs, expected):
         torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
 
 
-GRADIENTS = {"reduction_of_one", "extremum", "vector_norm", "pools_in_a_row", "scalar_bound",
-             "idempotent", "hardswish", "sum_through_product", "attention_weights",
+GRADIENTS = {"reduction_of_one", "mse_loss", "extremum", "vector_norm", "pools_in_a_row",
+             "scalar_bound", "idempotent", "hardswish", "sum_through_product", "attention_weights",
              "layer_norm", "computed_once"}  # fmt: skip
 
 
@@ -508,6 +512,9 @@ NEAR_MISSES = [
      "x = x.mul_(2)\nx = self.fc(x)\nx += 1\nreturn x.sum(-1)")),
     ("sum_through_product", module("self.a = nn.Linear(8, 8)\nself.b = nn.BatchNorm1d(8)",
      "y = self.a(x)\nx = self.b(x)\nreturn y.sum(-1)")),
+    ("mse_loss", function("return ((x - 1) ** 2).mean()")),
+    ("mse_loss", function("return ((x - y) ** 2).mean(dim=0)", "x, y")),
+    ("mse_loss", function("return ((x - y) ** 3).mean()", "x, y")),
     ("reduction_of_one", function("return x.sum(1).logsumexp(dim=1)")),
     ("reduction_of_one", function("return x.sum(1, keepdim=True).logsumexp(dim=2)")),
     ("reduction_of_one", function("return x.sum(1, keepdim=True).logsumexp(dim=(1, 2))")),
