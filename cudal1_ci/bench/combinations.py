@@ -4,12 +4,12 @@ First the reference: compiled and as a CUDA graph, where each passed alone (the 
 without what it asks before each call), or where it was less precise compiled and has convolutions
 (which then stay in the order in which they are), and on a GPU its convolutions in channels-last
 order, unless the playbook has tried that and it was less precise, and by the algorithm that cuDNN
-finds fastest. Then a rewrite of the playbook or of a model that gained,
-or one of those two layers, wrapped as the columns wrap the reference: fewer kernels, and one launch
-for all of them, are two gains. Programs and wrappers are ranked by what they gained on this very
-task, so that a few candidates are enough. A wrapper that was slower beyond doubt is left out; one
-that failed comes last, as a rewrite may change what it failed on. Where nothing gained, nothing is
-wrapped. Candidates are judged like all others, and are the column's own trials.
+finds fastest. Then a rewrite of the playbook or of a model that gained, or one of those two layers,
+wrapped as the columns wrap the reference: fewer kernels, and one launch for all of them, are two
+gains. Programs and wrappers are ranked by what they gained on this very task, so that a few
+candidates are enough. A wrapper that was slower beyond doubt is left out; one that failed comes
+last, as a rewrite may change what it failed on. Where nothing gained, nothing is wrapped.
+Candidates are judged like all others, and are the column's own trials.
 
     best:compile+cuda-graph
     best:playbook:diagonal_product+cuda-graph

@@ -203,5 +203,5 @@ AS_LAID_OUT = {
     )
 }
 """For references with convolutions that are less precise when they are compiled: the compiler puts
-their tensors in channels-last order, in which cuDNN computes in TF32 what it computes in float32
-otherwise."""
+their tensors in channels-last order, in which cuDNN presumably computes in TF32 what it computes in
+float32 otherwise."""
