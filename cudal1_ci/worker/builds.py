@@ -13,6 +13,9 @@ the program's word: here it is weighed, emptied of stale locks and removed, and 
 A folder that another process holds is not waited for, and never shared: two runners of one text
 in two sessions could work for each other. This session then has one of its own, as it has where
 there is no store: no Landlock, or no folder that this user alone can write.
+
+A runner that is begun before its program is known (spares.py) has a fresh folder, which becomes the
+program's where nothing has been built yet.
 """
 
 from __future__ import annotations
