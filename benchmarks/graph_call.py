@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from discovery_speed import provenance
+from text_trials import write
 from torch import nn
 
 from cudal1_ci.propose.playbook.graphs import HELPERS
@@ -40,7 +41,7 @@ class Gelu(nn.Module):
 
 
 class Chain(nn.Module):
-    """Eight small kernels."""
+    """Ten small kernels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,8 +149,10 @@ def microseconds(call: Call, num_calls: int) -> float:
     return (time.perf_counter() - started_s) / num_calls * 1e6
 
 
-def ways(module: type[nn.Module], sets: list[torch.Tensor]) -> dict[str, Call]:
-    """By name, each with other inputs than the call before."""
+def ways(
+    module: type[nn.Module], sets: list[torch.Tensor]
+) -> tuple[dict[str, Call], dict[str, str]]:
+    """By name, each with other inputs than the call before; and why there are no others."""
     torch.manual_seed(0)
     plain = module().cuda().eval()
     made: dict[str, Any] = {"eager": plain}
@@ -159,9 +162,8 @@ def ways(module: type[nn.Module], sets: list[torch.Tensor]) -> dict[str, Call]:
     for by in ("bindings", "runtime"):
         try:
             made[f"copies as nodes, {by}"] = AsNodes(plain, sets[0], by)
-        except Exception as error:  # noqa: BLE001 (told in the place of a number)
+        except Exception as error:  # noqa: BLE001 (told instead of a number)
             failures[by] = f"{type(error).__name__}: {error}"
-            print(by, failures[by], flush=True)
     for name, one in made.items():
         for x in sets[:3]:
             torch.testing.assert_close(one(x), plain(x), msg=f"{name}: another answer")
@@ -183,7 +185,7 @@ def ways(module: type[nn.Module], sets: list[torch.Tensor]) -> dict[str, Call]:
         found["replay"] = lambda: nodes.graph.replay()
         place = nodes.mine.data_ptr(), x.data_ptr(), nodes.num_bytes
         found["an address set"] = lambda: nodes.set(nodes.copy_in, *place)
-    return found
+    return found, failures
 
 
 def main() -> None:
@@ -196,19 +198,17 @@ def main() -> None:
     with torch.no_grad():
         for module, shape in ((Gelu, (16, 1024)), (Chain, (64, 256))):
             sets = [torch.randn(shape, device="cuda") for _ in range(8)]
-            found = ways(module, sets)
+            found, failures = ways(module, sets)
             times: dict[str, list[float]] = {name: [] for name in found}
             for _ in range(options.rounds + 1):
                 for name, call in found.items():
                     times[name].append(microseconds(call, options.calls))
             medians = {name: round(statistics.median(one[1:]), 2) for name, one in times.items()}
-            rows.append({"module": module.__name__, "microseconds": medians})
-            print(json.dumps(rows[-1], indent=1), flush=True)
+            row = {"module": module.__name__, "microseconds": medians, "failures": failures}
+            rows.append(row)
+            print(json.dumps(row, indent=1), flush=True)
     device = torch.cuda.get_device_name()
-    options.output.write_text(
-        json.dumps({**provenance(), "device": device, "rows": rows}, indent=1) + "\n",
-        encoding="utf-8",
-    )
+    write(options.output, {**provenance(), "device": device, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -94,8 +94,8 @@ def graphs_for(found: Found, has_convolutions: bool) -> Iterator[tuple[str, Wrap
     for name, wrapper in IN_A_GRAPH.items():
         if all(map(passes, name.split("+"))):
             yield name, wrapper
-    refused = [one.verdict.status for one in found.get("compile", ())]
-    if has_convolutions and "precision" in refused and passes("cuda-graph"):
+    statuses = {one.verdict.status for one in found.get("compile", ())}
+    if has_convolutions and "precision" in statuses and passes("cuda-graph"):
         yield from AS_LAID_OUT.items()
 
 

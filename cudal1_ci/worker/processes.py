@@ -114,12 +114,18 @@ class Template:
         finds. One that need not be `is_new` may be a spare one (spares.py)."""
         folder = self.builds.use(program) if program else contextlib.nullcontext()
         with folder as cache:
-            scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
-            handle = RunnerHandle(scratch, self, cache, is_trusted, is_new)
+            handle = self.handle(cache, is_trusted, is_new)
             try:
                 yield handle
             finally:
                 handle.end()
+
+    def handle(
+        self, cache: Path | None, is_trusted: bool = False, is_new: bool = False
+    ) -> RunnerHandle:
+        """One whose process is still to come; whoever asks for it ends it."""
+        scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
+        return RunnerHandle(scratch, self, cache, is_trusted, is_new)
 
     def build_for(self, architecture: str | None, store: dict[str, Any] | None) -> None:
         """Runners compile for this architecture of a GPU alone, and what they build is kept in the
@@ -231,7 +237,7 @@ class RunnerHandle:
         template: Template,
         cache: Path | None,
         is_trusted: bool,
-        is_new: bool = False,
+        is_new: bool,
     ):
         self.scratch = scratch
         self.cache = cache
@@ -261,24 +267,32 @@ class RunnerHandle:
             RunnerFailure: It ended, or could not take the memory.
             SandboxError: It could not be confined.
         """
-        if self.channel is None:
-            if self.ended:
-                raise self.failure("died", "the process ended")
-            spare = None
-            if device is not None and not checkouts and not self.is_new:
-                spare = self.template.spares.take(self.cache, device)
-            if spare is None:
-                self.process, self.channel = self.template.fork(
-                    self.scratch, self.log_path, checkouts, self.cache
-                )
-            else:
-                shutil.rmtree(self.scratch, ignore_errors=True)
-                self.scratch, self.log_path = spare.scratch, spare.log_path
-                self.process, self.channel = spare.process, spare.channel
-                self.shared.insert(0, ({"op": "settle_in", "cache": str(spare.cache)}, []))
-            while self.shared:
-                self.map(self.channel, *self.shared.pop(0), timeout_s)
-        return self.channel
+        if self.channel is not None:
+            return self.channel
+        if self.ended:
+            raise self.failure("died", "the process ended")
+        spare = None
+        if device is not None and not checkouts and not self.is_new:
+            spare = self.template.spares.take(self.cache, device)
+        if spare is not None:
+            channel = self.adopt(spare)
+        else:
+            self.process, channel = self.template.fork(
+                self.scratch, self.log_path, checkouts, self.cache
+            )
+        self.channel = channel
+        while self.shared:
+            self.map(channel, *self.shared.pop(0), timeout_s)
+        return channel
+
+    def adopt(self, other: RunnerHandle) -> Channel:
+        """Go on with the process of another one, which knows no program yet."""
+        assert other.channel is not None
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch, self.log_path, self.cache = other.scratch, other.log_path, other.cache
+        self.process = other.process
+        self.shared.insert(0, ({"op": "settle_in", "cache": str(self.cache)}, []))
+        return other.channel
 
     def ask(self, op: str, timeout_s: float, **message: Any) -> dict[str, Any]:
         """The answer to one request.

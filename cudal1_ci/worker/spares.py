@@ -12,20 +12,17 @@ No request is answered before the spare one is ready: whoever times next is not 
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .builds import Held
-from .channel import Channel, ChannelClosed, ChannelTimeout
+from .channel import ChannelClosed, ChannelTimeout
 from .sandbox import SandboxError
 
 if TYPE_CHECKING:
-    from .processes import Process, Template
+    from .processes import RunnerHandle, Template
 
 WAKE_S = 60.0
 """A context takes a tenth of a second, and the first one of a machine some seconds."""
@@ -35,17 +32,12 @@ WAKE_S = 60.0
 class Spare:
     """A confined process with a device and no program."""
 
-    scratch: Path
-    log_path: Path
+    runner: RunnerHandle
     folder: Held
     """Where it would build something, before there is a program."""
-    process: Process
-    channel: Channel
     settings: dict[str, Any]
     """Of the template, when it was forked."""
     is_awake: bool = False
-    cache: Path | None = None
-    """Where its program finds what it builds."""
 
 
 class Spares:
@@ -58,9 +50,9 @@ class Spares:
         self.one: Spare | None = None
         self.lock = threading.Lock()
 
-    def take(self, cache: Path | None, device: str) -> Spare | None:
-        """One for the program whose folder this is, if it can have one; in any case the next one is
-        begun."""
+    def take(self, cache: Path | None, device: str) -> RunnerHandle | None:
+        """One for the program whose folder this is, if it can have one; the next one is begun
+        then."""
         if device != self.device or cache is None:
             return None
         with self.lock:
@@ -71,9 +63,9 @@ class Spares:
                 place = self.template.builds.move_in(cache, spare.folder)
                 if place is None:
                     return None  # it is for one that has built nothing
-                spare.cache = place
+                spare.runner.cache = place
             self.begin()
-            return spare
+            return None if spare is None else spare.runner
 
     def is_as_new(self, spare: Spare) -> bool:
         """Whether it is ready, and what would be forked now."""
@@ -82,32 +74,26 @@ class Spares:
     def begin(self) -> None:
         """Fork one and let it make its context; none where that fails, as whoever needs a runner
         hears of it."""
-        self.one = None
-        template = self.template
-        folder = template.builds.fresh()
-        scratch = Path(tempfile.mkdtemp(prefix="r", dir=template.scratch))
-        log_path = scratch.with_name(f"{scratch.name}.log")
-        settings = template.settings()
+        folder = self.template.builds.fresh()
+        runner = self.template.handle(folder.products)
+        self.one = Spare(runner, folder, self.template.settings())
         try:
-            process, channel = template.fork(scratch, log_path, [], folder.products)
-        except SandboxError:
-            template.builds.give_up(folder)
-            shutil.rmtree(scratch, ignore_errors=True)
-            return
-        self.one = Spare(scratch, log_path, folder, process, channel, settings)
-        with contextlib.suppress(ChannelClosed):
-            channel.send({"op": "wake", "device": self.device})
+            runner.start([], WAKE_S).send({"op": "wake", "device": self.device})
+        except (SandboxError, ChannelClosed):
+            self.drop()
 
     def is_ready(self, spare: Spare) -> bool:
-        """Wait for its context. False when it has none."""
+        """Wait for its context. False when it has none, or is gone."""
+        runner = spare.runner
         if not spare.is_awake:
             try:
                 with self.template.spent.over("wake"):
-                    reply, _ = spare.channel.receive(WAKE_S)
+                    reply, _ = runner.start([], WAKE_S).receive(WAKE_S)
             except (ChannelClosed, ChannelTimeout):
                 return False
             spare.is_awake = "error" not in reply
-        return spare.is_awake and not spare.process.has_ended(0.0)
+        assert runner.process is not None
+        return spare.is_awake and not runner.process.has_ended(0.0)
 
     def settle(self) -> None:
         """Wait until nothing is under way."""
@@ -127,17 +113,10 @@ class Spares:
             self.drop()
 
     def drop(self) -> None:
+        """End the one that there is."""
         if self.one is not None:
             spare, self.one = self.one, None
-            self.end(spare)
-
-    def end(self, spare: Spare) -> None:
-        """With all that was made for it."""
-        try:
-            self.template.reap(spare.process)
-        finally:
-            spare.process.close()
-            spare.channel.close()
-            self.template.builds.give_up(spare.folder)
-            spare.log_path.unlink(missing_ok=True)
-            shutil.rmtree(spare.scratch, ignore_errors=True)
+            try:
+                spare.runner.end()
+            finally:
+                self.template.builds.give_up(spare.folder)

@@ -15,6 +15,7 @@ import libcst as cst
 
 from cudal1_ci.propose.playbook.rewrite import Site
 from cudal1_ci.propose.playbook.terms import Term
+from cudal1_ci.propose.target_file import find
 from cudal1_ci.schema import Call, Made, TensorSpec
 
 Ranks = Mapping[str, int]
@@ -59,15 +60,8 @@ def of_call(call: Call | Made, names: Sequence[str], module: cst.Module) -> dict
 
 def of_made(made: Made, names: Sequence[str], module: cst.Module) -> Iterator[tuple[str, int]]:
     """What a function of the program returns: a list of calls, or of locals that hold calls."""
-    function = next(
-        (
-            one
-            for one in module.body
-            if isinstance(one, cst.FunctionDef) and one.name.value == made.function
-        ),
-        None,
-    )
-    if function is None or not isinstance(function.body, cst.IndentedBlock):
+    function = find(module, made.function)
+    if not isinstance(function, cst.FunctionDef):
         return
     held: dict[str, cst.BaseExpression] = {}
     for line in function.body.body:

@@ -204,7 +204,6 @@ def replaced(
     gone: set[cst.CSTNode] = set()
     covered: set[cst.CSTNode] = set()
     suspects: set[str] = set()
-    alone = standing_alone(method)
     for occurrence in occurrences_in(method, site.names):
         node = occurrence.node
         if node in covered or isinstance(node, cst.Name):
@@ -224,7 +223,7 @@ def replaced(
         if code(new) == code(node):
             continue
         spelled, needed = spell(new, site.names)
-        chosen[node] = keep_parentheses(node, spelled, node in alone)
+        chosen[node] = keep_parentheses(node, spelled, node in standing_alone(method))
         gone |= lines
         gathered.modules |= needed
         if replacement.definitions:
@@ -347,6 +346,7 @@ def binds_alike(old: cst.BaseExpression, new: cst.BaseExpression) -> bool:
 STATEMENTS = (cst.Arg, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Expr, cst.Return, cst.Element)
 
 
+@functools.lru_cache(maxsize=64)
 def standing_alone(method: cst.FunctionDef) -> set[cst.CSTNode]:
     """Expressions that are all of an argument, of an element or of what a statement evaluates."""
     found: set[cst.CSTNode] = set()

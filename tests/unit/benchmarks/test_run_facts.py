@@ -13,6 +13,7 @@ from cudal1_ci.report.shape import FindingDocument
 from tests.unit.bench.rig import a_run, a_task, told
 
 SECRET = "self.secret_layer(x)"
+FAR = 'off by 1/3 in "/tmp/runners-1/r2/program.py", line 9, of https://a.b/c/d.py'
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def with_quotes(task):
     """The task with its text in every place where the judge quotes."""
     findings = (
         FindingDocument(rule="static.hard_coded", message="a constant", line=3, evidence=SECRET),
-        FindingDocument(rule="values.mismatch", message="wrong", evidence="3 of 4 elements"),
+        FindingDocument(rule="values.mismatch", message=FAR, evidence="3 of 4 elements"),
     )
     log = f"Traceback:\n  {SECRET}\nNameError: name 'y' is not defined"
     results = tuple(
@@ -66,6 +67,8 @@ def test_facts_stay_and_programs_go(run_facts, tmp_path, monkeypatch):
     assert trial.measurements == before.measurements
     assert trial.log == "NameError: name 'y' is not defined"
     assert [finding.evidence for finding in trial.findings] == [None, "3 of 4 elements"]
+    said = 'off by 1/3 in "program.py", line 9, of https://a.b/c/d.py'
+    assert trial.findings[1].message == said, "no folder of the machine"
     assert found.tasks[0].reason == "raised: NameError"
     texts = {task.reference for task in found.tasks}
     texts |= {each.code for task in found.tasks for row in task.results for each in row.trials}
