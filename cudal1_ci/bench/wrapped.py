@@ -132,7 +132,7 @@ def tuned(text: str, *, base: str = "Model", name: str = "ModelNew") -> str:
 
 
 TREE_MAP = "from torch.utils._pytree import tree_map\n"
-GRAPHS = "import functools\nimport weakref\n"
+GRAPHS = "import functools\nimport threading\nimport weakref\n"
 HELPERS_APART = f"\n\n{HELPERS}"
 
 

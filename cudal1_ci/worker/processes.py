@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from .channel import Channel, ChannelClosed, ChannelTimeout
 from .sandbox import Granted, SandboxError, is_granted
 from .spares import Spares
 from .spent import Spent
+from .torch_compiler import modules_for
 
 MAX_LOG_BYTES = 4000
 TEMPLATE_START_S = 120.0
@@ -54,6 +55,34 @@ class RunnerFailure(Exception):
         """Whether the runner was one of the reference in a launch, where candidates fail too."""
 
 
+class Source:
+    """A process that runners are forked from, which answers one request at a time: they are opened
+    side by side."""
+
+    def __init__(self, channel: Channel, known: Iterable[str] = ()):
+        self.channel = channel
+        self.known = set(known)
+        """Modules that it was told of."""
+        self.lock = threading.Lock()
+
+    def ask(
+        self, message: dict[str, Any], timeout_s: float, descriptors: Sequence[int] = ()
+    ) -> tuple[dict[str, Any], list[int]]:
+        with self.lock:
+            self.channel.send(message, descriptors)
+            return self.channel.receive(timeout_s)
+
+    def warm(self, modules: Iterable[str]) -> int:
+        """Import what it was not told of yet; how many modules those were."""
+        fresh = [name for name in modules if name not in self.known]
+        self.known.update(fresh)
+        if fresh:
+            with contextlib.suppress(ChannelTimeout):
+                message = {"op": "warm", "modules": fresh, "path": []}
+                return int(self.ask(message, TEMPLATE_START_S)[0]["imported"])
+        return 0
+
+
 class Template:
     """The warm process and its forks.
 
@@ -65,7 +94,9 @@ class Template:
         self, process: subprocess.Popen[bytes], channel: Channel, memory_bytes: int | None
     ):
         self.process = process
-        self.channel = channel
+        self.plain = Source(channel)
+        self.compiling: Source | None = None
+        """Of programs that ask for torch.compile, once there is one."""
         self.memory_bytes = memory_bytes
         self.cores: list[int] | None = None
         """Where runners may compute: more threads than the reference's get no more of them."""
@@ -76,10 +107,8 @@ class Template:
         """Variables that runners have besides those of the template."""
         self.has_gpu = True
         """Whether runners may open the devices of a GPU."""
-        self.known: set[str] = set()
         self.spent = Spent()
-        self.lock = threading.Lock()
-        """Runners are opened side by side; the template answers one request at a time."""
+        self.branching = threading.Lock()
         self.spares = Spares(self)
         try:
             reply, _ = channel.receive(TEMPLATE_START_S)
@@ -88,17 +117,29 @@ class Template:
         self.sandbox: Granted = reply["sandbox"]
         """By layer: True, or the version of an interface, or why the kernel refused it."""
 
-    def warm(self, modules: list[str]) -> None:
+    def warm(self, modules: Iterable[str]) -> None:
         """Import in the template what a runner had to import, once."""
-        fresh = [name for name in modules if name not in self.known]
-        if fresh:
-            self.known.update(fresh)
-            count = 0
-            with contextlib.suppress(ChannelTimeout), self.lock:
-                message = {"op": "warm", "modules": fresh, "path": []}
-                count = self.channel.ask(message, TEMPLATE_START_S)["imported"]
-            if count:
-                self.spares.renew()
+        modules = tuple(modules)
+        if self.compiling is not None:
+            self.compiling.warm(modules)
+        if self.plain.warm(modules):
+            self.spares.renew()
+
+    def source(self, program: dict[str, Any] | None) -> Source:
+        """Where runners of a program are forked from: a second process, begun when the first
+        program asks for torch.compile, knows that."""
+        modules = modules_for(program) if program else ()
+        if not modules:
+            return self.plain
+        with self.branching:
+            if self.compiling is None:
+                ours, theirs = socket.socketpair()
+                with theirs:
+                    self.plain.ask({"op": "branch"}, TEMPLATE_START_S, [theirs.fileno()])
+                self.compiling = Source(Channel(ours), self.plain.known)
+            with self.spent.over("warm"):
+                self.compiling.warm(modules)
+        return self.compiling
 
     @contextlib.contextmanager
     def runner(
@@ -112,20 +153,21 @@ class Template:
         not told whether it is trusted; its failures say so. What a program compiles outlives its
         runner, for the same program alone: whoever can write there chooses what the next one
         finds. One that need not be `is_new` may be a spare one (spares.py)."""
+        source = self.source(program)
         folder = self.builds.use(program) if program else contextlib.nullcontext()
         with folder as cache:
-            handle = self.handle(cache, is_trusted, is_new)
+            handle = self.handle(cache, source, is_trusted, is_new)
             try:
                 yield handle
             finally:
                 handle.end()
 
     def handle(
-        self, cache: Path | None, is_trusted: bool = False, is_new: bool = False
+        self, cache: Path | None, source: Source, is_trusted: bool = False, is_new: bool = False
     ) -> RunnerHandle:
         """One whose process is still to come; whoever asks for it ends it."""
         scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
-        return RunnerHandle(scratch, self, cache, is_trusted, is_new)
+        return RunnerHandle(scratch, self, cache, source, is_trusted, is_new)
 
     def build_for(self, architecture: str | None, store: dict[str, Any] | None) -> None:
         """Runners compile for this architecture of a GPU alone, and what they build is kept in the
@@ -137,7 +179,7 @@ class Template:
             self.builds.keep_in(Path(store["folder"]), software, store["max_bytes"])
 
     def fork(
-        self, scratch: Path, log: Path, checkouts: list[str], cache: Path | None
+        self, scratch: Path, log: Path, checkouts: list[str], cache: Path | None, source: Source
     ) -> tuple[Process, Channel]:
         """A new runner's process, and the channel to it.
 
@@ -155,12 +197,11 @@ class Template:
         }
         with contextlib.ExitStack() as stack:
             stack.callback(ours.close)
-            with theirs, self.spent.over("fork"), self.lock:
-                self.channel.send(message, [theirs.fileno()])
-                reply, pidfds = self.channel.receive(TEMPLATE_START_S)
+            with theirs, self.spent.over("fork"):
+                reply, pidfds = source.ask(message, TEMPLATE_START_S, [theirs.fileno()])
             if "error" in reply:
                 raise SandboxError(reply["error"])
-            process = Process(reply["number"], pidfds[0])
+            process = Process(reply["number"], pidfds[0], source)
             stack.pop_all()
         return process, Channel(ours)
 
@@ -176,14 +217,16 @@ class Template:
     def reap(self, process: Process) -> int | None:
         """Kill a runner with all that it started and learn how it ended."""
         process.signal(signal.SIGKILL)
-        with self.spent.over("reap"), self.lock:
-            reply = self.channel.ask({"op": "reap", "number": process.number}, REAP_S)
+        with self.spent.over("reap"):
+            reply, _ = process.source.ask({"op": "reap", "number": process.number}, REAP_S)
         status: int | None = reply["status"]
         return status
 
     def close(self) -> None:
         self.spares.close()
-        self.channel.close()
+        if self.compiling is not None:
+            self.compiling.channel.close()
+        self.plain.channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
         self.process.kill()
@@ -195,10 +238,11 @@ class Template:
 class Process:
     """A runner's process, by a descriptor that means nobody else when it is gone."""
 
-    def __init__(self, number: int, pidfd: int):
+    def __init__(self, number: int, pidfd: int, source: Source):
         self.number = number
-        """What the template calls it."""
+        """What its source calls it."""
         self.pidfd = pidfd
+        self.source = source
         words = Path(f"/proc/self/fdinfo/{pidfd}").read_text().split()
         self.group = int(words[words.index("Pid:") + 1])
         """Its number here, that of its process group too; 0 or less when it cannot be seen here."""
@@ -236,11 +280,13 @@ class RunnerHandle:
         scratch: Path,
         template: Template,
         cache: Path | None,
+        source: Source,
         is_trusted: bool,
         is_new: bool,
     ):
         self.scratch = scratch
         self.cache = cache
+        self.source = source
         self.is_trusted = is_trusted
         self.is_new = is_new
         self.log_path = scratch.with_name(f"{scratch.name}.log")
@@ -272,13 +318,14 @@ class RunnerHandle:
         if self.ended:
             raise self.failure("died", "the process ended")
         spare = None
-        if device is not None and not checkouts and not self.is_new:
+        is_plain = self.source is self.template.plain and not self.is_new
+        if device is not None and not checkouts and is_plain:
             spare = self.template.spares.take(self.cache, device)
         if spare is not None:
             channel = self.adopt(spare)
         else:
             self.process, channel = self.template.fork(
-                self.scratch, self.log_path, checkouts, self.cache
+                self.scratch, self.log_path, checkouts, self.cache, self.source
             )
         self.channel = channel
         while self.shared:

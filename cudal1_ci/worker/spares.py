@@ -4,8 +4,9 @@ On a GPU most of what a runner costs is its context, which the driver makes for 
 the other (benchmarks/results/scoring-rate-h200.json): here that is done while the runner before it
 is at work. It is forked and confined like any other, knows no program, and is given to the next
 text that is loaded. Not to a program of a checkout, since what a runner may read is settled when it
-is forked; nor to one that has built something, since so is where it finds that; nor for a launch,
-whose processes are to be alike.
+is forked; nor to one that has built something, since so is where it finds that; nor to one that
+asks for torch.compile, which is forked from another process; nor for a launch, whose processes are
+to be alike.
 
 No request is answered before the spare one is ready: whoever times next is not disturbed by it.
 """
@@ -75,7 +76,7 @@ class Spares:
         """Fork one and let it make its context; none where that fails, as whoever needs a runner
         hears of it."""
         folder = self.template.builds.fresh()
-        runner = self.template.handle(folder.products)
+        runner = self.template.handle(folder.products, self.template.plain)
         self.one = Spare(runner, folder, self.template.settings())
         try:
             runner.start([], WAKE_S).send({"op": "wake", "device": self.device})

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import sandbox
+from . import sandbox, torch_compiler
 from .channel import Channel, ChannelClosed
 from .sandbox import kernel, landlock
 from .sandbox.namespaces import Nursery, close_namespace, limit_resources
@@ -57,6 +57,7 @@ def main(channel: Channel, num_threads: int) -> None:
     granted = sandbox.enter()
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     nursery = nursery_for(granted)
+    other = Nursery() if nursery else None  # begun while this process is small
     # Not before: a namespace is entered by way of a process that can be looked at.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     granted = probe(granted, nursery)
@@ -67,6 +68,13 @@ def main(channel: Channel, num_threads: int) -> None:
 
     torch.set_num_threads(num_threads)
     torch.set_num_interop_threads(1)
+    serve(channel, granted, nursery, other)
+
+
+def serve(
+    channel: Channel, granted: sandbox.Granted, nursery: Nursery | None, other: Nursery | None
+) -> None:
+    """What is asked of this process, or of its `branch`, which has the `other` nursery."""
     runners: dict[int, Forked] = {}
     while True:
         try:
@@ -82,10 +90,37 @@ def main(channel: Channel, num_threads: int) -> None:
             channel.send(reply, pidfds)
             for pidfd in pidfds:
                 os.close(pidfd)
+        elif message["op"] == "branch":
+            branch(channel, fds[0], granted, other, runners)
+            channel.send({})
         elif message["op"] == "warm":
             channel.send({"imported": warm(message["modules"], message["path"])})
         elif message["op"] == "reap":
             channel.send({"status": end(runners.pop(message["number"], None))})
+
+
+def branch(
+    channel: Channel,
+    fd: int,
+    granted: sandbox.Granted,
+    nursery: Nursery | None,
+    runners: dict[int, Forked],
+) -> None:
+    """Begin another process like this one, which answers over `fd`: runners may be forked from it
+    after it imported what others are not to find."""
+    gc.freeze()
+    if os.fork() == 0:
+        try:
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+            channel.close()
+            for forked in runners.values():
+                if forked.keeper is not None:
+                    os.close(forked.keeper)
+            serve(Channel(socket.socket(fileno=fd)), granted, nursery, None)
+        finally:
+            os._exit(0)
+    os.close(fd)
 
 
 def warm(modules: list[str], path: list[str]) -> int:
@@ -199,6 +234,7 @@ def fork_runner(
         # A thread of a process that cannot be looked at cannot even be named by itself.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         sandbox.move_in(place)
+        torch_compiler.settle_in()
         from . import runner
 
         os.write(report, READY)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import pickle
+import sys
+from types import ModuleType, SimpleNamespace
 
 import msgspec
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cudal1_ci.bench.solvers import SOLVERS, Means, candidate
 from cudal1_ci.bench.wrapped import (
@@ -92,9 +96,9 @@ class FakeGraph:
         self.num_replays += 1
         recorded, forward, module = self.call
         with torch.no_grad():
-            product, rest = forward(module, *recorded.args)
-            recorded.result[0].copy_(product)
-            recorded.result[1]["sum"].copy_(rest["sum"])
+            found = recorded.tensors_of(forward(module, *recorded.args))
+            for leaf, one in zip(recorded.leaves, found, strict=True):
+                leaf.copy_(one)
 
 
 @pytest.fixture
@@ -242,6 +246,173 @@ def test_a_compiled_forward_is_recorded_as_a_graph(monkeypatch, on_a_gpu):
     assert [graph.num_replays for graph in on_a_gpu] == [2, 2]
 
 
+class FakeNode:
+    """A copy of bytes in a row from one address to another."""
+
+    def __init__(self, source, target):
+        self.srcPtr, self.dstPtr = (SimpleNamespace(ptr=one.data_ptr()) for one in (source, target))
+
+    def run(self, size):
+        ctypes.memmove(self.dstPtr.ptr, self.srcPtr.ptr, size)
+
+
+class GraphOfNodes(FakeGraph):
+    """One that hands out its copies as the runtime does."""
+
+    def raw_cuda_graph(self):
+        return self
+
+    def raw_cuda_graph_exec(self):
+        return self
+
+    def __init__(self, keep_graph=False):
+        self.keeps, self.nodes, self.is_instantiated = keep_graph, [], False
+
+    def instantiate(self):
+        assert self.keeps
+        self.is_instantiated = True
+
+    def replay(self):
+        recorded = self.call[0]
+        assert self.is_instantiated == (recorded.nodes is not None)
+        num_inputs = len(recorded.inputs)
+        for node, size in (recorded.nodes or [])[:num_inputs]:
+            node.run(size)
+        super().replay()
+        for node, size in (recorded.nodes or [])[num_inputs:]:
+            node.run(size)
+
+
+class Copies(TorchDispatchMode):
+    """What a capture sees of the copies that are made in it: those that are bytes in a row."""
+
+    def __init__(self, graph):
+        super().__init__()
+        self.graph = graph
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        is_in_a_row = func is torch.ops.aten.copy_.default and args[0].stride() == args[1].stride()
+        if is_in_a_row and args[0].numel():
+            self.graph.nodes.append(FakeNode(args[1], args[0]))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def bindings(monkeypatch, on_a_gpu):
+    """NVIDIA's, as far as a recorded call asks them; the addresses that were set."""
+    led = []
+
+    def set_address(executable, node, target, source, size, kind):
+        assert executable.is_instantiated
+        assert kind == "device to device"
+        node.srcPtr.ptr, node.dstPtr.ptr = source, target
+        led.append((source, target, size))
+        return (runtime.refusal,)
+
+    runtime = SimpleNamespace(
+        refusal=0,
+        cudaGraphGetNodes=lambda graph, numNodes: (0, graph.nodes[:numNodes], len(graph.nodes)),
+        cudaGraphNodeGetType=lambda node: (0, "memcpy"),
+        cudaGraphNodeType=SimpleNamespace(cudaGraphNodeTypeMemcpy="memcpy"),
+        cudaGraphMemcpyNodeGetParams=lambda node: (0, node),
+        cudaGraphExec_t=lambda executable: executable,
+        cudaGraphExecMemcpyNodeSetParams1D=set_address,
+        cudaMemcpyKind=SimpleNamespace(cudaMemcpyDeviceToDevice="device to device"),
+        led=led,
+    )
+    cuda, module = ModuleType("cuda"), ModuleType("cuda.bindings")
+    cuda.bindings, module.runtime = module, runtime
+    monkeypatch.setitem(sys.modules, "cuda", cuda)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", module)
+
+    class Recording(GraphOfNodes):
+        def __init__(self, **given):
+            super().__init__(**given)
+            on_a_gpu.append(self)
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Recording)
+    monkeypatch.setattr(torch.cuda, "graph", Copies)
+    return runtime
+
+
+def test_copies_are_nodes_of_the_graph_that_are_led_to_where_the_tensors_lie(bindings, on_a_gpu):
+    model = graph_model(graphed(REFERENCE))
+    x, y = torch.rand(2, 3), torch.rand(2, 3)
+    first = answers(model, x, y)
+    kept = [one.clone() for one in first]
+    other = torch.rand(2, 3)
+    second = answers(model, other, y)
+    assert all(map(torch.equal, first, kept)), "an answer is not written by a later call"
+    torch.testing.assert_close(second, (model.fc(other).detach() * 2, other + y))
+    (graph,) = on_a_gpu
+    assert graph.keeps
+    assert graph.num_replays == 2
+    moved = [(source, size) for source, _, size in bindings.led[-3:]]
+    assert (y.data_ptr(), 24) not in moved, "what lies where it lay is not told again"
+    assert (other.data_ptr(), 24) in moved
+
+
+def test_a_node_that_refuses_an_address_leaves_the_call_as_it_was(bindings, on_a_gpu):
+    model = graph_model(graphed(REFERENCE))
+    y = torch.zeros(2, 3)
+    for refusal in (0, 1, 0):
+        bindings.refusal = refusal
+        x = torch.rand(2, 3)
+        assert torch.equal(answers(model, x, y)[1], x)
+    assert [graph.num_replays for graph in on_a_gpu] == [2]
+
+
+@pytest.mark.parametrize(
+    ("change", "x"),
+    [
+        (("", ""), torch.rand(2, 6)[:, ::2]),
+        (("", ""), torch.rand(1, 3).expand(2, 3)),
+        (("", ""), torch.rand(0, 3)),
+        (("x + y", "x + y.imag"), torch.rand(2, 3)),
+    ],
+    ids=["with gaps", "expanded", "empty", "complex"],
+)
+def test_what_does_not_lie_in_a_row_is_copied_around_the_graph(bindings, on_a_gpu, change, x):
+    model = graph_model(graphed(REFERENCE.replace(*change)))
+    y = torch.full((len(x), 3), 3.0)
+    y = torch.complex(y, y) if change[0] else y
+    for _ in range(2):
+        assert torch.equal(answers(model, x, y)[1], x + 3)
+    assert not on_a_gpu[-1].keeps
+    assert on_a_gpu[-1].num_replays == 2
+    assert bindings.led == []
+
+
+@pytest.mark.parametrize("answer", ["(x + y)[:, :2]", "(x + y).t()", "(x + y).expand(2, 2, 3)"])
+def test_an_answer_of_any_layout_is_copied_by_a_node(bindings, on_a_gpu, answer):
+    model = graph_model(graphed(REFERENCE.replace("x + y}", f"{answer}}}")))
+    y = torch.rand(2, 3)
+    for x in torch.rand(3, 2, 3):
+        found, expected = answers(model, x, y)[1], eval(answer, {"x": x, "y": y})
+        assert torch.equal(found, expected)
+        assert found.stride() == torch.empty_like(expected).stride()
+    assert [graph.num_replays for graph in on_a_gpu] == [3]
+    assert on_a_gpu[0].keeps
+
+
+def test_a_call_on_another_stream_waits_for_the_one_before(monkeypatch, on_a_gpu):
+    """Where the copies are not part of the graph, which runs on one stream at a time."""
+    waited, here = [], ["first"]
+
+    class Stream(str):
+        def wait_stream(self, other):
+            waited.append((self, other))
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream(here[0]))
+    model = graph_model(graphed(REFERENCE))
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    answers(model, x, y)
+    waited.clear()
+    for here[0] in ("first", "second", "second", "first"):
+        answers(model, x, y)
+    assert waited == [("second", "first"), ("first", "second")]
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_compiler_knows_the_options():
     """It refuses those that it does not know."""
@@ -347,6 +518,15 @@ def test_the_judge_passes_a_compiled_forward_in_a_graph(device, name):
     with Session(config, device=device) as patient:
         verdict = patient.evaluate(problem, candidate(problem, text, name)).verdict
     assert is_passed(verdict)
+
+
+def test_the_judge_passes_a_compiled_forward():
+    """Its runner has the compiler from another process, and folders of its own."""
+    problem = problem_of(GPU_REFERENCE, "reference")
+    config = msgspec.structs.replace(QUICK, call_s=TrialConfig().call_s)
+    with Session(config) as patient:
+        one = candidate(problem, compiled(GPU_REFERENCE), "compile")
+        assert is_passed(patient.evaluate(problem, one).verdict)
 
 
 @pytest.mark.gpu

@@ -490,14 +490,15 @@ def test_what_is_missing_is_named():
 def test_a_runner_that_cannot_have_a_granted_layer_does_not_start(template, tmp_path):
     needs(template, "private_tmpfs")
     with pytest.raises(SandboxError, match="private_tmpfs was granted before"):
-        template.fork(tmp_path / "absent", tmp_path / "log", [], None)
+        template.fork(tmp_path / "absent", tmp_path / "log", [], None, template.plain)
     with template.runner() as runner:
         assert answer(runner, "1") == 1
 
 
 def test_the_template_imports_no_code_of_a_checkout(template, tmp_path):
     (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    reply = template.channel.ask({"op": "warm", "modules": ["planted"], "path": [str(tmp_path)]})
+    message = {"op": "warm", "modules": ["planted"], "path": [str(tmp_path)]}
+    reply = template.plain.channel.ask(message)
     assert reply == {"imported": 0}
     assert not (tmp_path / "ran").exists()
 

@@ -1,11 +1,18 @@
-"""What the process that runners are forked from imports must not ask the driver."""
+"""What the process that runners are forked from imports: it must not ask the driver, and has what
+its programs will ask for."""
 
 from __future__ import annotations
+
+import time
+from pathlib import Path
 
 import pytest
 import torch
 
-from cudal1_ci.worker import template
+from cudal1_ci.executor.local import BOOTSTRAP, WORKER_FOLDER
+from cudal1_ci.worker import start, template, torch_compiler
+from cudal1_ci.worker.processes import Template
+from tests.unit.trial.test_session import alive
 
 
 @pytest.fixture
@@ -35,3 +42,105 @@ def test_a_module_that_asks_when_it_is_imported(driver, monkeypatch, tmp_path):
     monkeypatch.setattr(template.sys, "path", list(template.sys.path))
     assert template.warm([name], [str(tmp_path)]) == 1
     assert template.sys.modules.pop(name).COUNT == 1
+
+
+SEES = """
+import sys
+from torch import nn
+
+SEEN = any(name.endswith(".compile_fx") for name in sys.modules)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        assert SEEN is {seen}
+"""
+
+
+def program(seen: bool, asks: str = "") -> dict[str, str]:
+    return {"type": "text", "source": SEES.format(seen=seen) + asks, "entry": "Model"}
+
+
+ASKS = """
+    import torch
+    forward = torch.compile(nn.Module.forward)
+"""
+LOADS = {"init": None, "init_slots": [], "seed": 0, "train": False, "dtype": None}
+
+
+@pytest.fixture
+def started():
+    command = ["-P", "-c", BOOTSTRAP, str(WORKER_FOLDER)]
+    process, channel = start.start_template(command, 1, "cpu")
+    found = Template(process, channel, None)
+    yield found
+    found.close()
+
+
+def load(started: Template, one: dict[str, str]) -> int:
+    """By a runner of the program; its parent."""
+    with started.runner(one) as runner:
+        runner.ask("load", 60.0, program=one, device="cpu", **LOADS)
+        stat = Path(f"/proc/{runner.process.group}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[1])
+
+
+def test_a_program_that_asks_for_the_compiler_finds_it_and_no_other_one_does(started):
+    parents = [
+        load(started, one)
+        for one in (
+            program(seen=False),
+            program(seen=True, asks=ASKS),
+            program(seen=True, asks=f"{ASKS}    NUMBER = 2"),
+            program(seen=False, asks="    NUMBER = 3"),
+            program(seen=False, asks=f"    import os; os.environ['A'] = '1'{ASKS}"),
+        )
+    ]
+    plain, compiling = parents[:2]
+    assert parents == [plain, compiling, compiling, plain, plain]
+    assert plain != compiling
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_the_process_that_knows_the_compiler_ends_with_the_other_one(started, how):
+    compiling = load(started, program(seen=True, asks=ASKS))
+    assert alive(compiling)
+    if how == "killed":
+        started.process.kill()
+    else:
+        started.close()
+    ends_s = time.monotonic() + 10
+    while alive(compiling) and time.monotonic() < ends_s:
+        time.sleep(0.01)
+    assert not alive(compiling)
+
+
+def test_what_is_warmed_is_so_for_both(started):
+    load(started, program(seen=True, asks=ASKS))
+    started.warm(["wave"])
+    has = "    import sys; assert 'wave' in sys.modules\n"
+    load(started, program(seen=True, asks=has + ASKS))
+    load(started, program(seen=False, asks=has))
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("@torch.compile\ndef f(x): ...", True),
+        ("from torch import compile", True),
+        ("import torch._dynamo as d", True),
+        ("from torch._inductor.runtime import triton_helpers", True),
+        ("re.compile('x'); torch.compiler.is_compiling()", False),
+        ("import torch", False),
+        ("os.environ['TORCHINDUCTOR_MAX_AUTOTUNE'] = '1'; f = torch.compile(f)", False),
+    ],
+)
+def test_who_asks_for_the_compiler(text, asks):
+    modules = torch_compiler.modules_for({"type": "text", "source": text})
+    assert modules == (torch_compiler.MODULES if asks else ())
+
+
+def test_a_checkout_imports_the_compiler_itself():
+    """Its other files may set what the compiler reads when it is imported."""
+    overlay = [{"path": "a.py", "text": "torch.compile(f)"}]
+    assert torch_compiler.modules_for({"type": "tree", "overlay": overlay}) == ()
