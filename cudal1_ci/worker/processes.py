@@ -201,7 +201,7 @@ class Template:
                 reply, pidfds = source.ask(message, TEMPLATE_START_S, [theirs.fileno()])
             if "error" in reply:
                 raise SandboxError(reply["error"])
-            process = Process(reply["number"], pidfds[0], source)
+            process = Process(reply["number"], pidfds[0])
             stack.pop_all()
         return process, Channel(ours)
 
@@ -214,11 +214,11 @@ class Template:
             "gpu": self.has_gpu,
         }
 
-    def reap(self, process: Process) -> int | None:
+    def reap(self, process: Process, source: Source) -> int | None:
         """Kill a runner with all that it started and learn how it ended."""
         process.signal(signal.SIGKILL)
         with self.spent.over("reap"):
-            reply, _ = process.source.ask({"op": "reap", "number": process.number}, REAP_S)
+            reply, _ = source.ask({"op": "reap", "number": process.number}, REAP_S)
         status: int | None = reply["status"]
         return status
 
@@ -238,11 +238,10 @@ class Template:
 class Process:
     """A runner's process, by a descriptor that means nobody else when it is gone."""
 
-    def __init__(self, number: int, pidfd: int, source: Source):
+    def __init__(self, number: int, pidfd: int):
         self.number = number
         """What its source calls it."""
         self.pidfd = pidfd
-        self.source = source
         words = Path(f"/proc/self/fdinfo/{pidfd}").read_text().split()
         self.group = int(words[words.index("Pid:") + 1])
         """Its number here, that of its process group too; 0 or less when it cannot be seen here."""
@@ -465,7 +464,7 @@ class RunnerHandle:
             return None
         self.ended = True
         self.process.has_ended(DEATH_S)
-        return self.template.reap(self.process)
+        return self.template.reap(self.process, self.source)
 
     def log(self) -> str:
         """The last that the program printed."""
@@ -485,7 +484,7 @@ class RunnerHandle:
         """Kill it and forget it; its log can still be asked for."""
         try:
             if self.process is not None and not self.ended:
-                self.template.reap(self.process)
+                self.template.reap(self.process, self.source)
         finally:
             self.ended = True
             if self.process is not None:

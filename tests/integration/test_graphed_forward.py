@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import msgspec
 import pytest
@@ -45,6 +48,47 @@ def test_the_judge_passes_it_and_it_is_faster():
         evaluation = session.evaluate(problem, graphed(problem))
     assert evaluation.verdict.status == "passed", evaluation.verdict
     assert score.score(evaluation) > 1.5
+
+
+@pytest.mark.gpu
+def test_calls_of_several_threads_on_their_own_streams_get_their_own_answers():
+    """With NVIDIA's bindings, whose nodes copy in and out, and without them."""
+    import torch
+
+    pytest.importorskip("cuda.bindings")
+    for hidden in ({}, {"cuda.bindings": None}):
+        names: dict = {}
+        exec(graphed(problem_of(CHAIN, tensor(32, 64), tensor(32, 64))).program.source, names)
+        own, calls = names["RecordedCall"].__init__, []
+
+        def noted(call, *given, own=own, calls=calls):
+            own(call, *given)
+            calls.append(call)
+
+        names["RecordedCall"].__init__ = noted
+        model = names["Model"]().cuda().eval()
+        plain = type(model).forward.__wrapped__
+
+        def ask(number: int, model=model, plain=plain) -> bool:
+            agrees = []
+            with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+                for _ in range(200):
+                    x, y = (torch.randn(32, 64, device="cuda") for _ in range(2))
+                    found, expected = model(x, y), plain(model, x, y)
+                    agrees.append(
+                        [
+                            torch.allclose(*both, atol=1e-5)
+                            for both in zip(found, expected, strict=True)
+                        ]
+                    )
+            return all(map(all, agrees))
+
+        with mock.patch.dict(sys.modules, hidden):
+            assert ask(0)
+        with ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(ask, range(4)))
+        (call,) = calls
+        assert (call.nodes is None) == bool(hidden)
 
 
 @pytest.mark.gpu

@@ -44,7 +44,7 @@ HELPERS = '''class RecordedCall:
         self.is_one = isinstance(self.result, torch.Tensor)
 
     def record(self, forward, module, graph, sources=(), targets=()):
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             for place, source in zip(self.inputs, sources):
                 self.args[place].copy_(source)
             self.result = forward(module, *self.args)

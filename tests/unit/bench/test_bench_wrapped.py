@@ -119,7 +119,7 @@ def on_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", new_graph)
-    monkeypatch.setattr(torch.cuda, "graph", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph", lambda _, **given: contextlib.nullcontext())
     return graphs
 
 
@@ -331,7 +331,7 @@ def bindings(monkeypatch, on_a_gpu):
             on_a_gpu.append(self)
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Recording)
-    monkeypatch.setattr(torch.cuda, "graph", Copies)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, **given: Copies(graph))
     return runtime
 
 
@@ -523,7 +523,7 @@ def test_the_judge_passes_a_compiled_forward_in_a_graph(device, name):
 def test_the_judge_passes_a_compiled_forward():
     """Its runner has the compiler from another process, and folders of its own."""
     problem = problem_of(GPU_REFERENCE, "reference")
-    config = msgspec.structs.replace(QUICK, call_s=TrialConfig().call_s)
+    config = msgspec.structs.replace(QUICK, call_s=TrialConfig().call_s, num_launches=1)
     with Session(config) as patient:
         one = candidate(problem, compiled(GPU_REFERENCE), "compile")
         assert is_passed(patient.evaluate(problem, one).verdict)
