@@ -3,12 +3,12 @@
     python benchmarks/report_card.py CUDA-L1/optimized_cuda_code/h100.json --folder card
 
 Who times on a GPU waits for all who examine something on it, and judges that share it share its
-memory. So what is compiled, which is a processor's work, is done by many judges at once, after the
-columns that compile nothing were done by a few; and references whose tensors are large are judged
-by a few, last. The others come in chunks, every n-th of them each, so that after any number of
-chunks what there is was chosen by nobody. One launch a candidate, as in training; each part is a
-run of `cudal1-ci bench` in the folder, which keeps what it found there, and `run.json` is all of
-them as one.
+memory. So compiling, which is a processor's work, is done by many judges at once, and references
+whose tensors are large are judged by a few, last. The others come in chunks, every n-th of them
+each, so that after any number of chunks what there is was chosen by nobody, and a chunk is large
+enough that judges begin seldom and mostly compile what takes about as long. One launch a candidate,
+as in training; each chunk is a run of `cudal1-ci bench` in the folder, which keeps what it found
+there, and `run.json` is all of them as one.
 
 The size of a reference's tensors is found without computing anything, on torch's meta device, and
 kept in the folder's `sizes.json`: `--minutes 0` does that alone, on a machine without a GPU. One
@@ -37,11 +37,9 @@ from cudal1_ci.bench.tasks import Choice, Task, tasks_at
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
 from cudal1_ci.schema import TextProgram
 
-CHEAP = ("eager", "cuda-graph", "playbook")
-"""Columns that compile nothing."""
 LARGE_BYTES = 2**28
 """Of inputs, outputs, parameters and buffers together."""
-CHUNK = 25
+CHUNK = 50
 LEAST_S = 45.0
 """With less left no part is begun."""
 END_S = 30.0
@@ -54,7 +52,6 @@ class Part:
 
     name: str
     tasks: tuple[str, ...]
-    solvers: tuple[str, ...]
     num_judges: int
     """On each device."""
 
@@ -65,10 +62,7 @@ def parts_of(sizes: Mapping[str, int | None], few: int, many: int) -> Iterator[P
     large = [name for name in sizes if name not in light]
     for kind, names in (("light", light), ("large", large)):
         for number, chunk in enumerate(chunks(names), 1):
-            if kind == "light":
-                yield Part(f"{kind}-{number}-cheap", chunk, CHEAP, few)
-            num_judges = many if kind == "light" else few
-            yield Part(f"{kind}-{number}", chunk, DEFAULT, num_judges)
+            yield Part(f"{kind}-{number}", chunk, many if kind == "light" else few)
 
 
 def chunks(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -119,7 +113,7 @@ def run(
     command = [
         *(sys.executable, "-m", "cudal1_ci", "bench", *map(str, paths)),
         *(word for name in part.tasks for word in ("--task", name)),
-        *("--solvers", ",".join(part.solvers), "--device", ",".join(seats)),
+        *("--solvers", ",".join(DEFAULT), "--device", ",".join(seats)),
         *("--budget", f"{seconds:.0f}s", "--output", f"{part.name}.json"),
     ]
     settings = {"CUDAL1_CI_TRIAL_NUM_LAUNCHES": "1", **os.environ}
@@ -152,8 +146,8 @@ def main() -> None:
     parser.add_argument("paths", nargs="+", type=Path, metavar="FOLDER|FILE")
     parser.add_argument("--task", action="append", default=[], metavar="GLOB")
     parser.add_argument("--device", default="cuda:0", help="several as cuda:0,cuda:1")
-    parser.add_argument("--few", type=int, default=2, help="judges on a device that time much")
-    parser.add_argument("--many", type=int, default=8, help="judges on a device that compile")
+    parser.add_argument("--few", type=int, default=2, help="judges on a device, of large tensors")
+    parser.add_argument("--many", type=int, default=8, help="judges on a device, of others")
     parser.add_argument("--minutes", type=float, default=25.0)
     parser.add_argument("--folder", type=Path, required=True)
     given = parser.parse_args()

@@ -38,18 +38,13 @@ def test_sizes_are_found_without_computing(report_card):
 
 
 def test_light_tasks_come_in_fair_chunks_and_large_ones_last(report_card):
-    light = {f"level1/{number}": number for number in range(60)}
+    light = {f"level1/{number}": number for number in range(120)}
     large = {"level2/1": report_card.LARGE_BYTES + 1, "level2/2": None}
     parts = list(report_card.parts_of({**large, **light}, few=2, many=8))
-    assert [part.name for part in parts] == [
-        *("light-1-cheap", "light-1", "light-2-cheap", "light-2", "light-3-cheap", "light-3"),
-        "large-1",
-    ]
-    assert parts[1].tasks == tuple(f"level1/{number}" for number in range(0, 60, 3))
+    assert [part.name for part in parts] == ["light-1", "light-2", "light-3", "large-1"]
+    assert parts[1].tasks == tuple(f"level1/{number}" for number in range(1, 120, 3))
     assert {name for part in parts for name in part.tasks} == {*light, *large}
-    assert [(p.solvers, p.num_judges) for p in parts[:2]] == [(report_card.CHEAP, 2), (DEFAULT, 8)]
-    assert parts[-1].num_judges == 2
-    assert set(report_card.CHEAP) < set(DEFAULT)
+    assert [part.num_judges for part in parts] == [8, 8, 8, 2]
 
 
 @pytest.fixture
@@ -98,7 +93,7 @@ def fake(report_card, monkeypatch, tmp_path):
         file.write_text(f"#!{sys.executable}\n{script}")
         file.chmod(0o755)
         monkeypatch.setattr(report_card.sys, "executable", str(file))
-        part = report_card.Part("light-1", ("level1/1",), ("eager", "best"), 3)
+        part = report_card.Part("light-1", ("level1/1",), 3)
         devices = ["cuda:0", "cpu"]
         report_card.run(part, [tmp_path], devices, tmp_path, seconds)
         return (tmp_path / "light-1.log").read_text()
@@ -111,9 +106,8 @@ def test_a_part_has_its_tasks_columns_and_judges(fake):
     said = fake(
         "import os, sys; print(sys.argv[3:], os.environ['CUDAL1_CI_TRIAL_NUM_LAUNCHES'])", 9
     )
-    words = (
-        "'--task', 'level1/1', '--solvers', 'eager,best', '--device', 'cuda:0,cuda:0,cuda:0,cpu'"
-    )
+    columns, seats = ",".join(DEFAULT), "cuda:0,cuda:0,cuda:0,cpu"
+    words = f"'--task', 'level1/1', '--solvers', '{columns}', '--device', '{seats}'"
     assert words in said
     assert said.endswith("'--budget', '9s', '--output', 'light-1.json'] 1\n")
 
