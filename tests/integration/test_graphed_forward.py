@@ -88,7 +88,7 @@ def test_calls_of_several_threads_on_their_own_streams_get_their_own_answers():
         with ThreadPoolExecutor(4) as threads:
             assert all(threads.map(ask, range(4)))
         (call,) = calls
-        assert (call.nodes is None) == bool(hidden)
+        assert (call.leads is None) == bool(hidden)
 
 
 @pytest.mark.gpu

@@ -36,7 +36,7 @@ HELPERS = '''class RecordedCall:
             try:
                 self.record_with_copies(forward, module, args, self.tensors_of(result))
             except (AttributeError, ImportError, KeyError):
-                self.nodes = None
+                self.leads = None
                 self.record(forward, module, torch.cuda.CUDAGraph())
             self.stream = torch.cuda.current_stream()
         if not self.is_current():
@@ -69,30 +69,30 @@ HELPERS = '''class RecordedCall:
         sources, targets = ([torch.empty_like(one) for one in some] for some in (mine, answers))
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         self.record(forward, module, graph, sources, targets)
-        found = {}
+        nodes = {}
         recorded = graph.raw_cuda_graph()
         count = runtime.cudaGraphGetNodes(recorded, numNodes=0)[2]
         for node in runtime.cudaGraphGetNodes(recorded, numNodes=count)[1][:count]:
             kind = runtime.cudaGraphNodeGetType(node)[1]
             if kind == runtime.cudaGraphNodeType.cudaGraphNodeTypeMemcpy:
                 copy = runtime.cudaGraphMemcpyNodeGetParams(node)[1]
-                found[int(copy.srcPtr.ptr), int(copy.dstPtr.ptr)] = node
-        self.starts = [one.data_ptr() for one in mine]
-        self.ends = [one.data_ptr() for one in self.leaves]
-        self.ways = self.ways_of(sources, targets)
-        sizes = [one.numel() * one.element_size() for one in (*mine, *targets)]
-        self.nodes = [(found[way], size) for way, size in zip(self.ways, sizes)]
+                nodes[int(copy.srcPtr.ptr), int(copy.dstPtr.ptr)] = node
         graph.instantiate()
         executable = runtime.cudaGraphExec_t(graph.raw_cuda_graph_exec())
         update = runtime.cudaGraphExecMemcpyNodeSetParams1D
-        kind = runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice
-        self.lead = lambda node, source, to, size: update(executable, node, to, source, size, kind)
+        way = runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice
 
-    def ways_of(self, sources, targets):
-        """From where to where each of the copies is."""
-        ways = [(one.data_ptr(), start) for one, start in zip(sources, self.starts)]
-        ways += [(end, one.data_ptr()) for end, one in zip(self.ends, targets)]
-        return ways
+        def lead(source, to, comes_in):
+            size = to.numel() * to.element_size()
+            source, to = source.data_ptr(), to.data_ptr()
+            node = nodes[source, to]
+            if comes_in:
+                return lambda place: update(executable, node, to, place, size, way)[0]
+            return lambda place: update(executable, node, place, source, size, way)[0]
+
+        self.leads = [lead(*pair, True) for pair in zip(sources, mine)]
+        self.leads += [lead(*pair, False) for pair in zip(self.leaves, targets)]
+        self.places = [None for _ in self.leads]
 
     def remember(self, module):
         self.parts = [
@@ -103,32 +103,32 @@ HELPERS = '''class RecordedCall:
             if held is not vars(part) or isinstance(one, torch.Tensor)
         ]
         tensors = [one for _, _, one in self.parts if isinstance(one, torch.Tensor)]
-        self.places = [(one.data_ptr, one.data_ptr()) for one in tensors]
+        self.weights = [(one.data_ptr, one.data_ptr()) for one in tensors]
 
     def is_current(self):
         """Whether the parts are those that were recorded, with their weights where they lay."""
         for held, name, one in self.parts:
             if held.get(name) is not one:
                 return False
-        for place, recorded in self.places:
+        for place, recorded in self.weights:
             if place() != recorded:
                 return False
         return True
 
     def __call__(self, args):
-        """The answer; None where a node cannot copy from or to where the tensors lie."""
-        if self.nodes is None:
+        """The answer; None where a node cannot copy from or to where a tensor lies."""
+        if self.leads is None:
             outs = self.copied_around(args)
         else:
             outs = [torch.empty_like(one) for one in self.leaves]
-            ways = self.ways_of([args[place] for place in self.inputs], outs)
+            places = [args[place].data_ptr() for place in self.inputs]
+            places += [one.data_ptr() for one in outs]
             with self.lock:
-                before, self.ways = self.ways, None
-                for place, way in enumerate(ways):
-                    if before is None or way != before[place]:
-                        if self.lead(self.nodes[place][0], *way, self.nodes[place][1])[0]:
+                for number, (lead, place) in enumerate(zip(self.leads, places)):
+                    if place != self.places[number]:
+                        if lead(place):
                             return None
-                self.ways = ways
+                        self.places[number] = place
                 self.graph.replay()
         return outs[0] if self.is_one else self.put(self.result, iter(outs))
 
