@@ -209,10 +209,21 @@ def toward_one(ratio: float) -> float:
 def score(evaluation: Evaluation) -> float:
     """One number for ordering and reward: the geometric mean of the lower bounds over workloads;
     0 for what did not pass."""
-    if evaluation.verdict.status != "passed" or not evaluation.measurements:
-        return 0.0
-    bounds = [found.low for m in evaluation.measurements if (found := speedup(m)) is not None]
-    return math.exp(statistics.fmean(map(math.log, bounds))) if bounds else 0.0
+    lows = [one.low for one in speedups(evaluation)]
+    return geometric_mean(lows) if lows else 0.0
+
+
+def estimate(evaluation: Evaluation) -> float:
+    """As `score`, of the estimates: what it may be worth, where that is to be looked at further."""
+    estimates = [one.estimate for one in speedups(evaluation)]
+    return geometric_mean(estimates) if estimates else 0.0
+
+
+def speedups(evaluation: Evaluation) -> list[Interval]:
+    """By workload; none of what did not pass."""
+    if evaluation.verdict.status != "passed":
+        return []
+    return [found for m in evaluation.measurements if (found := speedup(m)) is not None]
 
 
 def highest(evaluations: Sequence[Evaluation]) -> float:

@@ -4,11 +4,12 @@ First the reference: compiled and as a CUDA graph, where each passed alone (the 
 without what it asks before each call), or where it was less precise compiled and has convolutions
 (which then stay in the order in which they are), and on a GPU its convolutions in channels-last
 order, unless the playbook has tried that and it was less precise, and by the algorithm that cuDNN
-finds fastest. Then a rewrite of the playbook or of a model that gained, or one of those two layers,
-wrapped as the columns wrap the reference: fewer kernels, and one launch for all of them, are two
-gains. Programs and wrappers are ranked by what they gained on this very task, so that a few
-candidates are enough. A wrapper that was slower beyond doubt is left out; one that failed comes
-last, as a rewrite may change what it failed on. Where nothing gained, nothing is wrapped.
+finds fastest. Then a rewrite of the playbook or of a model that was faster, or one of those two
+layers, wrapped as the columns wrap the reference: fewer kernels, and one launch for all of them,
+are two gains, and the first is small beside the launches that the second takes away. Programs and
+wrappers are ranked by what they gained on this very task, so that a few candidates are enough. A
+wrapper that was slower beyond doubt is left out; one that failed comes last, as a rewrite may
+change what it failed on. Where nothing was faster, nothing is wrapped.
 Candidates are judged like all others, and are the column's own trials.
 
     best:compile+cuda-graph
@@ -36,7 +37,9 @@ WRITTEN = "Written"
 """What a model's class is called below a wrapper, which is `ModelNew` itself."""
 CONVOLUTION = re.compile(r"\bConv(Transpose)?[23]d\b")
 MOST = 4
-"""Programs that gained, wrapped, for one task."""
+"""Programs that were faster, wrapped, for one task."""
+FASTER = 1.04
+"""By the estimate: a program to wrap need not be a gain beyond doubt by itself."""
 MOST_PROGRAMS = 2
 ALL_WRAPPERS = WRAPPERS | IN_A_GRAPH | AS_LAID_OUT
 
@@ -46,7 +49,7 @@ Found = Mapping[str, Sequence[Evaluation]]
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A program that gained, to be wrapped."""
+    """A program that was faster, to be wrapped."""
 
     evaluation: Evaluation
     text: str
@@ -119,21 +122,22 @@ def is_slower(evaluation: Evaluation) -> bool:
 
 
 def combinations(problem: Problem, found: Found) -> Iterator[Candidate]:
-    """Programs that gained, wrapped, the most promising first."""
-    programs = gained(problem, found)[:MOST_PROGRAMS]
+    """Programs that were faster, wrapped, the most promising first."""
+    programs = faster(problem, found)[:MOST_PROGRAMS]
     wrappers = promising(found)
     pairs = [(a, b) for a in range(len(programs)) for b in range(len(wrappers))]
     for a, b in sorted(pairs, key=lambda pair: (sum(pair), pair)):
         yield together(problem, programs[a], wrappers[b])
 
 
-def gained(problem: Problem, found: Found) -> list[Program]:
-    """Rewrites, and the reference with another layer, that are a gain, best first."""
+def faster(problem: Problem, found: Found) -> list[Program]:
+    """Rewrites, and the reference with another layer, that were faster, best first."""
     asked = [one for column in (*REWRITES, BEST) for one in found.get(column, ())]
     programs = [
         program
         for one in asked
-        if score.best([one], problem.workloads) is not None
+        if score.estimate(one) > FASTER
+        and not is_slower(one)
         and (program := to_wrap(problem, one)) is not None
     ]
     return sorted(programs, key=lambda one: -score.score(one.evaluation))
@@ -172,7 +176,7 @@ def promising(found: Found) -> list[str]:
 
 
 def together(problem: Problem, program: Program, name: str) -> Candidate:
-    """A program that gained, wrapped."""
+    """A program that was faster, wrapped."""
     of, wrapper = program.evaluation.candidate, ALL_WRAPPERS[name]
     return candidate(
         problem,

@@ -7,6 +7,7 @@ import time
 import msgspec
 import pytest
 
+from cudal1_ci import score
 from cudal1_ci.bench.combinations import rounds
 from cudal1_ci.bench.merge import merge
 from cudal1_ci.bench.page import render_page
@@ -14,7 +15,7 @@ from cudal1_ci.bench.run import run
 from cudal1_ci.bench.worth import worth
 from cudal1_ci.bench.wrapped import WRAPPERS
 from cudal1_ci.schema import Candidate, TextProgram
-from tests.fakes import FakeSession, a_problem, an_evaluation
+from tests.fakes import FakeSession, a_measurement, a_problem, an_evaluation
 from tests.unit.bench.rig import Judge, a_bench, a_task, found, told
 
 PROBLEM = a_problem()
@@ -73,6 +74,17 @@ def test_rewrites_that_gained_are_wrapped_the_most_promising_first():
     assert first.techniques == ("algebra", "CUDA graph")
 
 
+def test_a_rewrite_that_is_no_gain_beyond_doubt_by_itself_is_wrapped():
+    """What it takes away is small beside the launches that a graph takes away."""
+    doubtful = msgspec.structs.replace(
+        judged("playbook:silu"), measurements=(a_measurement(1.1, spread=0.5),)
+    )
+    assert score.score(doubtful) < 1 < score.estimate(doubtful)
+    assert score.best([doubtful], PROBLEM.workloads) is None
+    columns = {**wrapped(cuda_graph=2.0), "playbook": [doubtful]}
+    assert proposers(columns) == ["best:playbook:silu+cuda-graph"]
+
+
 def test_what_a_model_wrote_is_wrapped_as_a_class_of_another_name():
     text = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return F.silu(x)\n"
     columns = {
@@ -107,7 +119,7 @@ def test_what_is_slower_is_left_out_and_what_failed_comes_last():
         {},
         wrapped(compile=2.0),
         {**wrapped(compile=2.0), "playbook": []},
-        {**wrapped(compile=2.0), "playbook": [judged("playbook:silu", speedup=1.01)]},
+        {**wrapped(compile=2.0), "playbook": [judged("playbook:silu", speedup=1.03)]},
         {**wrapped(compile=2.0), "playbook": [judged("playbook:silu", "timeout")]},
         {"playbook": [judged("playbook:silu", speedup=3.0)]},
         {"cuda-graph": [], "playbook": [judged("playbook:silu", speedup=3.0)]},
@@ -118,11 +130,11 @@ def test_what_is_slower_is_left_out_and_what_failed_comes_last():
         "nothing judged",
         "no rewrites asked for",
         "no rewrite matched",
-        "no rewrite gained",
+        "no rewrite was faster",
         "no rewrite passed",
         "no wrapper asked for",
         "no wrapper could be made",
-        "only others gained",
+        "only others were faster",
         "another class",
     ],
 )
