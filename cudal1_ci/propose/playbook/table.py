@@ -3,6 +3,7 @@ see the simpler code; layout and compilation last."""
 
 from cudal1_ci.propose.playbook import (
     attention,
+    convolutions,
     elementwise,
     graphs,
     hoisting,
@@ -19,6 +20,7 @@ from cudal1_ci.propose.playbook.rewrite import Rewrite
 REWRITES: tuple[Rewrite, ...] = (
     *loops.REWRITES,
     *products.REWRITES,
+    *convolutions.REWRITES,
     *reductions.REWRITES,
     *attention.REWRITES,
     *normalization.REWRITES,

@@ -127,6 +127,15 @@ SYNONYMS = {
     "swapdims": "transpose",
 }
 
+STATEFUL = {
+    "torch.nn.Dropout": "dropout_module",
+    "torch.nn.Linear": "linear_module",
+    "torch.nn.ConvTranspose1d": "transposed_module",
+    "torch.nn.ConvTranspose2d": "transposed_module",
+    "torch.nn.ConvTranspose3d": "transposed_module",
+}
+"""Modules that are more than a function, and what a call of one is."""
+
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "ReLU": ("relu", ()),
     "Sigmoid": ("sigmoid", ()),
@@ -338,14 +347,13 @@ class Reader:
         return self.opaque_call(node, env, code(function))
 
     def stateful_module(self, function: cst.Attribute, node: cst.Call, env: Env) -> Term | None:
-        """`self.drop(x)` and `self.fc(x)` for an nn.Dropout and an nn.Linear with a bias."""
+        """`self.drop(x)`, `self.fc(x)` and `self.up(x)` for an nn.Dropout, an nn.Linear with a bias
+        and an nn.ConvTranspose."""
         made = self.names.attributes.get(function.attr.value) if is_self(function.value) else None
         dotted = None if made is None else self.names.dotted(made.func)
         if made is None or len(node.args) != 1 or node.args[0].star or node.args[0].keyword:
             return None
-        op = {"torch.nn.Dropout": "dropout_module", "torch.nn.Linear": "linear_module"}.get(
-            dotted or ""
-        )
+        op = STATEFUL.get(dotted or "")
         has_no_bias = any(arg.keyword and arg.keyword.value == "bias" for arg in made.args)
         if op is None or (op == "linear_module" and (has_no_bias or len(made.args) != 2)):
             return None

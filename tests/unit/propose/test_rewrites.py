@@ -329,6 +329,17 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
      "return -fp32_linear(x, self.fc.weight, self.fc.bias) * 2"),
     ("fp32_tensor_cores", function("return torch.mm(a, b)", "a, b"), [X[0], randn(8, 3)],
      "import triton\nimport triton.language as tl\n"),
+    ("transposed_convolution", module("self.up = nn.ConvTranspose1d(3, 4, 5, padding=2)",
+     "return -F.relu(self.up(x))"), [randn(2, 3, 8)], "return -F.relu(untransposed(self.up, x))"),
+    ("transposed_convolution", module("self.up = nn.ConvTranspose2d(3, 4, (3, 4), 1, (1, 0), "
+     "dilation=(2, 1), bias=False)", "return self.up(x)"), [randn(2, 3, 8, 9)],
+     "return untransposed(self.up, x)"),
+    ("transposed_convolution", module("n = 2\nself.up = nn.ConvTranspose3d(3, 4, 3, stride=n, "
+     "output_padding=1)", "return self.up(x)"), [randn(2, 3, 4, 5, 6)], "untransposed(self.up, x)"),
+    ("transposed_convolution", module("self.up = nn.ConvTranspose2d(3, 4, 3, (1, 1))",
+     "return self.up(x)"), [randn(3, 8, 9)], "untransposed(self.up, x)"),
+    ("transposed_convolution", module("self.up = nn.ConvTranspose2d(3, 4, 2, padding=3)",
+     "return self.up(x)"), [randn(2, 3, 9, 9)], "untransposed(self.up, x)"),
     ("channels_last", module("self.conv = nn.Conv2d(3, 4, 3)", "return self.conv(x)"),
      [randn(2, 3, 8, 8)], "self.to(memory_format=torch.channels_last)"),
 ]  # fmt: skip
@@ -350,7 +361,7 @@ def test_a_rewrite_computes_the_same(name, source, inputs, expected):
 
 GRADIENTS = {"reduction_of_one", "mse_loss", "extremum", "vector_norm", "pools_in_a_row",
              "scalar_bound", "idempotent", "hardswish", "sum_through_product", "attention_weights",
-             "layer_norm", "computed_once"}  # fmt: skip
+             "layer_norm", "computed_once", "transposed_convolution"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -493,6 +504,14 @@ def test_what_cannot_be_recorded_is_left_alone(source):
 
 
 NEAR_MISSES = [
+    ("transposed_convolution", module("self.up = nn.ConvTranspose2d(3, 4, 3, stride=2)",
+                                      "return self.up(x)")),
+    ("transposed_convolution", module("self.up = nn.ConvTranspose2d(3, 4, 3, (1, 2))",
+                                      "return self.up(x)")),
+    ("transposed_convolution", module("self.up = nn.ConvTranspose2d(4, 4, 3, groups=4)",
+                                      "return self.up(x)")),
+    ("transposed_convolution", module("self.up = nn.ConvTranspose2d(4, 4, 3)",
+                                      "return self.up(x, output_size=[9, 9])")),
     ("silu", function("return x * torch.sigmoid(y)", "x, y")),
     ("silu", function("g = torch.sigmoid(x)\nx = x + 1\nreturn x * g")),
     ("idempotent", function("return F.leaky_relu(F.gelu(x), 0.01)")),
