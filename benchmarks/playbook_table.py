@@ -31,6 +31,12 @@ graph: one kernel alone is no case for one. Ten small kernels in a row take 35 u
 ([raw](../benchmarks/results/graph-call-h200.json), `benchmarks/graph_call.py`, one H200, commit
 `312576a`, 2026-11-24).
 
+`transposed_convolution` passed on five of CUDA-L1's references before a CPU's judge: level2/42
+2.94x [2.31, 3.74], level1/74 1.54x [1.21, 1.96], no gain on level1/57, 64 and 65; a sixth did not
+fit into memory ([raw](../benchmarks/results/transposed-convolution.json.gz): `cudal1-ci bench
+h100.json --solvers playbook --device cpu`, one launch each; AMD EPYC, 1 thread, torch 2.13,
+2026-11-24). On a GPU it has not been tried.
+
 On the {num_targets:,} modules and tensor functions of {num_trees} repositories ({trees})
 {failures} failed, or changed anything but its target, an import and functions of its own
 ([raw](../benchmarks/results/playbook-corpus.json), `benchmarks/playbook_corpus.py`, {date}).
