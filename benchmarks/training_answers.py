@@ -2,7 +2,8 @@
 
     python benchmarks/training_answers.py benchmarks/results/training-h200-third
 
-Reads the folder of a run, compressed or not. A recording is the task itself as a CUDA graph.
+Reads the folder of a run, compressed or not. A recording is the task itself as a CUDA graph, and
+what is faster is so by more than a twentieth, as the report counts it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from model_training.collection import Example
 from model_training.recorded import is_recording
 from model_training.report.rewrites import program_of
 from model_training.report.run_folder import Judged, lines_of, read_run, samples_of
+from model_training.table import FASTER
 from model_training.tasks.record import Task
 
 OUTPUT = Path(__file__).parent / "results" / "training-answers.json"
@@ -53,16 +55,17 @@ def counted(folder: Path) -> dict[str, Any]:
         for name in ("training", "evaluation")
         for one in lines_of(folder / "tasks" / f"{name}.jsonl", Task)
     }
-    kinds = Counter(
-        kind_of(as_judged(one), tasks[one.task])
-        for one in lines_of(folder / "examples.jsonl", Example)
-    )
+    has_examples = any(folder.glob("examples.jsonl*"))
+    examples = lines_of(folder / "examples.jsonl", Example) if has_examples else []
+    kinds = Counter(kind_of(as_judged(one), tasks[one.task]) for one in examples)
     steps: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for one in samples_of(read_run(folder)):
         kind, is_right = kind_of(one, tasks[one.task]), one.status == "passed"
         found = steps[one.stage, one.step]
         found.update([kind, f"{kind}, right"] if is_right else [kind])
         found.update([how(one)])
+        if one.speedup is not None and one.speedup > FASTER:
+            found.update([f"{kind}, faster"])
         if one.was_confirmed is not None:
             found.update(["jumps", *(["not confirmed"] if not one.was_confirmed else [])])
     rows = [{"stage": key[0], "step": key[1], **dict(found)} for key, found in steps.items()]

@@ -3,8 +3,9 @@ that the product asks for and reads.
 
 The analysis begins with what was measured, the operators that take most of the reference's time,
 and then says why the variant is faster; where the question shows another variant, what made that
-one faster stands before. Both parts are short, as the prompt asks for at most eighty words. The
-code defines `ModelNew`, with its imports and what it uses, and nothing of what makes inputs.
+one faster stands before. With `quotes` both name the statements that are exchanged (exchanges.py).
+Both parts are short, as the prompt asks for at most eighty words. The code defines `ModelNew`, with
+its imports and what it uses, and nothing of what makes inputs.
 
     answer_text(problem, evaluation, profile)
 """
@@ -17,7 +18,7 @@ from functools import lru_cache
 
 import libcst as cst
 
-from cudal1_ci.propose.answer import Unusable
+from cudal1_ci.propose.answer import Unusable, parse
 from cudal1_ci.propose.fingerprint import fingerprint
 from cudal1_ci.propose.measured import brief_rows
 from cudal1_ci.propose.prompt import MAX_WORDS
@@ -25,6 +26,7 @@ from cudal1_ci.propose.splice.names import binds, uses
 from cudal1_ci.propose.splice.text_form import as_text_program
 from cudal1_ci.propose.task import ProfileRow
 from cudal1_ci.schema import Evaluation, Problem, TextProgram
+from model_training.exchanges import quoted
 
 NUM_OPERATORS = 3
 """Of the profile, those that the analysis names."""
@@ -46,6 +48,8 @@ def answer_text(
     evaluation: Evaluation,
     profile: Sequence[ProfileRow] = (),
     shown: Evaluation | None = None,
+    *,
+    quotes: bool = False,
 ) -> str | None:
     """None for a program that is no answer: it is the reference, or none that is a text. `shown` is
     the second variant of the question, faster than the reference, which is the first."""
@@ -53,13 +57,36 @@ def answer_text(
     if code is None:
         return None
     candidate = evaluation.candidate
-    said = (why_faster(shown), where_time_goes(profile), in_a_line(candidate.analysis))
-    analysis = " ".join(filter(None, said))
+    why, how = in_a_line(candidate.analysis), in_a_line(candidate.design)
+    if quotes:
+        why, how = quoted(text_of(problem), code, why, how)
+    analysis = " ".join(filter(None, (why_faster(shown), where_time_goes(profile), why)))
+    return written(analysis, how, code)
+
+
+def written(analysis: str, design: str, code: str) -> str:
+    """The three parts in the form of an answer."""
     return TEMPLATE.format(
         analysis=shortened(analysis) or "The reference does more work than its result needs.",
-        design=shortened(in_a_line(candidate.design)) or "The same result with less work.",
+        design=shortened(design) or "The same result with less work.",
         code=code.strip(),
     )
+
+
+def with_quotes(problem: Problem, answer: str) -> str:
+    """An answer that was written without them, with the statements that it exchanges; one that
+    cannot be read as it is."""
+    read = parse(answer)
+    if isinstance(read, Unusable):
+        return answer
+    analysis, design = quoted(text_of(problem), read.code, read.analysis, read.design)
+    return written(analysis, design, read.code)
+
+
+def text_of(problem: Problem) -> str:
+    """Of the reference; nothing of one that is no text."""
+    reference = problem.reference
+    return reference.source if isinstance(reference, TextProgram) else ""
 
 
 def code_of(problem: Problem, evaluation: Evaluation) -> str | None:

@@ -42,6 +42,7 @@ from model_training.collection import (
     judged,
     lines,
 )
+from model_training.examples import earlier_examples
 from model_training.judges import Shared
 from model_training.published_kernels import PublishedKernels
 from model_training.run import Run
@@ -76,6 +77,9 @@ class CollectConfig(Record, frozen=True, kw_only=True):
     leaves_out: tuple[str, ...] = ()
     """Families that stage 1 sees nothing of and the later stages ask about: what to do with work
     that no example shows is to be learned there, as evaluation asks for it."""
+    known: tuple[str, ...] = ()
+    """Files of examples of earlier runs, `examples.jsonl` or `.gz`: a task that has some there is
+    not asked about again, and those are its examples."""
     minutes: float | None = None
     """After so long no further task is begun, and what there is by then is the data set; None is
     no limit. Counted anew when a run is taken up again."""
@@ -103,16 +107,19 @@ def collect(
     Raises:
         Stopped: The run must stop; what was judged is in the archive.
         ModelError: A model cannot be reached.
-        ConfigError: A source has nothing to propose from; no task is of a family to leave out.
+        ConfigError: A source has nothing to propose from; no task is of a family to leave out; a
+            file of known examples cannot be read, or is of other tasks.
     """
     step = run.last_step(STAGE) + 1
     run.rewind(STAGE, step - 1)
     work = Collection(scorer, config, sources(config, release))
     wanted, began_s = chosen_tasks(tasks, config), time.monotonic()
+    work.found.update(earlier_examples(config.known, wanted, quotes=config.keep.quotes))
+    unknown = [one for one in wanted if one.id not in work.found]
     try:
         with contextlib.ExitStack() as stack:
             work.models = [stack.enter_context(opened(one)) for one in config.models]
-            scorer.each(wanted, work.of_task, lambda task: task.id)
+            scorer.each(unknown, work.of_task, lambda task: task.id)
     finally:
         chosen = balanced(
             [one for task in wanted for one in work.found.get(task.id, ())], config.keep

@@ -54,6 +54,8 @@ class CollectionConfig(Record, frozen=True, kw_only=True):
     """Of all examples, that of one family of techniques."""
     contrasts: bool = True
     """Whether a variant also answers a question that shows one of the slower ones."""
+    quotes: bool = False
+    """Whether an answer names the statements that it exchanges (exchanges.py)."""
 
     def __post_init__(self) -> None:
         at_least(self, "collection", 1, "max_per_task")
@@ -127,7 +129,7 @@ def examples_of(
             kept.setdefault(fingerprint(code), one)
 
     def example(form: str, one: Evaluation, shown: Evaluation | None) -> Example | None:
-        answer = answer_text(problem, one, profile, shown)
+        answer = answer_text(problem, one, profile, shown, quotes=config.quotes)
         if answer is None:
             return None
         variants = (original(problem), *([variant(shown)] if shown else []))

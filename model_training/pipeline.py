@@ -20,9 +20,9 @@ from model_training.config import STAGES, StageName
 from model_training.contrastive import contrastive as train_contrastive
 from model_training.evaluate import Evaluated, path_of
 from model_training.evaluate import evaluate as evaluate_policy
+from model_training.examples import read_examples
 from model_training.run import Stopped
 from model_training.self_supervised import self_supervised as train_self_supervised
-from model_training.supervised import read_examples
 from model_training.supervised import supervised as train_supervised
 from model_training.workplace import BASE, Workplace
 

@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from datasets import Dataset
 from transformers import PrinterCallback
 from trl.trainer.sft_config import SFTConfig
@@ -213,25 +212,3 @@ def restore_forward(policy: Policy, original: Any) -> None:
         policy.base.__dict__.pop("forward", None)
     else:
         policy.base.forward = original
-
-
-def read_examples(path: Path) -> list[Example]:
-    """A data set of JSON lines.
-
-    Raises:
-        ConfigError: The file is not there, or a line is no example.
-    """
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: expected examples to learn from ({error.strerror}); "
-            "`python -m model_training collect` writes them"
-        ) from error
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            found.append(msgspec.json.decode(line, type=Example))
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"{path}:{number}: expected an example: {error}") from error
-    return found

@@ -13,8 +13,8 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models.config import ModelConfig
 from model_training.collect import EXAMPLES, CollectConfig, collect
 from model_training.collection import CollectionConfig
+from model_training.examples import read_examples
 from model_training.run import METRICS, Stopped
-from model_training.supervised import read_examples
 from model_training.toy import PROGRAMS, ToyJudge, answer_to
 from tests.replay_server import Good, replay_server
 from tests.training.toy_stages import TASKS, opened, scorer
@@ -40,6 +40,18 @@ def test_what_passed_is_an_example_and_the_run_has_the_numbers(archive, tmp_path
     assert line["seconds"] + 1e-3 > line["score_s"] > line["generate_s"] == 0
     assert line["judged"] == len(PROGRAMS) * 4
     assert run.finished() == {"collect": EXAMPLES}
+
+
+def test_tasks_with_examples_of_an_earlier_run_are_not_asked_about_again(archive, tmp_path):
+    with opened(tmp_path / "first", tmp_path) as run:
+        first = collect(TASKS[:2], scorer(archive), TOY, run)
+    config = msgspec.structs.replace(TOY, known=(str(run.folder / EXAMPLES),))
+    with Archive.open(tmp_path / "new.sqlite") as new, opened(tmp_path / "next", tmp_path) as run:
+        judge = ToyJudge()
+        found = collect(TASKS, scorer(new, judge), config, run)
+    assert len(judge.asked) == len(PROGRAMS) * 2, "of the two tasks without"
+    assert found[: len(first)] == first
+    assert len(found) == 4 * len(TASKS)
 
 
 def test_a_collection_that_was_stopped_judges_nothing_twice(archive, tmp_path):

@@ -12,15 +12,15 @@ import msgspec
 import pytest
 import torch
 
-from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.errors import UnsupportedError
 from cudal1_ci.propose.models import Message
 from cudal1_ci.schema import Record
-from model_training.collection import Example, lines
+from model_training.collection import Example
 from model_training.policy import PolicyConfig, load_policy
 from model_training.rollouts import Sampling
 from model_training.rollouts.transformers_rollouts import TransformersRollouts
 from model_training.run import METRICS, Run
-from model_training.supervised import SupervisedConfig, read_examples, rows_of, supervised
+from model_training.supervised import SupervisedConfig, rows_of, supervised
 from tests.training.tiny_weights import tiny_weights
 
 ANSWERS = {"sort": "yes one two", "these numbers": "no three", "fast": "four four four"}
@@ -152,17 +152,6 @@ def test_when_the_time_is_over_there_is_a_checkpoint(weights, tmp_path):
         found = supervised(policy_of(weights), EXAMPLES, CONFIG, run, seed=0)
     assert (found.stopped, found.step) == ("max-minutes", 1)
     assert run.newest("supervised").state()["is_finished"] is False
-
-
-def test_examples_are_read_and_what_is_none_is_said(tmp_path):
-    path = tmp_path / "examples.jsonl"
-    path.write_text(lines(EXAMPLES))
-    assert read_examples(path) == EXAMPLES
-    path.write_text(lines(EXAMPLES[:1]) + '{"task": 1}\n')
-    with pytest.raises(ConfigError, match=r"examples\.jsonl:2: expected an example"):
-        read_examples(path)
-    with pytest.raises(ConfigError, match="model_training collect"):
-        read_examples(tmp_path / "none.jsonl")
 
 
 def broken(policy, passes):
