@@ -41,8 +41,8 @@ class RolloutsConfig(Record, frozen=True, kw_only=True):
 def opened_rollouts(
     config: RolloutsConfig, policy: Callable[[], Policy], folder: Path
 ) -> Iterator[Rollouts]:
-    """Rollouts of a policy, which is not loaded for a server; what they have started ends with the
-    block.
+    """Rollouts of a policy, which is not loaded for a server. A server that they have started ends
+    with the block, vLLM's engine with this process.
 
     Raises:
         ConfigError: Their package is not there, or they cannot sample from such a policy.
