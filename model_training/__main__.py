@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +87,23 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def run(path: Path, resume: bool, work: Any, **given: Any) -> None:
-    """Open the run and do the work; the exit code is `STOPPED` where that had to stop."""
+    """Open the run and do the work."""
     from model_training.config import load_config  # here, as torch takes seconds to load
-    from model_training.run import Stopped
     from model_training.workplace import opened
 
-    config = load_config(path, **given)
-    try:
-        with opened(config, is_resumed=resume) as place:
+    def begin() -> None:
+        with opened(load_config(path, **given), is_resumed=resume) as place:
             work(place)
+
+    ending(begin)
+
+
+def ending(work: Callable[[], None]) -> None:
+    """Do it; the exit code is `STOPPED` where it had to stop."""
+    from model_training.run import Stopped
+
+    try:
+        work()
     except Stopped as stopped:
         tell(f"stopped ({stopped}); the same command with --resume goes on")
         sys.exit(STOPPED)
@@ -150,6 +158,34 @@ def evaluate(name: str, **given: Any) -> None:
             click.echo(stages.said(one))
 
     run(**given, work=work)
+
+
+@main.command()
+@options
+@click.option(
+    "--variant",
+    "variants",
+    nargs=2,
+    multiple=True,
+    required=True,
+    metavar="NAME 'KEY=VALUE ...'",
+    help="A run by its name and what it sets, nothing for '' (repeatable).",
+)
+def ablations(
+    path: Path, folder: str | None, resume: bool, variants: Sequence[tuple[str, str]], **given: Any
+) -> None:
+    """Runs to compare, each a variant, with the same judges."""
+    from model_training import ablations as runs  # here, as torch takes seconds to load
+    from model_training.config import load_config
+
+    wanted = [runs.Variant(name=name, changes=tuple(said.split())) for name, said in variants]
+    where = Path(folder or load_config(path, **given).run.folder).expanduser()
+
+    def load(variant: runs.Variant) -> Any:
+        changes = (*given["changes"], *variant.changes)
+        return load_config(path, changes=changes, max_minutes=given["max_minutes"])
+
+    ending(lambda: runs.ablations(wanted, load, where, is_resumed=resume, tell=tell))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The judges of a run: one a device, or as many as share it.
 
-with opened_judges(JudgeConfig(devices=("cuda:0", "cuda:1"))) as judges: ...
+with opened_jury(JudgeConfig(devices=("cuda:0", "cuda:1"))) as jury:
+    jury.judges, jury.rehearsers
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from cudal1_ci.archive import Archive
@@ -80,6 +82,37 @@ class JudgeConfig(Record, frozen=True, kw_only=True):
             memory_bytes=REHEARSED_BYTES,
             num_launches=1,  # none is made; of one alone a judge knows problems that come again
         )
+
+
+class Jury:
+    """Of a run, or of several that follow one another: what a judge has learned of a reference it
+    knows in all of them. Either part is opened when it is first asked for."""
+
+    def __init__(self, config: JudgeConfig, stack: contextlib.ExitStack) -> None:
+        self.config, self._stack = config, stack
+
+    @cached_property
+    def judges(self) -> Sequence[Judge]:
+        """Raises: ConfigError in one of several processes that train together."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError(
+                "what is judged is sampled by one process: start this command without `accelerate "
+                "launch` or `torchrun`, and name more devices in judge.devices; stage 1 alone "
+                "(`supervised`) trains in several processes"
+            )
+        return self._stack.enter_context(opened_judges(self.config))
+
+    @cached_property
+    def rehearsers(self) -> Sequence[Session]:
+        """Judges on the CPU, where there are any."""
+        return self._stack.enter_context(opened_rehearsers(self.config))
+
+
+@contextlib.contextmanager
+def opened_jury(config: JudgeConfig) -> Iterator[Jury]:
+    """Those that were asked for end with the block."""
+    with contextlib.ExitStack() as stack:
+        yield Jury(config, stack)
 
 
 @contextlib.contextmanager

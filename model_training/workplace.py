@@ -10,9 +10,8 @@ one engine for all stages, which are given the weights that each begins with.
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -20,11 +19,10 @@ from pathlib import Path
 from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
 from model_training import evaluate
-from model_training.collection import Judge
 from model_training.config import MAY_DIFFER, STAGES, StageName, TrainingConfig
-from model_training.judges import opened_judges, opened_rehearsers
+from model_training.judges import Jury, opened_jury
 from model_training.policy import Policy, load_policy
-from model_training.rehearsal import Rehearsal, Rehearser
+from model_training.rehearsal import Rehearsal
 from model_training.rollouts import Rollouts
 from model_training.rollouts.opening import opened_rollouts
 from model_training.run import Run
@@ -40,27 +38,12 @@ ARCHIVE, TASKS = "archive.sqlite", "tasks"
 class Workplace:
     """Of one run; see `opened`."""
 
-    def __init__(self, config: TrainingConfig, run: Run, stack: ExitStack) -> None:
-        self.config, self.run, self._stack = config, run, stack
+    def __init__(self, config: TrainingConfig, run: Run, stack: ExitStack, jury: Jury) -> None:
+        self.config, self.run, self._stack, self.jury = config, run, stack, jury
 
     @cached_property
     def split(self) -> Split:
         return prepared(self.config.tasks, self.run.folder / TASKS)
-
-    @cached_property
-    def judges(self) -> Sequence[Judge]:
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ConfigError(
-                "what is judged is sampled by one process: start this command without `accelerate "
-                "launch` or `torchrun`, and name more devices in judge.devices; stage 1 alone "
-                "(`supervised`) trains in several processes"
-            )
-        return self._stack.enter_context(opened_judges(self.config.judge))
-
-    @cached_property
-    def rehearsers(self) -> Sequence[Rehearser]:
-        """Judges on the CPU, where there are any."""
-        return self._stack.enter_context(opened_rehearsers(self.config.judge))
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -76,10 +59,10 @@ class Workplace:
         archive = self._stack.enter_context(Archive.open(self.run.folder / name))
         judge, environment = self.config.judge, self.config.contrastive.environment
         rehearsal = None
-        if self.rehearsers:
-            rehearsal = Rehearsal(self.rehearsers, archive, judge.rehearsal, self.run.go_on)
+        if self.jury.rehearsers:
+            rehearsal = Rehearsal(self.jury.rehearsers, archive, judge.rehearsal, self.run.go_on)
         return Scorer(
-            self.judges,
+            self.jury.judges,
             archive,
             judge.policy,
             environment,
@@ -143,8 +126,11 @@ class Workplace:
 
 
 @contextmanager
-def opened(config: TrainingConfig, *, is_resumed: bool) -> Iterator[Workplace]:
-    """A run's folder and all that its stages need; everything that was started ends with it."""
+def opened(
+    config: TrainingConfig, *, is_resumed: bool, jury: Jury | None = None
+) -> Iterator[Workplace]:
+    """A run's folder and all that its stages need; everything that was started ends with it. A jury
+    that is given goes on to other runs."""
     run = Run.open(
         Path(config.run.folder).expanduser(),
         config,
@@ -155,4 +141,4 @@ def opened(config: TrainingConfig, *, is_resumed: bool) -> Iterator[Workplace]:
         ignored=MAY_DIFFER,
     )
     with ExitStack() as stack, run:
-        yield Workplace(config, run, stack)
+        yield Workplace(config, run, stack, jury or stack.enter_context(opened_jury(config.judge)))

@@ -124,6 +124,7 @@ def test_every_command_says_what_it_does_and_the_readme_names_it():
     names = [*main.commands, *OTHERS]
     assert names == [
         *("pipeline", "collect", "supervised", "self-supervised", "contrastive", "evaluate"),
+        "ablations",
         *("report", "card", "export", "bundle"),
     ]
     readme = README.read_text()
