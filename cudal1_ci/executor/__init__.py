@@ -42,7 +42,8 @@ class Executor(Protocol):
 
     @property
     def has_disk(self) -> bool:
-        """Whether the folders of this machine are the workers', so that what they build lasts."""
+        """Whether the folders of this machine are the workers', so that what they build lasts, and
+        the locks of its devices are theirs too."""
         ...
 
     def start(self, role: str, *, num_threads: int, device: str) -> AbstractContextManager[Worker]:

@@ -16,6 +16,9 @@ from typing import Any
 from cudal1_ci.errors import WorkerError
 
 HEADER = struct.Struct("!Q")
+WAITS = "waits"
+"""As in worker/giving_way.py: before its reply a worker may say that it waits for a device,
+and later that it does so no more. That time does not count."""
 MAX_REPLY_BYTES = 256 * 2**20
 
 
@@ -38,10 +41,12 @@ class Conversation:
         try:
             self.end.settimeout(timeout_s)
             self.end.sendall(HEADER.pack(len(body)) + body)
-            (length,) = HEADER.unpack(self._read(HEADER.size, deadline))
-            if length > MAX_REPLY_BYTES:
-                raise WorkerError(f"the {self.role} announced a reply of {length} bytes")
-            reply = json.loads(self._read(length, deadline))
+            reply = self._message(deadline)
+            while isinstance(reply, dict) and WAITS in reply:
+                since_s, waits = time.monotonic(), reply[WAITS]
+                reply = self._message(None if waits else deadline)
+                if waits:
+                    deadline += time.monotonic() - since_s
         except TimeoutError as error:
             raise WorkerError(
                 f"the {self.role} did not answer `{request.get('op')}` within {timeout_s:.0f} s"
@@ -56,10 +61,18 @@ class Conversation:
         """Hang up: the worker ends."""
         self.end.close()
 
-    def _read(self, size: int, deadline: float) -> bytes:
+    def _message(self, deadline: float | None) -> Any:
+        """What comes next, at the latest then. Raises TimeoutError."""
+        (length,) = HEADER.unpack(self._read(HEADER.size, deadline))
+        if length > MAX_REPLY_BYTES:
+            raise WorkerError(f"the {self.role} announced a reply of {length} bytes")
+        return json.loads(self._read(length, deadline))
+
+    def _read(self, size: int, deadline: float | None) -> bytes:
         parts: list[bytes] = []
         while size:
-            self.end.settimeout(max(1e-6, deadline - time.monotonic()))
+            left_s = None if deadline is None else max(1e-6, deadline - time.monotonic())
+            self.end.settimeout(left_s)
             part = self.end.recv(min(size, 2**20))
             if not part:
                 raise EOFError

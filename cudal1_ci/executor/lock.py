@@ -7,6 +7,9 @@ While somebody waits to time, nobody new is let in beside the others, and all wh
 one after another before anybody else examines: of judges that share a device most then examine at
 the same time, where in a plain queue those who have something to time would stand between them.
 Nobody waits for ever: a judge has to examine again before it has something else to time.
+
+A judge whose files are this machine's takes its share itself, by the same files, and lets it go
+while somebody waits to time (worker/giving_way.py).
 """
 
 from __future__ import annotations

@@ -355,7 +355,10 @@ class Session:
         return msgspec.structs.replace(verdict, findings=(*verdict.findings, finding)), kernels
 
     def _ask_beside(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Ask for what makes the device work and is not timed: never while another judge times."""
+        """Ask for what makes the device work and is not timed: never while another judge times. A
+        judge on this machine holds the device itself, and gives way to who wants to time."""
+        if self.executor.has_disk:
+            return self._ask({**request, "turn": self._lock()}, timeout_s)
         with shared(self._lock()):
             return self._ask(request, timeout_s)
 

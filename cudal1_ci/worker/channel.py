@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 import os
+import select
 import socket
 import struct
 import time
@@ -78,6 +79,10 @@ class Channel:
         if not isinstance(message, dict):
             raise ChannelClosed("not a message: expected a JSON object")
         return message, fds
+
+    def has_more(self, timeout_s: float) -> bool:
+        """Whether something has come, or comes within that time; the peer's end is something."""
+        return bool(select.select([self.end], [], [], timeout_s)[0])
 
     def ask(self, message: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
         """Send and wait for the answer."""

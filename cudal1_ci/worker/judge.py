@@ -11,7 +11,9 @@ It never loads user code. Requests come from the host, one at a time:
     profile  {workload, is_candidate} -> where the time of a call goes, untimed
     demand   {workload}  -> what a call of the reference asks of the device, untimed
 
-Each reply says besides what of the time was `spent` on runners (spent.py).
+Each reply says besides what of the time was `spent` on runners (spent.py). A request with a `turn`
+names the device that this process is to hold beside others meanwhile, and to let go while somebody
+times (giving_way.py); without one the host holds it.
 
 What it believes of a runner: nothing about time (its own clock counts) and nothing about values
 (it reads them from shared memory). What a runner says of structure, aliasing and settings is
@@ -21,11 +23,11 @@ rules to stop.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -44,6 +46,7 @@ from .correctness import Examined, examine
 from .crews import Crews
 from .cuda_memory import DriverError
 from .failures import rejection_of_launch
+from .giving_way import Turn
 from .kept import Kept
 from .known import Known
 from .order import UNORDERED
@@ -89,12 +92,13 @@ def main(
     try:
         while True:
             message, _ = channel.receive()
-            op = message.pop("op")
-            try:
-                reply = answers[op](**message)
-            except (torch.cuda.OutOfMemoryError, DriverError) as error:
-                reply = judge.without_memory(op, error)
-            template.spares.settle()
+            op, turn = message.pop("op"), message.pop("turn", None)
+            with taking_turns(template, turn, channel):
+                try:
+                    reply = answers[op](**message)
+                except (torch.cuda.OutOfMemoryError, DriverError) as error:
+                    reply = judge.without_memory(op, error)
+                template.spares.settle()
             channel.send({**reply, "spent": judge.template.spent.taken()})
     except ChannelClosed:
         return
@@ -102,6 +106,21 @@ def main(
         judge.dismiss()
         judge.kept.close()
         judge.template.close()
+
+
+@contextlib.contextmanager
+def taking_turns(template: Template, name: str | None, channel: Channel) -> Iterator[None]:
+    """Hold the device of that name beside others, and let it go while somebody times; no name is
+    none that this process holds."""
+    if name is None:
+        yield
+        return
+    with Turn(name, stop=template.stop, go_on=template.go_on, tell=channel.send) as turn:
+        template.turn = turn
+        try:
+            yield
+        finally:
+            template.turn = None
 
 
 class Judge:
@@ -197,9 +216,9 @@ class Judge:
         # Of several workloads each would end the processes of the one before.
         hold = self.kept.keep if keeps and len(self.problem["workloads"]) == 1 else None
         findings: list[dict[str, Any]] = []
-        started_s = time.monotonic()
+        started_s = self.template.awake_s()
         for number, workload in enumerate(self.problem["workloads"]):
-            if number and time.monotonic() - started_s > SPARE_S:
+            if number and self.template.awake_s() - started_s > SPARE_S:
                 message = f"`{workload['name']}` was left out: the reference is slow on others"
                 findings.append({"rule": "workload.left_out", "message": message})
                 continue

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,21 @@ from .accelerators import Accelerator, AnySegment
 from .build_keys import software_key
 from .builds import Builds
 from .channel import Channel, ChannelClosed, ChannelTimeout
+from .giving_way import LOOK_S, Turn
 from .sandbox import Granted, SandboxError, is_granted
 from .spares import Spares
 from .spent import Spent
 from .torch_compiler import modules_for
 
 MAX_LOG_BYTES = 4000
+STOPPED = frozenset("tTZX")
+"""States of processes that do not run: stopped, traced, and those that have ended."""
 TEMPLATE_START_S = 120.0
 """Importing torch from a cold disk took up to 40 s; three times that is broken, not slow."""
 DEATH_S = 0.5
 """From the end of a runner's channel to its own."""
+STOP_S, STOP_LOOK_S = 0.2, 0.002
+"""For the call into the kernel that a process which is to stop may be in."""
 REAP_S = 30.0
 """The kernel frees the memory of a thousand processes in less."""
 
@@ -110,6 +116,10 @@ class Template:
         self.spent = Spent()
         self.branching = threading.Lock()
         self.spares = Spares(self)
+        self.turn: Turn | None = None
+        """On the device, of the request at hand; None where nobody is given way to."""
+        self.alive: set[RunnerHandle] = set()
+        """Those that have a process."""
         try:
             reply, _ = channel.receive(TEMPLATE_START_S)
         except (ChannelClosed, ChannelTimeout) as error:
@@ -222,6 +232,24 @@ class Template:
         status: int | None = reply["status"]
         return status
 
+    def awake_s(self) -> float:
+        """Seconds of a clock that stands still while the device is let go."""
+        return time.monotonic() if self.turn is None else self.turn.awake_s()
+
+    def stop(self) -> list[RunnerHandle]:
+        """Stop all runners that run; none of them runs the text of its program then."""
+        running = [one for one in self.alive if not one.is_paused]
+        for one in running:
+            one.signal(signal.SIGSTOP)
+        until_s = time.monotonic() + STOP_S
+        while time.monotonic() < until_s and not all(one.has_stopped() for one in running):
+            time.sleep(STOP_LOOK_S)
+        return running
+
+    def go_on(self, stopped: list[RunnerHandle]) -> None:
+        for one in stopped:
+            one.signal(signal.SIGCONT)
+
     def close(self) -> None:
         self.spares.close()
         if self.compiling is not None:
@@ -265,6 +293,14 @@ class Process:
         """Wait for its end for some time."""
         return bool(select.select([self.pidfd], [], [], timeout_s)[0])
 
+    def has_stopped(self) -> bool:
+        """Of its first process, which its threads and children are stopped with."""
+        try:
+            stat = Path(f"/proc/{self.group}/stat").read_text(errors="replace")
+        except OSError:
+            return True
+        return stat.rpartition(")")[2].split()[0] in STOPPED
+
     def close(self) -> None:
         if self.pidfd >= 0:
             os.close(self.pidfd)
@@ -299,6 +335,7 @@ class RunnerHandle:
         self.shared: list[tuple[dict[str, Any], list[int]]] = []
         """What it is told first, such as of memory that was shared before there was a process."""
         self.last_words = ""
+        self.is_paused = False
         self.spin_s = 0.0
         """How long its answer is looked for without a pause,"""
         self.doze_s = 0.0
@@ -326,6 +363,7 @@ class RunnerHandle:
             self.process, channel = self.template.fork(
                 self.scratch, self.log_path, checkouts, self.cache, self.source
             )
+            self.template.alive.add(self)
         self.channel = channel
         while self.shared:
             self.map(channel, *self.shared.pop(0), timeout_s)
@@ -337,6 +375,8 @@ class RunnerHandle:
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch, self.log_path, self.cache = other.scratch, other.log_path, other.cache
         self.process = other.process
+        self.template.alive.discard(other)
+        self.template.alive.add(self)
         self.shared.insert(0, ({"op": "settle_in", "cache": str(self.cache)}, []))
         return other.channel
 
@@ -422,10 +462,22 @@ class RunnerHandle:
         """Send and receive; descriptors that come back are not wanted, and would pile up."""
         with self.template.spent.over(message["op"]):
             channel.send(message, descriptors)
-            reply, unwanted = channel.receive(timeout_s, self.spin_s, self.doze_s)
+            reply, unwanted = self.receive(channel, timeout_s)
         for fd in unwanted:
             os.close(fd)
         return reply
+
+    def receive(self, channel: Channel, timeout_s: float) -> tuple[dict[str, Any], list[int]]:
+        """Its answer. Who wants to time meanwhile is given way to, and that time does not count."""
+        turn = self.template.turn
+        if turn is None:
+            return channel.receive(timeout_s, self.spin_s, self.doze_s)
+        until_s = turn.awake_s() + timeout_s
+        while not channel.has_more(LOOK_S):
+            turn.look()
+            if turn.awake_s() > until_s:
+                raise ChannelTimeout("no answer in time")
+        return channel.receive(max(LOOK_S, until_s - turn.awake_s()))
 
     def pin(self, cores: Sequence[int]) -> None:
         """Leave it these processor cores alone, with all threads that it has."""
@@ -435,11 +487,17 @@ class RunnerHandle:
     def pause(self) -> None:
         """Stop all of its threads and children; what a runner does not do it cannot do ahead of
         time."""
+        self.is_paused = True
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let it go on."""
+        self.is_paused = False
         self.signal(signal.SIGCONT)
+
+    def has_stopped(self) -> bool:
+        """Whether it does not run, as far as can be seen from here."""
+        return self.process is None or self.ended or self.process.has_stopped()
 
     def signal(self, number: signal.Signals) -> None:
         """A runner that is gone is noticed when it is asked."""
@@ -487,6 +545,7 @@ class RunnerHandle:
                 self.template.reap(self.process, self.source)
         finally:
             self.ended = True
+            self.template.alive.discard(self)
             if self.process is not None:
                 self.process.close()
             if self.channel is not None:

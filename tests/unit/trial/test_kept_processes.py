@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -194,7 +195,7 @@ def judge_of(monkeypatch, make_case) -> Judge:
     """One that learns by this function."""
     monkeypatch.setattr(judge_module, "make_case", make_case)
     builds = SimpleNamespace(forget_checkouts=lambda: None)
-    template = SimpleNamespace(build_for=lambda *_: None, builds=builds)
+    template = SimpleNamespace(build_for=lambda *_: None, builds=builds, awake_s=time.monotonic)
     return Judge(1, SimpleNamespace(kind="cpu", memory_bytes=lambda: 2**30), template)
 
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from cudal1_ci import score
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.executor import lock
+from cudal1_ci.executor import Local, lock
 from cudal1_ci.schema import (
     Call,
     Candidate,
@@ -144,21 +145,47 @@ def test_what_a_text_alone_convicts_is_no_honest_candidate_to_examine(session):
     assert verdict.findings == evaluation.verdict.findings != ()
 
 
-def test_nobody_times_while_a_reference_is_learned_or_a_candidate_examined(monkeypatch, tmp_path):
+@pytest.mark.parametrize("is_here", [True, False])
+def test_nobody_times_while_a_reference_is_learned_or_a_candidate_examined(
+    monkeypatch, tmp_path, is_here
+):
+    """A judge on this machine holds the device, for one that sees other files the host does."""
     asked = []
 
     def ask(session, request, timeout_s):
-        with (tmp_path / "cudal1-ci-cpu.lock").open() as file, pytest.raises(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        asked.append(request["op"])
+        path = tmp_path / "cudal1-ci-cpu.lock"
+        if not is_here:
+            with path.open() as file, pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert path.exists() is not is_here
+        asked.append((request["op"], request.get("turn")))
         return {"status": "passed"}
 
     monkeypatch.setattr(lock, "FOLDER", tmp_path)
+    monkeypatch.setattr(Local, "has_disk", is_here)
     monkeypatch.setattr(Session, "device", lambda session: Device(kind="cpu", name="none"))
     monkeypatch.setattr(Session, "_ask", ask)
     problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
     Session(QUICK).examine(problem, candidate_of(problem, linear("self.fc(x)")))
-    assert asked == ["check", "examine"]
+    turn = "cpu" if is_here else None
+    assert asked == [("check", turn), ("examine", turn)]
+
+
+def test_a_judge_holds_its_device_while_it_examines(session):
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    session.check(problem)
+    waits = linear("self.fc(x)") + "\n\nimport time\ntime.sleep(1.0)\n"
+    began_s = time.monotonic()
+    examining = threading.Thread(
+        target=lambda: session.examine(problem, candidate_of(problem, waits))
+    )
+    examining.start()
+    time.sleep(0.5)
+    path = lock.FOLDER / f"cudal1-ci-{session._lock()}.lock"
+    with path.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    examining.join()
+    assert time.monotonic() - began_s > 1.0
 
 
 def test_a_session_with_cores_has_its_programs_on_all_of_them_and_does_not_time():

@@ -14,10 +14,9 @@ from cudal1_ci.worker.reference import FEWEST_TRIALS, SLOW_S, learn_answers
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    clock = SimpleNamespace(now_s=0.0, monotonic=lambda: clock.now_s)
-    monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(reference, "time", clock)
+def clock():
+    """That of a template, which stands still while its runners are stopped."""
+    clock = SimpleNamespace(now_s=0.0, awake_s=lambda: clock.now_s)
     return clock
 
 
@@ -28,7 +27,7 @@ def test_a_workload_is_left_out_where_others_are_slow(clock, monkeypatch, second
         return SimpleNamespace(name=workload["name"], findings=[])
 
     monkeypatch.setattr(module, "make_case", make_case)
-    judge = Judge(1, None, None)
+    judge = Judge(1, None, clock)
     judge.problem = {"workloads": [{"name": "first"}, {"name": "second"}]}
     judge.limits = Limits(1.0, 1.0)
     findings = judge.learn(0)
@@ -62,6 +61,6 @@ def test_fewer_trials_are_made_of_a_slow_reference(clock, monkeypatch, seconds, 
     monkeypatch.setattr(reference, "twice", lambda work: Said(outputs=[[]] * 8, calls=[]))
     monkeypatch.setattr(reference, "check_determinism", lambda *_: None)
     monkeypatch.setattr(reference, "check_dependence", lambda *_: None)
-    learn_answers(case, None, Limits(1.0, 1.0), None)
+    learn_answers(case, clock, Limits(1.0, 1.0), None)
     assert len(case.trials) == len(case.expected.outputs) == num_trials
     assert [one["rule"] for one in case.findings] == ["trials.few"] * (num_trials < 8)

@@ -1,0 +1,127 @@
+"""A judge's turn on a device that others share: let go while somebody times, and taken again.
+
+    with Turn("GPU-5f1c", stop=template.stop, go_on=template.go_on, tell=channel.send) as turn:
+        ...                   # examine a program; whoever waits for it calls turn.look()
+
+The judge's half of cudal1_ci/executor/lock.py, in the same files. Who times waits until nobody
+examines, and of many judges one examines a program that a compiler works on for a minute: all would
+wait for that one. So while a judge waits for its runners it looks whether somebody wants to time.
+If so all of its runners are stopped, the device is let go, and taken again when nobody times any
+more. What a runner has given to the GPU by then comes to its end, which takes milliseconds.
+
+A clock that stands still meanwhile is `awake_s`: a program is not late because it was stopped. The
+host hears when the device is waited for, so that it does not take the judge for hung.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+FOLDER = Path("/tmp")
+"""As in cudal1_ci/executor/lock.py."""
+LOOK_S = 0.03
+GRACE_S = 0.1
+"""For which somebody waits before programs are stopped: many examinations end within it."""
+WAITS = "waits"
+"""Key of what the host is told: true while the device is waited for, false after it."""
+
+
+class Turn:
+    """Of one request; a context manager. May be looked at by several threads."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        stop: Callable[[], Any],
+        go_on: Callable[[Any], None],
+        tell: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """
+        Args:
+            name: Of the device among all processes of the machine.
+            stop: Stops what works for this judge; what it returns is given to `go_on`.
+            tell: Sends the host a message.
+        """
+        self.queue = FOLDER / f"cudal1-ci-{name}.queue"
+        self.lock = FOLDER / f"cudal1-ci-{name}.lock"
+        self._stop, self._go_on, self._tell = stop, go_on, tell
+        self._held = contextlib.ExitStack()
+        self._mutex = threading.Lock()
+        self._lost_s = 0.0
+        self._since_s: float | None = None
+        """Since when somebody waits, as far as was seen."""
+
+    def __enter__(self) -> Self:
+        self._take()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._held.close()
+
+    def awake_s(self) -> float:
+        """Seconds of a clock that stands still while the device is let go; waits for its end."""
+        with self._mutex:
+            return time.monotonic() - self._lost_s
+
+    def look(self) -> None:
+        """Give way to those who have waited for a moment."""
+        with self._mutex:
+            now_s = time.monotonic()
+            if not self._is_waited_for():
+                self._since_s = None
+            elif self._since_s is None:
+                self._since_s = now_s
+            elif now_s - self._since_s > GRACE_S:
+                stopped = self._stop()
+                try:
+                    self._held.close()
+                    self._take()
+                finally:
+                    self._go_on(stopped)
+                    self._lost_s += time.monotonic() - now_s
+                    self._since_s = None
+
+    def _is_waited_for(self) -> bool:
+        with contextlib.ExitStack() as stack:
+            try:
+                flock(stack, self.queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def _take(self) -> None:
+        """Beside others who examine, behind those who wait to time."""
+        self._tell({WAITS: True})
+        with contextlib.ExitStack() as queue:
+            flock(queue, self.queue, fcntl.LOCK_EX)
+            flock(self._held, self.lock, fcntl.LOCK_SH)
+        self._tell({WAITS: False})
+
+
+def flock(stack: contextlib.ExitStack, path: Path, how: int) -> None:
+    """Hold a file's lock until the stack is closed. The file may be another user's: it is only
+    read, which is enough to lock it, and no link is followed."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        try:
+            descriptor = os.open(path, flags)
+            break
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644))
+    stack.callback(os.close, descriptor)
+    fcntl.flock(descriptor, how)
