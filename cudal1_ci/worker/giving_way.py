@@ -1,6 +1,6 @@
 """A judge's turn on a device that others share: let go while somebody times, and taken again.
 
-    with Turn("GPU-5f1c", stop=template.stop, go_on=template.go_on, tell=channel.send) as turn:
+    with Turn("GPU-5f1c", stop=template.stop, go_on=template.go_on, host=channel) as turn:
         ...                   # examine a program; whoever waits for it calls turn.look()
 
 The judge's half of cudal1_ci/executor/lock.py, in the same files. Who times waits until nobody
@@ -10,7 +10,8 @@ If so all of its runners are stopped, the device is let go, and taken again when
 more. What a runner has given to the GPU by then comes to its end, which takes milliseconds.
 
 A clock that stands still meanwhile is `awake_s`: a program is not late because it was stopped. The
-host hears when the device is waited for, so that it does not take the judge for hung.
+host hears when the device is waited for, so that it does not take the judge for hung; when it is
+gone itself, nobody waits any more.
 """
 
 from __future__ import annotations
@@ -23,15 +24,26 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
+
+from .channel import ChannelClosed
 
 FOLDER = Path("/tmp")
 """As in cudal1_ci/executor/lock.py."""
 LOOK_S = 0.03
 GRACE_S = 0.1
 """For which somebody waits before programs are stopped: many examinations end within it."""
+TRY_S = 0.01
 WAITS = "waits"
 """Key of what the host is told: true while the device is waited for, false after it."""
+
+
+class Host(Protocol):
+    """Who asked; says nothing until it has its answer. A Channel."""
+
+    def send(self, message: dict[str, Any]) -> None: ...
+
+    def has_more(self, timeout_s: float) -> bool: ...
 
 
 class Turn:
@@ -43,17 +55,16 @@ class Turn:
         *,
         stop: Callable[[], Any],
         go_on: Callable[[Any], None],
-        tell: Callable[[dict[str, Any]], None],
+        host: Host,
     ) -> None:
         """
         Args:
             name: Of the device among all processes of the machine.
             stop: Stops what works for this judge; what it returns is given to `go_on`.
-            tell: Sends the host a message.
         """
         self.queue = FOLDER / f"cudal1-ci-{name}.queue"
         self.lock = FOLDER / f"cudal1-ci-{name}.lock"
-        self._stop, self._go_on, self._tell = stop, go_on, tell
+        self._stop, self._go_on, self._host = stop, go_on, host
         self._held = contextlib.ExitStack()
         self._mutex = threading.Lock()
         self._lost_s = 0.0
@@ -97,24 +108,26 @@ class Turn:
 
     def _is_waited_for(self) -> bool:
         with contextlib.ExitStack() as stack:
-            try:
-                flock(stack, self.queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+            return not flock(stack, self.queue, fcntl.LOCK_EX)
 
     def _take(self) -> None:
-        """Beside others who examine, behind those who wait to time."""
-        self._tell({WAITS: True})
+        """Beside others who examine, behind those who wait to time. Raises ChannelClosed when the
+        host is gone."""
+        self._host.send({WAITS: True})
         with contextlib.ExitStack() as queue:
-            flock(queue, self.queue, fcntl.LOCK_EX)
-            flock(self._held, self.lock, fcntl.LOCK_SH)
-        self._tell({WAITS: False})
+            self._wait_for(queue, self.queue, fcntl.LOCK_EX)
+            self._wait_for(self._held, self.lock, fcntl.LOCK_SH)
+        self._host.send({WAITS: False})
+
+    def _wait_for(self, stack: contextlib.ExitStack, path: Path, how: int) -> None:
+        while not flock(stack, path, how):
+            if self._host.has_more(TRY_S):
+                raise ChannelClosed("the host hung up")
 
 
-def flock(stack: contextlib.ExitStack, path: Path, how: int) -> None:
-    """Hold a file's lock until the stack is closed. The file may be another user's: it is only
-    read, which is enough to lock it, and no link is followed."""
+def flock(stack: contextlib.ExitStack, path: Path, how: int) -> bool:
+    """Hold a file's lock until the stack is closed; whether it was free. The file may be another
+    user's: it is only read, which is enough to lock it, and no link is followed."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         try:
@@ -123,5 +136,10 @@ def flock(stack: contextlib.ExitStack, path: Path, how: int) -> None:
         except FileNotFoundError:
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644))
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
     stack.callback(os.close, descriptor)
-    fcntl.flock(descriptor, how)
+    return True

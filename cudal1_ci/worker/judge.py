@@ -115,7 +115,7 @@ def taking_turns(template: Template, name: str | None, channel: Channel) -> Iter
     if name is None:
         yield
         return
-    with Turn(name, stop=template.stop, go_on=template.go_on, tell=channel.send) as turn:
+    with Turn(name, stop=template.stop, go_on=template.go_on, host=channel) as turn:
         template.turn = turn
         try:
             yield

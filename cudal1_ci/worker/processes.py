@@ -238,7 +238,7 @@ class Template:
 
     def stop(self) -> list[RunnerHandle]:
         """Stop all runners that run; none of them runs the text of its program then."""
-        running = [one for one in self.alive if not one.is_paused]
+        running = [one for one in tuple(self.alive) if not one.is_paused]
         for one in running:
             one.signal(signal.SIGSTOP)
         until_s = time.monotonic() + STOP_S

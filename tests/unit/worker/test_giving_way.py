@@ -14,7 +14,7 @@ from cudal1_ci.schema import Candidate, TextProgram
 from cudal1_ci.trial import Session, TrialConfig
 from cudal1_ci.verification import problem_of
 from cudal1_ci.worker import giving_way
-from cudal1_ci.worker.channel import Channel
+from cudal1_ci.worker.channel import Channel, ChannelClosed
 from cudal1_ci.worker.giving_way import GRACE_S, LOOK_S, Turn
 
 pytestmark = pytest.mark.alone
@@ -50,13 +50,14 @@ class ModelNew(torch.nn.Module):
 
 
 class Said:
-    """What a turn has asked for."""
+    """What a turn has asked for, and said to its host."""
 
     def __init__(self):
         self.heard = []
+        self.is_gone = False
 
     def turn(self, name="gpu"):
-        return Turn(name, stop=self.stop, go_on=self.go_on, tell=self.tell)
+        return Turn(name, stop=self.stop, go_on=self.go_on, host=self)
 
     def stop(self):
         self.heard.append("stop")
@@ -65,8 +66,12 @@ class Said:
     def go_on(self, stopped):
         self.heard.append(f"{stopped} go on")
 
-    def tell(self, message):
+    def send(self, message):
         self.heard.append(message["waits"])
+
+    def has_more(self, timeout_s):
+        time.sleep(timeout_s)
+        return self.is_gone
 
 
 @pytest.fixture
@@ -129,6 +134,15 @@ def test_all_who_hold_it_give_way(folder):
         beside.join()
     assert "stop" in first.heard
     assert "stop" in second.heard
+
+
+def test_nobody_waits_for_a_host_that_is_gone(folder):
+    said = Said()
+    with lock.exclusive("gpu"):
+        threading.Timer(0.3, lambda: setattr(said, "is_gone", True)).start()
+        with pytest.raises(ChannelClosed, match="hung up"), said.turn():
+            raise AssertionError("it has the device")
+    assert said.heard == [True]
 
 
 def test_a_host_does_not_count_what_its_worker_waits():
