@@ -27,7 +27,8 @@ from .accelerators import available_memory_bytes
 from .cases import verdict_of
 from .channel import Channel, ChannelClosed
 from .failures import rejection_of_candidate
-from .processes import RunnerFailure, RunnerHandle, Template
+from .handles import RunnerFailure, RunnerHandle
+from .processes import Template
 from .sandbox import SandboxError
 
 COMPILER_BYTES = 2 * 2**30

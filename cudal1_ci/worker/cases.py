@@ -15,9 +15,10 @@ import torch
 
 from .accelerators import Accelerator, AnySegment
 from .compare import Difference, Tolerance, difference, tolerance
+from .handles import RunnerHandle
 from .inputs import InputSet, Room, Source
 from .memory_plan import Plan
-from .processes import RunnerHandle, Template
+from .processes import Template
 from .segment import ALIGNMENT_BYTES, place, size_bytes
 
 

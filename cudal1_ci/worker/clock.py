@@ -27,11 +27,11 @@ from .cases import Case, Limits, Rejected, size_of
 from .crews import Crews, most_crews
 from .failures import rejection_of_candidate
 from .gaps import copying_us
+from .handles import RunnerFailure, RunnerHandle
 from .inputs import Room
 from .kept import Kept
 from .lanes import Lane, Round, new_round, open_lane, open_lanes, ready, span_of, warm_up
 from .memory_plan import Plan, least_bytes, plan
-from .processes import RunnerFailure, RunnerHandle
 from .segment import size_bytes
 from .timed_checks import check_aftermath, check_inputs, check_outputs, timed_tolerances
 

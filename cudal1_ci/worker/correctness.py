@@ -18,9 +18,10 @@ from typing import Any
 from .cases import Answer, Case, Limits, Rejected
 from .compare import Difference, Tolerance, difference
 from .failures import rejection_of_candidate
+from .handles import RunnerFailure, RunnerHandle
 from .inputs import each_same_bits, same_bits
 from .order import compare_order
-from .processes import RunnerFailure, RunnerHandle, Template
+from .processes import Template
 from .reach import compare_reach
 
 

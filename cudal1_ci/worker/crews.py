@@ -20,7 +20,8 @@ from typing import Any
 
 from .cases import Case, Limits, size_of
 from .failures import side_by_side
-from .processes import RunnerHandle, Template
+from .handles import RunnerHandle
+from .processes import Template
 
 WAITING_SHARE = 4
 """A fourth of the device's memory is for those that wait."""

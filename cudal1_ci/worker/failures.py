@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from .cases import Rejected
 from .compile_errors import line_in
-from .processes import RunnerFailure
+from .handles import RunnerFailure
 
 One = TypeVar("One")
 Result = TypeVar("Result")

@@ -47,10 +47,11 @@ from .crews import Crews
 from .cuda_memory import DriverError
 from .failures import rejection_of_launch
 from .giving_way import Turn
+from .handles import RunnerFailure
 from .kept import Kept
 from .known import Known
 from .order import UNORDERED
-from .processes import RunnerFailure, Template
+from .processes import Template
 from .reference import make_case
 from .sandbox import missing
 

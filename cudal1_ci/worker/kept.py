@@ -19,7 +19,8 @@ from typing import Any
 from .cases import Case, Limits
 from .crews import Crew
 from .failures import side_by_side
-from .processes import RunnerFailure, RunnerHandle, Template
+from .handles import RunnerFailure, RunnerHandle
+from .processes import Template
 
 KEPT_SHARE = 16
 """A sixteenth of the memory for a trial is for the tensors of correctness trials that a process of

@@ -22,8 +22,8 @@ import torch
 from .accelerators import AnySegment
 from .cases import Case, Limits
 from .failures import side_by_side
+from .handles import RunnerHandle
 from .inputs import InputSet, Room, refresh
-from .processes import RunnerHandle
 from .segment import ALIGNMENT_BYTES, place, stacked, view_of
 
 SETTLE_S = 30.0

@@ -10,8 +10,9 @@ from .called import answer_of
 from .cases import Case, Limits, Rejected
 from .compare import Tolerance, difference, loose, magnitude, tolerance
 from .correctness import describe_leaf
+from .handles import RunnerFailure
 from .noise import Outputs, find_noise, may_be_rounding, rounding_at, usual_errors
-from .processes import RunnerFailure, Template
+from .processes import Template
 
 MOST_KNOWN = 0.05
 """Of an output's magnitude: other weights are other by a tenth, and who goes on with the old ones

@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 from .cases import Case, Limits, Rejected
+from .handles import RunnerHandle
 from .inputs import each_same_bits, scaled
-from .processes import RunnerHandle, Template
+from .processes import Template
 
 UNORDERED = "values.unordered"
 SCALE = 0.875

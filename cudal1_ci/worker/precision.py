@@ -17,8 +17,9 @@ import torch
 from .called import answer_of
 from .cases import Case, Limits, Rejected
 from .compare import Tolerance, largest_error
+from .handles import RunnerFailure
 from .inputs import InputSet
-from .processes import RunnerFailure, Template
+from .processes import Template
 
 MULTIPLE = 4.0
 DROPPED_BITS = 13

@@ -15,7 +15,8 @@ from typing import Any
 
 from .cases import Case, Limits
 from .failures import is_out_of_memory
-from .processes import RunnerFailure, RunnerHandle, Template
+from .handles import RunnerFailure, RunnerHandle
+from .processes import Template
 
 LOST, UNSEEN = "gradients.lost", "gradients.unseen"
 MAX_NAMED = 4

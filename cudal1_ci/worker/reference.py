@@ -17,12 +17,13 @@ from .called import answer_of, call_of
 from .cases import Answer, Case, Limits, Rejected
 from .compare import as_bools
 from .failures import is_out_of_memory, rejection_of_reference, twice
+from .handles import RunnerFailure, RunnerHandle
 from .inputs import InputSet, each_same_bits, same_bits
 from .memory_plan import num_together
 from .mutants import try_mutants
 from .oracle import known_errors, learn_oracle, settle_tolerances
 from .precision import allow
-from .processes import RunnerFailure, RunnerHandle, Template
+from .processes import Template
 from .segment import place
 from .variations import FEWEST_TRIALS, another_batch, variations
 

@@ -23,7 +23,8 @@ from .channel import ChannelClosed, ChannelTimeout
 from .sandbox import SandboxError
 
 if TYPE_CHECKING:
-    from .processes import RunnerHandle, Template
+    from .handles import RunnerHandle
+    from .processes import Template
 
 WAKE_S = 60.0
 """A context takes a tenth of a second, and the first one of a machine some seconds."""

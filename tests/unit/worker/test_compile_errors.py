@@ -16,7 +16,7 @@ from cudal1_ci.worker.compile_errors import (
     without_paths,
 )
 from cudal1_ci.worker.failures import rejection_of_candidate
-from cudal1_ci.worker.processes import RunnerFailure
+from cudal1_ci.worker.handles import RunnerFailure
 
 SAMPLES = Path(__file__).parent / "compiler_output"
 RUNNER = "/tmp/runner"

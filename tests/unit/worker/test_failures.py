@@ -15,7 +15,7 @@ from cudal1_ci.worker.failures import (
     side_by_side,
     twice,
 )
-from cudal1_ci.worker.processes import RunnerFailure
+from cudal1_ci.worker.handles import RunnerFailure
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ import pytest
 
 from cudal1_ci.executor.local import BOOTSTRAP, WORKER_FOLDER, scrubbed_environment
 from cudal1_ci.worker import start
-from cudal1_ci.worker.processes import RunnerFailure, RunnerHandle, Template
+from cudal1_ci.worker.handles import RunnerFailure, RunnerHandle
+from cudal1_ci.worker.processes import Template
 from cudal1_ci.worker.sandbox import (
     OWN_FOLDERS,
     SandboxError,

@@ -12,9 +12,9 @@ import pytest
 
 from cudal1_ci.worker import judge as judge_module
 from cudal1_ci.worker.clock import reconcile
+from cudal1_ci.worker.handles import Process
 from cudal1_ci.worker.judge import Judge
 from cudal1_ci.worker.lanes import Lane
-from cudal1_ci.worker.processes import Process
 
 pytestmark = pytest.mark.alone
 
