@@ -3,8 +3,8 @@ one jury judges them all.
 
     ablations(variants, load, Path("runs/ablations"), is_resumed=False, tell=print)
 
-A judge starts once, and knows in each run the references that it has learned in those before: most
-of what a short run would spend is that. A run is handed the tasks of the one before it, and what is
+A judge starts once, and knows in each run the references that it has learned in those before, on
+which a short run would spend minutes. A run is handed the tasks of the one before it, and what is
 known of references; of answers the verdicts on tasks of evaluation alone, which no prompt shows, so
 that no run has another's exemplars.
 
