@@ -8,7 +8,7 @@ which a short run would spend minutes. A run is handed the tasks of the one befo
 known of references; of answers the verdicts on tasks of evaluation alone, which no prompt shows, so
 that no run has another's exemplars.
 
-Source: CUDA-L1 (arXiv 2507.14111), section 3.3, compares the stages and the baselines of stage 3.
+Source: CUDA-L1 (arXiv 2507.14111), table 5, compares the stages and the baselines of stage 3.
 """
 
 from __future__ import annotations
