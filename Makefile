@@ -49,7 +49,7 @@ format: venv ## Format the code and mend what can be mended
 
 # Those that need nothing but this checkout; benchmarks/README.md has the others.
 BENCH := aa_control builds compare_budget compare_rates discovery_speed event_to_comment faults \
-	history_page optimizer_overhead scaling_simulation sensitivity training_collection \
+	giving_way history_page optimizer_overhead scaling_simulation sensitivity training_collection \
 	training_variants
 
 bench: venv ## Measure what the documentation states of CPUs, in hours; BENCH=aa_control for one

@@ -2,7 +2,8 @@
 are stopped while others time (worker/giving_way.py), where those would wait for their end.
 
 Each judge has as many candidates, all right; every so many takes some seconds to be imported, in
-which it waits, as a compiler on another processor core would let it. All are judged twice, once as
+which it waits: it loses nothing by being stopped, as a compiler would, so that what is found is the
+most there is to gain. All are judged twice, once as
 the product does it, and once with the device held by the host, which gives way to nobody.
 
     python benchmarks/giving_way.py --device cpu --judges 4
@@ -27,7 +28,7 @@ from cudal1_ci.schema import Candidate, Evaluation, Problem, TextProgram
 from cudal1_ci.trial import Session, TrialConfig
 from cudal1_ci.verification import problem_of
 
-OUTPUT = Path(__file__).parent / "results" / "giving-way.json"
+OUTPUT = Path(__file__).parent / "results" / "giving-way-cpu.json"
 REFERENCE = """import torch
 from torch import nn
 

@@ -13,6 +13,7 @@ Source: CUDA-L1 (arXiv 2507.14111), table 5, compares the stages and the baselin
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -26,12 +27,12 @@ from cudal1_ci.optimization import PROFILE
 from cudal1_ci.schema import Record
 from model_training import evaluate, pipeline, rehearsal, scoring
 from model_training.config import TrainingConfig
-from model_training.export.command import copy_archive
 from model_training.judges import opened_jury
 from model_training.run import Stopped
-from model_training.run_files import CONFIG
+from model_training.run_files import CONFIG, copy_archive
 from model_training.workplace import ARCHIVE, TASKS, opened
 
+NAME = re.compile(r"\w[\w.-]*")
 OF_REFERENCES = (scoring.REFERENCE, rehearsal.REFERENCE, PROFILE)
 """Kinds of notes that say nothing of any answer."""
 
@@ -87,7 +88,7 @@ def refuse(variants: Sequence[Variant], configs: dict[str, TrainingConfig]) -> N
         raise ConfigError("--variant: expected different names, each has a folder of its own")
     first = variants[0].name
     for name, config in configs.items():
-        if Path(name).name != name:
+        if not NAME.fullmatch(name):
             raise ConfigError(f"--variant: expected the name of a folder, got {name!r}")
         if config.judge != configs[first].judge:
             raise ConfigError(
@@ -115,8 +116,11 @@ def hand_on(before: Path, to: Path, *, with_tasks: bool) -> None:
     """What a run may know of the one before; nothing that it knows already is changed."""
     to.mkdir(parents=True, exist_ok=True)
     if with_tasks and not (to / TASKS).exists():
-        shutil.copytree(before / TASKS, to / TASKS)
-    if (before / evaluate.ARCHIVE).exists() and not (to / evaluate.ARCHIVE).exists():
+        unfinished = to / f".{TASKS}"  # a run that is killed here has none
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.copytree(before / TASKS, unfinished)
+        unfinished.rename(to / TASKS)
+    if not (to / evaluate.ARCHIVE).exists():
         copy_archive(before / evaluate.ARCHIVE, to / evaluate.ARCHIVE)
     if (before / ARCHIVE).exists() and not (to / ARCHIVE).exists():
         with Archive.open(before / ARCHIVE) as known, Archive.open(to / ARCHIVE) as own:

@@ -30,6 +30,10 @@ from model_training.exchanges import quoted
 
 NUM_OPERATORS = 3
 """Of the profile, those that the analysis names."""
+MEASURED, SHARE_ENDS = "Most of the time goes to ", "%)."
+NO_REASON = "The reference does more work than its result needs."
+NO_DESIGN = "The same result with less work."
+"""Of a candidate that says nothing itself."""
 TEMPLATE = """## Performance analysis
 {analysis}
 
@@ -67,8 +71,8 @@ def answer_text(
 def written(analysis: str, design: str, code: str) -> str:
     """The three parts in the form of an answer."""
     return TEMPLATE.format(
-        analysis=shortened(analysis) or "The reference does more work than its result needs.",
-        design=shortened(design) or "The same result with less work.",
+        analysis=shortened(analysis) or NO_REASON,
+        design=shortened(design) or NO_DESIGN,
         code=code.strip(),
     )
 
@@ -79,8 +83,13 @@ def with_quotes(problem: Problem, answer: str) -> str:
     read = parse(answer)
     if isinstance(read, Unusable):
         return answer
-    analysis, design = quoted(text_of(problem), read.code, read.analysis, read.design)
-    return written(analysis, design, read.code)
+    measured, said, why = read.analysis.rpartition(MEASURED)
+    if said:  # what was measured ends with a share
+        ends = why.index(SHARE_ENDS) + len(SHARE_ENDS) if SHARE_ENDS in why else len(why)
+        measured, why = f"{measured}{said}{why[:ends]}", why[ends:].strip()
+    why, design = ("" if one in (NO_REASON, NO_DESIGN) else one for one in (why, read.design))
+    why, design = quoted(text_of(problem), read.code, why, design)
+    return written(" ".join(filter(None, (measured, why))), design, read.code)
 
 
 def text_of(problem: Problem) -> str:
@@ -144,7 +153,7 @@ def where_time_goes(profile: Sequence[ProfileRow]) -> str:
     first = brief_rows(profile)[:NUM_OPERATORS]
     named = [f"{row.name} ({row.time_us / total_us:.0%})" for row in first]
     listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
-    return f"Most of the time goes to {listed}."
+    return f"{MEASURED}{listed}."
 
 
 def why_faster(shown: Evaluation | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def pretty(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n"
+
+
+def copy_archive(archive: Path, output: Path) -> None:
+    """As one file, whatever of it was still in a log beside it; nothing where there is none yet."""
+    if not archive.is_file():
+        return
+    with (
+        contextlib.closing(sqlite3.connect(archive)) as source,
+        contextlib.closing(sqlite3.connect(output)) as target,
+    ):
+        source.backup(target)

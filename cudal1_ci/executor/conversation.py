@@ -17,8 +17,9 @@ from cudal1_ci.errors import WorkerError
 
 HEADER = struct.Struct("!Q")
 WAITS = "waits"
-"""As in worker/giving_way.py: before its reply a worker may say that it waits for a device,
-and later that it does so no more. That time does not count."""
+"""As in worker/giving_way.py: a worker that was given a `turn` may say before its reply that it
+waits for the device, and later that it does so no more. That time does not count. No other worker
+may: a tracer runs what it is asked to trace."""
 MAX_REPLY_BYTES = 256 * 2**20
 
 
@@ -42,7 +43,7 @@ class Conversation:
             self.end.settimeout(timeout_s)
             self.end.sendall(HEADER.pack(len(body)) + body)
             reply = self._message(deadline)
-            while isinstance(reply, dict) and WAITS in reply:
+            while "turn" in request and isinstance(reply, dict) and WAITS in reply:
                 since_s, waits = time.monotonic(), reply[WAITS]
                 reply = self._message(None if waits else deadline)
                 if waits:

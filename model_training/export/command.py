@@ -91,6 +91,7 @@ def write_verl(run: Path, device: bytes, output: Path, seed: int = 0) -> None:
     from cudal1_ci.archive import Archive
     from cudal1_ci.schema import Device
     from model_training.export.verl.prompts import TRAINING, Prompts, rows_of, write_parquet
+    from model_training.run_files import copy_archive
     from model_training.stream import StreamConfig
     from model_training.tasks.prepared import FILES, read_tasks
     from model_training.workplace import ARCHIVE, TASKS
@@ -105,17 +106,3 @@ def write_verl(run: Path, device: bytes, output: Path, seed: int = 0) -> None:
         for name, some in ((TRAINING, training), ("test", validation)):
             prompts = Prompts(known, described, StreamConfig(seed=seed), batch_size=len(some))
             write_parquet(rows_of(some, prompts, name), output / f"{name}.parquet")
-
-
-def copy_archive(archive: Path, output: Path) -> None:
-    """As one file, whatever of it was still in a log beside it; nothing where there is none yet."""
-    import contextlib
-    import sqlite3
-
-    if not archive.is_file():
-        return
-    with (
-        contextlib.closing(sqlite3.connect(archive)) as source,
-        contextlib.closing(sqlite3.connect(output)) as target,
-    ):
-        source.backup(target)

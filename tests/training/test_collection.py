@@ -15,7 +15,7 @@ from cudal1_ci.propose.prompt import MAX_WORDS, render
 from cudal1_ci.propose.splice.text_form import as_text_program
 from cudal1_ci.propose.task import ProfileRow
 from cudal1_ci.schema import Candidate, Evaluation, Finding, TextProgram, Verdict
-from model_training.answers import code_of, in_a_line, shortened, where_time_goes
+from model_training.answers import code_of, in_a_line, shortened, where_time_goes, with_quotes
 from model_training.collection import (
     CollectionConfig,
     Example,
@@ -266,6 +266,20 @@ def test_reasons_are_a_few_whole_sentences():
     assert shortened(long).endswith("words.")
     assert MAX_WORDS - 7 <= len(shortened(long).split()) <= MAX_WORDS
     assert where_time_goes(()) == ""
+
+
+def test_an_answer_with_quotations_is_the_same_whenever_they_were_added(archive):
+    better = ("x = scale[:, None] * x", "x = x * scale[:, None]")
+    evaluations = list(judged(TASK, [Written(*better)], FakeJudge(), archive, "p"))
+    without = msgspec.structs.replace(CONFIG, contrasts=True)
+    plain, told = (
+        [one.messages[-1].content for one in examples_of(TASK, evaluations, CPU, PROFILE, config)]
+        for config in (without, msgspec.structs.replace(without, quotes=True))
+    )
+    assert [with_quotes(TASK.problem, one) for one in plain] == told
+    assert len(told) == 3
+    assert all("The work to save is in `x = torch.diag(scale) @ x`." in one for one in told)
+    assert sum("Variant 2 is faster than variant 1." in one for one in told) == 1
 
 
 def test_generated_tasks_have_answers_of_the_playbook(archive):

@@ -176,8 +176,9 @@ def test_a_judge_holds_its_device_while_it_examines(session):
     session.check(problem)
     waits = linear("self.fc(x)") + "\n\nimport time\ntime.sleep(1.0)\n"
     began_s = time.monotonic()
+    said = []
     examining = threading.Thread(
-        target=lambda: session.examine(problem, candidate_of(problem, waits))
+        target=lambda: said.append(session.examine(problem, candidate_of(problem, waits)))
     )
     examining.start()
     time.sleep(0.5)
@@ -186,6 +187,7 @@ def test_a_judge_holds_its_device_while_it_examines(session):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     examining.join()
     assert time.monotonic() - began_s > 1.0
+    assert [one.status for one in said] == ["passed"]
 
 
 def test_a_session_with_cores_has_its_programs_on_all_of_them_and_does_not_time():

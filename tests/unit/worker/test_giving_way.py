@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cudal1_ci.executor import lock
+from cudal1_ci.executor import conversation, lock
 from cudal1_ci.executor.conversation import Conversation
 from cudal1_ci.schema import Candidate, TextProgram
 from cudal1_ci.trial import Session, TrialConfig
@@ -160,9 +160,22 @@ def test_a_host_does_not_count_what_its_worker_waits():
 
         thread = threading.Thread(target=answer)
         thread.start()
-        conversation = Conversation(ours, "judge", lambda: "it ended")
-        assert conversation.ask({"op": "x"}, 0.5) == {"status": "passed"}
+        host = Conversation(ours, "judge", lambda: "it ended")
+        assert host.ask({"op": "x", "turn": "gpu"}, 0.5) == {"status": "passed"}
         thread.join()
+
+
+def test_only_who_was_given_a_turn_may_wait():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        Channel(theirs).send({"waits": True})
+        host = Conversation(ours, "tracer", lambda: "it ended")
+        assert host.ask({"op": "x"}, 0.5) == {"waits": True}, "a reply as any other"
+
+
+def test_both_halves_mean_the_same():
+    assert giving_way.WAITS == conversation.WAITS
+    assert giving_way.FOLDER == lock.FOLDER
 
 
 def test_a_program_that_is_stopped_is_not_late():
