@@ -28,7 +28,7 @@ from cudal1_ci.schema import Record
 from model_training import evaluate, pipeline, rehearsal, scoring
 from model_training.config import TrainingConfig
 from model_training.judges import opened_jury
-from model_training.run import Stopped
+from model_training.run import MAX_MINUTES, Stopped
 from model_training.run_files import CONFIG, copy_archive
 from model_training.workplace import ARCHIVE, TASKS, opened
 
@@ -107,7 +107,7 @@ def in_folder(config: TrainingConfig, folder: Path, spent_s: float) -> TrainingC
     if minutes is not None:
         minutes -= spent_s / 60
         if minutes <= 0:
-            raise Stopped("max-minutes")
+            raise Stopped(MAX_MINUTES)
     run = msgspec.structs.replace(config.run, folder=str(folder), max_minutes=minutes)
     return msgspec.structs.replace(config, run=run)
 

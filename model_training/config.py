@@ -43,7 +43,8 @@ MAY_DIFFER = (
     *("run.folder", "run.max_minutes", "run.stages", "run.evaluates", "model.path"),
     *("model.device", "judge.devices", "judge.num_per_device", "rollouts"),
     "judge.num_rehearsing",
-    *("contrastive.num_steps", "contrastive.checkpoint_every", "supervised.checkpoint_steps"),
+    *("contrastive.num_steps", "contrastive.checkpoint_every", "contrastive.leaves_minutes"),
+    "supervised.checkpoint_steps",
     *("collection.minutes", "evaluate.seeds"),
 )
 """What may be another when a run is taken up again: where it runs, how long, and how much of it."""

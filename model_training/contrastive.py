@@ -27,7 +27,7 @@ import msgspec
 from cudal1_ci.archive import Archive
 from cudal1_ci.schema import Device
 from model_training.contrastive_config import ContrastiveConfig
-from model_training.course import RESERVE, STAGE, Course, RunFolder, Scoring
+from model_training.course import STAGE, Course, RunFolder, Scoring, ends_before
 from model_training.engines import ENGINES, Engine
 from model_training.policy import Policy
 from model_training.rollouts import Rollouts
@@ -129,7 +129,7 @@ def contrastive(
 
 
 def train(stage: Stage, checkpoint: Checkpoint | None = None) -> Trained:
-    """Train up to the last step, or until the run must stop; there is a checkpoint then."""
+    """Train up to the last step, or as far as there is time; there is a checkpoint then."""
     if stage.config.engine == "trl":
         from model_training import trl_engine  # here, as TRL takes seconds to import
 
@@ -139,9 +139,10 @@ def train(stage: Stage, checkpoint: Checkpoint | None = None) -> Trained:
         engine.load(checkpoint.folder)
         stage.rollouts.renew()
     done = checkpoint.step if checkpoint else 0
-    course, saved, longest_s, stopped = stage.course(done), done, 0.0, None
-    while done < stage.config.num_steps:
-        if (stopped := stage.run.must_stop(RESERVE * longest_s)) is not None:
+    course, saved, longest_s = stage.course(done), done, 0.0
+    while True:
+        ends, stopped = ends_before(stage.run, stage.config, done, longest_s)
+        if ends:
             break
         started_s = time.monotonic()
         try:

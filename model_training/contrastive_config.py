@@ -38,6 +38,10 @@ class ContrastiveConfig(Record, frozen=True, kw_only=True):
     """Whether an answer that was cut at the longest length is not learned from; its reward, mostly
     0, counts for the others of its group all the same."""
     checkpoint_every: int = 5
+    leaves_minutes: float = 0.0
+    """Of the run's `max-minutes`, for what follows the stage, such as its evaluation: where a step
+    would not end before these, the stage is over with the steps that it has, and all judges still
+    know what they have learned. 0 is to stop in its midst instead, to be taken up again."""
     sampling: Sampling = Sampling()
     stream: StreamConfig = StreamConfig()
     environment: EnvironmentConfig = EnvironmentConfig()
@@ -46,7 +50,7 @@ class ContrastiveConfig(Record, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         at_least(self, "contrastive", 1, "num_steps", "prompts_per_step", "checkpoint_every")
         at_least(self, "contrastive", 2, "group_size")
-        at_least(self, "contrastive", 0, "num_warmup_steps")
+        at_least(self, "contrastive", 0, "num_warmup_steps", "leaves_minutes")
         positive(self, "contrastive", "learning_rate", "smoothing")
 
 
@@ -63,4 +67,5 @@ def lag_of(engine: EngineName) -> int:
 def run_name(config: ContrastiveConfig) -> str:
     """Of all settings but those that a run may be given another time: how long it is, and how often
     it writes a checkpoint."""
-    return content_hash(msgspec.structs.replace(config, num_steps=1, checkpoint_every=1))
+    changed = msgspec.structs.replace(config, num_steps=1, checkpoint_every=1, leaves_minutes=0.0)
+    return content_hash(changed)

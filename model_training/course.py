@@ -28,6 +28,7 @@ from model_training.environment import Outcome
 from model_training.measures import Judged, measures
 from model_training.objective.reward import smoothed
 from model_training.rollouts import Completion
+from model_training.run import MAX_MINUTES
 from model_training.stream import Prompt, StepPrompts, Stream, StreamState
 from model_training.tasks.record import Task
 
@@ -60,6 +61,24 @@ class RunFolder(Protocol):
     ) -> None: ...
 
     def must_stop(self, reserve_s: float = 0.0) -> str | None: ...
+
+
+def ends_before(
+    run: RunFolder, config: ContrastiveConfig, num_done: int, longest_s: float
+) -> tuple[bool, str | None]:
+    """Whether no further step is begun, and why where the stage is to be taken up again; None where
+    it is over.
+
+    Args:
+        longest_s: Of a step so far.
+    """
+    needed_s, leaves_s = RESERVE * longest_s, 60 * config.leaves_minutes
+    if num_done >= config.num_steps:
+        return True, None
+    if (reason := run.must_stop(needed_s)) is not None:
+        return True, reason
+    is_over = num_done > 0 and leaves_s > 0
+    return is_over and run.must_stop(needed_s + leaves_s) == MAX_MINUTES, None
 
 
 @dataclass

@@ -46,6 +46,8 @@ from model_training.run_files import (
 ENVIRONMENT, METRICS = "environment.json", "metrics.jsonl"
 FINISHED, SAMPLES, CHECKPOINTS = "finished.json", "samples", "checkpoints"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+MAX_MINUTES = "max-minutes"
+"""Why a run must stop whose time is over."""
 
 
 class Stopped(Exception):
@@ -127,7 +129,7 @@ class Run:
         if self._signal is not None:
             return self._signal
         if self.deadline_s is not None and time.monotonic() + reserve_s >= self.deadline_s:
-            return "max-minutes"
+            return MAX_MINUTES
         return None
 
     def go_on(self) -> None:

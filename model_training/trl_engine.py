@@ -32,7 +32,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from cudal1_ci.errors import UnsupportedError
 from model_training.contrastive_config import learning_rate
-from model_training.course import RESERVE, STAGE, Course
+from model_training.course import STAGE, Course, ends_before
 from model_training.engines import OPTIMIZER, optimizer_of
 from model_training.gradients import sound_attention
 from model_training.measures import Judged
@@ -224,9 +224,9 @@ class ContrastiveTrainer(GRPOTrainer):
         self.course.finish(self.done, self.judged, {**watched, **seconds})
         if self.done % self.stage.config.checkpoint_every == 0:
             self.save_last()
-        if self.done < self.stage.config.num_steps:
-            self.stopped = self.stage.run.must_stop(RESERVE * self._longest_s)
-            self.control.should_training_stop = self.stopped is not None
+        stage = self.stage
+        ends, self.stopped = ends_before(stage.run, stage.config, self.done, self._longest_s)
+        self.control.should_training_stop = ends
 
     def save_last(self) -> None:
         """A checkpoint of the steps that are done, if there is none."""

@@ -4,6 +4,7 @@ nothing but time."""
 from __future__ import annotations
 
 import statistics
+from dataclasses import dataclass
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.opinion.cases import KIND, Case
 from cudal1_ci.schema import Evaluation, Verdict
 from model_training.batches import Group
-from model_training.contrastive import contrastive
+from model_training.contrastive import Trained, contrastive, train
 from model_training.contrastive_config import ContrastiveConfig, learning_rate
 from model_training.environment import EnvironmentConfig
 from model_training.policy import PolicyConfig, load_policy
@@ -222,6 +223,29 @@ def test_a_run_that_must_stop_keeps_what_it_has_done(taught, learned, tmp_path):
     whole = {step: numbers for step, numbers in learned.curve().items() if step <= 4}
     assert {**first.curve(), **second.curve()} == whole
     assert [one.step for one in second.saved] == [4]
+
+
+@dataclass
+class ShortRun(MemoryRun):
+    """Has a minute left from its second step on."""
+
+    def must_stop(self, reserve_s=0.0):
+        return "max-minutes" if 2 in self.numbers and reserve_s > 60 else None
+
+
+@pytest.mark.parametrize("engine", ["reference", "trl"])
+def test_a_stage_that_leaves_time_is_over_with_the_steps_that_it_has(taught, tmp_path, engine):
+    run = ShortRun(tmp_path)
+    with rig(tmp_path, taught, config(num_steps=5, leaves_minutes=2.0, engine=engine), run) as life:
+        trained = train(life.stage)
+    assert trained == Trained(num_done=2), "not one that was stopped"
+    assert [one.step for one in run.saved] == [2]
+
+
+def test_a_stage_that_leaves_no_time_goes_on_while_there_is_any(taught, tmp_path):
+    run = ShortRun(tmp_path)
+    with rig(tmp_path, taught, config(num_steps=3), run) as life:
+        assert train(life.stage) == Trained(num_done=3)
 
 
 class Strict(ToyJudge):
