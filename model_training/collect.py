@@ -49,6 +49,7 @@ from model_training.run import Run
 from model_training.scoring import Scorer
 from model_training.tasks.record import Task
 from model_training.variants import HandMade, Kind
+from model_training.variants.rules import AROUND
 
 STAGE, EXAMPLES = "collect", "examples.jsonl"
 ASKED = "collected-from-model"
@@ -77,6 +78,10 @@ class CollectConfig(Record, frozen=True, kw_only=True):
     leaves_out: tuple[str, ...] = ()
     """Families that stage 1 sees nothing of and the later stages ask about: what to do with work
     that no example shows is to be learned there, as evaluation asks for it."""
+    partly: tuple[str, ...] = ()
+    """Families whose own step stays as it is in all examples; what is rewritten is known from
+    others and stands around it. Of their tasks there are hand-made variants alone. That is what an
+    answer is to do with work that it knows nothing better for."""
     known: tuple[str, ...] = ()
     """Files of examples of earlier runs, `examples.jsonl` or `.gz`: a task that has some there is
     not asked about again, and those are its examples."""
@@ -89,6 +94,16 @@ class CollectConfig(Record, frozen=True, kw_only=True):
         names = ("max_attempts", "max_successes", "num_at_once", "max_candidates", "num_tasks")
         at_least(self, "collection", 1, *names)
         positive(self, "collection", "minutes")
+        if both := set(self.leaves_out) & set(self.partly):
+            raise ConfigError(
+                "collection.leaves-out and collection.partly: expected different families, got "
+                f"{', '.join(sorted(both))} in both"
+            )
+        if self.partly and "hand-made" not in self.sources:
+            raise ConfigError(
+                "collection.partly: expected `hand-made` among collection.sources, as there are "
+                "hand-made variants alone of these families"
+            )
 
 
 def collect(
@@ -107,7 +122,7 @@ def collect(
     Raises:
         Stopped: The run must stop; what was judged is in the archive.
         ModelError: A model cannot be reached.
-        ConfigError: A source has nothing to propose from; no task is of a family to leave out; a
+        ConfigError: A source has nothing to propose from; no task is of a family that is named; a
             file of known examples cannot be read, or is of other tasks.
     """
     step = run.last_step(STAGE) + 1
@@ -133,11 +148,12 @@ def collect(
 def chosen_tasks(tasks: Sequence[Task], config: CollectConfig) -> list[Task]:
     """Those that are asked about."""
     families = {one.family for one in tasks}
-    if unknown := set(config.leaves_out) - families:
-        raise ConfigError(
-            f"collection.leaves-out: expected some of {', '.join(sorted(families))}, "
-            f"got {', '.join(sorted(unknown))}"
-        )
+    for key, named in (("leaves-out", config.leaves_out), ("partly", config.partly)):
+        if unknown := set(named) - families:
+            raise ConfigError(
+                f"collection.{key}: expected some of {', '.join(sorted(families))}, "
+                f"got {', '.join(sorted(unknown))}"
+            )
     return [one for one in tasks if one.family not in config.leaves_out][: config.num_tasks]
 
 
@@ -148,6 +164,7 @@ class Collection:
         self, scorer: Scorer, config: CollectConfig, proposers: Sequence[Proposer]
     ) -> None:
         self.scorer, self.config, self.proposers = scorer, config, proposers
+        self.around = [HandMade(config.kinds, AROUND)]
         self.models: list[LanguageModel] = []
         self.found: dict[str, list[Example]] = {}
         """By the id of their task."""
@@ -163,12 +180,12 @@ class Collection:
         if not scorer.accepts(judge, task):
             self.statuses["invalid_reference"] += 1
             return
+        is_partly = task.family in config.partly
+        proposers = self.around if is_partly else self.proposers
         said = list(
-            judged(
-                task, self.proposers, judge, scorer.archive, scorer.policy, config.max_candidates
-            )
+            judged(task, proposers, judge, scorer.archive, scorer.policy, config.max_candidates)
         )
-        for model in self.models:
+        for model in [] if is_partly else self.models:
             said += self.asked(task, model, judge)
         device = scorer.device()
         profile = known_profile(task.problem, scorer.archive, device)

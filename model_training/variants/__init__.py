@@ -20,6 +20,8 @@ from cudal1_ci.schema import Candidate, Exemplar, Problem, TextProgram
 from model_training.tasks.families import FAMILIES
 from model_training.tasks.record import Task
 from model_training.variants.fused import fused
+from model_training.variants.rule import Rule
+from model_training.variants.rules import RULES
 from model_training.variants.source import ENTRY
 from model_training.variants.whole import compiled, graphed
 from model_training.variants.written import Variant, subject_of, written_better
@@ -33,15 +35,15 @@ PROPOSER = "hand-made"
 
 class HandMade:
     """The product's Proposer. Kinds other than `torch` need a GPU; `compile` costs seconds at the
-    first call of every process."""
+    first call of every process. What the rules do not know stays as it is."""
 
-    def __init__(self, kinds: Sequence[Kind] = ("torch",)):
+    def __init__(self, kinds: Sequence[Kind] = ("torch",), rules: Sequence[Rule] = RULES):
         for kind in kinds:
             if kind not in KINDS:
                 raise ConfigError(
                     f"variants.kinds: expected some of {', '.join(KINDS)}, got {kind!r}"
                 )
-        self.kinds = tuple(kinds)
+        self.kinds, self.rules = tuple(kinds), tuple(rules)
 
     def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
         """Up to n variants that are not among the exemplars, the most promising first. None of a
@@ -58,7 +60,7 @@ class HandMade:
                 design=one.design,
                 techniques=one.techniques,
             )
-            for one in variants_in(problem.reference.source, self.kinds)
+            for one in variants_in(problem.reference.source, self.kinds, self.rules)
         ]
         return [one for one in candidates if one.id not in shown][:n]
 
@@ -75,14 +77,14 @@ def is_generated(problem: Problem) -> bool:
     return family in FAMILIES and seed.isdigit() and function == "get_inputs"
 
 
-def variants_in(text: str, kinds: Sequence[Kind]) -> list[Variant]:
-    every = {one.text: one for one in reversed(list(made_of(text, kinds)))}
+def variants_in(text: str, kinds: Sequence[Kind], rules: Sequence[Rule] = RULES) -> list[Variant]:
+    every = {one.text: one for one in reversed(list(made_of(text, kinds, rules)))}
     return list(every.values())[::-1]
 
 
-def made_of(text: str, kinds: Sequence[Kind]) -> Iterator[Variant]:
+def made_of(text: str, kinds: Sequence[Kind], rules: Sequence[Rule]) -> Iterator[Variant]:
     """Those with everything first, then those of one step."""
-    subject = subject_of(text)
+    subject = subject_of(text, rules)
     if subject is None:
         return
     written = written_better(subject) if "torch" in kinds else []

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cudal1_ci.schema import Record
-from model_training.variants.rule import Match, matches
+from model_training.variants.rule import Match, Rule, matches
 from model_training.variants.rules import RULES
 from model_training.variants.shapes import Shapes, shapes_in
 from model_training.variants.source import Extra, Program, Statement
@@ -35,14 +35,14 @@ class Subject:
     found: tuple[Match, ...]
 
 
-def subject_of(text: str) -> Subject | None:
-    """None for a text that the generator did not write. Runs it on tensors without storage
-    (shapes.py)."""
+def subject_of(text: str, rules: Sequence[Rule] = RULES) -> Subject | None:
+    """What is known of a task, as far as these rules go; None for a text that the generator did not
+    write. Runs it on tensors without storage (shapes.py)."""
     program = Program.of(text)
     if program is None:
         return None
     shapes = shapes_in(program, text)
-    found = matches(program.forward, [known["x"] for known in shapes], RULES)
+    found = matches(program.forward, [known["x"] for known in shapes], rules)
     return Subject(program=program, shapes=tuple(shapes), found=tuple(found))
 
 

@@ -11,11 +11,18 @@ import pytest
 from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models.config import ModelConfig
+from cudal1_ci.propose.playbook import Playbook
+from cudal1_ci.schema import Evaluation, Verdict
 from model_training.collect import EXAMPLES, CollectConfig, collect
 from model_training.collection import CollectionConfig
 from model_training.examples import read_examples
 from model_training.run import METRICS, Stopped
-from model_training.toy import PROGRAMS, ToyJudge, answer_to
+from model_training.tasks.draft import TINY
+from model_training.tasks.generate import generate
+from model_training.toy import DEVICE, PROGRAMS, ToyJudge, answer_to
+from model_training.toy.judge import measured
+from model_training.variants import HandMade
+from model_training.variants.rules import AROUND
 from tests.replay_server import Good, replay_server
 from tests.training.toy_stages import TASKS, opened, scorer
 
@@ -102,6 +109,61 @@ def test_a_family_that_is_left_out_is_not_asked_about(archive, tmp_path):
         pytest.raises(ConfigError, match=r"collection\.leaves-out: expected some of new.*got knew"),
     ):
         collect(tasks, scorer(archive, judge, run), wrong, run)
+
+
+class Passing:
+    """A judge that passes all, each twice as fast as the reference."""
+
+    def __init__(self):
+        self.asked = []
+
+    def device(self):
+        return DEVICE
+
+    def evaluate(self, problem, candidate):
+        self.asked.append(candidate)
+        return Evaluation(
+            candidate=candidate,
+            verdict=Verdict(status="passed"),
+            measurements=tuple(measured(one.name, 2.0) for one in problem.workloads),
+            device=DEVICE,
+        )
+
+
+def test_of_a_family_that_is_partly_known_only_what_stands_around_is_rewritten(archive, tmp_path):
+    chosen = [generate(seed, family, TINY) for seed in range(6) for family in ("loop", "mlp")]
+    config = CollectConfig(sources=("hand-made", "playbook"), partly=("loop",), keep=KEEP)
+    judge = Passing()
+    with opened(tmp_path / "run", tmp_path) as run:
+        collect(chosen, scorer(archive, judge, run), config, run)
+    ids = {one.problem.id: one for one in chosen}
+    asked = {family: set() for family in ("loop", "mlp")}
+    for one in judge.asked:
+        asked[ids[one.problem_id].family].add(one.id)
+
+    def proposed(family, proposer):
+        tasks = [one.problem for one in chosen if one.family == family]
+        return {one.id for task in tasks for one in proposer.propose(task, (), 16)}
+
+    around, whole = proposed("loop", HandMade(rules=AROUND)), proposed("loop", HandMade())
+    assert around - whole and whole - around, "steps of their own are left, or rewritten too"
+    assert asked["loop"] == around
+    assert asked["mlp"] == proposed("mlp", HandMade()) | proposed("mlp", Playbook())
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"partly": ("lop",)}, r"collection\.partly: expected some of .*got lop"),
+        ({"partly": ("loop",), "leaves_out": ("loop",)}, "expected different families, got loop"),
+        ({"partly": ("loop",), "sources": ("playbook",)}, "expected `hand-made` among"),
+    ],
+)
+def test_families_that_cannot_be_partly_known_are_refused(archive, tmp_path, changes, says):
+    chosen = [generate(0, "loop", TINY), generate(0, "mlp", TINY)]
+    with pytest.raises(ConfigError, match=says), opened(tmp_path / "run", tmp_path) as run:
+        config = CollectConfig(**{"sources": ("hand-made",), **changes})
+        collect(chosen, scorer(archive, ToyJudge(), run), config, run)
 
 
 def test_published_kernels_are_proposed_for_their_own_tasks_and_judged_anew(archive, tmp_path):

@@ -15,6 +15,7 @@ from cudal1_ci.propose.fingerprint import fingerprint
 from cudal1_ci.schema import Evaluation, Exemplar, TextProgram, Verdict
 from cudal1_ci.trial.screen import convictions, screen
 from model_training.collection import CollectionConfig, examples_of, judged
+from model_training.exchanges import statements
 from model_training.tasks.draft import TINY, Scale
 from model_training.tasks.families import FAMILIES
 from model_training.tasks.generate import distinct, generate
@@ -23,7 +24,7 @@ from model_training.variants import HandMade, variants_of
 from model_training.variants.kernels.fusion import fuse
 from model_training.variants.patterns import Pattern, filled
 from model_training.variants.rule import matches
-from model_training.variants.rules import RULES
+from model_training.variants.rules import AROUND, RULES
 from model_training.variants.shapes import shapes_in
 from model_training.variants.source import Program, Statement
 from model_training.variants.written import rewritten, subject_of, written_better
@@ -205,6 +206,22 @@ def test_after_all_steps_together_each_is_written_better_alone():
         alone = [rewritten(subject, [one], 0).text for one in subject.found]
         assert texts[0] == rewritten(subject, subject.found, 0).text
         assert texts[1 : 1 + len(alone)] == alone
+
+
+@pytest.mark.parametrize("family", ["attention", "pooling", "reduction", "loop"])
+def test_what_stands_around_a_step_is_rewritten_without_the_step(family):
+    num_around = 0
+    for seed in range(40):
+        task = generate(seed, family, TINY)
+        subject = subject_of(task.text)
+        own = [one for one in subject.found if one.rule not in AROUND]
+        spans = [subject.program.forward[one.start : one.end] for one in own]
+        kept = {ast.unparse(one.node) for span in spans for one in span}
+        found = HandMade(rules=AROUND).propose(task.problem, (), 16)
+        num_around += bool(found) and bool(own)
+        for one in found:
+            assert kept <= set(statements(one.program.source))
+    assert num_around > 5, "with a step of their own that has a rule, and one around it"
 
 
 def test_what_was_shown_is_not_proposed_again():

@@ -25,3 +25,5 @@ RULES: tuple[Rule, ...] = (
     *sequence.RULES,
     *image.RULES,
 )
+AROUND: tuple[Rule, ...] = (*pointwise.RULES, *norms.RULES)
+"""Those of the steps that may stand before and after a family's own (tasks/generate.py)."""
