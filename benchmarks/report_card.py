@@ -1,14 +1,12 @@
-"""A report card in an order that suits a GPU, a part at a time; called again it goes on.
+"""A report card in an order that suits a GPU; called again it goes on.
 
     python benchmarks/report_card.py CUDA-L1/optimized_cuda_code/h100.json --folder card
 
-Who times on a GPU waits for all who examine something on it, and judges that share it share its
-memory. So compiling, which is a processor's work, is done by many judges at once, and references
-whose tensors are large are judged by a few, last. The others come in chunks, every n-th of them
-each, so that after any number of chunks what there is was chosen by nobody, and a chunk is large
-enough that judges begin seldom and mostly compile what takes about as long. One launch a candidate,
-as in training; each chunk is a run of `cudal1-ci bench` in the folder, which keeps what it found
-there, and `run.json` is all of them as one.
+Judges that share a GPU share its memory, and who times stops the others. So compiling, which is a
+processor's work, is done by many judges at once, and references whose tensors are large are judged
+by a few, last. One launch a candidate, as in training. Both parts are runs of `cudal1-ci bench` in
+the folder, which keeps what it found there; what is reached in time is spread over all tasks of a
+part, and `run.json` is both as one.
 
 The size of a reference's tensors is found without computing anything, on torch's meta device, and
 kept in the folder's `sizes.json`: `--minutes 0` does that alone, on a machine without a GPU. One
@@ -39,7 +37,6 @@ from cudal1_ci.schema import TextProgram
 
 LARGE_BYTES = 2**28
 """Of inputs, outputs, parameters and buffers together."""
-CHUNK = 50
 LEAST_S = 45.0
 """With less left no part is begun."""
 END_S = 30.0
@@ -60,16 +57,10 @@ def parts_of(sizes: Mapping[str, int | None], few: int, many: int) -> Iterator[P
     """All that is to be done, in order; `sizes` are bytes by task, None where that is not known."""
     light = [name for name, size in sizes.items() if size is not None and size <= LARGE_BYTES]
     large = [name for name in sizes if name not in light]
-    for kind, names in (("light", light), ("large", large)):
-        for number, chunk in enumerate(chunks(names), 1):
-            yield Part(f"{kind}-{number}", chunk, many if kind == "light" else few)
-
-
-def chunks(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Every n-th each."""
-    count = -(-len(names) // CHUNK)
-    for first in range(count):
-        yield tuple(names[first::count])
+    if light:
+        yield Part("light", tuple(light), many)
+    if large:
+        yield Part("large", tuple(large), few)
 
 
 def num_bytes(source: str) -> int | None:
@@ -134,7 +125,8 @@ def run(
 
 
 def merged(folder: Path) -> None:
-    parts = sorted(str(file.resolve()) for file in folder.glob("l*-*.json"))
+    files = (folder / f"{name}.json" for name in ("light", "large"))
+    parts = [str(file.resolve()) for file in files if file.exists()]
     if not parts:
         return
     command = [sys.executable, "-m", "cudal1_ci", "bench", "--merge", *parts]

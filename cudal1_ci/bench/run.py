@@ -1,4 +1,6 @@
-"""The loop: every task, every column, one judge for each task.
+"""The loop: every task, every column, one judge for each task. With a budget tasks are taken in an
+order whose every beginning is spread over all of them, so that what was reached says something of
+the rest.
 
 Each evaluation is in the archive before the next one starts, so that a kill loses none. A run that
 goes on (`since`) asks nothing twice; another one judges again what an earlier one could not decide.
@@ -23,6 +25,9 @@ from cudal1_ci.bench.work import Bench, missing_because, target_of
 from cudal1_ci.report.document import device_document
 from cudal1_ci.trial.judging import Judge
 
+GOLDEN = (5**0.5 - 1) / 2
+"""Multiples of it leave no large gap between 0 and 1, however many there are (Steinhaus)."""
+
 
 def run(found: Found, bench: Bench) -> RunDocument:
     """Judge every column on every task, as far as the budget lasts.
@@ -31,7 +36,10 @@ def run(found: Found, bench: Bench) -> RunDocument:
         WorkerError: The judge cannot be started at all.
     """
     bench.progress.start(len(found.tasks))
-    documents = (side_by_side if bench.row else one_by_one)(found.tasks, bench)
+    count, has_budget = len(found.tasks), bench.config.budget_s is not None
+    order = spread(count) if has_budget else range(count)
+    taken = (side_by_side if bench.row else one_by_one)([found.tasks[i] for i in order], bench)
+    documents = [one for _, one in sorted(zip(order, taken, strict=True), key=lambda pair: pair[0])]
     machines = bench.row.devices if bench.row else [bench.session.device()]
     return carded(
         RunDocument(
@@ -48,6 +56,12 @@ def run(found: Found, bench: Bench) -> RunDocument:
             ended=ended(bench),
         )
     )
+
+
+def spread(count: int) -> Sequence[int]:
+    """All numbers below `count`, of which the first n are about as far from one another as n can
+    be, for each n."""
+    return sorted(range(count), key=lambda number: number * GOLDEN % 1.0)
 
 
 def one_by_one(tasks: Sequence[Task], bench: Bench) -> list[TaskDocument]:

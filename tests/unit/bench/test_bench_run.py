@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
 
-from cudal1_ci.bench.run import run
+from cudal1_ci.bench.run import run, spread
 from cudal1_ci.bench.worth import worth
 from cudal1_ci.errors import WorkerError
 from tests.fakes import FakeSession
@@ -65,6 +66,36 @@ def test_a_spent_budget_leaves_the_rest_out_of_every_column(tmp_path):
     assert {task.standing for task in document.tasks} == {"missing"}
     assert all("budget was spent" in (task.reason or "") for task in document.tasks)
     assert document.card == ()
+
+
+@pytest.mark.parametrize("count", [1, 7, 60, 250])
+def test_what_a_budget_reaches_is_spread_over_all_tasks(count):
+    order = spread(count)
+    assert sorted(order) == list(range(count))
+    for reached in range(1, count + 1):
+        found = sorted(order[:reached])
+        gaps = [after - before for before, after in itertools.pairwise([0, *found, count])]
+        assert max(gaps) <= 3 * count / reached + 1, "no stretch of tasks is left out"
+
+
+def test_with_a_budget_tasks_are_told_in_their_order_and_taken_in_another(tmp_path):
+    names = [f"level{level}/{number}" for level in (1, 2, 3) for number in range(4)]
+    tasks = found(*(a_task(name, f"class Model:  # {name}") for name in names))
+
+    class Noting(FakeSession):
+        def check(self, problem):
+            taken.append(problem.reference.source.rpartition(" ")[2])
+            return super().check(problem)
+
+    for budget_s, order in ((None, range(12)), (60.0, spread(12))):
+        taken = []
+        folder = tmp_path / str(budget_s)
+        folder.mkdir()
+        with a_bench(folder, Noting(ANSWERS), PROPOSED, budget_s=budget_s) as bench:
+            document = run(tasks, bench)
+        assert taken == [names[number] for number in order]
+        assert [task.name for task in document.tasks] == names
+    assert {name[:6] for name in taken[:4]} == {"level1", "level2", "level3"}
 
 
 def test_a_spent_budget_ends_the_waiting_for_a_build_and_a_run_that_goes_on_judges_it(tmp_path):
