@@ -155,8 +155,8 @@ def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
     elif value is None or isinstance(value, bool | int | str | torch.dtype | torch.device):
         yield repr(value)
     elif isinstance(value, float):
-        # A float computed from tensors carries rounding like one: compared as a tensor.
-        leaves.append(torch.tensor(value, dtype=torch.float64))
+        # A float computed from tensors carries the rounding of theirs: compared as one.
+        leaves.append(torch.tensor(value))
         yield "f"
     elif isinstance(value, Mapping):
         yield from bracket(f"{type(value).__name__}(", value.items(), leaves, depth)

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from .arguments import flatten
+from .held import forget_gradients, parameters_of
 from .segment import slot_of
+from .settings import patched
 from .subject import Subject, gradients_of, seed_all
 
 WARM_UPS = 2
@@ -143,8 +145,8 @@ class Batches:
     def aftermath(self) -> dict[str, Any]:
         """What the calls of the last batch left: gradients of parameters, and the state. The
         tensors stay here until `collect`."""
-        parameters = [] if self.subject.module is None else list(self.subject.module.parameters())
-        gradients = gradients_of(parameters) if self.subject.train else []
+        parameters = parameters_of(self.subject.module) if self.subject.train else []
+        gradients = gradients_of(parameters)
         state = {
             key: t.detach()
             for key, t in self.subject.state_tensors().items()
@@ -156,6 +158,17 @@ class Batches:
         names += [f"the state `{key}`" for key in state]
         return {"names": names, "slots": [slot_of(t) for t in left]}
 
+    def left(self) -> dict[str, Any]:
+        """Outside of any clock: which outputs of the last batch share memory with an input of
+        their call, and which functions were replaced."""
+        shared = {
+            leaf
+            for output, number in zip(self.timed, self.order, strict=True)
+            for leaf, tensor in enumerate(flatten(output)[0])
+            if self.subject.aliases(tensor, number)
+        }
+        return {"aliases": sorted(shared), "patched": patched(self.subject.attributes)}
+
     def settle(self) -> dict[str, Any]:
         """Between batches, outside of any clock: forget outputs and gradients, collect garbage.
         What is there after the first ones stays, and is looked at no more: torch.compile leaves
@@ -166,8 +179,7 @@ class Batches:
         for number in self.subject.inputs:
             for view in self.subject.inputs[number]:
                 view.grad = None
-        if self.subject.module is not None:
-            self.subject.module.zero_grad(set_to_none=True)
+        forget_gradients(self.subject.module)
         gc.collect()
         if self.num_settled < WARM_UPS:
             gc.freeze()

@@ -74,7 +74,10 @@ def load(program: dict[str, Any], scratch: Path) -> Any:
     """
     sys.dont_write_bytecode = True
     if program["type"] == "text":
-        return load_text(program["source"], scratch).__dict__[program["entry"]]
+        module, entry = load_text(program["source"], scratch), program["entry"]
+        if not hasattr(module, entry):
+            raise AttributeError(f"the text defines no `{entry}`; expected a class of that name")
+        return getattr(module, entry)
     return load_tree(program)
 
 

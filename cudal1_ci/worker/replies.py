@@ -115,6 +115,13 @@ def check_aftermath(reply: dict[str, Any]) -> None:
     need(all(isinstance(name, str) for name in names), "names")
 
 
+def check_left(reply: dict[str, Any]) -> None:
+    """What became of the outputs' memory and of functions."""
+    for name, kind in (("aliases", int), ("patched", str)):
+        values = reply[name]
+        need(isinstance(values, list) and all(type(value) is kind for value in values), name)
+
+
 def check_profile(reply: dict[str, Any]) -> None:
     """Where a program says that its time goes."""
     need(isinstance(reply["rows"], list) and len(reply["rows"]) <= MAX_ROWS, "rows")
@@ -160,6 +167,7 @@ CHECKERS: dict[str, Callable[[dict[str, Any]], None]] = {
     "batch": check_claim,
     "exchange": check_claim,
     "aftermath": check_aftermath,
+    "left": check_left,
     "profile": check_profile,
     "demand": check_demand,
     "reached": check_reached,

@@ -48,6 +48,7 @@ def main(channel: Channel, scratch: Path) -> None:
         "exchange": batches.exchange,
         "deliver": batches.deliver,
         "aftermath": batches.aftermath,
+        "left": batches.left,
         "settle": batches.settle,
         "profile": trials.profile,
         "demand": trials.demand,

@@ -41,9 +41,26 @@ WATCHED: dict[str, Any] = {
 Attributes = dict[str, dict[str, Any]]
 
 
+def watched() -> dict[str, Any]:
+    """All that is looked at: what is listed above, and the runner's own modules and classes, in
+    which a program could replace what times it."""
+    own = {
+        name: module
+        for name, module in list(sys.modules.items())
+        if name.startswith(f"{__package__}.") and module is not None
+    }
+    classes = {
+        f"{name}.{attribute}": value
+        for name, module in own.items()
+        for attribute, value in list(vars(module).items())
+        if isinstance(value, type) and value.__module__ == name
+    }
+    return {**WATCHED, **own, **classes}
+
+
 def attributes() -> Attributes:
     """What the watched modules and classes hold now."""
-    return {name: held_by(owner) for name, owner in WATCHED.items()}
+    return {name: held_by(owner) for name, owner in watched().items()}
 
 
 def held_by(owner: Any) -> dict[str, Any]:
@@ -59,9 +76,9 @@ def held_by(owner: Any) -> dict[str, Any]:
 def patched(before: Attributes) -> list[str]:
     """Names of functions that were replaced by others that are not torch's own."""
     found = []
-    for name, owner in WATCHED.items():
+    for name, owner in watched().items():
         now = held_by(owner)
-        for attribute, old in before[name].items():
+        for attribute, old in before.get(name, {}).items():
             new = now.get(attribute)
             if new is not old and callable(old) and not is_of_torch(new):
                 found.append(f"{name}.{attribute}")

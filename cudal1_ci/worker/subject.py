@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from . import programs
+from . import held, programs
 from .arguments import build_call, flatten, pickle_call
 from .compile_errors import compile_error
 from .cuda_memory import DeviceSegment
@@ -44,6 +44,8 @@ class Subject:
         self.segments: dict[str, Segment | DeviceSegment] = {}
         self.program: Any = None
         self.module: torch.nn.Module | None = None
+        self.is_plain = False
+        """Whether the module's state is parameters and buffers alone, as it was loaded."""
         self.train = False
         self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
         self.inputs: dict[int, list[torch.Tensor]] = {}
@@ -104,6 +106,7 @@ class Subject:
             if self.module is not None:
                 self.module.double()
         imported = self.imported_since(before)
+        self.is_plain = self.module is not None and held.is_plain(self.module)
         # What is here now stays: the collections between batches need not look at it again.
         gc.freeze()
         return {"state": self.state_slots(), "imported": imported}
@@ -159,15 +162,14 @@ class Subject:
         return {}
 
     def state_tensors(self) -> dict[str, torch.Tensor]:
-        """Tensors of the state_dict by key; other extra state does not travel."""
+        """Tensors of the state_dict by key."""
         if self.module is None:
             return {}
-        state = self.module.state_dict(keep_vars=True)
-        return {key: t for key, t in state.items() if isinstance(t, torch.Tensor)}
+        return held.plain_state(self.module) if self.is_plain else held.told_state(self.module)
 
     def state_slots(self) -> list[dict[str, Any]]:
         """Name, shape and kind of what the state holds."""
-        parameters = set() if self.module is None else {id(p) for p in self.module.parameters()}
+        parameters = {id(one) for one in held.parameters_of(self.module)}
         return [
             {**slot_of(t.detach()), "key": key, "parameter": id(t) in parameters}
             for key, t in self.state_tensors().items()
@@ -286,15 +288,13 @@ class Subject:
         if self.train:
             for view in self.inputs[number]:
                 view.grad = None
-            if self.module is not None:
-                self.module.zero_grad(set_to_none=True)
+            held.forget_gradients(self.module)
 
     def gradients(self, number: int) -> list[torch.Tensor]:
         """Gradients of the inputs, then of the parameters, then the state after the call."""
         if not self.train:
             return []
-        parameters = [] if self.module is None else list(self.module.parameters())
-        grads = gradients_of([*self.inputs[number], *parameters])
+        grads = gradients_of([*self.inputs[number], *held.parameters_of(self.module)])
         state = [t.detach().clone() for t in self.state_tensors().values()]
         return [g.clone() for g in grads] + state
 

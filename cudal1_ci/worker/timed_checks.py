@@ -79,6 +79,18 @@ def check_inputs(case: Case, reference: Lane, candidate: Lane, one: Round) -> No
                 raise Rejected("incorrect_values", "input.values", message)
 
 
+def check_left(reference: Lane, candidate: Lane, limits: Limits) -> None:
+    """Outputs share memory with inputs only where the reference's do, and no function was replaced
+    that the reference leaves alone."""
+    ours, theirs = (lane.runner.ask("left", limits.call_s) for lane in (reference, candidate))
+    if shared := sorted(set(theirs["aliases"]) - set(ours["aliases"])):
+        message = f"output {shared[0]} of a timed call shares the memory of an input"
+        raise Rejected("mutates_input", "output.aliases_input", message)
+    if replaced := sorted(set(theirs["patched"]) - set(ours["patched"])):
+        message = f"timed calls replace functions of the whole process ({', '.join(replaced)})"
+        raise Rejected("reward_hack", "state.global", message)
+
+
 def check_aftermath(case: Case, reference: Lane, candidate: Lane, limits: Limits) -> None:
     """Gradients of parameters (summed over the batch) and the state after the last round."""
     if not case.leaves_traces:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -9,15 +10,25 @@ import torch
 from .inputs import InputSet, Source, scaled
 
 FEWEST_TRIALS = 3
+NUM_ODD, OUTLIER = 3, 300.0
+"""Elements of an input that are unlike the others, and their size in units of its root mean square:
+beyond what is clamped in practice, within what float16 holds of drawn numbers."""
+NAN_WORDS = ("nan", "isfinite", "isinf")
+"""In the text of a reference that does something about them."""
 
 
 def variations(
-    source: Source, generator: torch.Generator, budget_bytes: int, is_training: bool = False
+    source: Source,
+    generator: torch.Generator,
+    budget_bytes: int,
+    is_training: bool = False,
+    has_nan: bool = False,
 ) -> list[tuple[str, InputSet]]:
     """Named sets for the correctness trials: what the workload states, and what it does not
-    promise: another scale and sign, rows of different sizes, few large values, zeros. As many as
-    the budget allows, the first `FEWEST_TRIALS` always. Sets on which the reference itself fails
-    are dropped by the caller, all but those first where it is slow."""
+    promise: another scale and sign, rows of different sizes, large values in many places or in
+    few, zeros, and for a reference that `has_nan` in its text NaN. As many as the budget allows,
+    the first `FEWEST_TRIALS` always. Sets on which the reference itself fails are dropped by the
+    caller, all but those first where it is slow."""
     base = source.draw(0, generator)
     makers: dict[str, Callable[[], InputSet]] = {
         "drawn 0": lambda: base,
@@ -26,6 +37,8 @@ def variations(
         "drawn 2": lambda: source.draw(2, generator),
         "large": lambda: scaled(base, 8.0),
         "spikes": lambda: remade(base, generator, spiked),
+        "outliers": lambda: remade(base, generator, with_outliers),
+        "not a number": lambda: remade(base, generator, with_nan),
         "uneven rows": lambda: remade(base, generator, uneven),
         "zeros and ones": lambda: remade(base, generator, zeros_and_ones),
         "tail only": lambda: remade(base, generator, tail_only),
@@ -40,6 +53,9 @@ def variations(
         # Gradients of saturated functions are differences of large numbers: rounding is all of them
         # (of attention's key bias, whose gradient is 0), and an honest order of sums is far off.
         makers.pop("huge", None)
+        makers.pop("outliers", None)
+    if not has_nan:
+        makers.pop("not a number", None)
     set_bytes = sum(t.nbytes for t in base.tensors)
     count = max(FEWEST_TRIALS, min(len(makers), budget_bytes // (set_bytes + 1)))
     return [(name, make()) for name, make in list(makers.items())[:count]]
@@ -62,6 +78,24 @@ def spiked(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Small values with a large one in fifty: what a sum over many hides, or a maximum finds."""
     chance = torch.rand(tensor.shape, generator=generator, device=tensor.device)
     return torch.where(chance < 0.02, tensor * 30, tensor * 0.03)
+
+
+def with_outliers(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Drawn values, and among them a few that no glance at some of the elements finds."""
+    size = float(tensor.double().square().mean().sqrt()) or 1.0
+    return put_anywhere(tensor, OUTLIER * size, generator)
+
+
+def with_nan(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Drawn values, and a few that are none."""
+    return put_anywhere(tensor, math.nan, generator)
+
+
+def put_anywhere(tensor: torch.Tensor, value: float, generator: torch.Generator) -> torch.Tensor:
+    changed = tensor.contiguous().clone()
+    places = torch.randint(0, tensor.numel(), (NUM_ODD,), generator=generator, device=tensor.device)
+    changed.view(-1)[places] = value
+    return changed.reshape(tensor.shape)
 
 
 def uneven(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG001

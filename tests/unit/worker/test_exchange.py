@@ -300,9 +300,27 @@ def test_fewer_variations_are_made_where_there_is_less_room_for_them():
     assert len(variations(source, generator(), 5 * 1100)) == 5
     names = [name for name, _ in variations(source, generator(), 2**20)]
     assert names[:3] == ["drawn 0", "drawn 1", "shifted"]
-    assert len(names) == 13
+    assert len(names) == 14
     training = [name for name, _ in variations(source, generator(), 2**20, is_training=True)]
-    assert training == [name for name in names if name != "huge"]
+    assert training == [name for name in names if name not in ("huge", "outliers")]
+    with_nan = [name for name, _ in variations(source, generator(), 2**20, has_nan=True)]
+    assert set(with_nan) - set(names) == {"not a number"}
+
+
+def test_odd_elements_are_few_and_anywhere():
+    source = Source(call={}, specs=[{"shape": [64, 64], "dtype": "float32"}])
+    places = set()
+    for seed in range(20):
+        own = torch.Generator().manual_seed(seed)
+        sets = dict(variations(source, own, 2**20, has_nan=True))
+        (base,), (odd,), (none,) = (
+            sets[name].tensors for name in ("drawn 0", "outliers", "not a number")
+        )
+        assert 1 <= int((odd != base).sum()) <= 3
+        assert float(odd.abs().max()) == pytest.approx(300 * float(base.square().mean().sqrt()))
+        assert 1 <= int(none.isnan().sum()) <= 3
+        places |= set((odd != base).nonzero()[:, 0].tolist())
+    assert len(places) > 20, "rows that a look at the first one does not see"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "bool"])

@@ -31,6 +31,7 @@ GOOD = {
     "batch": {"claim_us": 12.5, "issue_us": 11.0},
     "exchange": {"claim_us": 0.0, "issue_us": 0.0},
     "aftermath": {"names": ["the state `x`"], "slots": [SLOT]},
+    "left": {"aliases": [0], "patched": ["torch.relu"]},
     "profile": {"rows": [{"name": "relu(float*)", "num_calls": 2, "time_us": 1.5}]},
     "reached": {"names": ["input 0", "fc.weight"]},
 }
@@ -68,6 +69,9 @@ BAD = [
     ("imported", {"imported": "numpy"}),
     ("imported", {"imported": [1]}),
     ("aftermath", {"names": [], "slots": [SLOT]}),
+    ("left", {"aliases": ["0"], "patched": []}),
+    ("left", {"aliases": [], "patched": "torch.relu"}),
+    ("left", {"aliases": []}),
     ("profile", {"rows": [{"name": "relu(float*)", "num_calls": 0, "time_us": 1.5}]}),
     ("profile", {"rows": [{"name": "relu(float*)", "num_calls": 1, "time_us": math.inf}]}),
     ("profile", {"rows": [{"name": "r" * 600, "num_calls": 1, "time_us": 1.5}]}),

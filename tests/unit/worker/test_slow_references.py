@@ -48,6 +48,7 @@ def test_fewer_trials_are_made_of_a_slow_reference(clock, monkeypatch, seconds, 
         return Said(outputs=[[]] * len(case.trials), calls=[{"slots": [1]}] * len(case.trials))
 
     case = SimpleNamespace(
+        program={},
         source=SimpleNamespace(grads=[]),
         train=False,
         accelerator=SimpleNamespace(memory_bytes=lambda: 10**9),
