@@ -33,14 +33,18 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     patches = click.option(
         "--patches",
         "patch_folder",
-        type=click.Path(path_type=Path),
+        type=click.Path(path_type=Path, file_okay=False),
         metavar="FOLDER",
         help="Also write each best proposal as a patch for `git apply`.",
     )
     command = patches(command)
     for name, text in reversed(FILES.items()):
         command = click.option(
-            f"--{name}", f"{name}_path", metavar="FILE", help=f"Also write {text}."
+            f"--{name}",
+            f"{name}_path",
+            type=click.Path(dir_okay=False, writable=True, allow_dash=True),
+            metavar="FILE",
+            help=f"Also write {text}.",
         )(command)
     stdout = click.option(
         "--format",

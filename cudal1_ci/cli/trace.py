@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -28,6 +29,13 @@ Only shapes, dtypes, value ranges and plain constructor arguments are recorded, 
 
 TIMEOUT_S = 1800.0
 """Of a command that nobody gave another one."""
+NEW = "traces-new"
+"""Beside the folder of traces, until the command has ended."""
+NOTHING_CALLED = (
+    "nothing was recorded: the command has to run Python with the PYTHONPATH that it is given (to "
+    "set another one inside of it loses the tracer: put it before `cudal1-ci trace`), and to call "
+    "modules or functions of this folder"
+)
 
 
 @click.command(epilog=EPILOG, context_settings={"ignore_unknown_options": True})
@@ -81,10 +89,26 @@ def record(
     make_folder(path / settings.state_dir)
     folder = path / settings.state_dir / "traces"
     progress.notice(f"tracing `{shlex.join(command)}` in {path}")
-    code = run_trace(command, path, folder, functions, timeout_s, settings.python or sys.executable)
-    if code:
-        progress.notice(f"the command ended with exit code {code}; what it called is used")
-    return read_traces(folder)
+    fresh = folder.with_name(NEW)
+    try:
+        code = run_trace(
+            command, path, fresh, functions, timeout_s, settings.python or sys.executable
+        )
+        found, before = read_traces(fresh), read_traces(folder)
+        if code:
+            progress.notice(f"the command ended with exit code {code}; what it called is used")
+        if not found.calls:
+            progress.notice(NOTHING_CALLED)
+        if found.calls or not before.calls:
+            shutil.rmtree(folder, ignore_errors=True)
+            fresh.rename(folder)
+        num_before = sum(map(len, before.calls.values()))
+        if num_before:
+            fate = "replaced" if found.calls else "kept"
+            progress.notice(f"{num_before} calls that were recorded before are {fate}")
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return found
 
 
 def traces_for(path: Path, settings: Settings, progress: Progress, *, again: bool) -> Traces:

@@ -44,7 +44,7 @@ def run_trace(
     timeout_s: float,
     python: str | None = None,
 ) -> int:
-    """Run a command in `root` and leave its trace in `folder`, which is emptied first.
+    """Run a command in `root` and leave its trace in `folder`, which holds nothing else.
 
     `functions` are the names of the functions to record by their path. Returns the command's exit
     code; 124 when it was ended after `timeout_s` seconds. Its output goes to stderr.

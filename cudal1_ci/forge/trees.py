@@ -38,7 +38,7 @@ class Trees:
         commands that are run once in each tree."""
         self.top = repository_top(root)
         self.below = root.resolve().relative_to(self.top.resolve())
-        self.folder = folder
+        self.folder = folder.absolute()  # git is run at the top, wherever this process is
         self.setup = tuple(setup)
 
     def of(self, sha: str) -> Path:

@@ -240,9 +240,20 @@ def technique_text(evaluation: EvaluationDocument) -> str:
 
 def outcomes_text(evaluations: Iterable[EvaluationDocument]) -> str:
     """`2 passed, not faster; 1 wrong values` for the candidates of a target without proposal."""
-    counts = Counter(evaluation.status for evaluation in evaluations)
-    words = {**STATUS_WORDS, "passed": "passed, not faster"}
-    return "; ".join(f"{count} {words[status]}" for status, count in counts.most_common())
+    counts = Counter(map(outcome_text, evaluations))
+    return "; ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+
+
+def outcome_text(evaluation: EvaluationDocument) -> str:
+    """Of one that is no proposal. One whose interval is above 1 everywhere was not told from the
+    noise that the reference has beside itself."""
+    if evaluation.status != "passed":
+        return STATUS_WORDS[evaluation.status]
+    lows = [one.speedup_low or 0.0 for one in evaluation.measurements]
+    if not lows or min(lows) <= 1.0:
+        return "passed, not faster"
+    spread = max(one.control_spread or 0.0 for one in evaluation.measurements)
+    return f"passed, faster by no more than this machine's noise ({spread:.1%})"
 
 
 def one_line(text: str) -> str:

@@ -9,11 +9,13 @@ gained are combined, with each other and with the best that a model wrote. Rewri
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 import msgspec
 
+from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, defined_in, names_of
 from cudal1_ci.propose.playbook.table import REWRITES
 from cudal1_ci.propose.playbook.terms import code
@@ -45,6 +47,16 @@ class PlaybookConfig(Record, frozen=True, kw_only=True):
     inputs has memory of its own, and only a GPU can judge them."""
     triton: bool = False
     """Whether to propose kernels in Triton, which the file has to keep."""
+
+    def __post_init__(self) -> None:
+        known = {name for one in REWRITES for name in (one.name, one.family)}
+        for name in self.skip:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+                mend = f"did you mean `{near[0]}`?" if near else "docs/playbook.md lists them"
+                raise ConfigError(
+                    f"playbook.skip: expected names of rewrites or families, got {name!r}; {mend}"
+                )
 
 
 class Playbook:

@@ -287,7 +287,8 @@ REWRITES = (
         name="sdpa",
         family="operation fusion",
         precondition="softmax over the keys of scaled query-key products, at most one mask, times "
-        "the values; a query whose keys are all masked may give NaN or 0",
+        "the values; a query whose keys are all masked may give NaN or 0; hooks on the modules "
+        "that made the weights, a softmax or a dropout, are not called any more",
         why="scaled_dot_product_attention computes attention in tiles and never writes the "
         "queries x keys matrix to memory.",
         apply=expressions(attention),

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cudal1_ci.cli import main
+from cudal1_ci.discover.traces import read_traces
 from cudal1_ci.errors import ConfigError, DiscoveryError, UnsupportedError, WorkerError
 from tests import engine
 
@@ -322,6 +323,49 @@ def test_a_template_that_cannot_be_used_is_an_error_of_usage(tmp_path, text, wor
     result = run("report", SAMPLE_REPORT, "--template", own, *words)
     assert result.exit_code == 2
     assert told in result.stderr
+
+
+def test_a_trace_that_recorded_nothing_leaves_the_one_before(checkout):
+    (checkout / "pkg").mkdir()
+    (checkout / "pkg" / "__init__.py").write_text("")
+    (checkout / "pkg" / "layers.py").write_text(
+        "import torch\n\n\nclass Doubled(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return x * 2\n"
+    )
+    drive = "import torch, pkg.layers; pkg.layers.Doubled()(torch.ones(NUMBER))"
+    python = ("-m", "cudal1_ci", "trace", ".", "--", sys.executable, "-c")
+
+    def traced(text):
+        command = [sys.executable, *python, text]
+        return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+
+    first = traced(drive.replace("NUMBER", "3"))
+    assert (first.returncode, first.stdout[:28]) == (0, "recorded 1 distinct calls of"), first
+    nothing = traced("pass")
+    assert nothing.returncode == 1
+    assert "nothing was recorded" in nothing.stderr
+    assert "1 calls that were recorded before are kept" in nothing.stderr
+    folder = checkout / ".cudal1-ci" / "traces"
+    assert len(read_traces(folder).calls) == 1
+    again = traced(drive.replace("NUMBER", "5"))
+    assert "1 calls that were recorded before are replaced" in again.stderr
+    ((call,),) = read_traces(folder).calls.values()
+    assert call.call.args[0].shape == (5,)
+    assert not folder.with_name("traces-new").exists()
+
+
+@pytest.mark.parametrize("flag", ["--json", "--html", "--md", "--sarif"])
+def test_an_output_that_is_a_folder_is_refused_before_anything_is_measured(checkout, flag):
+    result = run("scan", checkout, flag, checkout)
+    assert result.exit_code == 2
+    assert "is a directory" in result.output
+
+
+def test_patches_go_into_a_folder(checkout):
+    (checkout / "taken").write_text("")
+    result = run("scan", checkout, "--patches", checkout / "taken")
+    assert result.exit_code == 2
+    assert "is a file" in result.output
 
 
 def test_trace_without_a_command_says_where_one_goes(checkout):

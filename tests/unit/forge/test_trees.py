@@ -52,6 +52,15 @@ def test_each_commit_has_its_files_whatever_lies_in_the_working_tree(repository,
     assert git(repository, "worktree", "list").count("\n") == 0
 
 
+def test_the_folder_of_trees_is_that_of_who_asks_and_not_of_the_top(repository, monkeypatch):
+    monkeypatch.chdir(repository / "pkg")
+    trees = Trees(Path(), Path(".cudal1-ci") / "trees")
+    found = trees.of(git(repository, "rev-parse", "HEAD"))
+    assert found.is_absolute()
+    assert (found / "a.py").read_text() == "a = 1\n"
+    assert (repository / "pkg" / ".cudal1-ci" / "trees").is_dir()
+
+
 def test_no_hook_of_the_repository_runs(repository, tmp_path):
     hook = repository / ".git" / "hooks" / "post-checkout"
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
 from cudal1_ci.propose.playbook.table import REWRITES
 from cudal1_ci.propose.target_file import with_text
@@ -205,6 +206,14 @@ def test_of_a_text_all_modules_are_rewritten_and_nothing_else():
 
 def test_at_most_n_candidates_are_proposed():
     assert len(Playbook().propose(text_problem(), (), 2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "mend"), [("spda", "did you mean `sdpa`"), ("everything", "docs/playbook.md")]
+)
+def test_a_name_to_skip_that_is_none_is_refused(name, mend):
+    with pytest.raises(ConfigError, match=f"playbook.skip.*{name}.*{mend}"):
+        PlaybookConfig(skip=(name,))
 
 
 def test_rewrites_and_families_can_be_left_out():
