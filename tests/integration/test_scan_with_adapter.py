@@ -51,7 +51,6 @@ def scan(shelf: Path, root: Path, python: Path, weights: Path) -> Ran:
         [sys.executable, "-c", PROGRAM, str(shelf), *command],
         env=environment(
             CUDAL1_CI_MODEL_PYTHON=str(python),
-            CUDAL1_CI_PLAYBOOK_SKIP="stacked_rows",
             CUDAL1_CI_OPTIMIZER_NUM_ROUNDS="1",
             CUDAL1_CI_OPTIMIZER_NUM_SAMPLES="1",
         ),

@@ -84,7 +84,6 @@ def scan(root, server, *words, **more):
         *("scan", root, "--model", server.url, "--json", "-", *words),
         OPENAI_API_KEY=KEY,
         CUDAL1_CI_MODEL_NUM_CONCURRENT="1",
-        CUDAL1_CI_PLAYBOOK_SKIP="stacked_rows",
         **more,
     )
 
