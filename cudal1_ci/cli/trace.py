@@ -18,6 +18,7 @@ from cudal1_ci.discover.traces import Traces, read_traces
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.executor.tracing import run_trace
 from cudal1_ci.report.progress import Progress, progress_on
+from cudal1_ci.report.wording import count_text
 
 EPILOG = """\b
 Examples:
@@ -105,7 +106,7 @@ def record(
         num_before = sum(map(len, before.calls.values()))
         if num_before:
             fate = "replaced" if found.calls else "kept"
-            progress.notice(f"{num_before} calls that were recorded before are {fate}")
+            progress.notice(f"of an earlier trace {count_text(num_before, 'call')}: {fate}")
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return found

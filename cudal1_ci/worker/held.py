@@ -8,29 +8,33 @@ is more than parameters and buffers, as packed weights are.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 
-def members(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """The module and all below it with their prefixes, each once, in torch's order."""
-    seen: set[int] = set()
-    waiting = [("", module)]
-    while waiting:
-        prefix, one = waiting.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield prefix, one
-        below = [(f"{prefix}{name}.", each) for name, each in vars(one)["_modules"].items()]
-        waiting += [(name, each) for name, each in reversed(below) if each is not None]
+def kept(module: torch.nn.Module, name: str) -> Any:
+    """One of the tables of a module: not by a property that its class may have of that name.
+    TorchScript has them in C++."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return getattr(module, name)
+    return vars(module)[name]
+
+
+def members(module: torch.nn.Module, prefix: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
+    """The module and all below it with the prefixes of their keys, in torch's order; one that is
+    shared under each of its names."""
+    yield prefix, module
+    for name, one in kept(module, "_modules").items():
+        if one is not None:
+            yield from members(one, f"{prefix}{name}.")
 
 
 def parameters_of(module: torch.nn.Module | None) -> list[torch.nn.Parameter]:
     """Each once, in torch's order."""
     if module is None:
         return []
-    every = [one for _, each in members(module) for one in vars(each)["_parameters"].values()]
+    every = [one for _, each in members(module) for one in kept(each, "_parameters").values()]
     return list({id(one): one for one in every if one is not None}.values())
 
 
@@ -44,17 +48,12 @@ def plain_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers that last by their keys, those that are shared under each of theirs:
     what `state_dict` says of a module that says nothing of its own."""
     found: dict[str, torch.Tensor] = {}
-    waiting = [("", module)]
-    while waiting:
-        prefix, one = waiting.pop()
-        own = vars(one)
-        passing = own.get("_non_persistent_buffers_set", ())
-        lasting = {k: v for k, v in own["_buffers"].items() if k not in passing}
-        for name, tensor in {**own["_parameters"], **lasting}.items():
+    for prefix, one in members(module):
+        passing = kept(one, "_non_persistent_buffers_set")
+        lasting = [item for item in kept(one, "_buffers").items() if item[0] not in passing]
+        for name, tensor in [*kept(one, "_parameters").items(), *lasting]:
             if tensor is not None:
                 found[prefix + name] = tensor
-        below = [(f"{prefix}{name}.", each) for name, each in own["_modules"].items()]
-        waiting += [(name, each) for name, each in reversed(below) if each is not None]
     return found
 
 

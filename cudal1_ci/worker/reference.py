@@ -25,7 +25,7 @@ from .oracle import known_errors, learn_oracle, settle_tolerances
 from .precision import allow
 from .processes import Template
 from .segment import place
-from .variations import FEWEST_TRIALS, NAN_WORDS, another_batch, variations
+from .variations import FEWEST_TRIALS, ON_NAN, another_batch, variations
 
 SLOW_S = 5.0
 """Of an answer on all sets: beyond it fewer are tried, as each candidate and the oracle take as
@@ -149,8 +149,7 @@ def learn_answers(
     for one, requires in enumerate(case.source.grads):
         case.source.grads[one] = requires and case.train
     memory_bytes = case.accelerator.memory_bytes()
-    text = str(case.program.get("source", "")).lower()
-    has_nan = any(word in text for word in NAN_WORDS)
+    has_nan = ON_NAN.search(case.program.get("source", "")) is not None
     budget_bytes = memory_bytes // TRIALS_SHARE
     found = variations(case.source, generator, budget_bytes, case.train, has_nan)
     case.trials = [(name, case.kept(one)) for name, one in found]

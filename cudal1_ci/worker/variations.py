@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import torch
 
+from .compare import magnitude
 from .inputs import InputSet, Source, scaled
 
 FEWEST_TRIALS = 3
 NUM_ODD, OUTLIER = 3, 300.0
 """Elements of an input that are unlike the others, and their size in units of its root mean square:
 beyond what is clamped in practice, within what float16 holds of drawn numbers."""
-NAN_WORDS = ("nan", "isfinite", "isinf")
-"""In the text of a reference that does something about them."""
+ON_NAN = re.compile(r"\bnan(_to_num|mean|sum|median|quantile)?\b|\bis(nan|finite|inf)\b")
+"""What a reference's text has that does something about them."""
 
 
 def variations(
@@ -82,8 +84,7 @@ def spiked(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def with_outliers(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Drawn values, and among them a few that no glance at some of the elements finds."""
-    size = float(tensor.double().square().mean().sqrt()) or 1.0
-    return put_anywhere(tensor, OUTLIER * size, generator)
+    return put_anywhere(tensor, OUTLIER * (magnitude(tensor) or 1.0), generator)
 
 
 def with_nan(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -92,10 +93,12 @@ def with_nan(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def put_anywhere(tensor: torch.Tensor, value: float, generator: torch.Generator) -> torch.Tensor:
-    changed = tensor.contiguous().clone()
-    places = torch.randint(0, tensor.numel(), (NUM_ODD,), generator=generator, device=tensor.device)
-    changed.view(-1)[places] = value
-    return changed.reshape(tensor.shape)
+    count = tensor.numel()
+    is_odd = torch.zeros(count, dtype=torch.bool, device=tensor.device)
+    is_odd[torch.randint(0, count, (NUM_ODD,), generator=generator, device=tensor.device)] = True
+    changed = tensor.clone()  # laid out as it is, which `where` and `masked_fill` do not promise
+    changed[is_odd.reshape(tensor.shape)] = value
+    return changed
 
 
 def uneven(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG001

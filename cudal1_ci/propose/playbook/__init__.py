@@ -49,7 +49,7 @@ class PlaybookConfig(Record, frozen=True, kw_only=True):
     """Whether to propose kernels in Triton, which the file has to keep."""
 
     def __post_init__(self) -> None:
-        known = {name for one in REWRITES for name in (one.name, one.family)}
+        known = sorted({name for one in REWRITES for name in (one.name, one.family)})
         for name in self.skip:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)

@@ -344,11 +344,11 @@ def test_a_trace_that_recorded_nothing_leaves_the_one_before(checkout):
     nothing = traced("pass")
     assert nothing.returncode == 1
     assert "nothing was recorded" in nothing.stderr
-    assert "1 calls that were recorded before are kept" in nothing.stderr
+    assert "of an earlier trace 1 call: kept" in nothing.stderr
     folder = checkout / ".cudal1-ci" / "traces"
     assert len(read_traces(folder).calls) == 1
     again = traced(drive.replace("NUMBER", "5"))
-    assert "1 calls that were recorded before are replaced" in again.stderr
+    assert "of an earlier trace 1 call: replaced" in again.stderr
     ((call,),) = read_traces(folder).calls.values()
     assert call.call.args[0].shape == (5,)
     assert not folder.with_name("traces-new").exists()

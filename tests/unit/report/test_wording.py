@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from cudal1_ci.report.wording import (
     error_text,
     interval_text,
     one_line,
+    outcomes_text,
     percent_text,
     speedup_text,
     time_text,
@@ -129,3 +131,17 @@ def test_a_container_is_named_beside_the_device():
     contained = msgspec.structs.replace(CPU, software=software, sandbox_missing=("landlock",))
     said = devices_text([contained])
     assert said == "cpu, torch 2.13, in a container of debian:12, sandbox without landlock"
+
+
+def test_what_is_faster_within_the_noise_is_not_called_no_faster():
+    def evaluation(status, *lows):
+        found = [
+            msgspec.structs.replace(measured(low, 1.2, 1.4), control_spread=0.136) for low in lows
+        ]
+        return SimpleNamespace(status=status, measurements=found)
+
+    noisy, plain = evaluation("passed", 1.12, 1.05), evaluation("passed", 1.12, 0.98)
+    assert outcomes_text([noisy]) == "1 passed, faster by no more than this machine's noise (13.6%)"
+    assert outcomes_text([plain, plain]) == "2 passed, not faster"
+    assert outcomes_text([evaluation("passed")]) == "1 passed, not faster"
+    assert outcomes_text([evaluation("incorrect_values", 1.1)]) == "1 wrong values"

@@ -24,7 +24,7 @@ from cudal1_ci.worker.inputs import (
     scaled,
 )
 from cudal1_ci.worker.segment import Segment, contiguous_stride, place, slot_of, span
-from cudal1_ci.worker.variations import another_batch, variations
+from cudal1_ci.worker.variations import ON_NAN, another_batch, variations
 
 Point = namedtuple("Point", "x y")
 
@@ -305,6 +305,29 @@ def test_fewer_variations_are_made_where_there_is_less_room_for_them():
     assert training == [name for name in names if name not in ("huge", "outliers")]
     with_nan = [name for name, _ in variations(source, generator(), 2**20, has_nan=True)]
     assert set(with_nan) - set(names) == {"not a number"}
+
+
+def test_odd_elements_leave_the_layout_as_it_is():
+    source = Source(call={}, specs=[{"shape": [6, 5], "stride": [1, 6], "dtype": "float32"}])
+    for name, one in variations(source, generator(), 2**20, has_nan=True):
+        if name in ("outliers", "not a number"):
+            assert one.tensors[0].stride() == (1, 6), name
+
+
+@pytest.mark.parametrize(
+    ("text", "is_named"),
+    [
+        ("x = torch.nan_to_num(x)", True),
+        ("return x.nanmean()", True),
+        ("torch.where(torch.isnan(x), 0, x)", True),
+        ("float('nan')", True),
+        ("x[torch.isfinite(x)]", True),
+        ("self.dominant = nanny(x)", False),
+        ("return self.resonance(x)", False),
+    ],
+)
+def test_a_reference_that_does_something_about_nan_is_told_by_whole_words(text, is_named):
+    assert (ON_NAN.search(text) is not None) == is_named
 
 
 def test_odd_elements_are_few_and_anywhere():
