@@ -2,19 +2,22 @@
 
 A candidate may be off by a few times the reference's own error, or by the rounding of the dtype
 where that is larger (`Allowance`). Tolerances follow the magnitude of the expected values (their
-root mean square), so that zeros do not pass for small numbers. Where the oracle is finite and the
-reference overflowed, the oracle is what counts; where both are not finite, the candidate must be
-not finite in the same way.
+root mean square without what masks wrote, magnitude.py), so that zeros do not pass for small
+numbers; what a mask wrote may be off by the rounding of the dtype. Where the oracle is finite and
+the reference overflowed, the oracle is what counts; where both are not finite, the candidate must
+be not finite in the same way.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
+from .magnitude import magnitude, measure, most_elements, pieces, widen
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,6 @@ SHORT = Allowance(4.0, 2.0, 2.0, 4.0)
 rounding is off, and one epsilon is already a hundredth of a number. The floor for bfloat16 is
 1.6e-2, as torch.testing has it."""
 SHORT_EPS = 1e-4
-PIECE_ELEMENTS = {"cpu": 2**17, "cuda": 2**26}
-"""In float64 a megabyte, which stays in a processor's cache, and half a gigabyte."""
 LOOSE = 1e-2
 """Within this of the truth (KernelBench's tolerance) a mismatch is one of precision."""
 LOOSE_EPS = 16.0
@@ -76,42 +77,6 @@ class Difference:
         return self.num_far == 0
 
 
-def magnitude(expected: torch.Tensor, device: torch.device | None = None) -> float:
-    """Root mean square of the finite elements."""
-    total, count = 0.0, 0
-    for piece in pieces(expected, device):
-        squares, number = square_sum(piece), piece.numel()
-        if not math.isfinite(squares):
-            values = piece[torch.isfinite(piece)]
-            squares, number = square_sum(values), values.numel()
-        total += squares
-        count += number
-    return math.sqrt(total / count) if count else 0.0
-
-
-def square_sum(values: torch.Tensor) -> float:
-    """In float64, with no copy of floats in it."""
-    dtype = torch.complex128 if values.is_complex() else torch.float64
-    floats = values if values.is_floating_point() else widen(values)
-    return float(torch.linalg.vector_norm(floats, dtype=dtype)) ** 2
-
-
-def pieces(tensor: torch.Tensor, device: torch.device | None = None) -> Iterator[torch.Tensor]:
-    """A tensor's elements in pieces, on the device where they are to be compared: that takes
-    several times the memory of what is compared, in twice the precision, and a tensor of gigabytes
-    leaves no room for it."""
-    most = most_elements(tensor, device)
-    split = [tensor]
-    if tensor.numel() > most:
-        split = list(torch.split(tensor.reshape(-1), most))
-    return (one if device is None else one.to(device) for one in split)
-
-
-def most_elements(tensor: torch.Tensor, device: torch.device | None) -> int:
-    """In a piece of it."""
-    return PIECE_ELEMENTS["cpu" if (device or tensor.device).type == "cpu" else "cuda"]
-
-
 def as_bools(flags: Sequence[torch.Tensor]) -> list[bool]:
     """Truth values that were computed where they are, with one wait for each device."""
     found = [False] * len(flags)
@@ -121,11 +86,6 @@ def as_bools(flags: Sequence[torch.Tensor]) -> list[bool]:
         for number, value in zip(numbers, values, strict=True):
             found[number] = value
     return found
-
-
-def widen(tensor: torch.Tensor) -> torch.Tensor:
-    """To float64 (or complex128), where differences are exact enough."""
-    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def allowance(dtype: torch.dtype) -> Allowance:
@@ -161,9 +121,10 @@ def tolerance(
         eps = max(eps, 1e-14)
     allowed = allowance(reference.dtype)
     truth = oracle if oracle is not None else reference
-    scale = magnitude(truth, device)
+    found = measure(truth, device)
+    scale = found.root_mean_square
     floor = allowed.no_oracle_multiple if oracle is None else 1.0
-    error = 0.0 if oracle is None else largest_error(reference, oracle, device)
+    error = 0.0 if oracle is None else largest_error(reference, oracle, device, found.below)
     absolute = max(allowed.absolute_eps * eps * floor, known) * scale
     absolute = max(absolute, allowed.error_multiple * error, noise)
     # An expected output of exact zeros has no magnitude: one rounding of a number near 1 passes.
@@ -172,12 +133,19 @@ def tolerance(
 
 
 def largest_error(
-    one: torch.Tensor, other: torch.Tensor, device: torch.device | None = None
+    one: torch.Tensor,
+    other: torch.Tensor,
+    device: torch.device | None = None,
+    below: float = math.inf,
 ) -> float:
-    """The largest absolute difference where it is finite; 0 where there is none."""
+    """The largest absolute difference where it is finite, of elements of which the `other` is below
+    a size; 0 where there is none."""
     largest = 0.0
     for ours, exact in zip(pieces(one, device), pieces(other, device), strict=True):
-        error = (widen(ours) - widen(exact)).abs()
+        truth = widen(exact)
+        error = (widen(ours) - truth).abs()
+        if math.isfinite(below):
+            error = error[truth.abs() < below]
         most = float(error.max()) if error.numel() else 0.0
         if not math.isfinite(most):
             error = error[torch.isfinite(error)]

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from .accelerators import AnySegment
-from .compare import as_bools, pieces
+from .compare import as_bools
+from .magnitude import pieces
 from .segment import Slot, contiguous_stride, dtype_of, place, size_bytes, span
 
 SMALL_BYTES = 2**20

@@ -10,8 +10,9 @@ from __future__ import annotations
 import torch
 
 from .cases import Case, Limits, Rejected
-from .compare import Tolerance, pieces, widen
+from .compare import Tolerance
 from .lanes import Lane, Round
+from .magnitude import pieces, widen
 from .segment import place
 
 

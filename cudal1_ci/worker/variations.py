@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import torch
 
-from .compare import magnitude
 from .inputs import InputSet, Source, scaled
+from .magnitude import root_mean_square
 
 FEWEST_TRIALS = 3
 NUM_ODD, OUTLIER = 3, 300.0
@@ -84,7 +84,7 @@ def spiked(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def with_outliers(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Drawn values, and among them a few that no glance at some of the elements finds."""
-    return put_anywhere(tensor, OUTLIER * (magnitude(tensor) or 1.0), generator)
+    return put_anywhere(tensor, OUTLIER * (root_mean_square(tensor) or 1.0), generator)
 
 
 def with_nan(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -9,8 +9,9 @@ import random
 import pytest
 import torch
 
-from cudal1_ci.worker.compare import PIECE_ELEMENTS, Tolerance, as_bools, difference, tolerance
+from cudal1_ci.worker.compare import Tolerance, as_bools, difference, tolerance
 from cudal1_ci.worker.inputs import each_same_at_once, each_same_bits, same_bits
+from cudal1_ci.worker.magnitude import PIECE_ELEMENTS, Magnitude, measure, root_mean_square
 
 GENERATOR = torch.Generator().manual_seed(0)
 TRUTH = torch.randn(1000, generator=GENERATOR, dtype=torch.float64)
@@ -191,6 +192,42 @@ def test_the_excess_is_that_of_the_worst_element(monkeypatch, most, seed):
     if found.excess > 1:
         (where,) = ast.literal_eval(found.where)
         assert expected[where] == pytest.approx(max(expected))
+
+
+@pytest.mark.parametrize("fill", [-1e9, torch.finfo(torch.float32).min, -1e4])
+@pytest.mark.parametrize("with_oracle", [True, False])
+def test_a_mask_does_not_hide_what_is_beside_it(fill, with_oracle):
+    is_masked = torch.arange(ROUNDED.numel()) % 3 == 0
+    oracle = (TRUTH * 0.1).masked_fill(is_masked, fill)
+    reference = oracle.float()
+    oracle = oracle if with_oracle else None
+    assert compared(reference.clone(), reference, oracle).excess <= 1
+    rounded = (reference * (1 + 2**-22)).clamp(min=torch.finfo(torch.float32).min)
+    assert compared(rounded, reference, oracle).excess <= 1
+    beside = torch.zeros_like(reference).masked_fill(is_masked, fill)
+    assert compared(beside, reference, oracle).num_far > 0.6 * ROUNDED.numel()
+    assert compared(reference.masked_fill(is_masked, 0.0), reference, oracle).excess > 1
+
+
+def test_two_masks_and_their_sum_are_masks():
+    fills = torch.tensor([0.0, -1e9, -2e9, 0.0], dtype=torch.float64).repeat(250)
+    scores = TRUTH.where(fills == 0, 0.0) + fills
+    assert measure(scores).root_mean_square < 2
+    assert measure(scores).below == pytest.approx(0.99e9)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        TRUTH * 1e9,  # large as a whole
+        torch.cat([TRUTH, torch.tensor([1e9], dtype=torch.float64)]),  # one computed value
+        torch.cat([TRUTH, 1e4 + 1e3 * TRUTH]),  # of two sizes, and not alike
+        torch.cat([TRUTH * 1e-6, torch.ones(10, dtype=torch.float64)]),  # saturated
+        torch.full((10,), -1e9, dtype=torch.float64),
+    ],
+)
+def test_values_that_are_computed_are_no_mask(values):
+    assert measure(values) == Magnitude(root_mean_square(values))
 
 
 def test_a_known_magnitude_is_not_computed_again(monkeypatch):

@@ -1,0 +1,126 @@
+"""How large a tensor's elements are: what tolerances follow.
+
+A mask writes one large number into places of its own (-1e9, or the least number of the dtype). It
+says nothing of what is elsewhere, so that the magnitude of such a tensor is that of the rest: else
+scores of attention could be anything beside it. A mask is told by what no computed values are:
+several elements that are alike, a thousand or more, and a thousand times the magnitude of all that
+are smaller. A few such numbers may lie in one tensor (a mask for padding and another for the
+future, and their sum).
+Not covered: computed values of very different sizes in one tensor. Small ones may be differences of
+large ones there, and an honest order of sums is as far off as the large ones are rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+PIECE_ELEMENTS = {"cpu": 2**17, "cuda": 2**26}
+"""In float64 a megabyte, which stays in a processor's cache, and half a gigabyte."""
+FILL_LEAST = 1e3
+"""Of a mask's number, and of its ratio to the rest: functions that saturate stop at one."""
+FILL_SPREAD = 1e-2
+"""Of a mask's elements: what is masked may have been added to the number, in a short float."""
+MOST_FILLS = 3
+"""Numbers of masks in one tensor."""
+
+
+@dataclass(frozen=True)
+class Magnitude:
+    """Of a tensor's elements, but for a mask's."""
+
+    root_mean_square: float
+    below: float = math.inf
+    """Elements as large as this are a mask's."""
+
+
+def magnitude(tensor: torch.Tensor, device: torch.device | None = None) -> float:
+    """Root mean square of the finite elements that are no mask's."""
+    return measure(tensor, device).root_mean_square
+
+
+def measure(tensor: torch.Tensor, device: torch.device | None = None) -> Magnitude:
+    """The magnitude, and from where on elements are a mask's. What is computed is on `device`,
+    where the tensor need not be."""
+    whole = Magnitude(root_mean_square(tensor, device))
+    if whole.root_mean_square < 1:  # beside a mask's number nothing is so small
+        return whole
+    edge = math.inf
+    for _ in range(MOST_FILLS):
+        top = look(tensor, edge, device).largest
+        if top < FILL_LEAST:
+            break
+        upper, edge = edge, top * (1 - FILL_SPREAD)
+        rest = look(tensor, edge, device)
+        if rest.count == 0 or look(tensor, upper, device).count - rest.count < 2:
+            break
+        if edge >= FILL_LEAST * rest.root_mean_square:
+            return Magnitude(rest.root_mean_square, edge)
+    return whole
+
+
+@dataclass(frozen=True)
+class Look:
+    """At the elements that are smaller than some number."""
+
+    root_mean_square: float
+    count: int
+    largest: float
+
+
+def look(tensor: torch.Tensor, below: float, device: torch.device | None) -> Look:
+    """The finite elements below a number."""
+    total, count, largest = 0.0, 0, 0.0
+    for piece in pieces(tensor, device):
+        sizes = widen(piece).abs()
+        sizes = sizes[sizes < below]
+        if sizes.numel():
+            total += square_sum(sizes)
+            count += sizes.numel()
+            largest = max(largest, float(sizes.max()))
+    return Look(math.sqrt(total / count) if count else 0.0, count, largest)
+
+
+def root_mean_square(tensor: torch.Tensor, device: torch.device | None = None) -> float:
+    """Of the finite elements, those of a mask among them."""
+    total, count = 0.0, 0
+    for piece in pieces(tensor, device):
+        squares, number = square_sum(piece), piece.numel()
+        if not math.isfinite(squares):
+            values = piece[torch.isfinite(piece)]
+            squares, number = square_sum(values), values.numel()
+        total += squares
+        count += number
+    return math.sqrt(total / count) if count else 0.0
+
+
+def square_sum(values: torch.Tensor) -> float:
+    """In float64, with no copy of floats in it; infinite where float64 does not hold it."""
+    dtype = torch.complex128 if values.is_complex() else torch.float64
+    floats = values if values.is_floating_point() else widen(values)
+    norm = float(torch.linalg.vector_norm(floats, dtype=dtype))
+    return norm * norm
+
+
+def pieces(tensor: torch.Tensor, device: torch.device | None = None) -> Iterator[torch.Tensor]:
+    """A tensor's elements in pieces, on the device where they are to be compared: that takes
+    several times the memory of what is compared, in twice the precision, and a tensor of gigabytes
+    leaves no room for it."""
+    most = most_elements(tensor, device)
+    split = [tensor]
+    if tensor.numel() > most:
+        split = list(torch.split(tensor.reshape(-1), most))
+    return (one if device is None else one.to(device) for one in split)
+
+
+def most_elements(tensor: torch.Tensor, device: torch.device | None) -> int:
+    """In a piece of it."""
+    return PIECE_ELEMENTS["cpu" if (device or tensor.device).type == "cpu" else "cuda"]
+
+
+def widen(tensor: torch.Tensor) -> torch.Tensor:
+    """To float64 (or complex128), where differences are exact enough."""
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)

@@ -1,0 +1,18 @@
+"""What the oracle says, where its dtype is another one."""
+
+from __future__ import annotations
+
+import torch
+
+from cudal1_ci.worker.oracle import with_the_largest
+
+
+def test_the_least_number_of_a_dtype_is_that_of_the_reference():
+    least = torch.finfo(torch.float32).min
+    ours = torch.tensor([1.0, least, least, -least])
+    exact = torch.tensor(
+        [1.5, torch.finfo(torch.float64).min, -7.0, torch.finfo(torch.float64).max],
+        dtype=torch.float64,
+    )
+    assert with_the_largest(ours, exact).tolist() == [1.5, least, -7.0, -least]
+    assert with_the_largest(ours[:1], exact[:1]).data_ptr() == exact.data_ptr()
