@@ -25,6 +25,7 @@ from .oracle import known_errors, learn_oracle, settle_tolerances
 from .precision import allow
 from .processes import Template
 from .segment import place
+from .states import other_states, randomize
 from .variations import FEWEST_TRIALS, ON_NAN, another_batch, variations
 
 SLOW_S = 5.0
@@ -111,31 +112,6 @@ def initial_state(
         return runner, slots, tensors
 
 
-def randomize(slot: dict[str, Any], tensor: torch.Tensor, generator: torch.Generator) -> None:
-    """Perturb a state tensor in place by a tenth of its spread, or of one where it is constant.
-
-    Integers, masks and buffers that hold infinities keep their values; a variance stays positive.
-    Buffers that are not statistics (frequency tables, windows) are constants of the algorithm.
-    """
-    if not tensor.is_floating_point() or tensor.numel() == 0:
-        return
-    name = slot["key"].rsplit(".", 1)[-1]
-    if name == "running_var":
-        noise = torch.empty(tensor.shape, device=generator.device)
-        noise.uniform_(0.5, 1.5, generator=generator)
-        tensor.mul_(noise.to(tensor.dtype))
-        return
-    if not (slot["parameter"] or name == "running_mean"):
-        return
-    values = tensor.float()
-    if not bool(torch.isfinite(values).all()):
-        # torch.empty leaves anything behind, and a parameter has to be something.
-        values = torch.zeros_like(values)
-    spread = float(values.std()) if values.numel() > 1 else 0.0
-    noise = torch.randn(tensor.shape, generator=generator, device=generator.device)
-    tensor.copy_(values + noise * (spread or 1.0) * 0.1)
-
-
 def learn_answers(
     case: Case,
     template: Template,
@@ -177,10 +153,8 @@ def learn_answers(
         case.findings.append({"rule": "trials.few", "message": message})
         case.trials = case.trials[:FEWEST_TRIALS]
         case.expected = case.expected.first(FEWEST_TRIALS)
-    other = [tensor.clone() for tensor in case.state]
-    for slot, tensor in zip(case.state_slots, other, strict=True):
-        randomize(slot, tensor, generator)
-    again = twice(lambda is_last: learn_more(case, template, limits, other, is_last, hold))
+    others = other_states(case.state_slots, case.state, generator)
+    again = twice(lambda is_last: learn_more(case, template, limits, others, is_last, hold))
     if not any(call["slots"] for call in case.expected.calls):
         raise Rejected(
             "invalid_reference",
@@ -222,19 +196,18 @@ def learn_more(
     case: Case,
     template: Template,
     limits: Limits,
-    other: list[torch.Tensor],
+    others: list[list[torch.Tensor]],
     is_last: bool,
     hold: Hold | None,
 ) -> Answer:
-    """What a second process answers; and what it says after that once it has another state, and on
-    fewer rows, which it may refuse."""
+    """What a second process answers; and what it says after that once it has another state, the
+    first of the `others` that it takes, and on fewer rows, which it may refuse."""
     with ExitStack() as stack:
         runner = stack.enter_context(case.runner(template, case.program, limits))
         again = case.answer(runner, limits)
         template.warm(runner.ask("imported", limits.call_s)["imported"])
         if case.state_slots:
-            case.load_state(runner, other, limits)
-            case.other_state = (other, case.answer(runner, limits, sets=[case.trials[0][1]]))
+            case.other_state = answer_in_another_state(case, runner, limits, others)
         fewer = another_batch(case.trials[0][1])
         if fewer is not None:
             try:
@@ -246,6 +219,25 @@ def learn_more(
         if hold is not None:
             hold(case, "reference", runner, stack.pop_all())
     return again
+
+
+def answer_in_another_state(
+    case: Case, runner: RunnerHandle, limits: Limits, others: list[list[torch.Tensor]]
+) -> tuple[list[torch.Tensor], Answer]:
+    """The first of some states that the reference takes, and its answer there: it must not fail, or
+    leave the range of its floats, where it does not in the last of them."""
+    for state in others[:-1]:
+        try:
+            case.load_state(runner, state, limits)
+            answer = case.answer(runner, limits, sets=[case.trials[0][1]])
+        except RunnerFailure as failure:
+            if failure.kind != "raised":
+                raise
+            continue
+        if all(each_finite(answer.outputs)):
+            return state, answer
+    case.load_state(runner, others[-1], limits)
+    return others[-1], case.answer(runner, limits, sets=[case.trials[0][1]])
 
 
 def finite_trials(case: Case, answer: Answer) -> list[tuple[str, InputSet]]:
