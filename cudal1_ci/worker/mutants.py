@@ -1,4 +1,8 @@
-"""Is the check worth anything? Answers that have nothing to do with the inputs must be refused."""
+"""Is the check worth anything? Answers that have nothing to do with the inputs must be refused.
+
+Where one number is right on all inputs (the mean of a softmax), the reference is degenerate: a
+candidate that returns it is true, and no speedup of it means anything.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ from collections.abc import Callable
 
 import torch
 
-from .cases import Case
+from .cases import Case, Rejected
 from .compare import difference
+from .inputs import same_bits
 
 MOST_ELEMENTS = 2**24
 """Of an output."""
@@ -28,6 +33,42 @@ def try_mutants(case: Case) -> None:
         ):
             message = f"an answer of {kind} would pass: the workload is too weak to tell"
             case.findings.append({"rule": "workload.weak", "message": message})
+
+
+def check_constancy(case: Case) -> None:
+    """The reference's first answer must be wrong on some other inputs, by the reference's own
+    precision. What a user allows may be wider than all that a workload returns, and what is left
+    after a step of training is not looked at.
+
+    Raises:
+        Rejected: It is right on all of them.
+    """
+    assert case.expected is not None
+    if case.train or case.given is not None:
+        return
+    start = case.trials[0][1].tensors
+    others = [
+        number
+        for number, (_, inputs) in enumerate(case.trials)
+        if not all(same_bits(*pair) for pair in zip(start, inputs.tensors, strict=True))
+    ]
+    if others and all(is_answered_by_the_first(case, number) for number in others):
+        message = "the output is the same for all inputs that were tried, but for rounding"
+        raise Rejected("degenerate", "reference.constant", message)
+
+
+def is_answered_by_the_first(case: Case, number: int) -> bool:
+    """Whether what the reference returns on the first trial would be right on another."""
+    assert case.expected is not None
+    answers = case.expected.outputs[0], case.expected.outputs[number]
+    if [one.shape for one in answers[0]] != [one.shape for one in answers[1]]:
+        return False
+    truth = case.oracle[number] if case.oracle else [None] * len(answers[0])
+    device = case.accelerator.device
+    return all(
+        difference(one, other, exact, budget, device).excess <= 1
+        for one, other, exact, budget in zip(*answers, truth, case.tolerances[number], strict=True)
+    )
 
 
 def some_of(output: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from .failures import is_out_of_memory, rejection_of_reference, twice
 from .handles import RunnerFailure, RunnerHandle
 from .inputs import InputSet, each_same_bits, same_bits
 from .memory_plan import num_together
-from .mutants import try_mutants
+from .mutants import check_constancy, try_mutants
 from .oracle import known_errors, learn_oracle, settle_tolerances
 from .precision import allow
 from .processes import Template
@@ -72,6 +72,7 @@ def make_case(
         raise rejection_of_reference(failure) from failure
     learn_oracle(case, template, limits)
     settle_tolerances(case)
+    check_constancy(case)
     case.precision = precision
     allow(case, template, limits)
     case.known = known_errors(case)
@@ -313,7 +314,8 @@ def check_determinism(case: Case, again: Answer) -> None:
 
 def check_dependence(case: Case) -> None:
     """A reference whose output is the same for all inputs is degenerate: a constant is an honest
-    answer to it, and no speedup of it means anything."""
+    answer to it, and no speedup of it means anything. Where it is so but for rounding, mutants.py
+    sees it."""
     assert case.expected is not None
     if case.train or len(case.trials) < 2:
         return

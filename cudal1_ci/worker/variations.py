@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 
+from .compare import index_of
 from .inputs import InputSet, Source, scaled
 from .magnitude import root_mean_square
 
@@ -15,6 +16,9 @@ FEWEST_TRIALS = 3
 NUM_ODD, OUTLIER = 3, 300.0
 """Elements of an input that are unlike the others, and their size in units of its root mean square:
 beyond what is clamped in practice, within what float16 holds of drawn numbers."""
+ALONE = 100.0
+"""Size of the only element that is not zero, in the same units: in float16 its square is a number,
+and so is the mean of a million of them."""
 ON_NAN = re.compile(r"\bnan(_to_num|mean|sum|median|quantile)?\b|\bis(nan|finite|inf)\b")
 """What a reference's text has that does something about them."""
 
@@ -27,19 +31,20 @@ def variations(
     has_nan: bool = False,
 ) -> list[tuple[str, InputSet]]:
     """Named sets for the correctness trials: what the workload states, and what it does not
-    promise: another scale and sign, rows of different sizes, large values in many places or in
-    few, zeros, and for a reference that `has_nan` in its text NaN. As many as the budget allows,
-    the first `FEWEST_TRIALS` always. Sets on which the reference itself fails are dropped by the
-    caller, all but those first where it is slow."""
+    promise: another scale and sign, rows of different sizes, large values in many places, in few
+    or in one, zeros, and for a reference that `has_nan` in its text NaN. As many as the budget
+    allows, the first `FEWEST_TRIALS` always. Sets on which the reference itself fails are dropped
+    by the caller, all but those first where it is slow."""
     base = source.draw(0, generator)
     makers: dict[str, Callable[[], InputSet]] = {
         "drawn 0": lambda: base,
         "drawn 1": lambda: source.draw(1, generator),
-        "shifted": lambda: scaled(base, -1.0, 0.5),
+        "shifted": lambda: scaled(base, -1.25, 0.5),
         "drawn 2": lambda: source.draw(2, generator),
         "large": lambda: scaled(base, 8.0),
         "spikes": lambda: remade(base, generator, spiked),
         "outliers": lambda: remade(base, generator, with_outliers),
+        "one alone": lambda: one_alone(base, generator),
         "not a number": lambda: remade(base, generator, with_nan),
         "uneven rows": lambda: remade(base, generator, uneven),
         "zeros and ones": lambda: remade(base, generator, zeros_and_ones),
@@ -56,6 +61,7 @@ def variations(
         # (of attention's key bias, whose gradient is 0), and an honest order of sums is far off.
         makers.pop("huge", None)
         makers.pop("outliers", None)
+        makers.pop("one alone", None)
     if not has_nan:
         makers.pop("not a number", None)
     set_bytes = sum(t.nbytes for t in base.tensors)
@@ -85,6 +91,25 @@ def spiked(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def with_outliers(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Drawn values, and among them a few that no glance at some of the elements finds."""
     return put_anywhere(tensor, OUTLIER * (root_mean_square(tensor) or 1.0), generator)
+
+
+def one_alone(base: InputSet, generator: torch.Generator) -> InputSet:
+    """Zeros but for one element, in the same place of all tensors of a shape. Who leaves a part of
+    a sum out, and makes up for it, returns too much here or nothing: in a short float the mean of
+    any half of the elements is right on all inputs whose elements are alike."""
+    places: dict[torch.Size, int] = {}
+
+    def changed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        if tensor.shape not in places:
+            drawn = torch.rand((), generator=generator, device=tensor.device, dtype=torch.double)
+            places[tensor.shape] = int(float(drawn) * tensor.numel())
+        size, sign = torch.rand(2, generator=generator, device=tensor.device).tolist()
+        value = ALONE * (root_mean_square(tensor) or 1.0) * (1 + size)
+        alone = torch.zeros_like(tensor)
+        alone[tuple(index_of(places[tensor.shape], tensor.shape))] = value if sign < 0.5 else -value
+        return alone
+
+    return remade(base, generator, changed)
 
 
 def with_nan(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

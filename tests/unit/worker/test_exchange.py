@@ -300,9 +300,9 @@ def test_fewer_variations_are_made_where_there_is_less_room_for_them():
     assert len(variations(source, generator(), 5 * 1100)) == 5
     names = [name for name, _ in variations(source, generator(), 2**20)]
     assert names[:3] == ["drawn 0", "drawn 1", "shifted"]
-    assert len(names) == 14
+    assert len(names) == 15
     training = [name for name, _ in variations(source, generator(), 2**20, is_training=True)]
-    assert training == [name for name in names if name not in ("huge", "outliers")]
+    assert training == [name for name in names if name not in ("huge", "outliers", "one alone")]
     with_nan = [name for name, _ in variations(source, generator(), 2**20, has_nan=True)]
     assert set(with_nan) - set(names) == {"not a number"}
 
@@ -310,7 +310,7 @@ def test_fewer_variations_are_made_where_there_is_less_room_for_them():
 def test_odd_elements_leave_the_layout_as_it_is():
     source = Source(call={}, specs=[{"shape": [6, 5], "stride": [1, 6], "dtype": "float32"}])
     for name, one in variations(source, generator(), 2**20, has_nan=True):
-        if name in ("outliers", "not a number"):
+        if name in ("outliers", "one alone", "not a number"):
             assert one.tensors[0].stride() == (1, 6), name
 
 
@@ -344,6 +344,23 @@ def test_odd_elements_are_few_and_anywhere():
         assert 1 <= int(none.isnan().sum()) <= 3
         places |= set((odd != base).nonzero()[:, 0].tolist())
     assert len(places) > 20, "rows that a look at the first one does not see"
+
+
+def test_one_element_alone_is_anywhere_and_in_the_same_place_of_tensors_of_a_shape():
+    specs = [{"shape": shape, "dtype": "float32"} for shape in ([64, 64], [64, 64], [7], [])]
+    source = Source(call={}, specs=specs)
+    rows = set()
+    for seed in range(20):
+        own = torch.Generator().manual_seed(seed)
+        sets = dict(variations(source, own, 2**20))
+        alone = sets["one alone"].tensors
+        assert [one.count_nonzero().item() for one in alone] == [1] * 4
+        assert torch.equal(alone[0].nonzero(), alone[1].nonzero())
+        assert alone[0].sum() != alone[1].sum()
+        size = float(sets["drawn 0"].tensors[0].square().mean().sqrt())
+        assert 99 * size < float(alone[0].abs().max()) < 201 * size
+        rows |= set(alone[0].nonzero()[:, 0].tolist())
+    assert len(rows) > 10
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "bool"])

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
 import torch
 
-from cudal1_ci.worker.mutants import MUTANTS
+from cudal1_ci.worker.cases import Rejected
+from cudal1_ci.worker.compare import tolerance
+from cudal1_ci.worker.mutants import MUTANTS, check_constancy
 
 
 def mutants_of(outputs):
@@ -32,3 +37,42 @@ def test_a_number_that_is_always_the_same_is_its_own_constant():
 def test_the_mutants_of_a_tensor_are_made_of_that_tensor():
     outputs = [[torch.tensor([0.0, 2.0])], [torch.tensor([10.0, 30.0])]]
     assert mutants_of(outputs)["a constant"][1].tolist() == [20.0, 20.0]
+
+
+def learned(answers, inputs=None, *, train=False, given=None):
+    """A case of which the reference gave these answers, each to inputs of its own."""
+    inputs = range(len(answers)) if inputs is None else inputs
+    return SimpleNamespace(
+        train=train,
+        given=given,
+        oracle=None,
+        accelerator=SimpleNamespace(device=torch.device("cpu")),
+        trials=[("drawn", SimpleNamespace(tensors=[torch.tensor(one)])) for one in inputs],
+        expected=SimpleNamespace(outputs=[[one] for one in answers]),
+        tolerances=[[tolerance(one, None, given)] for one in answers],
+    )
+
+
+QUARTERS = torch.full((8,), 0.25)
+
+
+def test_a_reference_that_is_constant_but_for_rounding_is_degenerate():
+    with pytest.raises(Rejected) as found:
+        check_constancy(learned([QUARTERS, QUARTERS * (1 + 2**-23), QUARTERS * (1 - 2**-23)]))
+    assert (found.value.status, found.value.finding["rule"]) == ("degenerate", "reference.constant")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        learned([QUARTERS, QUARTERS, QUARTERS * 1.01]),
+        learned([QUARTERS, QUARTERS[:4]]),
+        learned([QUARTERS, QUARTERS], inputs=[7, 7]),
+        learned([QUARTERS, QUARTERS], train=True),
+        learned([QUARTERS, QUARTERS * 1.01], given=(1.0, 1.0)),
+        learned([QUARTERS]),
+    ],
+    ids=["one differs", "shapes", "the same inputs", "train", "the user's tolerance", "one trial"],
+)
+def test_a_reference_of_which_that_cannot_be_said_is_not(case):
+    check_constancy(case)
