@@ -21,6 +21,7 @@ from .failures import rejection_of_candidate
 from .handles import RunnerFailure, RunnerHandle
 from .inputs import each_same_bits, same_bits
 from .order import compare_order
+from .own_memory import compare_memory
 from .processes import Template
 from .reach import compare_reach
 
@@ -62,6 +63,7 @@ def examine(
             )
             compare_mutations(case, answer)
             max_abs, max_rel = compare_values(case, answer)
+            compare_memory(case, answer)
             findings = compare_settings(case, answer, is_patch=program["type"] == "tree")
             findings += less_precise(case, answer)
             findings += compare_first_draw(case, answer)

@@ -30,6 +30,13 @@ def members(module: torch.nn.Module, prefix: str = "") -> Iterator[tuple[str, to
             yield from members(one, f"{prefix}{name}.")
 
 
+def tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """All parameters and buffers, those that are not part of the state_dict too."""
+    for _, one in members(module):
+        for table in ("_parameters", "_buffers"):
+            yield from (tensor for tensor in kept(one, table).values() if tensor is not None)
+
+
 def parameters_of(module: torch.nn.Module | None) -> list[torch.nn.Parameter]:
     """Each once, in torch's order."""
     if module is None:

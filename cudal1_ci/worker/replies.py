@@ -70,10 +70,12 @@ def check_call(reply: dict[str, Any]) -> None:
         need(type(num_leaves) is int and 0 <= num_leaves <= len(call["slots"]), "num_leaves")
         structure = call["structure"]
         need(isinstance(structure, str) and len(structure) <= MAX_TEXT_CHARS, "structure")
-        for name, kind in (("types", str), ("aliases", list)):
+        for name, kind in (("types", str), ("aliases", list), ("shares", list)):
             values = call[name]
             need(isinstance(values, list) and len(values) == num_leaves, name)
             need(all(isinstance(value, kind) for value in values), name)
+        need(all(type(one) is int for value in call["aliases"] for one in value), "aliases")
+        need(all(type(one) is str for value in call["shares"] for one in value), "shares")
         need(type(call["used_rng"]) is bool, "used_rng")
         need(type(call["seeded"]) is bool, "seeded")
 

@@ -21,6 +21,7 @@ from .gradients import reached
 from .profiling import profiled
 from .segment import slot_of
 from .settings import settings
+from .sharing import shares
 from .subject import Subject, describe, plain, seed_all
 
 
@@ -100,6 +101,7 @@ class Trials:
                     "structure": structure,
                     "types": [type(t).__name__ for t in leaves],
                     "aliases": [self.subject.aliases(t, number) for t in leaves],
+                    "shares": shares(leaves, self.subject.module, self.subject.kept),
                     "used_rng": not torch.equal(before, self.subject.rng_state()),
                     "seeded": seed_before != self.subject.seeds(),
                 }

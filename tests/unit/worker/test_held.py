@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from cudal1_ci.worker.held import forget_gradients, is_plain, parameters_of, plain_state, told_state
+from cudal1_ci.worker.held import (
+    forget_gradients,
+    is_plain,
+    parameters_of,
+    plain_state,
+    tensors_of,
+    told_state,
+)
 
 
 class Several(nn.Module):
@@ -44,6 +51,8 @@ def test_it_is_what_torch_lists(make):
     found = plain_state(module)
     assert list(found) == list(module.state_dict())
     assert all(torch.equal(found[key], one) for key, one in module.state_dict().items())
+    listed = [*module.parameters(), *module.buffers()]
+    assert {one.data_ptr() for one in tensors_of(module)} == {one.data_ptr() for one in listed}
     listed = list(module.parameters())
     assert [one.data_ptr() for one in parameters_of(module)] == [one.data_ptr() for one in listed]
     for one in listed:
