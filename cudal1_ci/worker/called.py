@@ -3,6 +3,9 @@ fresh process of the reference answers."""
 
 from __future__ import annotations
 
+import random
+import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,14 +14,25 @@ from .accelerators import Accelerator, Cpu
 from .arguments import tensor_specs
 from .cases import Answer, Case, Limits
 from .failures import twice
-from .inputs import InputSet, Source, draw
+from .inputs import InputSet, Laid, Pool, Source, draw, is_of_floats, movable
 from .processes import Template
-from .segment import place, slot_of
+from .segment import place, slot_of, view_of
 
 NUM_MADE_SETS = 4
-"""Calls of the user's `get_inputs`; more sets come from these by scaling."""
+"""Calls of the user's `get_inputs` for the correctness trials."""
 LARGE_BYTES = 256 * 2**20
 """Of one such set: beyond it two are made."""
+MOST_IN_POOL, POOL_BYTES, POOL_S = 256, 2**26, 0.5
+"""More calls, for timed rounds: as many as there is memory and time for."""
+
+
+@dataclass
+class Made:
+    """What the user's functions made."""
+
+    init: InputSet | None = None
+    sets: list[InputSet] = field(default_factory=list)
+    pool: Pool | None = None
 
 
 def call_of(
@@ -35,18 +49,18 @@ def call_of(
     made = {"call": call} if call["type"] == "made" else {}
     if init is not None and init["type"] == "made":
         made["init"] = init
-    answers = {}
+    found = Made()
     if made:
-        answers = twice(
-            lambda _: make_arguments(template, accelerator, program, made, limits, seed)
-        )
-    source = Source(call={"type": "pickled"}, made=answers.get("call", []))
+        found = twice(lambda _: make_arguments(template, accelerator, program, made, limits, seed))
+    source = Source(call={"type": "pickled"}, made=found.sets, pool=found.pool)
     if "call" not in made:
         rest, specs = tensor_specs(call)
         source = Source(call=rest, specs=specs)
         source.grads = [spec.get("requires_grad", False) for spec in specs]
+        source.moves = [not is_of_floats(spec) for spec in specs]
     else:
         source.grads = [t.is_floating_point() for t in source.made[0].tensors]
+        source.moves = movable(source.made)
     case = Case(
         name=workload["name"],
         accelerator=accelerator,
@@ -60,9 +74,8 @@ def call_of(
         given=given_tolerance(workload),
         seed=seed,
     )
-    if "init" in made:
-        one = answers["init"][0]
-        case.init, tensors = {"type": "pickled", "data": one.data}, one.tensors
+    if found.init is not None:
+        case.init, tensors = {"type": "pickled", "data": found.init.data}, found.init.tensors
     elif init is not None:
         case.init, specs = tensor_specs(init)
         tensors = [draw(spec, generator) for spec in specs]
@@ -86,34 +99,52 @@ def make_arguments(
     made: dict[str, dict[str, Any]],
     limits: Limits,
     seed: int,
-) -> dict[str, list[InputSet]]:
+) -> Made:
     """Run `get_inputs` and `get_init_inputs` in a runner of their own, so that no user code is
     ever in the judge."""
-    answers: dict[str, list[InputSet]] = {}
+    found = Made()
     with template.runner(program) as runner:
-        for what, function in made.items():
-            sets: list[InputSet] = []
-            for number in range(NUM_MADE_SETS if what == "call" else 1):
-                reply = runner.ask(
-                    "make",
-                    limits.load_s,
-                    program=program,
-                    functions=[function],
-                    seed=seed + number,
-                )
-                (one,) = reply["calls"]
-                slots, size = place(one["slots"])
-                # Made on the CPU, whatever they are for: this runner needs no GPU.
-                segment = runner.share("made", Cpu(), size, limits.call_s)
-                runner.ask("collect", limits.call_s, slots=[slots], segment="made")
-                tensors = [
-                    accelerator.keep(segment.tensor(slot).to(accelerator.device)) for slot in slots
-                ]
-                sets.append(InputSet(tensors, one["data"]))
-                if size > LARGE_BYTES and number:
+
+        def ask(what: str, seeds: list[int]) -> tuple[torch.Tensor, list[Laid]]:
+            asked = {"program": program, "function": made[what], "seeds": seeds}
+            calls = runner.ask("make", limits.load_s, **asked)["calls"]
+            laid, end = [], 0
+            for one in calls:
+                slots, end = place(one["slots"], end)
+                laid.append(Laid(slots, one["data"]))
+            # Made on the CPU, whatever they are for: this runner needs no GPU.
+            segment = runner.share("made", Cpu(), end, limits.call_s)
+            places = [one.slots for one in laid]
+            runner.ask("collect", limits.call_s, slots=places, segment="made")
+            return segment.flat()[:end], laid
+
+        def sets_of(what: str, number: int) -> list[InputSet]:
+            sets = []
+            for one_seed in range(seed, seed + number):
+                flat, (one,) = ask(what, [one_seed])
+                views = [view_of(flat, slot).to(accelerator.device) for slot in one.slots]
+                sets.append(InputSet([accelerator.keep(view) for view in views], one.data))
+                if flat.numel() > LARGE_BYTES and len(sets) > 1:
                     break
-            answers[what] = sets
-    return answers
+            return sets
+
+        if "init" in made:
+            (found.init,) = sets_of("init", 1)
+        if "call" in made:
+            started_s = time.monotonic()
+            found.sets = sets_of("call", NUM_MADE_SETS)
+            each_s = (time.monotonic() - started_s) / len(found.sets)
+            count = min(
+                MOST_IN_POOL,
+                POOL_BYTES // max(1, found.sets[0].num_bytes),
+                int(POOL_S / each_s),
+            )
+            if count > 1:
+                # Whoever knows a seed knows the inputs, and may have computed with them before.
+                rng = random.SystemRandom()
+                flat, laid = ask("call", [rng.randrange(2**31) for _ in range(count)])
+                found.pool = Pool(flat.clone().to(accelerator.device), laid)
+    return found
 
 
 def answer_of(case: Case, template: Template, limits: Limits, dtype: str | None = None) -> Answer:

@@ -24,8 +24,10 @@ from typing import Any
 import torch
 
 from .cases import Case, Limits, Rejected, size_of
+from .compare import Tolerance
 from .crews import Crews, most_crews
 from .failures import rejection_of_candidate
+from .fresh import Stock
 from .gaps import copying_us
 from .handles import RunnerFailure, RunnerHandle
 from .inputs import Room
@@ -57,10 +59,14 @@ SHORTEST_SHARE = 0.5
 """Of the length wanted of a batch: a faster candidate gets more calls, as does its reference."""
 MOST_TIMES = 8.0
 """As many calls at the most, since the reference takes as many times as long."""
-CHECKED_ROUNDS = 3
+EARLY_ROUNDS = 3
 """After one of the first, drawn at random, gradients of parameters and the state are compared,"""
 CHECKED_SHARE = 0.25
 """after so many of the others, and after the last: the time is that of no few rounds."""
+CLOSE_SHARE = 0.125
+"""After one of the first rounds, and so many of the others, comes one that does not count, of the
+same inputs but for a few elements: who keeps answers by less than all of an input is wrong there,
+and saves nothing in what counts."""
 
 
 @dataclass(frozen=True)
@@ -219,12 +225,13 @@ def timed(
     opened_s = time.monotonic()
     for is_last in (False, True):
         base = [case.kept(case.source.draw(i, generator)) for i in range(num_calls)]
+        stock = Stock(case.source, base, rng, generator)
         room = Room(base * case.plan.num_places, case.source.grads)
         opened = open_lanes(case, runners, room, base, layouts, limits)
         lanes = list(opened.values())
         reference = opened["reference"]
         candidate = opened.get("candidate", reference)
-        first = new_round(case, room, base, rng, generator)
+        first = new_round(case, room, stock, rng)
         shortest_us = warm_up(case, lanes, first, limits, config.cores)
         check_outputs(reference, candidate, tolerances)
         cost_us = exchange_cost_us(case, reference, first, limits)
@@ -232,23 +239,20 @@ def timed(
         if is_last or more == num_calls:
             break
         num_calls = more
-    checked = rng.randrange(min(CHECKED_ROUNDS, config.num_rounds))
+    checked, close = (rng.randrange(min(EARLY_ROUNDS, config.num_rounds)) for _ in range(2))
     started_s = time.monotonic()
     for number in range(config.num_rounds):
-        one = new_round(case, room, base, rng, generator)
-        for lane in lanes:
-            ready(case, lane, one, limits)
-        for lane in rng.sample(lanes, len(lanes)):
-            span_us, said = span_of(case, lane, one, "batch", limits)
-            lane.spans_us.append(span_us)
-            lane.claims_us.append(float(said["claim_us"]))
-        check_outputs(reference, candidate, tolerances)
-        check_inputs(case, reference, candidate, one)
-        check_left(reference, candidate, limits)
+        one = new_round(case, room, stock, rng)
+        play(case, lanes, one, rng, limits, counts=True)
+        check_round(case, reference, candidate, one, tolerances, limits)
         is_late = number >= 2 and time.monotonic() - started_s > config.launch_s
         ends = is_late or number == config.num_rounds - 1
         if ends or number == checked or (number > checked and rng.random() < CHECKED_SHARE):
             check_aftermath(case, reference, candidate, limits)
+        if number == close or (number > close and rng.random() < CLOSE_SHARE):
+            one = new_round(case, room, stock, rng, last=one)
+            play(case, [reference, candidate], one, rng, limits, counts=False)
+            check_round(case, reference, candidate, one, tolerances, limits)
         if ends:
             break
     trusted = [lane for name, lane in opened.items() if name != "candidate"]
@@ -260,6 +264,39 @@ def timed(
         "contradiction": contradiction,
         "phases_s": phases_s,
     }
+
+
+def play(
+    case: Case,
+    lanes: Sequence[Lane],
+    one: Round,
+    rng: random.Random,
+    limits: Limits,
+    *,
+    counts: bool,
+) -> None:
+    """Every lane has its turn; where the round `counts`, its times are kept."""
+    for lane in lanes:
+        ready(case, lane, one, limits)
+    for lane in rng.sample(lanes, len(lanes)):
+        span_us, said = span_of(case, lane, one, "batch", limits)
+        if counts:
+            lane.spans_us.append(span_us)
+            lane.claims_us.append(float(said["claim_us"]))
+
+
+def check_round(
+    case: Case,
+    reference: Lane,
+    candidate: Lane,
+    one: Round,
+    tolerances: list[Tolerance],
+    limits: Limits,
+) -> None:
+    """What calls returned and left. Raises Rejected."""
+    check_outputs(reference, candidate, tolerances)
+    check_inputs(case, reference, candidate, one)
+    check_left(reference, candidate, limits)
 
 
 def more_calls(case: Case, num_calls: int, shortest_us: float, config: ClockConfig) -> int:
@@ -313,10 +350,11 @@ def choose_num_calls(
     for _ in range(2):  # one call, then as many as that one says: a moment of noise misleads less
         base = [case.kept(case.source.draw(i, generator)) for i in range(num_calls)]
         room = Room(base * case.plan.num_places, case.source.grads)
+        stock = Stock(case.source, base, rng, generator)
         lane = open_lane(case, "probe", runner, room, base, slots, limits)
         said = []
         for _ in range(4):
-            probe = new_round(case, room, base, rng, generator)
+            probe = new_round(case, room, stock, rng)
             ready(case, lane, probe, limits)
             said.append(span_of(case, lane, probe, "batch", limits)[1])
         claims_us = [float(one["claim_us"]) for one in said[1:]]

@@ -1,8 +1,8 @@
 """What a program is called with: drawn by the judge, never seen before, the same for everybody.
 
 Specs are drawn from their dtype, shape and observed range. What the user's `get_inputs` returned
-keeps its structure (triangular, sorted, one-hot) and gets new values by scaling; where nothing can
-be scaled (token ids only) the function is called again.
+keeps its structure (triangular, sorted, one-hot) and gets new values by scaling. What timed rounds
+get: fresh.py.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import torch
 from .accelerators import AnySegment
 from .compare import as_bools
 from .magnitude import pieces
-from .segment import Slot, contiguous_stride, dtype_of, place, size_bytes, span
+from .segment import Slot, contiguous_stride, dtype_of, place, size_bytes, span, view_of
 
 SMALL_BYTES = 2**20
 TOGETHER_BYTES = 2**28
 """What is compared in one go takes some times its memory."""
-PATTERN_LENGTH = 2**18 - 5
-"""Not a divisor of any usual width, so that rows do not repeat each other."""
 DEFAULT_INTEGER_HIGH = 1
 """Of integers whose range nobody stated: 0 and 1 are valid indices nearly everywhere."""
 
@@ -39,6 +37,28 @@ class InputSet:
         return sum(tensor.nbytes for tensor in self.tensors)
 
 
+@dataclass(frozen=True)
+class Laid:
+    """Where the tensors of a set lie."""
+
+    slots: list[Slot]
+    data: str | None
+
+
+@dataclass
+class Pool:
+    """Many sets that the user's function made, in one piece, so that they can be put aside."""
+
+    flat: torch.Tensor
+    """Their bytes."""
+    laid: list[Laid]
+
+    def take(self, number: int) -> InputSet:
+        """Views of a set's tensors."""
+        one = self.laid[number]
+        return InputSet([view_of(self.flat, slot) for slot in one.slots], one.data)
+
+
 @dataclass
 class Source:
     """Where input sets come from: drawn specs, or sets that the user's function made."""
@@ -46,9 +66,17 @@ class Source:
     call: dict[str, Any]
     specs: list[dict[str, Any]] = field(default_factory=list)
     made: list[InputSet] = field(default_factory=list)
+    pool: Pool | None = None
+    """More of them, for timed rounds."""
     grads: list[bool] = field(default_factory=list)
     is_rigid: bool = False
     """Whether floats can only be scaled as a whole, since the reference needs their structure."""
+    moves: list[bool] = field(default_factory=list)
+    """Whole numbers that may change places in a row, as far as the reference takes it."""
+
+    def __post_init__(self) -> None:
+        if not self.moves:
+            self.moves = [False] * len(self.specs or (self.made[0].tensors if self.made else ()))
 
     def draw(self, number: int, generator: torch.Generator) -> InputSet:
         """A new set. Made ones are taken in turn and scaled, specs are drawn."""
@@ -58,10 +86,35 @@ class Source:
         here = InputSet([tensor.to(generator.device) for tensor in base.tensors], base.data)
         return scaled(here, factor_between(0.75, 1.25, generator))
 
-    @property
-    def can_refresh(self) -> bool:
-        """Whether a scaled copy differs from what was seen before."""
-        return any(t.is_floating_point() or t.is_complex() for t in self.made[0].tensors)
+
+def is_float(tensor: torch.Tensor) -> bool:
+    """Whether scaling it is a change of values alone."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def is_of_floats(spec: dict[str, Any]) -> bool:
+    """The same of what is drawn for a spec."""
+    dtype = dtype_of(spec["dtype"])
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def movable(sets: Sequence[InputSet]) -> list[bool]:
+    """Of the tensors of sets that a function made, which are whole numbers whose places in a row
+    may be other: not offsets, lengths of a padding, or an order, which rise or fall in all sets."""
+    return [
+        not is_float(alike[0]) and any(one.numel() and not is_monotone(one) for one in alike)
+        for alike in zip(*(one.tensors for one in sets), strict=True)
+    ]
+
+
+def is_monotone(tensor: torch.Tensor) -> bool:
+    """Whether no row both rises and falls."""
+    if tensor.dim() == 0 or tensor.shape[-1] < 2:
+        return True
+    numbers = tensor.to(torch.int64)
+    steps = numbers[..., 1:] - numbers[..., :-1]
+    rises, falls = (steps > 0).any(-1), (steps < 0).any(-1)
+    return not bool((rises & falls).any())
 
 
 def factor_between(low: float, high: float, generator: torch.Generator) -> float:
@@ -120,60 +173,11 @@ def scaled(base: InputSet, factor: float, shift: float = 0.0) -> InputSet:
     """Float tensors times a factor plus a shift; others as they are."""
 
     def again(tensor: torch.Tensor) -> torch.Tensor:
-        if not (tensor.is_floating_point() or tensor.is_complex()):
+        if not is_float(tensor):
             return tensor.clone()
         return tensor.mul(factor).add(shift) if shift else tensor.mul(factor)
 
     return InputSet([again(t) for t in base.tensors], base.data)
-
-
-def refresh(
-    source: Source, base: InputSet, places: Sequence[torch.Tensor], generator: torch.Generator
-) -> None:
-    """New values of a set into the memory of its tensors. Floats are changed element by element, so
-    that an old answer times a factor is no new answer; drawn integers are drawn again; made ones,
-    whose meaning is unknown, are put in another order of the batch."""
-    values = base
-    if source.specs and not any(t.is_floating_point() for t in base.tensors):
-        values = source.draw(0, generator)
-    elif source.made and not source.can_refresh:
-        values = rolled(base, generator)
-    for tensor, memory in zip(values.tensors, places, strict=True):
-        memory.copy_(tensor)
-    if values is not base:
-        return
-    factor = factor_between(0.75, 1.25, generator) if source.is_rigid else None
-    for memory in places:
-        if (memory.is_floating_point() or memory.is_complex()) and memory.numel():
-            if factor is None:
-                vary(memory, generator)
-            else:
-                memory.mul_(factor)
-
-
-def vary(tensor: torch.Tensor, generator: torch.Generator) -> None:
-    """Every element times a number of its own between 3/4 and 1, in place: within the range that
-    was stated where that holds 0. Long tensors repeat the numbers."""
-    length = min(tensor.numel(), PATTERN_LENGTH)
-    numbers = torch.empty(length, device=tensor.device).uniform_(0.75, 1.0, generator=generator)
-    if not tensor.is_contiguous():
-        numbers = numbers.repeat(-(-tensor.numel() // length))[: tensor.numel()]
-        tensor.mul_(numbers.reshape(tensor.shape))
-        return
-    flat = tensor.view(-1)
-    whole = flat.numel() // length * length
-    flat[:whole].view(-1, length).mul_(numbers)
-    flat[whole:].mul_(numbers[: flat.numel() - whole])
-
-
-def rolled(one: InputSet, generator: torch.Generator) -> InputSet:
-    """All tensors with the batch in another order, where they share a batch dimension."""
-    sizes = {t.shape[0] for t in one.tensors if t.dim()}
-    if len(sizes) != 1 or min(sizes) < 2:
-        return one
-    size = sizes.pop()
-    order = torch.randperm(size, generator=generator, device=generator.device)
-    return InputSet([t[order] if t.dim() else t for t in one.tensors], one.data)
 
 
 class Room:

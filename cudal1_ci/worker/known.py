@@ -102,6 +102,8 @@ def tensors_of(case: Case) -> Iterator[torch.Tensor]:
     if case.other_state is not None:
         yield from case.other_state[0]
         answers.append(case.other_state[1])
+    if case.source.pool is not None:
+        yield case.source.pool.flat
     for one in sets:
         yield from one.tensors
     for answer in answers:

@@ -22,8 +22,9 @@ import torch
 from .accelerators import AnySegment
 from .cases import Case, Limits
 from .failures import side_by_side
+from .fresh import Stock
 from .handles import RunnerHandle
-from .inputs import InputSet, Room, refresh
+from .inputs import InputSet, Room
 from .segment import ALIGNMENT_BYTES, place, stacked, view_of
 
 SETTLE_S = 30.0
@@ -71,9 +72,14 @@ class Round:
 
     room: Room
     places: list[int]
+    where: dict[int, int]
+    """The place of each set by its number."""
     staged: torch.Tensor
     """The bytes that the inputs of every lane are to hold."""
     seed: int
+    """Of the noise that calls draw, told with `go`,"""
+    cotangent_seed: int
+    """and of the gradients that backward passes start from, told before."""
     region: int
 
     def write(self, segment: AnySegment) -> None:
@@ -90,21 +96,26 @@ class Round:
 
 
 def new_round(
-    case: Case,
-    room: Room,
-    base: Sequence[InputSet],
-    rng: random.Random,
-    generator: torch.Generator,
+    case: Case, room: Room, stock: Stock, rng: random.Random, last: Round | None = None
 ) -> Round:
-    """Other values, another order, other places."""
-    order = rng.sample(range(len(base)), len(base))
-    num_places = len(room.layout) // len(base)
-    places = [number + len(base) * rng.randrange(num_places) for number in order]
+    """Other values, another order, other places; after a `last` one its values but for a few."""
+    count = len(stock.base)
+    order = rng.sample(range(count), count)
+    num_places = len(room.layout) // count
+    where = {number: number + count * rng.randrange(num_places) for number in order}
     staged = torch.zeros(room.num_bytes, dtype=torch.uint8, device=case.accelerator.device)
-    for number, where in zip(order, places, strict=True):
-        views = [view_of(staged, slot) for slot in room.layout[where]]
-        refresh(case.source, base[number], views, generator)
-    return Round(room, places, staged, rng.randrange(2**31), rng.randrange(NUM_REGIONS))
+    for number, place_number in where.items():
+        views = [view_of(staged, slot) for slot in room.layout[place_number]]
+        if last is None:
+            stock.renew(number, views)
+            continue
+        for view, slot in zip(views, room.layout[last.where[number]], strict=True):
+            view.copy_(view_of(last.staged, slot))
+        stock.change_few(views)
+    places = list(where.values())
+    seed, cotangent_seed = rng.randrange(2**31), rng.randrange(2**31)
+    region = rng.randrange(NUM_REGIONS)
+    return Round(room, places, where, staged, seed, cotangent_seed, region)
 
 
 def open_lane(
@@ -165,7 +176,7 @@ def ready(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
     """Outside of any clock: the runner forgets the last batch, learns the order of the next, and
     on the CPU is stopped before its inputs are written."""
     lane.runner.ask("settle", SETTLE_S)
-    lane.runner.ask("arrange", limits.call_s, sets=one.places)
+    lane.runner.ask("arrange", limits.call_s, sets=one.places, seed=one.cotangent_seed)
     lane.runner.pause()
     if case.accelerator.kind == "cpu":
         one.write(lane.inputs)

@@ -26,7 +26,7 @@ from .precision import allow
 from .processes import Template
 from .segment import place
 from .states import other_states, randomize
-from .variations import FEWEST_TRIALS, ON_NAN, another_batch, variations
+from .variations import EXCHANGED, FEWEST_TRIALS, ON_NAN, another_batch, variations
 
 SLOW_S = 5.0
 """Of an answer on all sets: beyond it fewer are tried, as each candidate and the oracle take as
@@ -154,6 +154,8 @@ def learn_answers(
         case.findings.append({"rule": "trials.few", "message": message})
         case.trials = case.trials[:FEWEST_TRIALS]
         case.expected = case.expected.first(FEWEST_TRIALS)
+    if all(name != EXCHANGED for name, _ in case.trials):
+        case.source.moves = [False] * len(case.source.moves)
     others = other_states(case.state_slots, case.state, generator)
     again = twice(lambda is_last: learn_more(case, template, limits, others, is_last, hold))
     if not any(call["slots"] for call in case.expected.calls):

@@ -86,15 +86,16 @@ class Trials:
         sizes = [(t.shape, t.dtype) for tensors in self.subject.kept for t in tensors]
         self.subject.kept = []
         answers = []
+        self.subject.cotangents.renew(seeds)
         gc.disable()  # as in a timed batch: nothing tells the two apart
-        for number, seed in zip(sets, seeds, strict=True):
+        for position, (number, seed) in enumerate(zip(sets, seeds, strict=True)):
             seed_all(seed)
             before, seed_before = self.subject.rng_state(), self.subject.seeds()
             self.subject.clear_gradients(number)
             if is_between:
                 self.subject.write_inputs_late(number, sizes)
             with torch.set_grad_enabled(self.subject.train):
-                output = self.subject.run(number)
+                output = self.subject.run(number, position)
             leaves, structure = flatten(output)
             answers.append(
                 {
@@ -128,10 +129,12 @@ class Trials:
     def profile(self, sets: list[int]) -> dict[str, Any]:
         """Kernels or operators of calls on the input sets, after calls that are not looked at."""
 
+        self.subject.cotangents.renew(range(len(sets)))
+
         def calls() -> None:
             with torch.set_grad_enabled(self.subject.train):
-                for number in sets:
-                    self.subject.run(number)
+                for position, number in enumerate(sets):
+                    self.subject.run(number, position)
 
         calls()
         self.subject.synchronize()

@@ -20,6 +20,7 @@ import torch
 from . import held, programs
 from .arguments import build_call, flatten, pickle_call
 from .compile_errors import compile_error
+from .cotangents import Cotangents
 from .cuda_memory import DeviceSegment
 from .patched_tree import copied, needs_copy
 from .sandbox import OWN_FOLDERS, make_folders
@@ -52,7 +53,7 @@ class Subject:
         self.modules: set[str] = set()
         self.kept: list[list[torch.Tensor]] = []
         """What is there to be collected."""
-        self.cotangents: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
+        self.cotangents = Cotangents()
 
     # --- loading ---------------------------------------------------------------------------
 
@@ -135,15 +136,16 @@ class Subject:
         return program
 
     def make(
-        self, program: dict[str, Any], functions: list[dict[str, Any]], seed: int
+        self, program: dict[str, Any], function: dict[str, Any], seeds: list[int]
     ) -> dict[str, Any]:
-        """Call the user's functions that make arguments; the tensors stay here until `collect`."""
+        """Call the user's function that makes arguments, once for each seed; the tensors stay here
+        until `collect`."""
         calls = []
         self.kept = []
-        for function in functions:
+        made_by = programs.load_function(program, function, self.scratch)
+        for seed in seeds:
             seed_all(seed)
-            made = programs.load_function(program, function, self.scratch)()
-            data, tensors = pickle_call(made)
+            data, tensors = pickle_call(made_by())
             calls.append({"data": data, "slots": [slot_of(t) for t in tensors]})
             self.kept.append(tensors)
         return {"calls": calls}
@@ -208,28 +210,17 @@ class Subject:
 
     # --- calling -------------------------------------------------------------------------------
 
-    def run(self, number: int) -> Any:
-        """One call on an input set; in train mode forward and backward."""
+    def run(self, number: int, position: int = 0) -> Any:
+        """One call on an input set; in train mode forward and backward. `position` is its own among
+        the calls that gradients of outputs were drawn for."""
         args, kwargs = self.calls[number]
         if not self.train:
             return self.program(*args, **kwargs)
         output = self.program(*args, **kwargs)
-        self.backward(output)
-        return output
-
-    def backward(self, output: Any) -> None:
-        """Gradients of a fixed, not constant, combination of all outputs."""
         leaves = [t for t in flatten(output)[0] if t.requires_grad]
         if leaves:
-            torch.autograd.backward(leaves, [self.cotangent(t) for t in leaves])
-
-    def cotangent(self, tensor: torch.Tensor) -> torch.Tensor:
-        key = (tensor.shape, tensor.dtype)
-        if key not in self.cotangents:
-            places = torch.arange(tensor.numel(), dtype=torch.float32, device=self.device)
-            wave = places.mul_(0.7).cos_()
-            self.cotangents[key] = wave.reshape(tensor.shape).to(tensor.dtype)
-        return self.cotangents[key]
+            torch.autograd.backward(leaves, self.cotangents.of(leaves, position))
+        return output
 
     def rng_state(self) -> torch.Tensor:
         """State of the generators that operators of this device draw from."""

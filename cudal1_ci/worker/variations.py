@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Callable
 
 import torch
 
 from .compare import index_of
+from .fresh import change_few
 from .inputs import InputSet, Source, scaled
 from .magnitude import root_mean_square
 
 FEWEST_TRIALS = 3
+EXCHANGED = "exchanged"
+"""The first set again, but for a few elements that change places: who keeps answers by less than
+all of the input has kept one for it. Where a reference does not take that, its whole numbers stay
+where they are in timed rounds too."""
 NUM_ODD, OUTLIER = 3, 300.0
 """Elements of an input that are unlike the others, and their size in units of its root mean square:
 beyond what is clamped in practice, within what float16 holds of drawn numbers."""
@@ -40,6 +46,7 @@ def variations(
         "drawn 0": lambda: base,
         "drawn 1": lambda: source.draw(1, generator),
         "shifted": lambda: scaled(base, -1.25, 0.5),
+        EXCHANGED: lambda: exchanged(source, base, random.Random(generator.initial_seed())),
         "drawn 2": lambda: source.draw(2, generator),
         "large": lambda: scaled(base, 8.0),
         "spikes": lambda: remade(base, generator, spiked),
@@ -55,7 +62,11 @@ def variations(
         "zeros": lambda: scaled(base, 0.0),
     }
     if not any(t.is_floating_point() or t.is_complex() for t in base.tensors):
-        makers = {name: make for name, make in makers.items() if name.startswith("drawn")}
+        stated = [name for name in makers if name.startswith("drawn")]
+        names = [*stated, EXCHANGED] if any(source.moves) else stated
+        makers = {name: makers[name] for name in names}
+    elif not any(t.numel() > 1 for t in base.tensors):
+        makers.pop(EXCHANGED)
     if is_training:
         # Gradients of saturated functions are differences of large numbers: rounding is all of them
         # (of attention's key bias, whose gradient is 0), and an honest order of sums is far off.
@@ -67,6 +78,13 @@ def variations(
     set_bytes = sum(t.nbytes for t in base.tensors)
     count = max(FEWEST_TRIALS, min(len(makers), budget_bytes // (set_bytes + 1)))
     return [(name, make()) for name, make in list(makers.items())[:count]]
+
+
+def exchanged(source: Source, base: InputSet, rng: random.Random) -> InputSet:
+    """The same but for a few elements."""
+    changed = InputSet([tensor.clone() for tensor in base.tensors], base.data)
+    change_few(source, changed.tensors, rng)
+    return changed
 
 
 def remade(

@@ -130,7 +130,7 @@ def a_case(name: str, num_bytes: int):
         trials=[],
         init_tensors=[],
         state=[Tensor(num_bytes)],
-        source=SimpleNamespace(made=[]),
+        source=SimpleNamespace(made=[], pool=None),
         **fields,
     )
 

@@ -20,7 +20,6 @@ from cudal1_ci.worker.inputs import (
     Room,
     Source,
     draw,
-    refresh,
     scaled,
 )
 from cudal1_ci.worker.segment import Segment, contiguous_stride, place, slot_of, span
@@ -299,8 +298,8 @@ def test_fewer_variations_are_made_where_there_is_less_room_for_them():
     assert len(variations(source, generator(), 0)) == 3
     assert len(variations(source, generator(), 5 * 1100)) == 5
     names = [name for name, _ in variations(source, generator(), 2**20)]
-    assert names[:3] == ["drawn 0", "drawn 1", "shifted"]
-    assert len(names) == 15
+    assert names[:4] == ["drawn 0", "drawn 1", "shifted", "exchanged"]
+    assert len(names) == 16
     training = [name for name, _ in variations(source, generator(), 2**20, is_training=True)]
     assert training == [name for name in names if name not in ("huge", "outliers", "one alone")]
     with_nan = [name for name, _ in variations(source, generator(), 2**20, has_nan=True)]
@@ -388,43 +387,3 @@ def test_another_batch_has_fewer_rows_of_all_tensors(shapes, rows):
         assert found is None
     else:
         assert [tensor.shape[0] for tensor in found.tensors] == [rows] * len(shapes)
-
-
-def refreshed(tensor, seed=0, **source):
-    """New values of a tensor, in memory of the same layout."""
-    memory = torch.empty_like(tensor)
-    refresh(Source(call={}, **source), InputSet([tensor]), [memory], generator(seed))
-    return memory
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
-@pytest.mark.parametrize("is_transposed", [False, True])
-def test_timed_inputs_change_element_by_element_within_their_range(dtype, is_transposed):
-    tensor = torch.ones(7, 50_000, dtype=dtype)  # longer than the pattern
-    tensor = tensor.t() if is_transposed else tensor
-    changed = refreshed(tensor).abs().float()
-    assert bool(((changed >= 0.74) & (changed <= 1.0)).all())
-    assert changed.std() > 0.05
-    assert not torch.equal(changed[0], changed[1])
-    assert not torch.equal(changed, refreshed(tensor, 1).abs().float())
-    assert bool((tensor == 1).all())
-
-
-def test_zeros_infinities_and_integers_stay_what_they_are():
-    tensor = torch.tensor([0.0, float("inf"), -float("inf")])
-    assert torch.equal(refreshed(tensor), tensor)
-    whole = torch.arange(5)
-    assert torch.equal(refreshed(whole), whole)
-
-
-def test_integers_of_a_stated_range_are_drawn_again():
-    spec = {"shape": [64], "dtype": "int64", "low": 3, "high": 9}
-    changed = refreshed(torch.full((64,), 3), specs=[spec])
-    assert set(changed.tolist()) == set(range(3, 10))
-
-
-def test_inputs_whose_structure_matters_are_scaled_as_a_whole():
-    tensor = torch.eye(4) + 1
-    changed = refreshed(tensor, is_rigid=True)
-    assert torch.allclose(changed / changed[0, 1], tensor)
-    assert not torch.equal(changed, tensor)

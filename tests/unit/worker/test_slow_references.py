@@ -49,7 +49,7 @@ def test_fewer_trials_are_made_of_a_slow_reference(clock, monkeypatch, seconds, 
 
     case = SimpleNamespace(
         program={},
-        source=SimpleNamespace(grads=[]),
+        source=SimpleNamespace(grads=[], moves=[True]),
         train=False,
         accelerator=SimpleNamespace(memory_bytes=lambda: 10**9),
         kept=lambda one: one,
@@ -65,3 +65,4 @@ def test_fewer_trials_are_made_of_a_slow_reference(clock, monkeypatch, seconds, 
     learn_answers(case, clock, Limits(1.0, 1.0), None)
     assert len(case.trials) == len(case.expected.outputs) == num_trials
     assert [one["rule"] for one in case.findings] == ["trials.few"] * (num_trials < 8)
+    assert case.source.moves == [False], "what was not tried is not done in timed rounds"

@@ -1,0 +1,225 @@
+"""What timed rounds are filled with: nothing seen before, within what a workload takes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from cudal1_ci.worker.cotangents import Cotangents
+from cudal1_ci.worker.fresh import Stock, exchange, is_even
+from cudal1_ci.worker.inputs import InputSet, Laid, Pool, Source, movable
+from cudal1_ci.worker.segment import place, slot_of, view_of
+from cudal1_ci.worker.variations import EXCHANGED, variations
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def stock_of(source, base, seed=0):
+    return Stock(source, base, random.Random(seed), generator(seed))
+
+
+def refreshed(tensor, seed=0, **source):
+    """New values of a tensor, in memory of the same layout."""
+    base = InputSet([tensor])
+    if "specs" not in source:
+        source["made"] = [base]
+    memory = torch.empty_like(tensor)
+    stock_of(Source(call={}, **source), [base], seed).renew(0, [memory])
+    return memory
+
+
+def pool_of(sets):
+    """Sets in one piece."""
+    laid, end = [], 0
+    for one in sets:
+        slots, end = place([slot_of(tensor) for tensor in one], end)
+        laid.append(Laid(slots, None))
+    flat = torch.zeros(end, dtype=torch.uint8)
+    for one, where in zip(sets, laid, strict=True):
+        for tensor, slot in zip(one, where.slots, strict=True):
+            view_of(flat, slot).copy_(tensor)
+    return Pool(flat, laid)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_timed_inputs_change_element_by_element_within_their_range(dtype, is_transposed):
+    tensor = torch.ones(7, 50_000, dtype=dtype)  # longer than the pattern
+    tensor = tensor.t() if is_transposed else tensor
+    changed = refreshed(tensor).abs().float()
+    assert bool(((changed >= 0.74) & (changed <= 1.0)).all())
+    assert changed.std() > 0.05
+    assert not torch.equal(changed[0], changed[1])
+    assert not torch.equal(changed, refreshed(tensor, 1).abs().float())
+    assert bool((tensor == 1).all())
+
+
+def test_signs_change_where_both_occur_and_nowhere_else():
+    tensor = torch.randn(1000, generator=generator())
+    changed = refreshed(tensor)
+    share = float((changed.sign() != tensor.sign()).float().mean())
+    assert 0.4 < share < 0.6
+    assert bool((changed.abs() <= tensor.abs()).all())
+    for one_signed in (tensor.abs(), -tensor.abs(), tensor.clamp(min=-0.01)):
+        assert torch.equal(refreshed(one_signed).sign(), one_signed.sign())
+
+
+@pytest.mark.parametrize(
+    ("values", "is_signless"),
+    [
+        ([-1.0, 1.0], True),
+        ([-1.0, 3.0], True),
+        ([-1.0, 9.0], False),
+        ([0.0, 1.0], False),
+        ([-float("inf"), 0.5], False),
+        ([float("nan"), 1.0], False),
+        ([], False),
+    ],
+)
+def test_a_sign_is_free_where_numbers_of_both_are_about_as_large(values, is_signless):
+    assert is_even(torch.tensor(values)) is is_signless
+
+
+def test_zeros_infinities_and_whole_numbers_in_order_stay_what_they_are():
+    tensor = torch.tensor([0.0, float("inf"), -float("inf")])
+    assert torch.equal(refreshed(tensor), tensor)
+    whole = torch.arange(5).reshape(1, 5)
+    assert torch.equal(refreshed(whole), whole)
+
+
+def test_integers_of_a_stated_range_are_drawn_again():
+    spec = {"shape": [64], "dtype": "int64", "low": 3, "high": 9}
+    changed = refreshed(torch.full((64,), 3), specs=[spec])
+    assert set(changed.tolist()) == set(range(3, 10))
+
+
+def test_integers_beside_floats_are_drawn_again_too():
+    specs = [
+        {"shape": [64], "dtype": "int64", "low": 3, "high": 9},
+        {"shape": [64], "dtype": "float32", "low": 0.0, "high": 1.0},
+    ]
+    base = InputSet([torch.full((64,), 3), torch.full((64,), 0.5)])
+    places = [torch.empty_like(tensor) for tensor in base.tensors]
+    stock_of(Source(call={}, specs=specs), [base]).renew(0, places)
+    assert set(places[0].tolist()) == set(range(3, 10))
+    assert 0 <= float(places[1].min()) < 0.2 < 0.8 < float(places[1].max()) <= 1
+
+
+def test_inputs_whose_structure_matters_are_scaled_as_a_whole():
+    tensor = torch.eye(4) + 1
+    changed = refreshed(tensor, is_rigid=True)
+    assert torch.allclose(changed / changed[0, 1], tensor)
+    assert not torch.equal(changed, tensor)
+
+
+def test_sets_of_the_pool_come_once_before_one_comes_again_and_then_in_another_order():
+    ids = [torch.randint(0, 50, (1, 12), generator=generator(i)) for i in range(6)]
+    base = InputSet([torch.randint(0, 50, (1, 12), generator=generator(99))])
+    source = Source(call={}, made=[base], pool=pool_of([[one] for one in ids]), moves=[True])
+    stock, place_ = stock_of(source, [base]), torch.empty_like(ids[0])
+    seen = []
+    for _ in range(12):
+        stock.renew(0, [place_])
+        seen.append(tuple(place_.flatten().tolist()))
+    assert sorted(seen[:6]) == sorted(tuple(one.flatten().tolist()) for one in ids)
+    assert seen[:6] != [tuple(one.flatten().tolist()) for one in ids], "in an order of its own"
+    assert sorted(map(sorted, seen[6:])) == sorted(map(sorted, seen[:6]))
+    assert not set(seen[6:]) & set(seen[:6]), "the second time they are not what they were"
+
+
+def test_a_pool_of_other_forms_is_not_dealt_from():
+    base = InputSet([torch.ones(1, 4)])
+    source = Source(call={}, made=[base], pool=pool_of([[torch.ones(1, 5)], [torch.ones(1, 4)]]))
+    assert stock_of(source, [base]).deck == []
+
+
+def test_the_batch_changes_its_order_where_whole_numbers_may_not_move():
+    rows = torch.arange(40).reshape(8, 5)
+    changed = refreshed(rows)
+    assert not torch.equal(changed, rows)
+    assert torch.equal(changed.sort(0).values, rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_few_elements_change_places_and_none_is_lost(dtype):
+    numbers = torch.arange(600).reshape(3, 4, 50)
+    tensor = (numbers * 7 % 11 > 5) if dtype == torch.bool else numbers.to(dtype)
+    counts = set()
+    for seed in range(20):
+        changed = tensor.clone()
+        exchange(changed, random.Random(seed))
+        counts.add(int((changed != tensor).sum()))
+        assert torch.equal(changed.flatten().sort().values, tensor.flatten().sort().values)
+        if dtype != torch.float32:
+            assert torch.equal(changed.sort(-1).values, tensor.sort(-1).values), "in their rows"
+    assert max(counts) <= 6
+    assert max(counts) >= 2
+    for small in (torch.tensor(3.0), torch.ones(1), torch.ones(0)):
+        exchange(small, random.Random(0))
+
+
+def test_whole_numbers_that_rise_or_fall_in_every_set_stay_where_they_are():
+    ids = torch.tensor([[5, 1, 4], [2, 2, 2]])
+    offsets, padding = torch.tensor([0, 2, 7]), torch.tensor([[1, 1, 0], [1, 0, 0]])
+    floats, flags = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([True, False, True])
+    sets = [InputSet([ids, offsets, padding, floats, flags])]
+    assert movable(sets) == [True, False, False, False, True]
+    sorted_ids = InputSet([ids.sort().values, offsets, padding, floats, flags])
+    assert movable([sorted_ids, sets[0]])[0], "one set was in order by chance"
+
+
+def test_a_trial_is_the_first_one_but_for_a_few_elements():
+    specs = [
+        {"shape": [8, 64], "dtype": "float32"},
+        {"shape": [8, 64], "dtype": "int64", "low": 0, "high": 999},
+    ]
+    source = Source(call={}, specs=specs, moves=[False, True])
+    sets = dict(variations(source, generator(), 2**24))
+    for tensor, changed in zip(sets["drawn 0"].tensors, sets[EXCHANGED].tensors, strict=True):
+        assert 1 <= int((tensor != changed).sum()) <= 6
+    only_ids = Source(call={}, specs=specs[1:], moves=[True])
+    assert EXCHANGED in dict(variations(only_ids, generator(), 2**24))
+    fixed_ids = Source(call={}, specs=specs[1:], moves=[False])
+    assert EXCHANGED not in dict(variations(fixed_ids, generator(), 2**24))
+
+
+def test_gradients_of_outputs_are_others_at_every_call_and_the_same_for_every_program():
+    leaves = [torch.zeros(3, 4), torch.zeros(5, dtype=torch.float64)]
+    ours, theirs = Cotangents(), Cotangents()
+    seen = []
+    for seeds in ([1, 2], [3, 4, 5], [6]):
+        ours.renew(seeds)
+        theirs.renew(seeds)
+        for position in reversed(range(len(seeds))):
+            drawn = [one.clone() for one in ours.of(leaves, position)]
+            assert [(t.shape, t.dtype) for t in drawn] == [(t.shape, t.dtype) for t in leaves]
+            for one, other in zip(drawn, theirs.of(leaves, position), strict=True):
+                assert torch.equal(one, other)
+                assert bool((one.abs() <= 1).all())
+            seen.append(tuple(drawn[0].flatten().tolist()))
+    assert len(set(seen)) == 6
+
+
+def test_gradients_of_outputs_are_drawn_ahead_for_forms_that_are_known():
+    cotangents = Cotangents()
+    cotangents.renew([1, 2])
+    first = cotangents.of([torch.zeros(3)], 0)[0]
+    cotangents.renew([7, 8])
+    ahead = [one.clone() for one in cotangents.drawn[0]]
+    assert cotangents.of([torch.zeros(3)], 0)[0] is first, "at the same address"
+    assert torch.equal(ahead[0], first)
+    assert cotangents.of([torch.zeros(4)], 0)[0].shape == (4,)
+
+
+def test_precisions_differ_by_their_rounding_alone():
+    found = []
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        cotangents = Cotangents()
+        cotangents.renew([11])
+        found.append(cotangents.of([torch.zeros(64, dtype=dtype)], 0)[0])
+    assert torch.equal(found[0].double(), found[1])
+    assert torch.equal(found[0].bfloat16(), found[2])
