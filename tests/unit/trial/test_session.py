@@ -287,7 +287,11 @@ def test_state_after_the_calls_is_what_the_reference_leaves(session, reference, 
 
 @pytest.mark.parametrize(
     ("forward", "weak"),
-    [("100 + 1e-5 * x.sin()", "a constant"), ("self.fc(x)", None), ("(x > 0).long()", None)],
+    [
+        ("x.mean() * (1 + 1e-6 * x.sin())", "a constant"),
+        ("self.fc(x)", None),
+        ("(x > 0).long()", None),
+    ],
 )
 def test_a_workload_on_which_wrong_answers_would_pass_is_said_to_be_weak(session, forward, weak):
     problem = problem_of(linear(forward), tensor(8, 16))
@@ -297,6 +301,12 @@ def test_a_workload_on_which_wrong_answers_would_pass_is_said_to_be_weak(session
         assert said == []
     else:
         assert any(weak in message for message in said)
+
+
+def test_a_workload_on_which_one_number_is_always_right_is_degenerate(session):
+    verdict = session.check(problem_of(linear("100 + 1e-5 * x.sin()"), tensor(8, 16)))
+    assert verdict.status == "degenerate"
+    assert [f.rule for f in verdict.findings] == ["reference.constant"]
 
 
 def test_training_compares_gradients(session):
