@@ -8,12 +8,14 @@ Refused when the weights themselves are used elsewhere: they would have to be co
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from cudal1_ci.propose.playbook.elementwise import number
+from cudal1_ci.propose.playbook.numbers import Numbers, numbers_of
 from cudal1_ci.propose.playbook.rewrite import (
     Edit,
     Replacement,
@@ -32,17 +34,24 @@ MASKED_BELOW = -1e4
 
 @dataclass(frozen=True)
 class Scores:
-    """The parts of attention scores: `mask` is a template and what it captures."""
+    """The parts of attention scores: `asked`, `scale` and `mask` are templates (the query `Q` is
+    asked as it is, or scaled first) and `captured` is what they capture."""
 
     query: Term
     key: Term
-    scale: str
     captured: dict[str, Term]
+    asked: str = "Q"
+    scale: str = "1.0"
     mask: str | None = None
     is_causal: bool = False
 
 
-def attention(term: Term) -> Replacement | None:
+def fused(site: Site) -> Edit | None:
+    """Every attention of a target, in one call."""
+    return expressions(functools.partial(attention, numbers=numbers_of(site)))(site)
+
+
+def attention(term: Term, numbers: Numbers) -> Replacement | None:
     """softmax(q @ k^T * scale + mask) @ v."""
     pair = weighted_values(term)
     if pair is None:
@@ -55,17 +64,17 @@ def attention(term: Term) -> Replacement | None:
         weights = weights.args[0]
     elif weights.op == "dropout":
         share, training = weights.get("p"), weights.get("training")
-        if share is None or training is None or training.op != "attr":
+        if share is None or training is None or not is_training(training):
             return None
         dropout = "P if self.training else 0.0"
         captured["P"] = share
         weights = weights.args[0]
     if weights.op != "softmax" or number(weights.get("dim")) != -1:
         return None
-    scores = read_scores(weights.args[0])
+    scores = read_scores(weights.args[0], numbers)
     if scores is None:
         return None
-    parts = ["Q", "X", "V"]
+    parts = [scores.asked, "X", "V"]
     if scores.mask is not None:
         parts.append(f"attn_mask={scores.mask}")
     if scores.is_causal:
@@ -102,57 +111,71 @@ def einsum_subscripts(term: Term) -> tuple[str, str, str] | None:
     return left, right, out
 
 
-def read_scores(term: Term) -> Scores | None:
+def is_training(term: Term) -> bool:
+    """`self.training`."""
+    return term.op == "attr" and term.value == "training" and term.args[0].value == ("self", 0)
+
+
+def read_scores(term: Term, numbers: Numbers) -> Scores | None:
     """Scores with at most one mask."""
     if term.op == "masked_fill" and len(term.args) == 1:
         fill, condition = term.get("value"), term.get("mask")
-        inner = scaled_product(term.args[0])
+        inner = scaled_product(term.args[0], numbers)
         if inner is None or condition is None or (number(fill) or 0.0) > MASKED_BELOW:
             return None
-        query, key, scale, captured = inner
         if is_upper_triangle(condition):
-            return Scores(query, key, scale, captured, is_causal=True)
+            return replace(inner, is_causal=True)
         if condition.op == "eq" and number(condition.args[1]) == 0:
-            captured["M"] = condition.args[0]
-            return Scores(query, key, scale, captured, "M != 0")
-        captured["M"] = condition
-        return Scores(query, key, scale, captured, "torch.logical_not(M)")
+            return masked(inner, condition.args[0], "M != 0")
+        return masked(inner, condition, "torch.logical_not(M)")
     if term.op == "add" and len(term.args) == 2:
         for scores, mask in (term.args, term.args[::-1]):
-            inner = scaled_product(scores)
+            inner = scaled_product(scores, numbers)
             if inner is not None:
-                query, key, scale, captured = inner
-                captured["M"] = mask
-                return Scores(query, key, scale, captured, "M")
-    inner = scaled_product(term)
-    return None if inner is None else Scores(*inner)
+                # A number has not the axes that a mask must have.
+                has_axes = numbers.kind(mask) in (None, "given")
+                return masked(inner, mask, "M") if has_axes else None
+    return scaled_product(term, numbers)
 
 
-def scaled_product(term: Term) -> tuple[Term, Term, str, dict[str, Term]] | None:
-    """Query, key, a template of the scale, and what it captures."""
-    if term.op == "div" and len(term.args) == 2:
-        inner = unscaled(term.args[0])
-        return None if inner is None else (*inner, "1.0 / D", {"D": term.args[1]})
-    if term.op == "mul" and len(term.args) == 2:
-        for product, factor in (term.args, term.args[::-1]):
-            inner = unscaled(product)
-            if inner is not None:
-                return (*inner, "D", {"D": factor})
-    inner = unscaled(term)
-    if inner is None:
+def masked(scores: Scores, mask: Term, template: str) -> Scores:
+    return replace(scores, mask=template, captured={**scores.captured, "M": mask})
+
+
+def scaled_product(term: Term, numbers: Numbers) -> Scores | None:
+    """Scores of one product and one factor, after it or on the query."""
+    for product, factor, operator in factors(term):
+        pair = unscaled(product)
+        if pair is not None:
+            return scaled(*pair, factor, operator, numbers)
+    pair = unscaled(term)
+    if pair is None:
         return None
-    query, key = inner
-    for op, template in (("mul", "D"), ("div", "1.0 / D")):
-        if query.op == op and len(query.args) == 2 and is_scalar(query.args[1]):
-            return query.args[0], key, template, {"D": query.args[1]}
-    return query, key, "1.0", {}
+    query, key = pair
+    for scaled_query, factor, operator in factors(query):
+        if numbers.kind(factor) == "number":
+            return scaled(scaled_query, key, factor, operator, numbers)
+    return Scores(query, key, {})
 
 
-def is_scalar(term: Term) -> bool:
-    """Whether a term is plainly a number: a constant, a root of one, or an attribute named so."""
-    if number(term) is not None or term.op == "msqrt":
-        return True
-    return term.op == "attr" and "scale" in str(term.value)
+def factors(term: Term) -> Iterator[tuple[Term, Term, str]]:
+    """What a term is a multiple of, by what, and how."""
+    if term.op in ("mul", "div") and len(term.args) == 2 and not term.named:
+        yield (*term.args, "*" if term.op == "mul" else "/")
+        if term.op == "mul":
+            yield (*term.args[::-1], "*")
+
+
+def scaled(query: Term, key: Term, factor: Term, operator: str, numbers: Numbers) -> Scores | None:
+    """Scores with the factor as `scale`, which takes numbers only; on the query where it may be a
+    tensor of one value for each query; None where it may have one for each key."""
+    kind = numbers.kind(factor)
+    if kind is None:
+        return None
+    if kind == "number":
+        scale = "D" if operator == "*" else "1.0 / D"
+        return Scores(query, key, {"D": factor}, scale=scale)
+    return Scores(query, key, {"D": factor}, asked=f"Q {operator} D")
 
 
 def unscaled(term: Term) -> tuple[Term, Term] | None:
@@ -286,11 +309,12 @@ REWRITES = (
     Rewrite(
         name="sdpa",
         family="operation fusion",
-        precondition="softmax over the keys of scaled query-key products, at most one mask, times "
-        "the values; a query whose keys are all masked may give NaN or 0; hooks on the modules "
+        precondition="softmax over the keys of query-key products, scaled by a number or by a "
+        "tensor of one value for all keys, at most one mask, times the values; a query whose keys "
+        "are all masked may give NaN or 0; hooks on the modules "
         "that made the weights, a softmax or a dropout, are not called any more",
         why="scaled_dot_product_attention computes attention in tiles and never writes the "
         "queries x keys matrix to memory.",
-        apply=expressions(attention),
+        apply=fused,
     ),
 )

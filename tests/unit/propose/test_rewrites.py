@@ -107,6 +107,38 @@ x = self.g[:, None, None] * x + self.b[:, None, None]
 return x
 """
 SCALE_AND_SHIFT = "self.g = nn.Parameter(torch.randn(8))\nself.b = nn.Parameter(torch.randn(8))"
+
+
+def scaled(init: str, factor: str) -> str:
+    """Attention whose scores have a factor."""
+    forward = f"""
+    B, H, T, D = q.shape
+    scores = (q @ k.transpose(-2, -1)) {factor}
+    return scores.softmax(dim=-1) @ v
+    """
+    return module(init, forward, "self, q, k, v")
+
+
+SCALES = [
+    ("self.scale = 8 ** -0.5", "* self.scale", "q, k, v, scale=self.scale"),
+    ("dim = 8\nself.sharpness = 1 / math.sqrt(dim)", "* self.sharpness",
+     "q, k, v, scale=self.sharpness"),
+    ("self.heads = 4\nself.dim = 32 // self.heads", "/ self.dim ** 0.5",
+     "q, k, v, scale=1.0 / (self.dim ** 0.5)"),
+    ("scale = None\nself.scale = 8 ** -0.5 if scale is None else 1.0", "* self.scale",
+     "q, k, v, scale=self.scale"),
+    ("pass", "/ D ** 0.5", "q, k, v, scale=1.0 / (D ** 0.5)"),
+    ("self.scale = nn.Parameter(torch.ones(1))", "* self.scale", "q * self.scale, k, v, scale=1.0"),
+    ("self.temperature = nn.Parameter(torch.full((4, 1, 1), 2.0))", "/ self.temperature",
+     "q / self.temperature, k, v, scale=1.0"),
+    ("self.register_buffer('one', torch.ones(1))\nself.logit = nn.Parameter(torch.zeros(()))",
+     "* self.logit.exp()", "q * self.logit.exp(), k, v, scale=1.0"),
+    ("pass", "/ torch.sqrt(torch.tensor(8.0))",
+     "q / torch.sqrt(torch.tensor(8.0)), k, v, scale=1.0"),
+]  # fmt: skip
+"""What the constructor does, a factor of the scores, and arguments of the call: `scale` takes
+numbers only."""
+
 QKV = [randn(2, 4, 6, 8), randn(2, 4, 6, 9)[..., :8], randn(2, 4, 6, 8)]
 X = randn(4, 6, 8)
 POSITIVE = X.abs() + 0.1
@@ -232,6 +264,8 @@ attn = F.dropout(sim.softmax(dim=-1), p=self.p, training=self.training)
 return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
 """, "self, q, k, v"), QKV,
      "dropout_p=self.p if self.training else 0.0, scale=0.3"),
+    *(("sdpa", scaled(init, factor), QKV, f"return F.scaled_dot_product_attention({new})")
+      for init, factor, new in SCALES),
     ("layer_norm", module(SCALE_AND_SHIFT, LAYER_NORM), [X],
      "x = F.layer_norm(x, x.shape[-1:], eps=1e-5)"),
     ("layer_norm", module(SCALE_AND_SHIFT, LAYER_NORM.replace("x = (", "y = (").replace(
@@ -590,6 +624,23 @@ NEAR_MISSES = [
         "return torch.einsum('bhij,bhjd->bihd', w, v)", "q, k, v")),
     ("sdpa", function(
         "w = torch.softmax(q @ k.transpose(-2, -1), dim=-2)\nreturn w @ v", "q, k, v")),
+    ("sdpa", scaled("self.scale = nn.Parameter(torch.ones(6))", "* self.scale")),
+    ("sdpa", scaled("self.scale = nn.Linear(8, 6)", "* self.scale(q)")),
+    ("sdpa", scaled("self.scale = nn.Identity()", "* self.scale")),
+    ("sdpa", scaled("self.register_buffer('scale', torch.ones(6))", "* self.scale")),
+    ("sdpa", scaled("self.scale = 2.0\nself.scale = torch.ones(6)", "* self.scale")),
+    ("sdpa", scaled("self.scale, self.heads = torch.ones(6), 4", "* self.scale")),
+    ("sdpa", scaled("if q:\n    self.scale = 2.0\nelse:\n    self.scale = torch.ones(6)",
+                    "* self.scale")),
+    ("sdpa", scaled("pass", "* scale_of_all")),
+    ("sdpa", scaled("pass", "+ 1e-6")),
+    ("sdpa", scaled("self.bias = 0.5", "+ self.bias")),
+    ("sdpa", module("self.p = 0.1\nself.wanted = True", """
+w = F.dropout((q @ k.transpose(-2, -1)).softmax(dim=-1), p=self.p, training=self.wanted)
+return w @ v
+""", "self, q, k, v")),
+    ("sdpa", function("s = q @ k.transpose(-2, -1) * scale\nreturn s.softmax(-1) @ v",
+                      "q, k, v, scale")),
     ("einsum_to_matmul", function("return torch.einsum('bij,bij->b', x, x)")),
     ("einsum_to_matmul", function("return torch.einsum('ij,jk->ki', x, y)", "x, y")),
     ("normalize", function("return x / x.norm(dim=-1, keepdim=True)")),
@@ -619,6 +670,28 @@ NEAR_MISSES = [
 )
 def test_a_rewrite_leaves_alone_what_it_does_not_match(name, source):
     assert rewritten(source, name) is None
+
+
+def test_an_attribute_that_is_as_the_caller_gave_it_scales_the_query():
+    source = scaled("self.scale = scale", "* self.scale").replace("(self):", "(self, scale):")
+    assert "(q * self.scale, k, v, scale=1.0)" in rewritten(source, "sdpa")
+    for said in ("scale: float", "scale=0.5"):
+        assert "(q, k, v, scale=self.scale)" in rewritten(
+            source.replace("(self, scale)", f"(self, {said})"), "sdpa"
+        )
+    either = source.replace("= scale\n", "= scale or dim ** -0.5\n").replace(
+        "scale):", "scale, dim):"
+    )
+    assert "(q, k, v, scale=self.scale)" in rewritten(either, "sdpa")
+
+
+def test_a_tensor_that_scales_the_query_is_left_where_it_is():
+    source = module(
+        "self.scale = nn.Parameter(torch.ones(8))",
+        "return ((q * self.scale) @ k.transpose(-2, -1)).softmax(-1) @ v",
+        "self, q, k, v",
+    )
+    assert "(q * self.scale, k, v, scale=1.0)" in rewritten(source, "sdpa")
 
 
 def test_formatting_and_comments_are_kept():
