@@ -575,6 +575,8 @@ class Report(Record, frozen=True, kw_only=True):
     warnings: tuple[Notice, ...] = ()
     elapsed_s: float = 0.0
     generated_at: datetime | None = None
+    searched: bool = True
+    """Whether faster versions were looked for; a comparison looks for none."""
     """When it was finished; None of what was measured in no run."""
     ended: Literal["done", "budget", "interrupted"] = "done"
 

@@ -181,6 +181,7 @@ def measured(
             ended=ended,
             elapsed_s=time.monotonic() - bench.started_s,
             generated_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
+            searched=False,
         )
 
 

@@ -136,6 +136,20 @@ def cell_text(cell: ComparisonDocument | ComparedDocument | None) -> str:
     return f"{numbers} {word}".strip() if cell.verdict == "improvement" else word
 
 
+def row_text(row: ComparisonDocument | ComparedDocument) -> str:
+    """As `cell_text`, with the numbers of what is the same or inconclusive too: `1.00x [0.99, 1.02]
+    same within noise`, or `within the threshold` where the interval has a difference that is below
+    what counts."""
+    numbers = numbers_text(row)
+    if row.verdict not in ("same", "inconclusive") or not numbers:
+        return cell_text(row)
+    said = VERDICT_WORDS[row.verdict]
+    if row.verdict == "same":
+        has_one = (row.slowdown_low or 0.0) <= 1.0 <= (row.slowdown_high or 0.0)
+        said += " within noise" if has_one else " within the threshold"
+    return f"{numbers} {said}"
+
+
 def numbers_text(cell: ComparisonDocument | ComparedDocument) -> str:
     """`1.12x [1.10, 1.14]`, empty where nothing was measured."""
     if cell.slowdown is None or cell.slowdown_low is None or cell.slowdown_high is None:
@@ -159,9 +173,11 @@ def counts_text(found: Changes) -> str:
     return "; ".join(part for part in (measured, others) if part)
 
 
-def headline(found: Changes, num_proposals: int) -> str:
-    """The whole verdict in a few words."""
+def headline(found: Changes, num_proposals: int, is_search: bool = True) -> str:
+    """The whole verdict in a few words; of a comparison alone where no search was made."""
     said = _verdict(found)
+    if not is_search and not found.all:
+        return "nothing to compare"
     if num_proposals or not found.all:
         count = count_text(num_proposals, "faster version")
         proven = f"{count if num_proposals else 'no faster version'} proven"
@@ -198,5 +214,6 @@ CHANGE_FILTERS: dict[str, Callable[..., str]] = {
     "cell": cell_text,
     "numbers": numbers_text,
     "ratio": ratio_text,
+    "row": row_text,
 }
 """The same words under the names that templates call them by."""

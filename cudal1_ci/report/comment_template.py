@@ -82,7 +82,8 @@ class About(Record, frozen=True, kw_only=True):
 def told_of(document: ReportDocument, about: About) -> dict[str, Any]:
     """What a template can speak of."""
     found = changes(document)
-    proposals = digest(document).proposals
+    sorted_out = digest(document)
+    proposals = sorted_out.proposals
     return {
         "document": document,
         "about": about,
@@ -91,7 +92,7 @@ def told_of(document: ReportDocument, about: About) -> dict[str, Any]:
         "changes": found,
         "columns": found.devices[:MAX_DEVICES],
         "proposals": proposals,
-        "headline": headline(found, len(proposals)),
+        "headline": headline(found, len(proposals), sorted_out.is_search),
         "counts": counts_text(found),
         "devices": tuple(
             dict.fromkeys(device_text(device)[:MAX_NAME] for device in document.devices)

@@ -178,7 +178,18 @@ def is_search(document: ReportDocument) -> bool:
     """Whether faster versions were looked for, and not only the two sides compared."""
     compared = [entry for entry in document.entries if entry.comparison is not None]
     tried = any(entry.evaluations or entry.model_use is not None for entry in document.entries)
-    return tried or not compared
+    return tried or (document.searched and not compared)
+
+
+def nothing_text(document: ReportDocument) -> str:
+    """Of a comparison that had nothing to compare, one sentence; else empty."""
+    if is_search(document) or document.entries:
+        return ""
+    base, head = ((sha or "?")[:12] for sha in (document.base_sha, document.head_sha))
+    return (
+        f"Nothing to compare: no module, function or kernel differs between {base} and {head}, "
+        "nor anything that one of them uses."
+    )
 
 
 def has_several_devices(document: ReportDocument) -> bool:

@@ -132,6 +132,7 @@ def document(report: Report, config: ReportConfig | None = None) -> ReportDocume
         elapsed_s=report.elapsed_s,
         generated_at=report.generated_at,
         ended=report.ended,
+        searched=report.searched,
     )
 
 

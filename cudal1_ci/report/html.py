@@ -18,7 +18,13 @@ from markupsafe import Markup, escape
 from cudal1_ci import __version__
 from cudal1_ci.report.changes import CHANGE_FILTERS, VERDICT_WORDS, headline
 from cudal1_ci.report.diff_html import diff_html
-from cudal1_ci.report.digest import SUSPECTED_WORDS, Digest, digest, has_several_devices
+from cudal1_ci.report.digest import (
+    SUSPECTED_WORDS,
+    Digest,
+    digest,
+    has_several_devices,
+    nothing_text,
+)
 from cudal1_ci.report.model_use import (
     CONTRADICTED_WORDS,
     MODEL_WORDS,
@@ -49,7 +55,8 @@ def render_html(document: ReportDocument) -> str:
         .render(
             document=document,
             digest=found,
-            headline=headline(found.changes, len(found.proposals)),
+            headline=headline(found.changes, len(found.proposals), found.is_search),
+            nothing=nothing_text(document),
             axis=ratio_axis(bars),
             num_bars=len(bars),
             several_devices=has_several_devices(document),

@@ -12,7 +12,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cudal1_ci.report.changes import CHANGE_FILTERS, VERDICT_WORDS, headline
-from cudal1_ci.report.digest import SUSPECTED_WORDS, digest, has_several_devices, summary
+from cudal1_ci.report.digest import (
+    SUSPECTED_WORDS,
+    digest,
+    has_several_devices,
+    nothing_text,
+    summary,
+)
 from cudal1_ci.report.markup import code, escaped, fenced, html_text, inline, prose
 from cudal1_ci.report.model_use import (
     CONTRADICTED_WORDS,
@@ -47,7 +53,8 @@ def _rendered(document: ReportDocument, *, has_patches: bool, max_rows: int | No
     return template.render(
         document=document,
         digest=found,
-        headline=headline(found.changes, len(found.proposals)),
+        headline=headline(found.changes, len(found.proposals), found.is_search),
+        nothing=nothing_text(document),
         summary=summary(document),
         model_use=model_text(document),
         opinion_use=opinion_text(document),

@@ -70,6 +70,7 @@ def merge(documents: Sequence[ReportDocument]) -> ReportDocument:
         elapsed_s=sum(document.elapsed_s for document in documents),
         generated_at=max((d.generated_at for d in documents if d.generated_at), default=None),
         ended=next((d.ended for d in documents if d.ended != "done"), "done"),
+        searched=any(document.searched for document in documents),
     )
 
 

@@ -360,6 +360,8 @@ class ReportDocument(Document, frozen=True, kw_only=True):
     elapsed_s: NotNegative = 0.0
     generated_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     ended: Ended = "done"
+    searched: bool = True
+    """Whether faster versions were looked for; a comparison of two trees looks for none."""
 
 
 class ListedDocument(Document, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from cudal1_ci.report.changes import Changes, cell_text
+from cudal1_ci.report.changes import VERDICT_WORDS, Change, Changes, headline, row_text
 from cudal1_ci.report.digest import (
     SUSPECTED_WORDS,
     Digest,
@@ -23,6 +23,7 @@ from cudal1_ci.report.digest import (
     Suspected,
     digest,
     has_several_devices,
+    nothing_text,
     summary,
 )
 from cudal1_ci.report.model_use import (
@@ -33,6 +34,8 @@ from cudal1_ci.report.model_use import (
     opinion_text,
 )
 from cudal1_ci.report.shape import (
+    ComparedDocument,
+    ComparisonDocument,
     EntryDocument,
     ListingDocument,
     MeasurementDocument,
@@ -45,6 +48,7 @@ from cudal1_ci.report.shape import (
 from cudal1_ci.report.wording import (
     ENDED_WORDS,
     KIND_WORDS,
+    NOT_MEASURED,
     count_text,
     device_text,
     error_text,
@@ -85,6 +89,9 @@ def render_text(document: ReportDocument | ListingDocument, width: int = PIPE_WI
 def print_report(document: ReportDocument, console: Console, *, patches: bool = False) -> None:
     """The whole report; with `patches` the diff of each proposal too."""
     found = digest(document)
+    if not found.is_search:
+        said = headline(found.changes, 0, is_search=False)
+        _line(console, nothing_text(document) or f"{said[:1].upper()}{said[1:]}.", "bold")
     _line(console, summary(document), "bold")
     if used := model_text(document):
         _line(console, used)
@@ -156,22 +163,16 @@ def print_listing(document: ListingDocument, console: Console) -> None:
 
 
 def _print_changes(found: Changes, console: Console) -> None:
-    """A line for each target; workloads and devices are in the other formats."""
+    """A line for each workload of each target, with its times."""
     if not found.all:
         return
     _heading(console, "Compared with the base")
-    width = max(len(cell_text(change.comparison)) for change in found.all)
-    for change in found.all:
-        comparison = change.comparison
-        said = [cell_text(comparison).ljust(width), target_text(change.entry.target)]
-        if comparison.acknowledged:
-            agreed = comparison.acknowledged
-            said.append(f"(acknowledged by {agreed.owner} until {agreed.expires})")
-        if comparison.reason:
-            said.append(f"({one_line(comparison.reason)})")
-        if comparison.output_change:
-            said.append(f"outputs changed: {one_line(comparison.output_change)}")
-        _line(console, "  ".join(said), CHANGE_STYLES.get(comparison.verdict, ""), indent=2)
+    several = len(found.devices) > 1
+    if console.width < NARROW + (DEVICE_WIDTH if several else 0):
+        for change in found.all:
+            _print_change(change, several, console)
+    else:
+        console.print(Padding(_changes_table(found, several), (0, 0, 0, 2), expand=False))
     if found.measured:
         _line(
             console,
@@ -179,6 +180,65 @@ def _print_changes(found: Changes, console: Console) -> None:
             "the worst workload decides.",
             "dim",
         )
+
+
+def _changes_table(found: Changes, several_devices: bool) -> Table:
+    table = _table("target", "workload", "base -> head", "head / base")
+    if several_devices:
+        table.add_column("device", overflow="fold")
+    names = [_name_over_path(change.entry.target) for change in found.all]
+    longest = max(len(line) for name in names for line in name.split("\n"))
+    table.columns[0].width = min(longest, MAX_TARGET_WIDTH)
+    table.columns[2].no_wrap = True
+    for change, name in zip(found.all, names, strict=True):
+        target, said = name, _remarks(change.comparison)
+        for row in change.comparison.rows or (None,):
+            style = CHANGE_STYLES.get((row or change.comparison).verdict, "")
+            ratio = "\n".join([row_text(row or change.comparison), *_reason(row), *said])
+            cells = [Text(target), *map(Text, _workload_and_times(row)), Text(ratio, style)]
+            if several_devices:
+                cells.append(Text(device_text(row.device) if row and row.device else ""))
+            table.add_row(*cells)
+            target, said = "", []
+    return table
+
+
+def _print_change(change: Change, several_devices: bool, console: Console) -> None:
+    """The same as a list, for narrow terminals."""
+    comparison = change.comparison
+    verdict = VERDICT_WORDS[comparison.verdict]
+    style = CHANGE_STYLES.get(comparison.verdict, "")
+    _line(console, f"{target_text(change.entry.target)}: {verdict}", style, indent=2)
+    for row in comparison.rows:
+        workload, times = _workload_and_times(row)
+        where = f" on {device_text(row.device)}" if several_devices and row.device else ""
+        said = "; ".join([f"{times}, {row_text(row)}{where}", *_reason(row)])
+        _line(console, f"{workload}: {said}", indent=5)
+    for remark in _remarks(comparison):
+        _line(console, remark, indent=5)
+
+
+def _workload_and_times(row: ComparedDocument | None) -> tuple[str, str]:
+    if row is None or row.base_us is None:
+        return row.workload if row else NOT_MEASURED, NOT_MEASURED
+    return row.workload, f"{time_text(row.base_us)} -> {time_text(row.head_us)}"
+
+
+def _reason(row: ComparedDocument | None) -> list[str]:
+    return [one_line(row.reason)] if row and row.reason else []
+
+
+def _remarks(comparison: ComparisonDocument) -> list[str]:
+    """What is to be said of a target as a whole."""
+    said = []
+    if comparison.acknowledged:
+        agreed = comparison.acknowledged
+        said.append(f"acknowledged by {agreed.owner} until {agreed.expires}")
+    if comparison.reason:
+        said.append(one_line(comparison.reason))
+    if comparison.output_change:
+        said.append(f"outputs changed: {one_line(comparison.output_change)}")
+    return said
 
 
 def _print_proposals(document: ReportDocument, found: Digest, console: Console) -> None:

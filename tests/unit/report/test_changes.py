@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from cudal1_ci.report import render
-from cudal1_ci.report.changes import cell_text, changes, counts_text, headline
+from cudal1_ci.report.changes import cell_text, changes, counts_text, headline, row_text
 from cudal1_ci.report.digest import digest
+from cudal1_ci.report.merge import merge
 from cudal1_ci.report.text import render_text
 from tests.unit.report import comparisons
 from tests.unit.report.comparisons import EPYC, H200, L40S, a_document, a_row, compared
@@ -16,6 +17,7 @@ from tests.unit.report.test_rendering import check_golden
 
 def test_text_and_markdown_are_as_they_were_agreed():
     check_golden("compared.txt", render_text(comparisons.regression()))
+    check_golden("compared-72.txt", render_text(comparisons.three_devices(), 72))
     check_golden("compared.md", render(comparisons.three_devices(), "md"))
 
 
@@ -32,6 +34,42 @@ def test_text_and_markdown_are_as_they_were_agreed():
 )
 def test_a_cell_says_ratio_interval_and_class(row, said):
     assert cell_text(row) == said
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (a_row(1.121, "regression"), "1.12x slower [1.10, 1.14]"),
+        (a_row(1.001), "1.00x [0.98, 1.02] same within noise"),
+        (a_row(1.03), "1.03x [1.01, 1.05] same within the threshold"),
+        (a_row(1.2, "inconclusive"), "1.20x [1.18, 1.22] inconclusive"),
+        (a_row(None, "inconclusive"), "inconclusive"),
+    ],
+)
+def test_a_row_says_its_numbers_whatever_the_verdict(row, said):
+    assert row_text(row) == said
+
+
+@pytest.mark.parametrize("output_format", ["text", "md", "html"])
+def test_times_before_and_after_are_told_of_every_workload(output_format):
+    text = render(comparisons.regression(), output_format).replace("\\", "")
+    for told in ("120 us", "135 us", "2.41 ms", "1.00x [0.98, 1.02] same within noise"):
+        assert told in text
+
+
+@pytest.mark.parametrize("output_format", ["text", "md", "html"])
+def test_a_comparison_without_anything_to_compare_says_so_in_a_sentence(output_format):
+    text = render(a_document(searched=False), output_format)
+    assert "Nothing to compare: no module, function or kernel differs" in text
+    assert comparisons.BASE_SHA[:12] in text
+    for untold in ("faster version", "judged", "candidates tried"):
+        assert untold not in text
+
+
+def test_a_comparison_merged_with_a_search_is_a_search():
+    empty = a_document(searched=False)
+    assert not merge([empty, empty]).searched
+    assert merge([empty, a_document()]).searched
 
 
 def test_the_worst_workload_decides_on_each_device():
