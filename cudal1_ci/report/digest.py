@@ -17,6 +17,8 @@ from cudal1_ci.report.changes import Changes, changes, counts_text, is_only_comp
 from cudal1_ci.report.shape import (
     EntryDocument,
     EvaluationDocument,
+    ListedDocument,
+    ListingDocument,
     MeasurementDocument,
     ReportDocument,
     WorkloadDocument,
@@ -66,6 +68,14 @@ class SkippedGroup:
     hints: tuple[str, ...]
     entries: tuple[EntryDocument, ...]
     details: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncallableGroup:
+    """Targets of a listing that cannot be called for one reason, with what mends it."""
+
+    said: str
+    entries: tuple[ListedDocument, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +158,17 @@ def grouped(entries: Sequence[EntryDocument]) -> tuple[SkippedGroup, ...]:
         )
         for reason, members in ordered
     )
+
+
+def uncallable(document: ListingDocument) -> tuple[UncallableGroup, ...]:
+    """Targets of a listing without a workload by reason and remedy, largest group first."""
+    groups: dict[str, list[ListedDocument]] = {}
+    for entry in document.entries:
+        if not entry.workloads:
+            hint = f" ({entry.hint})" if entry.hint else ""
+            groups.setdefault(f"{entry.skipped or 'no workload'}{hint}", []).append(entry)
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    return tuple(UncallableGroup(said=said, entries=tuple(members)) for said, members in ordered)
 
 
 def _headline(entry: EntryDocument) -> str:

@@ -18,6 +18,7 @@ from cudal1_ci.report.digest import (
     has_several_devices,
     nothing_text,
     summary,
+    uncallable,
 )
 from cudal1_ci.report.markup import code, escaped, fenced, html_text, inline, prose
 from cudal1_ci.report.model_use import (
@@ -34,12 +35,18 @@ from cudal1_ci.templates_path import templates_folder
 MAX_CHARS = 1_000_000
 """GitHub cuts a step summary at one MiB."""
 MAX_ROWS_WHEN_LONG = 100
+MAX_NAMED = 12
+"""Targets named for one reason that nothing calls them."""
 
 
 def render_markdown(document: ReportDocument | ListingDocument, max_chars: int = MAX_CHARS) -> str:
     """The report, with as much detail as fits: first the diffs are left out, then long tables."""
     if isinstance(document, ListingDocument):
-        return _environment().get_template("listing.md.j2").render(listing=document)
+        return (
+            _environment()
+            .get_template("listing.md.j2")
+            .render(listing=document, uncallable=uncallable(document), max_named=MAX_NAMED)
+        )
     for has_patches, max_rows in ((True, None), (False, None), (False, MAX_ROWS_WHEN_LONG)):
         text = _rendered(document, has_patches=has_patches, max_rows=max_rows)
         if len(text) <= max_chars:

@@ -25,6 +25,7 @@ from cudal1_ci.report.digest import (
     has_several_devices,
     nothing_text,
     summary,
+    uncallable,
 )
 from cudal1_ci.report.model_use import (
     CONTRADICTED_WORDS,
@@ -149,17 +150,29 @@ def print_listing(document: ListingDocument, console: Console) -> None:
         "bold",
     )
     table = _table("target", "kind", "workloads")
-    for entry in document.entries:
-        if entry.workloads:
-            how = Text("\n".join(f"{_called(w)} {w.call}" for w in entry.workloads))
-        else:
-            hint = f" ({entry.hint})" if entry.hint else ""
-            how = Text(f"{entry.skipped or 'no workload'}{hint}", style="yellow")
-        kind = KIND_WORDS[entry.target.kind]
-        table.add_row(Text(target_text(entry.target)), kind, how)
-    if document.entries:
+    for entry in callable_:
+        how = Text("\n".join(f"{_called(w)} {w.call}" for w in entry.workloads))
+        table.add_row(Text(target_text(entry.target)), KIND_WORDS[entry.target.kind], how)
+    if callable_:
         console.print(table)
+    _print_uncallable(document, console)
     _print_notices(document.warnings, console)
+
+
+def _print_uncallable(document: ListingDocument, console: Console) -> None:
+    """Targets that nobody can call, by what there is to do about it: a checkout that was not traced
+    has hundreds."""
+    groups = uncallable(document)
+    if not groups:
+        return
+    _heading(console, f"Without a workload ({sum(len(group.entries) for group in groups)})")
+    for group in groups:
+        _line(console, f"{len(group.entries)}x {group.said}", "yellow", indent=2)
+        for entry in group.entries[:MAX_NAMED]:
+            _line(console, target_text(entry.target), indent=5)
+        if len(group.entries) > MAX_NAMED:
+            num_more = len(group.entries) - MAX_NAMED
+            _line(console, f"and {num_more} more (`--list --json -` has all)", indent=5)
 
 
 def _print_changes(found: Changes, console: Console) -> None:

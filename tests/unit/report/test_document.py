@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -186,6 +187,23 @@ def test_a_listing_is_readable(output_format):
     assert "(float32[8, 128, 256])" in text
     assert "no call of it is known (declare one)" in text
     assert "traced" in text
+
+
+@pytest.mark.parametrize("output_format", ["text", "md"])
+def test_a_listing_names_a_few_of_many_that_nothing_calls(output_format):
+    idle = [
+        Planned(target=a_target(f"b{i}.py", "B"), reason="no call of it is known", hint="trace")
+        for i in range(300)
+    ]
+    broken = Planned(target=a_target("c.py", "C"), reason="it needs a GPU", hint="--device cuda")
+    plan = dataclasses.replace(PLAN, targets=(PLAN.targets[0], broken, *idle))
+    text = render(plan_document(plan), output_format)
+    assert "302 targets, 1 with a workload" in text
+    assert "it needs a GPU" in text
+    assert "288 more" in text
+    assert text.count("no call of it is known (trace)") == 1
+    assert len(text.splitlines()) < 30
+    assert len(json.loads(render(plan_document(plan), "json"))["entries"]) == 302
 
 
 def test_every_published_field_is_documented():
