@@ -23,7 +23,13 @@ from cudal1_ci.bench.table import render_table
 from cudal1_ci.bench.tasks import Choice, Found, tasks_at
 from cudal1_ci.bench.work import Bench, RunConfig
 from cudal1_ci.cli.bench_flags import columns_of, seconds_of, shard_of
-from cudal1_ci.cli.execution import TEXT_KEYS, executor_options, precision_option, session_of
+from cudal1_ci.cli.execution import (
+    TEXT_KEYS,
+    executor_options,
+    precision_option,
+    session_of,
+    settings_of,
+)
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
 from cudal1_ci.cli.model import (
     optimizer_of,
@@ -33,7 +39,7 @@ from cudal1_ci.cli.model import (
 from cudal1_ci.cli.seats import KEYS as SEAT_KEYS
 from cudal1_ci.cli.seats import Placed, address_option, placed, progress_for
 from cudal1_ci.cluster.turns import Row
-from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models.opening import opened
 from cudal1_ci.report.progress import Progress
@@ -155,8 +161,7 @@ def write(path: Path, text: str) -> None:
 
 def measured(paths: tuple[Path, ...], flags: dict[str, Any]) -> RunDocument:
     """One run, with an archive in the working directory as memory."""
-    given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] is not None}
-    settings = load_settings(Path.cwd(), overrides={**given, "trial.weights": flags["weights"]})
+    settings = settings_of(Path.cwd(), flags, {**KEYS, "weights": "trial.weights"})
     columns: tuple[str, ...] = flags["solvers"]
     if CONTRASTIVE in columns and settings.model.model is None:
         raise ConfigError("`contrastive` needs a model: --model, or leave it out of --solvers")

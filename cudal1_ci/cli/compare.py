@@ -16,14 +16,21 @@ import msgspec
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.cli.device import measures_on_gpu, require
-from cudal1_ci.cli.execution import TREE_KEYS, executor_of, refuse_several, tree_options
+from cudal1_ci.cli.execution import (
+    TREE_KEYS,
+    executor_of,
+    refuse_several,
+    settings_of,
+    tree_options,
+)
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO
+from cudal1_ci.cli.means import refuse_missing
 from cudal1_ci.cli.outputs import output_options, write_report
 from cudal1_ci.cli.trace import traces_for
 from cudal1_ci.comparison.agreements import agreed, agreements
 from cudal1_ci.comparison.loop import Bench, compare
 from cudal1_ci.comparison.pairs import Pairs, pairs_of
-from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.config import Settings
 from cudal1_ci.discover import discover
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
@@ -88,7 +95,6 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     """
     if not path.is_dir():
         raise DiscoveryError(f"{path}: expected a folder of a checkout")
-    given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] not in (None, ())}
     progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
     change = committed_change(path, base, head)
     assert change.head_sha is not None
@@ -96,14 +102,15 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
         progress.notice("work that is not committed is not compared")
     # Where trees lie must be known before there is one, and is not for a change to say either.
     with tempfile.TemporaryDirectory() as nowhere:
-        state_dir = load_settings(Path(nowhere), overrides=given).state_dir
+        state_dir = settings_of(Path(nowhere), flags, KEYS).state_dir
     folder = path / state_dir / "trees"
     plain = Trees(path, folder).of(
         change.base_sha if flags["config_from"] == "base" else change.head_sha
     )
-    settings = load_settings(plain, overrides=given)
+    settings = settings_of(plain, flags, KEYS)
     refuse_several(settings)
     require(settings.device)
+    refuse_missing(settings)
     told = settings.file.relative_to(plain).as_posix() if settings.file else "the configuration"
     known = agreements(settings.acks, told)
     trees = Trees(path, folder, setup=settings.compare.setup)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
 import click
 
 from cudal1_ci.cli.device import is_several
-from cudal1_ci.config import Settings
+from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.executor import EXECUTORS, Executor, ExecutorName
 from cudal1_ci.trial import Session
@@ -88,6 +88,16 @@ TREE_OPTIONS = (
     click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
 )
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def settings_of(
+    root: Path, flags: Mapping[str, Any], keys: Mapping[str, str], **more: Any
+) -> Settings:
+    """The settings of a tree under a verb's flags, by the keys that they stand for. What is wrong
+    with one is said of the flag. Raises: ConfigError."""
+    given = {key: flags[flag] for flag, key in keys.items() if flags[flag] not in (None, ())}
+    options = {key: f"--{flag.replace('_', '-')}" for flag, key in keys.items()}
+    return load_settings(root, overrides={**given, **more}, options=options)
 
 
 def with_options(

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from cudal1_ci.cli.workflows import ALSO, workflow_files
-from cudal1_ci.errors import ConfigError
+from cudal1_ci.config.written import TABLE, read_toml, refuse_other_spellings
+from cudal1_ci.errors import ConfigError, UnsupportedError
 
 CONFIG = """\
 # cudal1-ci: see docs/configuration.md. Every key is optional.
@@ -94,9 +95,12 @@ def configuration_of(path: Path) -> Path | None:
     """The file that configures the tree already."""
     target = path / ".github" / "cudal1-ci.toml"
     pyproject = path / "pyproject.toml"
-    has_table = pyproject.is_file() and "[tool.cudal1-ci" in pyproject.read_text(encoding="utf-8")
-    if has_table:
-        return pyproject
+    if pyproject.is_file():
+        tool = read_toml(pyproject).get("tool")
+        if isinstance(tool, dict):
+            refuse_other_spellings(pyproject, tool)
+            if TABLE in tool:
+                return pyproject
     return target if target.exists() else None
 
 
@@ -105,6 +109,7 @@ def write(files: dict[Path, str], *, dry_run: bool) -> None:
 
     Raises:
         ConfigError: One is there with another text.
+        UnsupportedError: One cannot be written.
     """
     for file, text in files.items():
         if file.exists() and file.read_text(encoding="utf-8") != text:
@@ -113,8 +118,14 @@ def write(files: dict[Path, str], *, dry_run: bool) -> None:
         if dry_run:
             click.echo(text, nl=False)
             continue
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UnsupportedError(
+                f"{file}: cannot be written ({error.strerror}); make the folder writable, or copy "
+                "what --dry-run prints to where it can be"
+            ) from error
         click.echo(f"wrote {file}")
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from cudal1_ci.cli.device import require
+from cudal1_ci.cli.execution import settings_of
+from cudal1_ci.cli.means import refuse_missing
 from cudal1_ci.cli.outputs import apply_best, output_options, write_listing, write_report
 from cudal1_ci.cli.search import KEYS as SEARCH_KEYS
 from cudal1_ci.cli.search import (
@@ -21,7 +23,7 @@ from cudal1_ci.cli.search import (
     with_models,
 )
 from cudal1_ci.cli.seats import Placed, placed, progress_for, unplaced
-from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.forge.local import working_tree_change
 from cudal1_ci.pipeline import review
@@ -61,8 +63,9 @@ def scan(path: Path, **flags: Any) -> None:
     are kept and re-used by the next run.
     """
     refuse_no_folder(path)
-    given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] not in (None, ())}
-    settings = load_settings(path, overrides=given)
+    settings = settings_of(path, flags, KEYS)
+    judges = not (flags["list_only"] or flags["dry_run"])
+    refuse_missing(settings, with_model=not flags["no_model"], judges=judges)
     progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
     if flags["list_only"] or flags["dry_run"]:
         foretell(path, settings, progress, flags)

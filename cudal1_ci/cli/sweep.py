@@ -12,6 +12,8 @@ import msgspec
 
 from cudal1_ci import __version__
 from cudal1_ci.archive import Archive
+from cudal1_ci.cli.execution import settings_of
+from cudal1_ci.cli.means import refuse_missing
 from cudal1_ci.cli.outputs import output_options, write_report
 from cudal1_ci.cli.search import KEYS as SEARCH_KEYS
 from cudal1_ci.cli.search import (
@@ -23,7 +25,7 @@ from cudal1_ci.cli.search import (
     with_models,
 )
 from cudal1_ci.cli.seats import Placed, placed, progress_for
-from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.config import Settings
 from cudal1_ci.propose.models.adapters import bundled_for
 from cudal1_ci.report.document import document
 from cudal1_ci.report.progress import Progress
@@ -56,8 +58,8 @@ def sweep_verb(path: Path, **flags: Any) -> None:
     interrupted: what was finished is kept.
     """
     refuse_no_folder(path)
-    given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] not in (None, ())}
-    settings = load_settings(path, overrides=given)
+    settings = settings_of(path, flags, KEYS)
+    refuse_missing(settings, with_model=not flags["no_model"])
     progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
     with placed(settings, path.resolve()) as place:
         plan = plan_of(path, place.settings, progress, retrace=flags["retrace"])

@@ -16,9 +16,9 @@ from cudal1_ci.cli.execution import (
     executor_options,
     precision_option,
     refuse_several,
+    settings_of,
 )
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
-from cudal1_ci.config import load_settings
 from cudal1_ci.report.document import verification
 from cudal1_ci.report.shape import VerificationDocument
 from cudal1_ci.report.text import print_verification
@@ -72,7 +72,9 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
     "under one seed, as KernelBench does [default: checkpoint].",
 )
 @precision_option
-@click.option("--timeout", help="Seconds that the calls of one request may take [default: 60s].")
+@click.option(
+    "--timeout", help="How long the calls of one request may take: 90s, 2m [default: 60s]."
+)
 def verify(
     reference: Path, candidates: tuple[Path, ...], json_path: str | None, mode: str, **flags: Any
 ) -> None:
@@ -81,8 +83,7 @@ def verify(
     Exit code 0 for passed, 3 for inconclusive, 1 for every other verdict, 4 when the judge itself
     could not run; of several candidates the worst counts.
     """
-    given = {key: flags[flag] for flag, key in KEYS.items() if flags[flag] is not None}
-    settings = load_settings(Path.cwd(), overrides=given)
+    settings = settings_of(Path.cwd(), flags, KEYS)
     refuse_several(settings)
     require(settings.device)
     problem = text_problem(reference, mode)

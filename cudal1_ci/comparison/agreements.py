@@ -17,8 +17,6 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-import msgspec
-
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Acknowledgement, Comparison, Target
 from cudal1_ci.slowdown import decisive, slowdown
@@ -44,17 +42,33 @@ def _agreement(table: Mapping[str, Any], place: str) -> Acknowledgement:
     given = {field: table[name] for name, field in FIELDS.items()}
     if isinstance(given["expires"], datetime.date):  # TOML has dates of its own
         given["expires"] = given["expires"].isoformat()
-    try:
-        found = msgspec.convert(given, Acknowledgement)
-        datetime.date.fromisoformat(found.expires)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise ConfigError(f"{place}: {error}") from error
+    for name, field in FIELDS.items():
+        given[field] = _converted(name, given[field], f"{place}: `{name}`")
+    found = Acknowledgement(**given)
     if found.max_slowdown <= 1:
         raise ConfigError(f"{place}: `max-slowdown` must be above 1, got {found.max_slowdown:g}")
     for name in ("reason", "owner"):
         if not getattr(found, name).strip():
             raise ConfigError(f"{place}: `{name}` must say something")
     return found
+
+
+def _converted(name: str, value: Any, key: str) -> Any:
+    """Raises: ConfigError that names the key, what it must be and what came."""
+    if name == "max-slowdown":
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(f"{key} must be a number above 1, such as 1.2, got {value!r}")
+        return float(value)
+    if not isinstance(value, str):
+        raise ConfigError(f"{key} must be text, got {value!r}")
+    if name == "expires":
+        try:
+            return datetime.date.fromisoformat(value).isoformat()
+        except ValueError as error:
+            raise ConfigError(
+                f'{key} must be a day of the calendar, such as "2027-03-31", got {value!r}'
+            ) from error
+    return value
 
 
 def agreed(

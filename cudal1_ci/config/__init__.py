@@ -13,6 +13,7 @@ This room only gathers, and remembers where each value was found:
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,10 @@ def load_settings(
     root: Path,
     overrides: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings for the tree at `root`; `overrides` are flags by the key that they stand for.
+    """The settings for the tree at `root`; `overrides` are flags by the key that they stand for,
+    and `options` how those are spelled: `{"trial.call": "--timeout"}`.
 
     Raises:
         ConfigError: Two files, an unknown key, a value of the wrong type or out of its range; the
@@ -51,7 +54,7 @@ def load_settings(
     given = {
         **from_file(table, file, root, keys),
         **from_environment(os.environ if environ is None else environ, keys),
-        **from_flags(overrides or {}, keys),
+        **from_flags(overrides or {}, keys, options or {}),
     }
     values = {
         name: converted(key, given[name]) if name in given else key.default
@@ -82,7 +85,11 @@ def built(record: type[Record], values: Mapping[Key, Any], given: Mapping[str, G
     try:
         return record(**{key.field: value for key, value in values.items()})
     except (ConfigError, ValueError) as error:
-        places = ", ".join(
-            f"`{key.name}` in {given[key.name].origin}" for key in values if key.name in given
-        )
-        raise ConfigError(f"{error} (set here: {places})") from error
+        said = str(error)
+        places = []
+        for key in values:
+            if key.name in given:
+                name = given[key.name].name_of(key)
+                said = re.sub(rf"(?<![\w.-]){re.escape(key.name)}(?![\w.-])", name, said)
+                places.append(f"`{name}` in {given[key.name].origin}")
+        raise ConfigError(f"{said} (set here: {', '.join(places)})") from error

@@ -27,6 +27,11 @@ class Given(Record, frozen=True, kw_only=True):
     folder: Path
     is_text: bool = False
     """True in the environment, where a number is text too."""
+    name: str | None = None
+    """As it is spelled there: `--timeout`; None where it is the key's own name."""
+
+    def name_of(self, key: Key) -> str:
+        return self.name or key.name
 
 
 def converted(key: Key, given: Given) -> Any:
@@ -40,7 +45,8 @@ def converted(key: Key, given: Given) -> Any:
         value = msgspec.convert(value, key.type, strict=not given.is_text)
     except ValueError as error:  # of which msgspec.ValidationError is one
         raise ConfigError(
-            f"{given.origin}: `{key.name}` must be {expected(key)}, got {described(given.value)}"
+            f"{given.origin}: `{given.name_of(key)}` must be {expected(key)}, "
+            f"got {described(given.value)}"
         ) from error
     return interpreter(value, given.folder) if key.name in INTERPRETERS and value else value
 

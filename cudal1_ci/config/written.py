@@ -20,6 +20,9 @@ from cudal1_ci.errors import ConfigError
 
 PYPROJECT = Path("pyproject.toml")
 OWN_FILE = Path(".github/cudal1-ci.toml")
+TABLE = "cudal1-ci"
+SPELLINGS = ("cudal1ci", "cudal1", "cudalci")
+"""Letters and digits of what people write for it: `cudal1_ci`, `cuda-l1-ci`, `CudaL1`."""
 WORKLOAD, ACK = "workload", "ack"
 TABLES = (WORKLOAD, ACK)
 """Arrays of tables, which other rooms read."""
@@ -29,7 +32,9 @@ def read_file(root: Path) -> tuple[Path | None, dict[str, Any]]:
     """The file that configures `root` and its table of settings; None and nothing without one."""
     pyproject, own = root / PYPROJECT, root / OWN_FILE
     tool = read_toml(pyproject).get("tool", {}) if pyproject.is_file() else {}
-    in_pyproject = isinstance(tool, dict) and "cudal1-ci" in tool
+    if isinstance(tool, dict):
+        refuse_other_spellings(pyproject, tool)
+    in_pyproject = isinstance(tool, dict) and TABLE in tool
     if in_pyproject and own.is_file():
         raise ConfigError(
             f"expected one configuration, found two: [tool.cudal1-ci] in {pyproject} and {own}; "
@@ -39,10 +44,19 @@ def read_file(root: Path) -> tuple[Path | None, dict[str, Any]]:
         return own, read_toml(own)
     if not in_pyproject:
         return None, {}
-    table = tool["cudal1-ci"]
+    table = tool[TABLE]
     if not isinstance(table, dict):
         raise ConfigError(f"{pyproject}: [tool.cudal1-ci] must be a table, got {described(table)}")
     return pyproject, table
+
+
+def refuse_other_spellings(pyproject: Path, tool: Mapping[str, Any]) -> None:
+    """Raises: ConfigError, for a table that means ours: it would be ignored without a word."""
+    for name in tool:
+        if name != TABLE and re.sub(r"[^a-z0-9]", "", name.lower()) in SPELLINGS:
+            raise ConfigError(
+                f"{pyproject}: unknown table [tool.{name}]; did you mean [tool.{TABLE}]?"
+            )
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -95,14 +109,16 @@ def from_environment(environ: Mapping[str, str], keys: Mapping[str, Key]) -> dic
     return given
 
 
-def from_flags(overrides: Mapping[str, Any], keys: Mapping[str, Key]) -> dict[str, Given]:
+def from_flags(
+    overrides: Mapping[str, Any], keys: Mapping[str, Key], options: Mapping[str, str]
+) -> dict[str, Given]:
     """The keys that flags stand for; None is a flag that was not given."""
     given = {kebab(name): value for name, value in overrides.items() if value is not None}
     for name in given:
         if name not in keys:
             raise unknown_key("the command line", name, list(keys))
     return {
-        name: Given(value=value, origin="command line", folder=Path.cwd())
+        name: Given(value=value, origin="command line", folder=Path.cwd(), name=options.get(name))
         for name, value in given.items()
     }
 

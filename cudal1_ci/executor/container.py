@@ -38,7 +38,7 @@ from typing import Any, Self
 
 from cudal1_ci.errors import CudaL1Error, UnsupportedError, WorkerError
 from cudal1_ci.executor.conversation import Conversation
-from cudal1_ci.executor.engine import EngineName, find_engine
+from cudal1_ci.executor.engine import Engine, EngineName, find_engine
 from cudal1_ci.executor.gpus import gpu_uuid
 from cudal1_ci.executor.local import (
     BOOTSTRAP,
@@ -123,6 +123,21 @@ class ContainerConfig(Record, frozen=True, kw_only=True):
     """Interpreter of the image; None is the project's, from this machine."""
 
 
+def engine_and_image(config: ContainerConfig) -> tuple[Engine, str]:
+    """The engine that answers, and the digest of the image that is configured.
+
+    Raises:
+        UnsupportedError: No image is configured, or one of the two is not here.
+    """
+    if config.image is None:
+        raise UnsupportedError(
+            "`container-image`: the container executor needs an image that is on this machine, "
+            'such as `container-image = "debian:bookworm-slim"` (--container-image)'
+        )
+    engine = find_engine(config.engine)
+    return engine, engine.image_id(config.image)
+
+
 @dataclass(frozen=True)
 class Container:
     """Starts workers in containers."""
@@ -155,13 +170,7 @@ class ContainedWorker:
 
     def __enter__(self) -> Self:
         config = self.container.config
-        if config.image is None:
-            raise UnsupportedError(
-                "`container-image`: the container executor needs an image that is on this machine, "
-                'such as `container-image = "debian:bookworm-slim"` (--container-image)'
-            )
-        self.engine = find_engine(config.engine)
-        image_id = self.engine.image_id(config.image)
+        self.engine, image_id = engine_and_image(config)
         self.software = {
             "container": f"{config.image} sha256:{image_id}",
             "container_engine": f"{self.engine.kind} {self.engine.version}",

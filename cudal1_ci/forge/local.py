@@ -142,7 +142,8 @@ def repository_top(root: Path) -> Path:
         return Path(run_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
     except DiscoveryError as error:
         raise DiscoveryError(
-            f"{root}: --changed needs a git repository ({error}); run it in one, or scan without it"
+            f"{root}: finding what changed needs a git repository ({error}); run it in one, or "
+            "scan without it (without --changed)"
         ) from error
 
 

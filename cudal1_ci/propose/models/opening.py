@@ -19,9 +19,11 @@ import msgspec
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.models import LanguageModel
+from cudal1_ci.propose.models.adapters import chosen
 from cudal1_ci.propose.models.client import Client, Endpoint
 from cudal1_ci.propose.models.config import ModelConfig
 from cudal1_ci.propose.models.serving import Server, untold
+from cudal1_ci.propose.models.weights import found
 from cudal1_ci.schema import Identity
 
 CHAT = "/chat/completions"
@@ -51,6 +53,19 @@ def opened(
             server = Server(config, offline=offline or config.offline, told=told)
             endpoint = stack.enter_context(server).endpoint
         yield stack.enter_context(Client(config, endpoint))
+
+
+def refuse_missing_weights(config: ModelConfig) -> None:
+    """Of weights and an adapter that are named, whether they are there, as far as this machine
+    knows; nobody else is asked.
+
+    Raises:
+        ConfigError: There are none.
+        UnsupportedError: The adapter that comes with the package for them is damaged.
+    """
+    if config.model is not None and not config.is_url:
+        found(config.model, offline=config.offline)
+        chosen(config)
 
 
 def remote(config: ModelConfig, environ: Mapping[str, str]) -> Endpoint:

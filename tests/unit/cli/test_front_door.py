@@ -80,7 +80,7 @@ def test_failures_of_the_tool_become_exit_codes(monkeypatch, tmp_path, error, co
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(sys.modules["cudal1_ci.cli.scan"], "load_settings", fail)
+    monkeypatch.setattr(sys.modules["cudal1_ci.cli.scan"], "settings_of", fail)
     result = run("scan", tmp_path)
     assert result.exit_code == code
     assert result.stdout == ""
@@ -216,6 +216,66 @@ def test_init_writes_a_configuration_that_loads_and_refuses_a_second(checkout):
     assert "already configured" in again.stderr
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[tool.cudal1_ci]\n", "[tool.cudal1ci.trial]\nthreads = 2\n"],
+)
+def test_a_table_under_another_name_is_not_ignored(checkout, text):
+    (checkout / "pyproject.toml").write_text(text)
+    for words in (["init", checkout], ["scan", checkout, "--list"], ["doctor", checkout]):
+        result = run(*words)
+        assert result.exit_code == 2, words
+        assert "did you mean [tool.cudal1-ci]?" in result.stderr
+
+
+def test_init_where_nothing_can_be_written_names_the_file_and_the_mend(checkout):
+    (checkout / ".github").write_text("a file in the way")
+    for words in ([], ["--workflows", "--action", "a/b@" + "0" * 40]):
+        result = run("init", checkout, *words)
+        assert result.exit_code == 4
+        assert f"{checkout}/.github" in result.stderr
+        assert "cannot be written" in result.stderr
+        assert "--dry-run" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "told"),
+    [
+        (["--python", "/nowhere/python"], 4, "/nowhere/python cannot be started"),
+        (["--python", "no-such-python"], 4, "--python"),
+        (["--model", "/nowhere/weights"], 2, "'/nowhere/weights' is no folder"),
+        (["--model", ".", "--adapter", "/nowhere"], 2, "model.adapter"),
+        (["--executor", "container"], 4, "--container-image"),
+    ],
+)
+def test_what_a_run_is_told_to_use_is_looked_at_where_there_is_no_target_too(
+    tmp_path, flags, code, told
+):
+    for words in (["scan"], ["sweep"], ["scan", "--list"]):
+        result = run(*words, tmp_path, "-q", *flags)
+        assert result.exit_code == code, words
+        assert told in result.stderr
+        assert result.stdout == ""
+
+
+def test_what_a_file_names_need_not_be_there_for_a_listing(checkout):
+    (checkout / "pyproject.toml").write_text('[tool.cudal1-ci]\npython = ".venv/bin/python"\n')
+    assert run("scan", checkout, "--list").exit_code == 0
+    result = run("scan", checkout)
+    assert result.exit_code == 4
+    assert f"{checkout}/.venv/bin/python cannot be started" in result.stderr
+
+
+def test_a_wrong_value_of_a_flag_is_said_of_the_flag(tmp_path):
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("")
+    for text in ("3", "0s"):
+        result = run("verify", tmp_path / "a.py", tmp_path / "b.py", "--timeout", text)
+        assert result.exit_code == 2
+        assert "--timeout" in result.stderr
+        assert "trial.call" not in result.stderr
+
+
 def test_doctor_says_what_is_missing_and_how_to_get_it(checkout, tmp_path):
     python = tmp_path / "python"
     python.write_text(
@@ -279,7 +339,10 @@ def test_what_doctor_prints_is_what_it_means(monkeypatch, capsys):
 
 
 def test_a_scan_of_nothing_needs_no_judge(tmp_path):
-    result = run("scan", tmp_path, "--python", "/no/such/python", "--json", "-", "-q")
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    result = run("scan", tmp_path, "--python", python, "--json", "-", "-q")
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["totals"]["num_targets"] == 0
 

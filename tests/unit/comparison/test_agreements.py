@@ -64,9 +64,14 @@ def test_what_is_no_regression_needs_none():
         ({"expire": "2026-01-01"}, "unknown key `expire`"),
         ({"owner": None}, "`owner` is missing"),
         ({"owner": " "}, "`owner` must say something"),
-        ({"expires": "soon"}, "Invalid isoformat"),
+        ({"expires": "soon"}, "`expires` must be a day of the calendar, such as "),
+        ({"expires": "2027-02-30"}, "got '2027-02-30'"),
+        ({"expires": "31.12.2027"}, "`expires` must be a day"),
+        ({"expires": 2027}, "`expires` must be text, got 2027"),
+        ({"target": 3}, "`target` must be text, got 3"),
         ({"max-slowdown": 0.9}, "`max-slowdown` must be above 1"),
-        ({"max-slowdown": "a lot"}, "max_slowdown"),
+        ({"max-slowdown": "a lot"}, "`max-slowdown` must be a number above 1"),
+        ({"max-slowdown": True}, "`max-slowdown` must be a number above 1"),
     ],
 )
 def test_a_malformed_one_is_refused_with_its_place(changes, words):

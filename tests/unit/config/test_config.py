@@ -237,6 +237,22 @@ def test_a_wrong_entry_names_the_file_the_key_and_the_mend(tmp_path, text, messa
 
 
 @pytest.mark.parametrize(
+    "name", ["cudal1ci", "cudal1_ci", "cuda-l1-ci", "CudaL1-CI", "cudal1", "CUDAL1_CI"]
+)
+@pytest.mark.parametrize("beside", ["", "[tool.cudal1-ci]\n"])
+def test_another_spelling_of_the_table_is_refused_with_the_right_one(tmp_path, name, beside):
+    in_pyproject(tmp_path, f'{beside}[tool.{name}]\nbudget = "5m"\n')
+    message = rf"pyproject\.toml: unknown table \[tool\.{name}\]; .* \[tool\.cudal1-ci\]\?"
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path)
+
+
+def test_the_tables_of_other_tools_are_theirs(tmp_path):
+    in_pyproject(tmp_path, "[tool.ruff]\n[tool.cuda]\n[tool.ci]\n[tool.cudal1-ci-plugin]\n")
+    assert load(tmp_path).file is None
+
+
+@pytest.mark.parametrize(
     ("environ", "message"),
     [
         ({"CUDAL1_CI_BUGET": "5m"}, r"unknown key `CUDAL1_CI_BUGET`; .* `CUDAL1_CI_BUDGET`\?"),
@@ -254,6 +270,10 @@ def test_a_wrong_flag_is_named(tmp_path):
         ConfigError, match=r'command line: `budget` must be .*, got the text "soon"'
     ):
         load(tmp_path, budget="soon")
+    for text, message in (("soon", r"`--timeout` must be a dur"), ("0s", r"^--timeout: expected")):
+        with pytest.raises(ConfigError, match=message) as caught:
+            load_settings(tmp_path, {"trial.call": text}, {}, options={"trial.call": "--timeout"})
+        assert "trial.call" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"the command line: unknown key `trial\.treads`"):
         load(tmp_path, trial__treads=1)
 
