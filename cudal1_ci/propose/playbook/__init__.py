@@ -233,8 +233,10 @@ class Replace(cst.CSTTransformer):
 
     def leave_FunctionDef(  # noqa: N802
         self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
-    ) -> cst.FunctionDef:
-        return self.edit.functions.get(original_node, updated_node)
+    ) -> cst.FunctionDef | cst.FlattenSentinel[cst.BaseStatement]:
+        new = self.edit.functions.get(original_node, updated_node)
+        added = self.edit.methods.get(original_node, ())
+        return cst.FlattenSentinel([new, *added]) if added else new
 
 
 def edited(module: cst.Module, edit: Edit) -> cst.Module:

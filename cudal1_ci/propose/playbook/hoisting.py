@@ -2,14 +2,15 @@
 
 A mask, a table of positions or frequencies, a window: what depends on nothing but numbers of the
 constructor becomes a buffer that is not part of the state_dict. What also depends on one size of
-the input (a sequence length) is made for the largest one that the class allows (`self.max_len` and
-its like), and a slice of it is used; the ranks of all parts must be known to say which slice.
+the input (a sequence length) is made for the size that the class names (`self.max_len` and its
+like), and a slice of it is used; the ranks of all parts must be known to say which slice. Nothing
+says that no input is longer, unless the method refuses such: for a longer one it is made as before.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -23,7 +24,7 @@ MAXIMA = (
     "max_positions", "max_position_embeddings", "context_length", "max_context", "seq_len",
     "n_ctx", "num_positions", "max_tokens",
 )  # fmt: skip
-"""Attributes whose names say that no input is longer."""
+"""Attributes whose names say how long an input is at most, or is expected to be."""
 
 CREATORS = {"arange", "ones", "zeros", "full", "eye", "linspace", "tensor"}
 KEEPS_RANK = {
@@ -53,6 +54,8 @@ class Facts:
     devices: set[str] = field(default_factory=set)
     tables: dict[str, cst.BaseExpression] = field(default_factory=dict)
     """Locals that hold a table, with the expression over constructor numbers and sizes."""
+    steps: list[tuple[str, cst.BaseExpression]] = field(default_factory=list)
+    """What was assigned to them, in order and as it stands there, with devices left out."""
 
 
 def plain_attributes(constructor: cst.FunctionDef) -> set[str]:
@@ -100,31 +103,45 @@ def hoisted(site: Site) -> Edit | None:
     new_constructor = constructor
     functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
     found: list[str] = []
-    taken = set(re.findall(r"self\.(\w+)", code(site.definition)))
+    text = code(site.definition)
+    taken = set(re.findall(r"self\.(\w+)|def (\w+)", text))
+    names = {name for pair in taken for name in pair}
+    makers: list[cst.FunctionDef] = []
     for method in site.methods():
         if not isinstance(method.body, cst.IndentedBlock):
             continue
-        hoist = Hoist(Facts(site.names, plain), taken)
+        hoist = Hoist(Facts(site.names, plain), names, code(method))
         changed = hoist.method(method)
         if not hoist.buffers:
             continue
         for name, expression in hoist.buffers.items():
-            line = f'self.register_buffer("{name}", {expression}, persistent=False)'
+            made = hoist.made_by.get(name, expression)
+            line = f'self.register_buffer("{name}", {made}, persistent=False)'
             new_constructor = with_last_line(new_constructor, line)
             found.append(f"`{short(expression)}` as the buffer `{name}`")
+        makers += hoist.makers
         functions[method] = without_dead(changed, hoist.suspects, site.names)
     if not functions:
         return None
-    return Edit({**functions, constructor: new_constructor}, tuple(found))
+    return Edit(
+        {**functions, constructor: new_constructor},
+        tuple(found),
+        methods={constructor: tuple(makers)},
+    )
 
 
 class Hoist:
     """Reads one method and replaces the tables that it reads."""
 
-    def __init__(self, facts: Facts, taken: set[str]):
+    def __init__(self, facts: Facts, taken: set[str], text: str):
         self.facts = facts
         self.taken = taken
+        self.text = text
+        """Of the method as it was."""
         self.buffers: dict[str, str] = {}
+        self.made_by: dict[str, str] = {}
+        """Of a buffer that a method makes, the call."""
+        self.makers: list[cst.FunctionDef] = []
         self.suspects: set[str] = set()
 
     def method(self, method: cst.FunctionDef) -> cst.FunctionDef:
@@ -168,6 +185,7 @@ class Hoist:
         if table is None:
             return False
         self.facts.tables[name] = table
+        self.facts.steps.append((name, without_devices(value, self.facts)))
         return True
 
     def table(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
@@ -189,20 +207,57 @@ class Hoist:
         expression = code(table)
         if len(used) > 1:
             return None
-        index = ""
+        self.suspects |= names_in(node)
         if used:
             (size,) = used
             largest = next((name for name in MAXIMA if name in self.facts.plain), None)
             if largest is None or not shape.axes:
                 return None
-            pattern = rf"(?<![\w.]){re.escape(size)}(?!\w)"
-            expression = re.sub(pattern, f"self.{largest}", expression)
             parts = [f":{size}" if axis in shape.axes else ":" for axis in range(shape.rank)]
             while parts[-1] == ":":
                 parts.pop()
-            index = f"[{', '.join(parts)}]"
-        self.suspects |= names_in(node)
-        return cst.parse_expression(f"self.{self.named(expression)}{index}")
+            name = self.named(with_size(expression, size, f"self.{largest}"))
+            part = f"self.{name}[{', '.join(parts)}]"
+            if refuses_longer(self.text, size, largest):
+                return cst.parse_expression(part)
+            maker = self.maker(name, node, size, largest)
+            return cst.parse_expression(
+                f"({part} if {size} <= self.{largest} else {maker}({size}).to(self.{name}.device))"
+            )
+        return cst.parse_expression(f"self.{self.named(expression)}")
+
+    def maker(self, buffer: str, node: cst.BaseExpression, size: str, largest: str) -> str:
+        """The method that makes a buffer, and one that is longer: in the steps of the author."""
+        if buffer not in self.made_by:
+            name = f"_make{buffer}"
+            while name in self.taken:
+                name += "_"
+            self.taken.add(name)
+            head = f"def {name}(self, {parameter(size)}):\n    pass\n"
+            empty = cst.ensure_type(cst.parse_statement(head), cst.FunctionDef)
+            body = [line.visit(Sized(size)) for line in self.steps_to(node)]
+            made = empty.with_changes(
+                body=empty.body.with_changes(body=body),
+                leading_lines=[cst.EmptyLine(indent=False)],
+            )
+            self.makers.append(made)
+            self.made_by[buffer] = f"self.{name}(self.{largest})"
+        return self.made_by[buffer].partition("(")[0]
+
+    def steps_to(self, node: cst.BaseExpression) -> list[cst.SimpleStatementLine]:
+        """Statements that compute a table and return it."""
+        steps = list(self.facts.steps)
+        result = without_devices(node, self.facts)
+        if isinstance(node, cst.Name) and steps and steps[-1][0] == node.value:
+            result = steps.pop()[1]
+        lines = [line_of(cst.Return(result))]
+        needed = names_in(result)
+        for name, value in reversed(steps):
+            if name in needed:
+                target = cst.AssignTarget(cst.Name(name))
+                lines.insert(0, line_of(cst.Assign([target], value)))
+                needed = needed - {name} | names_in(value)
+        return lines
 
     def named(self, expression: str) -> str:
         """The buffer that holds an expression."""
@@ -216,6 +271,49 @@ class Hoist:
         self.taken.add(name)
         self.buffers[name] = expression
         return name
+
+
+class Sized(cst.CSTTransformer):
+    """Writes the parameter of a size in the place of the size."""
+
+    def __init__(self, size: str):
+        self.size = size
+
+    def on_leave(
+        self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
+    ) -> cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]:
+        if isinstance(original_node, cst.BaseExpression) and code(original_node) == self.size:
+            return cst.Name(parameter(self.size))  # type: ignore[return-value]
+        return updated_node
+
+
+def line_of(statement: cst.BaseSmallStatement) -> cst.SimpleStatementLine:
+    return cst.SimpleStatementLine([statement])
+
+
+def without_devices(node: cst.BaseExpression, facts: Facts) -> cst.BaseExpression:
+    """An expression whose tensors are made where torch makes them."""
+    changed = node.visit(Open(replace(facts, tables={})))
+    assert isinstance(changed, cst.BaseExpression)
+    return changed
+
+
+def parameter(size: str) -> str:
+    """`T` of a local, `size` of `x.shape[1]`."""
+    return size if size.isidentifier() else "size"
+
+
+def with_size(expression: str, size: str, other: str) -> str:
+    """An expression of another size."""
+    return re.sub(rf"(?<![\w.]){re.escape(size)}(?!\w)", other, expression)
+
+
+def refuses_longer(text: str, size: str, largest: str) -> bool:
+    """Whether a method has `assert T <= self.max_len`, or raises where it is more."""
+    size, most = re.escape(size), rf"self\.{largest}\b"
+    asserted = rf"assert\s+{size}\s*<=\s*{most}"
+    raised = rf"if\s+{size}\s*>\s*{most}\s*:\s*raise\b"
+    return re.search(rf"(?<!\w)({asserted}|{raised})", text) is not None
 
 
 class UseBuffers(cst.CSTTransformer):
@@ -464,7 +562,7 @@ REWRITES = (
         name="hoist_table",
         family="hoisting",
         precondition="a mask or table of numbers of the constructor, and of at most one size of "
-        "the input where an attribute says the largest one (the slice of a longer one fails)",
+        "the input where an attribute names the largest one (a longer one is made as before)",
         why="made once instead of in every call: no allocation, no arithmetic, and on a GPU none "
         "of the small launches.",
         apply=hoisted,

@@ -109,6 +109,8 @@ class Edit:
     found: tuple[str, ...]
     modules: frozenset[str] = frozenset()
     definitions: str = ""
+    methods: Mapping[cst.FunctionDef, tuple[cst.FunctionDef, ...]] = field(default_factory=dict)
+    """Methods to add after one that is there."""
 
 
 @dataclass(frozen=True)

@@ -339,7 +339,13 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
      "pos = torch.arange(x.shape[1]).unsqueeze(1)\n"
      "freq = torch.exp(torch.arange(0, self.dim, 2) * (-math.log(10000.0) / self.dim))\n"
      "table = torch.cat([torch.sin(pos * freq), torch.cos(pos * freq)], dim=-1)\n"
-     "return x + table"), [X], "x + self._table[:x.shape[1]]"),
+     "return x + table"), [X],
+     "x + (self._table[:x.shape[1]] if x.shape[1] <= self.max_len else "
+     "self._make_table(x.shape[1]).to(self._table.device))"),
+    ("hoist_table", module("self.max_len = 32",
+     "T = x.shape[1]\nassert T <= self.max_len\n"
+     "return x + torch.arange(T)[:, None]"), [X],
+     "return x + self._table[:T]"),
     ("hoist_table", module("self.dim = 8",
      "steps = torch.arange(8) * 2\ntable = torch.linspace(0, 1, steps=self.dim) + steps\n"
      "x.steps = 1\nreturn x + table * x.steps"), [X], "return x + self._table * x.steps"),
@@ -692,6 +698,40 @@ def test_a_tensor_that_scales_the_query_is_left_where_it_is():
         "self, q, k, v",
     )
     assert "(q * self.scale, k, v, scale=1.0)" in rewritten(source, "sdpa")
+
+
+@pytest.mark.parametrize("said", ["T = x.shape[1]", "T = x.size(1)", None])
+def test_a_table_serves_inputs_that_are_longer_than_the_class_says(said):
+    size = "T" if said else "x.shape[1]"
+    forward = (
+        f"pos = torch.arange({size}, device=x.device).unsqueeze(1)\n"
+        f"mask = torch.tril(torch.ones({size}, {size}))\n"
+        "return mask @ (x + torch.sin(pos / self.dim))"
+    )
+    source = module("self.dim = 8\nself.max_len = 6", f"{said}\n{forward}" if said else forward)
+    new = rewritten(source, "hoist_table")
+    for length in (1, 5, 6, 7, 40):
+        x = randn(2, length, 8)
+        (expected,), (found,) = outputs(source, [x]), outputs(new, [x])
+        torch.testing.assert_close(found, expected)
+    assert "torch.arange" not in new.partition("def forward")[2]
+
+
+@pytest.mark.parametrize(
+    ("check", "is_refused"),
+    [
+        ("assert T <= self.max_len, 'too long'", True),
+        ("if T > self.max_len:\n    raise ValueError(T)", True),
+        ("if T > self.max_len:\n    print(T)", False),
+        ("assert T <= self.max_length", False),
+        ("assert T < 9", False),
+    ],
+)
+def test_a_method_that_refuses_longer_inputs_needs_no_longer_table(check, is_refused):
+    source = module(
+        "self.max_len = 32", f"T = x.shape[1]\n{check}\nreturn x + torch.arange(T)[:, None]"
+    )
+    assert ("_make_table" not in rewritten(source, "hoist_table")) is is_refused
 
 
 def test_formatting_and_comments_are_kept():
