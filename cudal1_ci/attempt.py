@@ -80,8 +80,14 @@ class Bench:
     row: Row | None = None
     """Several judges, of which `session` is the first; None where that is the only one."""
     made: dict[tuple[Target, str], Evaluation] = field(default_factory=dict)
-    """With several judges what this run measured of a target, by the candidate's id: its seat may
-    be lost, and another one goes on, also where what earlier runs found is not to be used."""
+    """What this run measured of a target, by the candidate's id: its seat may be lost, and another
+    one goes on, or its turn ends and another one comes, also where what earlier runs found is not
+    to be used."""
+    turn_ends_s: float | None = None
+    """Until when, by the monotonic clock, the target that is looked at may begin another candidate,
+    as others wait for their turn; None where none does."""
+    was_deferred: bool = False
+    """Whether a candidate was left for another turn."""
 
     def is_over(self) -> bool:
         """Asked before each thing that is tried, so what was not is known to be missing."""
@@ -111,7 +117,7 @@ def improve(planned: Planned, bench: Bench) -> Entry:
         bench.progress.target_skipped(target, planned.reason or "no workload")
         return untried(planned, "")
     bench.progress.target_started(target)
-    attempt = Attempt(problem, bench)
+    attempt = Attempt(target, problem, bench)
     try:
         first = attempt.next_candidates()
         is_worth = bool(first) or bench.optimizer is not None
@@ -144,7 +150,8 @@ def improve(planned: Planned, bench: Bench) -> Entry:
 class Attempt:
     """What was tried on one problem in this run, and what is left to try."""
 
-    def __init__(self, problem: Problem, bench: Bench):
+    def __init__(self, target: Target, problem: Problem, bench: Bench):
+        self.target = target
         self.problem = problem
         self.bench = bench
         self.evaluations: list[Evaluation] = []
@@ -160,8 +167,18 @@ class Attempt:
         """Whether it is likely to be judged within the budget. The first one always is begun, so
         that a run whose budget is less than a candidate takes gets on all the same."""
         bench = self.bench
-        is_known = remembered(self.problem, candidate, bench) is not None
-        return not bench.is_over() and (is_known or bench.has_time(self.longest_s))
+        if bench.is_over():
+            return False
+        own = (self.target, candidate.id) in bench.made
+        if own or remembered(self.problem, candidate, bench) is not None:
+            return True
+        ends_s = bench.turn_ends_s
+        if ends_s is not None and self.longest_s:
+            if time.monotonic() + self.longest_s > ends_s:
+                bench.was_deferred = True
+                return False
+            return True
+        return bench.has_time(self.longest_s)
 
     def next_candidates(self) -> list[Candidate]:
         """What the proposers say, shown what passed, that was not tried in this run yet."""
@@ -280,6 +297,7 @@ def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> Evaluati
     problem, bench = attempt.problem, attempt.bench
     own = bench.made.get((target, candidate.id))
     if own is not None:  # it was told when it was made
+        attempt.longest_s = max(attempt.longest_s, own.elapsed_s or 0.0)
         attempt.evaluations.append(own)
         return own
     bench.progress.candidate_started(target, candidate)
@@ -298,10 +316,9 @@ def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> Evaluati
 
 
 def keep(target: Target, evaluation: Evaluation, bench: Bench) -> None:
-    """In the archive, and for a seat that goes on where this one is lost."""
+    """In the archive, and for another turn, or a seat that goes on where this one is lost."""
     bench.archive.record(evaluation, bench.policy)
-    if bench.row is not None:
-        bench.made[target, evaluation.candidate.id] = evaluation
+    bench.made[target, evaluation.candidate.id] = evaluation
 
 
 def doubted(evaluation: Evaluation, attempt: Attempt) -> Evaluation:

@@ -41,7 +41,11 @@ def review(
     device = bench.session.device() if can_judge else None
     bench.progress.start(len(plan.targets))
     targets = (order or by_promise)(plan.targets)
-    reached = (side_by_side if bench.row else one_by_one)(targets, bench, look or improve)
+    if bench.row:
+        reached = side_by_side(targets, bench, look or improve)
+    else:
+        # A sweep has an order of its own for what is not done yet.
+        reached = one_by_one(targets, bench, look or improve, takes_turns=look is None)
     ended: Literal["done", "budget", "interrupted"] = "done"
     if bench.ending.was_interrupted:
         ended = "interrupted"
@@ -69,21 +73,50 @@ def review(
     return report
 
 
-def one_by_one(targets: Sequence[Planned], bench: Bench, look: Look) -> list[Entry | None]:
-    """The entry of each target, by one judge; None of those that were not reached."""
+def one_by_one(
+    targets: Sequence[Planned], bench: Bench, look: Look, *, takes_turns: bool
+) -> list[Entry | None]:
+    """The entry of each target, by one judge; None of those that were not reached. Where they take
+    turns each has an equal share of what is left of a budget, beyond its first candidate; what one
+    does not use the next ones have, and what did not fit comes again when all had their turn."""
     entries: list[Entry | None] = [None] * len(targets)
+    again: list[int] = []
     number = 0
+    num_waiting = sum(planned.problem is not None for planned in targets)
     try:
         for number, planned in enumerate(targets):
-            if planned.problem is not None and bench.is_over():
-                break
+            if planned.problem is not None:
+                if bench.is_over():
+                    break
+                bench.turn_ends_s = end_of_turn(bench, num_waiting) if takes_turns else None
+                num_waiting -= 1
+            bench.was_deferred = False
             entries[number] = look(planned, bench)
+            if bench.was_deferred:
+                again.append(number)
             if bench.ending.was_interrupted:
                 break
+        bench.turn_ends_s = None
+        for number in again:
+            if bench.is_over():
+                break
+            known, found = entries[number], look(targets[number], bench)
+            if known is None or len(found.evaluations) >= len(known.evaluations):
+                entries[number] = found
     except KeyboardInterrupt:
         bench.ending.was_interrupted = True
         entries[number] = entries[number] or untried(targets[number], INTERRUPTED)
     return entries
+
+
+def end_of_turn(bench: Bench, num_waiting: int) -> float | None:
+    """Until when the first of so many targets may begin candidates; None where it is the only one,
+    where there is no budget, and where a model is asked, which goes on from what it was told."""
+    budget_s = bench.config.budget_s
+    if budget_s is None or num_waiting < 2 or bench.optimizer is not None:
+        return None
+    now_s = time.monotonic()
+    return now_s + max(0.0, bench.started_s + budget_s - now_s) / num_waiting
 
 
 def side_by_side(targets: Sequence[Planned], bench: Bench, look: Look) -> list[Entry | None]:

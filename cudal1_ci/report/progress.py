@@ -124,7 +124,7 @@ class PlainProgress:
         self._has_groups = has_groups
         self._is_in_group = False
         self._num_targets = 0
-        self._number = 0
+        self._seen: list[Target] = []
         self._current: Target | None = None
 
     def __enter__(self) -> Self:
@@ -183,10 +183,12 @@ class PlainProgress:
 
     def _next(self, target: Target) -> None:
         self._current = target
-        self._number += 1
+        if target not in self._seen:
+            self._seen.append(target)
 
     def _place(self) -> str:
-        return f"[{self._number}/{self._num_targets}]"
+        assert self._current is not None
+        return f"[{self._seen.index(self._current) + 1}/{self._num_targets}]"
 
     def _end_group(self) -> None:
         if self._is_in_group:
@@ -214,6 +216,7 @@ class RichProgress:
         )
         self._task = self._bar.add_task("targets", total=None)
         self._current: Target | None = None
+        self._seen: set[Target] = set()
         self._doing = ""
         self._num_tried = 0
         self._gains: dict[tuple[str, str], tuple[float, str]] = {}
@@ -279,8 +282,9 @@ class RichProgress:
         self._console.print(Text(closing_text(report), style="bold"))
 
     def _end_current(self) -> None:
-        if self._current is not None:
+        if self._current is not None and self._current not in self._seen:
             self._bar.advance(self._task)
+            self._seen.add(self._current)
         self._current = None
         self._doing = ""
 

@@ -138,7 +138,7 @@ def recalled(planned: Planned, look: Look, bench: Bench) -> Entry | None:
     if look.skipped is not None:
         entry = untried(planned, "")
         return msgspec.structs.replace(entry, skipped=look.skipped, hint=look.hint)
-    attempt = Attempt(problem, bench)
+    attempt = Attempt(planned.target, problem, bench)
     attempt.evaluations = list(evaluations_of(problem, look, bench))
     attempt.reused = [one.candidate.id for one in attempt.evaluations]
     is_whole = len(attempt.evaluations) == len(look.candidate_ids)

@@ -17,7 +17,7 @@ from cudal1_ci.pipeline import review
 from cudal1_ci.report.progress import SilentProgress
 from cudal1_ci.schema import Candidate, Evaluation, Problem
 from cudal1_ci.survey import Plan, Planned
-from tests.fakes import FakeProposer, FakeSession, a_problem, a_target, a_workload
+from tests.fakes import FakeProposer, FakeSession, a_candidate, a_problem, a_target, a_workload
 
 
 @dataclass
@@ -218,6 +218,63 @@ def test_what_is_likely_to_take_longer_than_is_left_is_not_begun_and_is_next_tim
     report = review(FakeProposer(["fast", "other"], []), judge=second)
     assert second.asked.count("fast") == 0 and second.asked.count("other") == 1
     assert report.ended == "done"
+
+
+class Clocked(FakeSession):
+    """A judge whose verdicts take so many seconds of a clock that only it moves."""
+
+    now_s = 0.0
+    took_s = 30.0
+    order: tuple[str, ...] = ()
+
+    def evaluate(self, problem, candidate):
+        Clocked.now_s += self.took_s
+        self.order += (f"{problem.reference.source}:{candidate.program.source}",)
+        found = super().evaluate(problem, candidate)
+        return msgspec.structs.replace(found, elapsed_s=self.took_s)
+
+
+class ByProblem:
+    """Proposes the same for a target whenever it is asked."""
+
+    def __init__(self, **sources):
+        self.sources = sources
+
+    def propose(self, problem, exemplars, n):
+        found = self.sources.get(problem.reference.source, ())
+        return [] if exemplars else [a_candidate(problem, source) for source in found[:n]]
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "order", "ended"),
+    [
+        (120.0, ["big:a", "big:b", "small:c", "big:d"], "done"),
+        (100.0, ["big:a", "small:c", "big:b"], "budget"),
+        (70.0, ["big:a", "small:c"], "budget"),
+        (40.0, ["big:a", "small:c"], "budget"),
+        (None, ["big:a", "big:b", "big:d", "small:c"], "done"),
+    ],
+)
+def test_no_target_takes_the_turn_of_another_and_what_is_left_over_is_used(
+    tmp_path, monkeypatch, budget_s, order, ended
+):
+    Clocked.now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: Clocked.now_s)
+    judge = Clocked({name: ("passed", 2.0) for name in "abcd"})
+    setting = Setting(
+        tmp_path,
+        judge,
+        ByProblem(big=("a", "b", "d"), small=("c",)),
+        problems=(a_problem("big"), a_problem("small")),
+        config=ReviewConfig(budget_s=budget_s),
+    )
+    report = setting.review()
+    assert list(judge.order) == order
+    assert report.ended == ended
+    assert all(entry.best is not None for entry in report.entries)
+    assert not any(entry.reused for entry in report.entries)
+    tried = [len(entry.evaluations) for entry in report.entries]
+    assert sum(tried) == len(order)
 
 
 @pytest.mark.parametrize("shares", [(0.1, 0.9), (0.9, 0.1)])
