@@ -25,7 +25,7 @@ from cudal1_ci.cli.execution import (
 )
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO
 from cudal1_ci.cli.means import refuse_missing
-from cudal1_ci.cli.outputs import output_options, write_report
+from cudal1_ci.cli.outputs import output_options, refuse_unwritable_outputs, write_report
 from cudal1_ci.cli.trace import traces_for
 from cudal1_ci.comparison.agreements import agreed, agreements
 from cudal1_ci.comparison.loop import Bench, compare
@@ -111,6 +111,7 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     refuse_several(settings)
     require(settings.device)
     refuse_missing(settings)
+    refuse_unwritable_outputs(flags)
     told = settings.file.relative_to(plain).as_posix() if settings.file else "the configuration"
     known = agreements(settings.acks, told)
     trees = Trees(path, folder, setup=settings.compare.setup)

@@ -46,6 +46,16 @@ class Verbs(click.Group):
             else:
                 click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)
             sys.exit(error.exit_code)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if error.filename is None:  # a bug, whose place is worth more than a sentence
+                raise
+            click.echo(
+                f"{click.style('error', fg='red', bold=True)}: {error.filename}: {error.strerror}",
+                err=True,
+            )
+            sys.exit(EXIT_UNSUPPORTED)
         except KeyboardInterrupt:
             click.echo("interrupted; finished evaluations are kept", err=True)
             sys.exit(EXIT_INTERRUPTED)

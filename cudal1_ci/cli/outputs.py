@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,6 +56,30 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="What is written to stdout.",
     )
     return stdout(command)
+
+
+def refuse_unwritable(*paths: str | None) -> None:
+    """Make the folders of output files, before anything is measured for them.
+
+    Raises:
+        UnsupportedError: One cannot be made, or written into.
+    """
+    for path in paths:
+        if path in (None, "-"):
+            continue
+        folder = Path(path).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            reason = "" if os.access(folder, os.W_OK | os.X_OK) else "it is read-only"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if reason:
+            raise UnsupportedError(f"{path}: cannot be written into {folder}: {reason}")
+
+
+def refuse_unwritable_outputs(flags: dict[str, Any]) -> None:
+    """The same of the options of `output_options`. Raises: UnsupportedError."""
+    refuse_unwritable(*(flags[f"{name}_path"] for name in FILES))
 
 
 def write_report(shown: ReportDocument, flags: dict[str, Any]) -> None:

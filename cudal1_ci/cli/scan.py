@@ -12,7 +12,13 @@ import click
 from cudal1_ci.cli.device import require
 from cudal1_ci.cli.execution import settings_of
 from cudal1_ci.cli.means import refuse_missing
-from cudal1_ci.cli.outputs import apply_best, output_options, write_listing, write_report
+from cudal1_ci.cli.outputs import (
+    apply_best,
+    output_options,
+    refuse_unwritable_outputs,
+    write_listing,
+    write_report,
+)
 from cudal1_ci.cli.search import KEYS as SEARCH_KEYS
 from cudal1_ci.cli.search import (
     bench_of,
@@ -65,6 +71,7 @@ def scan(path: Path, **flags: Any) -> None:
     refuse_no_folder(path)
     settings = settings_of(path, flags, KEYS)
     judges = not (flags["list_only"] or flags["dry_run"])
+    refuse_unwritable_outputs(flags)
     refuse_missing(settings, with_model=not flags["no_model"], judges=judges)
     progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
     if flags["list_only"] or flags["dry_run"]:

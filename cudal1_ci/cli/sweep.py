@@ -14,7 +14,7 @@ from cudal1_ci import __version__
 from cudal1_ci.archive import Archive
 from cudal1_ci.cli.execution import settings_of
 from cudal1_ci.cli.means import refuse_missing
-from cudal1_ci.cli.outputs import output_options, write_report
+from cudal1_ci.cli.outputs import output_options, refuse_unwritable_outputs, write_report
 from cudal1_ci.cli.search import KEYS as SEARCH_KEYS
 from cudal1_ci.cli.search import (
     bench_of,
@@ -59,6 +59,7 @@ def sweep_verb(path: Path, **flags: Any) -> None:
     """
     refuse_no_folder(path)
     settings = settings_of(path, flags, KEYS)
+    refuse_unwritable_outputs(flags)
     refuse_missing(settings, with_model=not flags["no_model"])
     progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
     with placed(settings, path.resolve()) as place:

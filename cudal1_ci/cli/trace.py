@@ -43,7 +43,7 @@ NOTHING_CALLED = (
 @click.option(
     "--timeout",
     "timeout_s",
-    type=float,
+    type=click.FloatRange(min=0, min_open=True),
     default=TIMEOUT_S,
     show_default=True,
     help="Seconds after which the command is ended; what it recorded is kept.",

@@ -19,6 +19,7 @@ from cudal1_ci.cli.execution import (
     settings_of,
 )
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
+from cudal1_ci.cli.outputs import refuse_unwritable
 from cudal1_ci.report.document import verification
 from cudal1_ci.report.shape import VerificationDocument
 from cudal1_ci.report.text import print_verification
@@ -43,7 +44,13 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
 )
-@click.option("--json", "json_path", metavar="FILE|-", help="Write the verdict as JSON.")
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, writable=True, allow_dash=True),
+    metavar="FILE|-",
+    help="Write the verdict as JSON.",
+)
 @click.option("--mode", type=click.Choice(["infer", "train"]), default="infer", show_default=True)
 @click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
 @click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto].")
@@ -84,6 +91,7 @@ def verify(
     could not run; of several candidates the worst counts.
     """
     settings = settings_of(Path.cwd(), flags, KEYS)
+    refuse_unwritable(json_path)
     refuse_several(settings)
     require(settings.device)
     problem = text_problem(reference, mode)
@@ -143,4 +151,6 @@ def write_lines(target: str, documents: list[VerificationDocument]) -> None:
     if target == "-":
         click.echo(text, nl=False)
     else:
-        Path(target).write_text(text, encoding="utf-8")
+        file = Path(target)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")

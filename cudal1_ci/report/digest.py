@@ -203,10 +203,13 @@ def is_search(document: ReportDocument) -> bool:
 
 
 def nothing_text(document: ReportDocument) -> str:
-    """Of a comparison that had nothing to compare, one sentence; else empty."""
-    if is_search(document) or document.entries:
+    """Where there was nothing to look at, one sentence; else empty."""
+    if document.entries:
         return ""
     base, head = ((sha or "?")[:12] for sha in (document.base_sha, document.head_sha))
+    if is_search(document):
+        since = f" that changed since {base}" if document.base_sha else ""
+        return f"Nothing to look at: there is no PyTorch module, function or kernel{since}."
     return (
         f"Nothing to compare: no module, function or kernel differs between {base} and {head}, "
         "nor anything that one of them uses."

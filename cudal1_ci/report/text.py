@@ -90,9 +90,12 @@ def render_text(document: ReportDocument | ListingDocument, width: int = PIPE_WI
 def print_report(document: ReportDocument, console: Console, *, patches: bool = False) -> None:
     """The whole report; with `patches` the diff of each proposal too."""
     found = digest(document)
-    if not found.is_search:
+    nothing = nothing_text(document)
+    if nothing:
+        _line(console, nothing, "bold")
+    elif not found.is_search:
         said = headline(found.changes, 0, is_search=False)
-        _line(console, nothing_text(document) or f"{said[:1].upper()}{said[1:]}.", "bold")
+        _line(console, f"{said[:1].upper()}{said[1:]}.", "bold")
     _line(console, summary(document), "bold")
     if used := model_text(document):
         _line(console, used)
@@ -101,7 +104,7 @@ def print_report(document: ReportDocument, console: Console, *, patches: bool = 
     if document.ended != "done":
         _line(console, ENDED_WORDS[document.ended], "yellow")
     _print_changes(found.changes, console)
-    if found.is_search:
+    if found.is_search and not nothing:
         _print_proposals(document, found, console)
     if patches:
         for proposal in found.proposals:

@@ -424,6 +424,38 @@ def test_an_output_that_is_a_folder_is_refused_before_anything_is_measured(check
     assert "is a directory" in result.output
 
 
+@pytest.mark.parametrize("flag", ["--json", "--html", "--md", "--sarif"])
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(
+    checkout, monkeypatch, flag
+):
+    (checkout / "taken").write_text("")
+    scan = sys.modules["cudal1_ci.cli.scan"]
+    monkeypatch.setattr(scan, "planned", lambda *_: pytest.fail("it was looked at"))
+    result = run("scan", checkout, flag, checkout / "taken" / "report")
+    assert result.exit_code == 4
+    assert f"{checkout}/taken" in result.stderr
+    (checkout / "a.py").write_text("")
+    verify = ["verify", checkout / "a.py", checkout / "a.py", "--json", checkout / "taken" / "v"]
+    assert run(*verify).exit_code == 4
+
+
+def test_a_file_that_fails_all_the_same_is_named_without_a_traceback(monkeypatch, tmp_path):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device", "/full/report.json")
+
+    monkeypatch.setattr(sys.modules["cudal1_ci.cli.scan"], "settings_of", fail)
+    result = run("scan", tmp_path)
+    assert result.exit_code == 4
+    assert "error: /full/report.json: No space left on device" in result.stderr
+
+
+def test_a_scan_of_an_empty_folder_says_so_in_a_sentence(tmp_path):
+    result = run("scan", tmp_path, "-q")
+    assert result.exit_code == 0
+    assert "Nothing to look at: there is no PyTorch module" in result.stdout
+    assert "No faster version" not in result.stdout
+
+
 def test_patches_go_into_a_folder(checkout):
     (checkout / "taken").write_text("")
     result = run("scan", checkout, "--patches", checkout / "taken")

@@ -260,7 +260,7 @@ def test_no_target_takes_the_turn_of_another_and_what_is_left_over_is_used(
 ):
     Clocked.now_s = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: Clocked.now_s)
-    judge = Clocked({name: ("passed", 2.0) for name in "abcd"})
+    judge = Clocked(dict.fromkeys("abcd", ("passed", 2.0)))
     setting = Setting(
         tmp_path,
         judge,
