@@ -57,9 +57,19 @@ def text_problem(path: Path, mode: str) -> Problem:
     """The Problem that a KernelBench-form file states.
 
     Raises:
-        ConfigError: The file does not parse, or lacks `Model` or `get_inputs`.
+        ConfigError: The file cannot be read, does not parse, or lacks `Model` or `get_inputs`.
     """
-    return problem_of(path.read_text(encoding="utf-8"), str(path), mode)
+    return problem_of(text_of(path), str(path), mode)
+
+
+def text_of(path: Path, errors: str = "strict") -> str:
+    """Raises: ConfigError, where the file cannot be read, or is not UTF-8 and must be."""
+    try:
+        return path.read_text(encoding="utf-8", errors=errors)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: expected Python in UTF-8: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def problem_of(source: str, name: str, mode: str = "infer") -> Problem:
@@ -88,8 +98,12 @@ def problem_of(source: str, name: str, mode: str = "infer") -> Problem:
 
 
 def candidate_of(problem: Problem, path: Path) -> Candidate:
-    """The file as a candidate. One that cannot be decoded is the judge's to refuse."""
-    source = path.read_text(encoding="utf-8", errors="replace")
+    """The file as a candidate. One that cannot be decoded is the judge's to refuse.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    source = text_of(path, errors="replace")
     program = TextProgram(source=source, entry=entry_of(source))
     return Candidate(problem_id=problem.id, program=program, proposer="file")
 

@@ -456,6 +456,21 @@ def test_a_scan_of_an_empty_folder_says_so_in_a_sentence(tmp_path):
     assert "No faster version" not in result.stdout
 
 
+@pytest.mark.parametrize("which", ["reference", "candidate"])
+def test_a_file_that_cannot_be_read_is_a_usage_error(tmp_path, which):
+    good, unreadable = tmp_path / "good.py", tmp_path / "unreadable.py"
+    good.write_text("class Model: ...\ndef get_inputs(): ...\n")
+    unreadable.symlink_to("/proc/self/mem")  # root too gets an error of this one
+    files = [unreadable, good] if which == "reference" else [good, unreadable]
+    result = run("verify", *files)
+    assert result.exit_code == 2
+    assert f"{unreadable}: cannot be read" in result.stderr
+    good.write_bytes(b"\xff")
+    result = run("verify", good, good)
+    assert result.exit_code == 2
+    assert f"{good}: expected Python in UTF-8" in result.stderr
+
+
 def test_patches_go_into_a_folder(checkout):
     (checkout / "taken").write_text("")
     result = run("scan", checkout, "--patches", checkout / "taken")
