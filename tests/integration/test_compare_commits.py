@@ -173,7 +173,7 @@ def test_work_that_is_not_committed_is_not_compared_and_that_is_said(repository)
         (["nowhere"], "nowhere: no such branch, tag or commit here; fetch it"),
         (["main", "nowhere"], "nowhere: no such branch"),
         (["main", "--path", "missing"], "missing: expected a folder of a checkout"),
-        (["main", "--threshold", "0"], "compare.threshold"),
+        (["main", "--threshold", "0"], "--threshold: expected more than 0"),
     ],
 )
 def test_what_cannot_be_compared_says_why(repository, words, expected):
