@@ -71,6 +71,9 @@ PASSED, BROKEN, SLOW = "passed", "harness_error", "slow"
 LEARN_S = 4.0
 """Of learning a reference on one core; nine of ten take less, and a candidate that is right a
 third. One slow task is what all answers of a step wait for."""
+GIVE_UP_S = 3 * LEARN_S
+"""When learning is ended: by then it would be too slow with a whole machine at work beside it. (Of
+a linear layer of 8192 by 8192 one core takes half a minute to learn what a GPU takes 7 s for.)"""
 TASK_S = 5.0
 """For the candidates of a task; what is left then goes on."""
 
@@ -102,7 +105,7 @@ class Rehearser(Protocol):
 
     def device(self) -> Device: ...
 
-    def check(self, problem: Problem) -> Verdict: ...
+    def check(self, problem: Problem, most_s: float | None = None) -> Verdict: ...
 
     def examine(self, problem: Problem, candidate: Candidate) -> Verdict: ...
 
@@ -228,10 +231,10 @@ class Rehearsal:
             self.go_on()
             started_s = time.monotonic()
             try:
-                status = judge.check(problem).status
+                status = judge.check(problem, GIVE_UP_S).status
             except WorkerError:
                 status = BROKEN
-            if status == PASSED and time.monotonic() - started_s > LEARN_S:
+            if status in (PASSED, BROKEN) and time.monotonic() - started_s > LEARN_S:
                 status = SLOW
             self.archive.note(REFERENCE, key, status)
         return status == PASSED

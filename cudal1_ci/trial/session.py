@@ -127,11 +127,12 @@ class Session:
             self._device = found
         return self._device
 
-    def check(self, problem: Problem) -> Verdict:
-        """Whether candidates can be judged against the problem's reference.
+    def check(self, problem: Problem, most_s: float | None = None) -> Verdict:
+        """Whether candidates can be judged against the problem's reference. A judge that takes
+        more than `most_s` seconds is ended, and another one is started for what is asked next.
 
         Raises:
-            WorkerError: The judge could not be started or died.
+            WorkerError: The judge could not be started, died, or took too long.
         """
         if self._problem_id == problem.id:
             return self._reference
@@ -155,6 +156,7 @@ class Session:
         }
         # A reference is loaded four times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
+        timeout_s = timeout_s if most_s is None else min(timeout_s, most_s)
         self._reference = self._beside_others(verdict_of(self._ask_beside(request, timeout_s)))
         self._problem_id = problem.id
         return self._reference

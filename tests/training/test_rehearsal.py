@@ -140,12 +140,16 @@ class Rehearser:
         self.raising = {BY_NAME[one].code: one for one in raising}
         self.dies_of = {BY_NAME[one].code for one in dies_of}
         self.reference, self.checked, self.asked = reference, [], []
+        self.is_late = False
 
     def device(self):
         return CPU
 
-    def check(self, problem):
+    def check(self, problem, most_s=None):
         self.checked.append(problem.id)
+        if self.is_late:
+            assert most_s == module.GIVE_UP_S
+            raise WorkerError(f"the judge did not answer `check` within {most_s:.0f} s")
         return verdict(self.reference)
 
     def examine(self, problem, candidate):
@@ -240,6 +244,18 @@ def test_nor_is_one_whose_reference_takes_long_to_learn(archive, prompts, monkey
     judge, rehearser = ToyJudge(), Rehearser()
     for name in ("broken", "wrong"):
         scorer_of(archive, [judge], [rehearser]).outcomes(answered(prompts[0], name))
+    assert judge.asked == ["broken", "wrong"]
+    assert len(rehearser.checked) == 1 and rehearser.asked == []
+
+
+def test_learning_a_reference_is_given_up_and_not_tried_again(archive, prompts, monkeypatch):
+    monkeypatch.setattr(module, "LEARN_S", -1.0)
+    judge, rehearser = ToyJudge(), Rehearser()
+    rehearser.is_late = True
+    scorer = scorer_of(archive, [judge], [rehearser])
+    assert scorer.usable(TASKS[:1]) == TASKS[:1]
+    for name in ("broken", "wrong"):
+        scorer.outcomes(answered(prompts[0], name))
     assert judge.asked == ["broken", "wrong"]
     assert len(rehearser.checked) == 1 and rehearser.asked == []
 

@@ -411,6 +411,21 @@ def test_outputs_of_any_nesting_and_keyword_arguments(session):
     assert evaluate(session, problem, wrong).verdict.findings[0].rule == "output.structure"
 
 
+def test_learning_a_reference_can_be_given_up(hasty_session):
+    source = """
+        import time
+        class Model(nn.Module):
+            def forward(self, x):
+                time.sleep(0.5)
+                return x * 2
+    """
+    started_s = time.monotonic()
+    with pytest.raises(WorkerError, match="did not answer `check` within 1 s"):
+        hasty_session.check(problem_of(source, tensor(4)), most_s=1.0)
+    assert time.monotonic() - started_s < 6
+    assert hasty_session.check(problem_of(source.replace("0.5", "0"), tensor(4))).status == "passed"
+
+
 def test_user_functions_make_arguments_outside_of_the_judge(session):
     source = HEAD + textwrap.dedent(
         """
