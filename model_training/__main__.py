@@ -7,6 +7,7 @@ and goes on with `--resume`; the others are those of `cudal1_ci.errors`.
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -102,11 +103,18 @@ def ending(work: Callable[[], None]) -> None:
     """Do it; the exit code is `STOPPED` where it had to stop."""
     from model_training.run import Stopped
 
+    shown = logging.StreamHandler()
+    shown.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("model_training")
+    logger.addHandler(shown)
+    logger.setLevel(logging.INFO)
     try:
         work()
     except Stopped as stopped:
         tell(f"stopped ({stopped}); the same command with --resume goes on")
         sys.exit(STOPPED)
+    finally:
+        logger.removeHandler(shown)
 
 
 def tell(text: str) -> None:

@@ -35,6 +35,7 @@ from model_training.cpu_form import cpu_form
 from model_training.environment import Environment, EnvironmentConfig, Outcome
 from model_training.judges import Shared
 from model_training.pieces import Pieces, at_work
+from model_training.progress import Progress
 from model_training.rehearsal import Found, Rehearsal
 from model_training.tasks.record import Task
 
@@ -88,7 +89,13 @@ class Scorer:
             learned = None
             if self.rehearsal is not None:
                 learned = beside.submit(self.rehearsal.learn, [one.problem for one in open_tasks])
-            self.each(open_tasks, self.accepts, lambda task: task.id)
+            progress = Progress("references learned", len(open_tasks))
+
+            def accept(judge: Shared, task: Task) -> None:
+                self.accepts(judge, task)
+                progress.step()
+
+            self.each(open_tasks, accept, lambda task: task.id)
             if learned is not None:
                 learned.result()
         return [one for one in tasks if self._known(one, device) == PASSED]
@@ -132,6 +139,9 @@ class Scorer:
             places, settled = piece
             said = benches[id(judge)].judge([answered[place] for place in places], settled)
             found.update(zip(places, said, strict=True))
+            progress.step(len(places))
+
+        progress = Progress("answers judged", len(answered))
 
         def put(places: list[int], settled: Found) -> bool:
             ready.put((places, settled))
