@@ -20,14 +20,24 @@ def number(term: Term | None) -> float | None:
 
 
 SIZES = ("size", "dim", "numel", "len", "nelement", "ndimension")
+NUMBER_CALLS = ("len", "int", "float", "max", "min")
+ARITHMETIC = ("add", "sub", "mul", "div", "pow", "floordiv", "mod", "neg")
+"""What operators do to numbers and to tensors."""
 
 
 def may_be_tensor(bound: Bindings) -> bool:
     """Whether what is captured is the result of an operation, and not a size or an option."""
-    term = bound["X"]
+    return is_result(bound["X"])
+
+
+def is_result(term: Term) -> bool:
+    """As `may_be_tensor`; arithmetic is one where an operand is: `self.dim // heads` is none."""
+    if term.op in ARITHMETIC:
+        return any(map(is_result, term.args))
     if term.op == "call":
-        return str(term.value[0]) not in ("len", "int", "float", "max", "min")
-    return term.op not in ("const", "name", "attr", "opaque", "msqrt", *SIZES)
+        name = str(term.value[0])
+        return not name.startswith("math.") and name not in NUMBER_CALLS
+    return term.op not in ("const", "name", "attr", "opaque", "msqrt", "mlog", "mexp", *SIZES)
 
 
 def clamped_twice(bound: Bindings) -> bool:

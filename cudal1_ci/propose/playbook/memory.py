@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.elementwise import number
+from cudal1_ci.propose.playbook.elementwise import ARITHMETIC, number
 from cudal1_ci.propose.playbook.rewrite import (
     Edit,
     Replacement,
@@ -23,6 +23,9 @@ READERS = {
 }  # fmt: skip
 """Operations that only read their operands and write a new tensor."""
 
+COMPARISONS = {"eq", "lt", "gt", "le", "ge"}
+"""Of these some are of numbers."""
+
 CREATORS = {"zeros", "ones", "full", "arange", "eye", "empty", "linspace", "tensor"}
 
 
@@ -38,15 +41,42 @@ def needless_copy(term: Term) -> Replacement | None:
 
 
 def needless_item(term: Term) -> Replacement | None:
-    """`x / x.max().item()`: arithmetic takes the tensor as well as the number."""
+    """`x / x.max().item()`: arithmetic of a tensor takes a tensor as well as the number. That of
+    two numbers would become a tensor, which is another thing to log, to count with, to return."""
     if term.op not in ("add", "sub", "mul", "div") or len(term.args) != 2:
         return None
     left, right = term.args
     for operand, other in ((right, left), (left, right)):
-        is_number = operand.op == "item" and len(operand.args) == 1
-        if is_number and other.op not in ("const", "item") and operand.node is not None:
-            return with_operand(term, operand, operand.args[0])
+        if operand.op == "item" and len(operand.args) == 1 and is_tensor_beside(other, operand):
+            return with_operand(term, operand, detached(operand.args[0]))
     return None
+
+
+def is_tensor_beside(term: Term, item: Term) -> bool:
+    """Whether a term is a tensor for sure: what an operation on tensors made, arithmetic of it, or
+    what a method of such an operation is called on where the number comes from (`x` of
+    `x.abs().max().item()`)."""
+    if term.op in ARITHMETIC:
+        return any(is_tensor_beside(one, item) for one in term.args)
+    if term.op in READERS and term.op not in COMPARISONS:
+        return True
+    source = item.args[0]
+    while source.op not in ARITHMETIC and source.args:
+        source = source.args[0]
+        if source == term:
+            return True
+    return False
+
+
+def detached(term: Term) -> Term:
+    """A term without its gradient, which a number has none of."""
+    node = term.node
+    if node is None:
+        return term
+    if not isinstance(node, cst.Name | cst.Attribute | cst.Call | cst.Subscript):
+        node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    method = cst.Attribute(value=node, attr=cst.Name("detach"))
+    return Term("detach", (term,), node=cst.Call(func=method), env=term.env)
 
 
 def with_operand(term: Term, old: Term, new: Term) -> Replacement | None:
@@ -239,7 +269,7 @@ COPIES = (
     Rewrite(
         name="item",
         family="host synchronization",
-        precondition="arithmetic of a tensor with .item() of another one",
+        precondition="arithmetic of what is plainly a tensor with .item() of another one",
         why="the host no longer waits for the device in the middle of the computation.",
         apply=expressions(needless_item),
     ),

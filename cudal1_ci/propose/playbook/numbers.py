@@ -17,7 +17,7 @@ from typing import Literal
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.elementwise import SIZES, number
+from cudal1_ci.propose.playbook.elementwise import ARITHMETIC, SIZES, number
 from cudal1_ci.propose.playbook.rewrite import Site, occurrences_in
 from cudal1_ci.propose.playbook.steps import descendants
 from cudal1_ci.propose.playbook.terms import Names, Reader, Term, code, is_self
@@ -27,7 +27,6 @@ Kind = Literal["number", "given", "tensor"]
 """A Python number; what the constructor was given, as it came: a number by custom, but who knows;
 a tensor of one value for all of its last two axes."""
 
-ARITHMETIC = ("add", "sub", "mul", "div", "pow", "floordiv", "mod", "neg")
 ELEMENTWISE = ("sqrt", "rsqrt", "exp", "abs", "clamp", "reciprocal", "float", "to", "type_as")
 CREATORS = ("ones", "zeros", "empty", "rand", "randn", "full")
 CONVERSIONS = ("float", "int", "len", "round")
