@@ -217,10 +217,27 @@ def without_dead(function: cst.FunctionDef, suspects: set[str], names: Names) ->
 
 
 def dead_lines(function: cst.FunctionDef, suspects: set[str], names: Names) -> set[cst.CSTNode]:
-    """Lines of the function's own body whose only effect is a value that nobody reads."""
-    live: set[str] = set()
+    """Lines of the function's own body and its branches, whose only effect is a value that nobody
+    reads."""
     dead: set[cst.CSTNode] = set()
-    for line in reversed(statements(function.body)):
+    live_before(function.body, set(), dead, suspects, names)
+    return dead
+
+
+def live_before(
+    body: cst.BaseSuite,
+    live_after: set[str],
+    dead: set[cst.CSTNode],
+    suspects: set[str],
+    names: Names,
+) -> set[str]:
+    """What may be read of what is assigned before a block, given what is read after it; its dead
+    lines are added to `dead`."""
+    live = set(live_after)
+    for line in reversed(statements(body)):
+        if isinstance(line, cst.If):
+            live = live_before_branches(line, live, dead, suspects, names)
+            continue
         target = assigned_name(line)
         if target is None:
             live |= names_in(line)
@@ -236,7 +253,35 @@ def dead_lines(function: cst.FunctionDef, suspects: set[str], names: Names) -> s
             continue
         live.discard(target)
         live |= names_in(assign.value)
-    return dead
+    return live
+
+
+def live_before_branches(
+    line: cst.If, live: set[str], dead: set[cst.CSTNode], suspects: set[str], names: Names
+) -> set[str]:
+    """As `live_before`, of an `if` with all that belongs to it."""
+    before = names_in(line.test) | live_before_branch(line.body, live, dead, suspects, names)
+    if line.orelse is None:
+        return before | live
+    if isinstance(line.orelse, cst.If):
+        return before | live_before_branches(line.orelse, live, dead, suspects, names)
+    return before | live_before_branch(line.orelse.body, live, dead, suspects, names)
+
+
+def live_before_branch(
+    body: cst.BaseSuite,
+    live: set[str],
+    dead: set[cst.CSTNode],
+    suspects: set[str],
+    names: Names,
+) -> set[str]:
+    """As `live_before`, of a block that has to keep a line."""
+    here: set[cst.CSTNode] = set()
+    before = live_before(body, live, here, suspects, names)
+    if here.issuperset(statements(body)):
+        return names_in(body) | live
+    dead |= here
+    return before
 
 
 def assigned_name(line: cst.CSTNode) -> str | None:

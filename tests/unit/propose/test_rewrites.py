@@ -628,7 +628,7 @@ NEAR_MISSES = [
     ("rsqrt", function("d = x.shape[-1]\nreturn x * d ** -0.5")),
     ("rsqrt", function("return x * x.size(-1) ** -0.5")),
     ("rsqrt", module("self.dim = 8", "return x * self.dim ** -0.5")),
-    ("rsqrt", module("self.dim = 8\nself.heads = 2", "return x * (self.dim // self.heads) ** -0.5")),
+    ("rsqrt", module("self.dim = 8\nself.num = 2", "return x * (self.dim // self.num) ** -0.5")),
     ("rsqrt", function("return x * (1 + scale**2) ** -0.5", "x, scale")),
     ("rsqrt", function("return x * math.log(n) ** 0.5", "x, n")),
     ("item", function("return (x > 0).sum().item() / n", "x, n")),
@@ -743,6 +743,52 @@ def test_a_method_that_refuses_longer_inputs_needs_no_longer_table(check, is_ref
         "self.max_len = 32", f"T = x.shape[1]\n{check}\nreturn x + torch.arange(T)[:, None]"
     )
     assert ("_make_table" not in rewritten(source, "hoist_table")) is is_refused
+
+
+def test_what_a_branch_no_longer_needs_goes_from_the_branch_too():
+    source = module(
+        "self.fast = False\nself.drop = nn.Dropout(0.1)",
+        """
+if self.fast:
+    y = q
+elif self.training:
+    att = q
+    y = att * 2
+else:
+    att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+    att = F.softmax(att, dim=-1)
+    att = self.drop(att)
+    y = att @ v
+return y.transpose(1, 2)
+""",
+        "self, q, k, v",
+    )
+    found = rewritten(source, "sdpa")
+    assert found is not None
+    before, _, last = found.partition("    else:\n")
+    assert before == source.partition("    else:\n")[0]
+    assert last.count("\n") == 2, last  # the call and the return
+    assert "y = F.scaled_dot_product_attention(q, k, v" in last
+    qkv = [randn(2, 3, 5, 4) for _ in range(3)]
+    for one, other in zip(outputs(found, qkv), outputs(source, qkv), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_what_is_read_after_a_branch_stays_in_it():
+    source = function(
+        """
+if q.size(0) > 1:
+    w = (q @ k.transpose(-2, -1)).softmax(dim=-1)
+    y = w @ v
+else:
+    y = w = q
+return y, w
+""",
+        "q, k, v",
+    )
+    found = rewritten(source, "sdpa")
+    assert found is not None
+    assert "    w = (q @ k.transpose(-2, -1)).softmax(dim=-1)\n" in found
 
 
 def test_formatting_and_comments_are_kept():
