@@ -19,6 +19,7 @@ from cudal1_ci.report.shape import (
     TargetDocument,
     WorkloadDocument,
 )
+from cudal1_ci.score import SLOWER
 
 NOT_MEASURED = "-"
 NUM_NAMED = 3
@@ -246,13 +247,18 @@ def outcomes_text(evaluations: Iterable[EvaluationDocument]) -> str:
 
 def outcome_text(evaluation: EvaluationDocument) -> str:
     """Of one that is no proposal. One whose interval is above 1 everywhere was not told from the
-    noise that the reference has beside itself."""
+    noise that the reference has beside itself, or gains less than is proposed."""
     if evaluation.status != "passed":
         return STATUS_WORDS[evaluation.status]
     lows = [one.speedup_low or 0.0 for one in evaluation.measurements]
+    highs = [one.speedup_high or 1.0 for one in evaluation.measurements]
+    if lows and max(lows) > 1.0 and min(highs) < SLOWER:
+        return "passed, faster on one workload and slower on another"
     if not lows or min(lows) <= 1.0:
         return "passed, not faster"
     spread = max(one.control_spread or 0.0 for one in evaluation.measurements)
+    if min(lows) > 1.0 + spread:
+        return "passed, faster by less than is proposed"
     return f"passed, faster by no more than this machine's noise ({spread:.1%})"
 
 
