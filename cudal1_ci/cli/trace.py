@@ -37,6 +37,11 @@ NOTHING_CALLED = (
     "set another one inside of it loses the tracer: put it before `cudal1-ci trace`), and to call "
     "modules or functions of this folder"
 )
+FAILED_BEFORE = (
+    "nothing was recorded, and the command ended with exit code {code}: what it says above comes "
+    "first (where it does not find this folder's modules, `python -m pytest` may, instead of "
+    "`pytest`); if it did call them, it has lost the PYTHONPATH that it is given"
+)
 
 
 @click.command(epilog=EPILOG, context_settings={"ignore_unknown_options": True})
@@ -96,10 +101,10 @@ def record(
             command, path, fresh, functions, timeout_s, settings.python or sys.executable
         )
         found, before = read_traces(fresh), read_traces(folder)
-        if code:
+        if code and found.calls:
             progress.notice(f"the command ended with exit code {code}; what it called is used")
-        if not found.calls:
-            progress.notice(NOTHING_CALLED)
+        elif not found.calls:
+            progress.notice(FAILED_BEFORE.format(code=code) if code else NOTHING_CALLED)
         if found.calls or not before.calls:
             shutil.rmtree(folder, ignore_errors=True)
             fresh.rename(folder)

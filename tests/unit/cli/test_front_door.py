@@ -406,7 +406,11 @@ def test_a_trace_that_recorded_nothing_leaves_the_one_before(checkout):
     assert (first.returncode, first.stdout[:28]) == (0, "recorded 1 distinct calls of"), first
     nothing = traced("pass")
     assert nothing.returncode == 1
-    assert "nothing was recorded" in nothing.stderr
+    assert "nothing was recorded: the command has to run Python" in nothing.stderr
+    failed = traced("raise SystemExit(3)")
+    assert failed.returncode == 1
+    assert "nothing was recorded, and the command ended with exit code 3:" in failed.stderr
+    assert "what it called is used" not in failed.stderr
     assert "of an earlier trace 1 call: kept" in nothing.stderr
     folder = checkout / ".cudal1-ci" / "traces"
     assert len(read_traces(folder).calls) == 1
