@@ -323,11 +323,10 @@ def outcome_text(evaluation: Evaluation, reused: bool) -> str:
 def compared_text(measurement: Measurement) -> str:
     """`small: 1.08x as long as the base [1.05, 1.11] on AMD EPYC, 1 thread`."""
     found = slowdown(measurement)
-    said = (
-        f"{found.estimate:.3g}x as long as the base [{found.low:.3g}, {found.high:.3g}]"
-        if found
-        else NOT_MEASURED
-    )
+    said = NOT_MEASURED
+    if found:
+        ratio, _, bounds = interval_text(found.estimate, found.low, found.high).partition(" ")
+        said = f"{ratio} as long as the base {bounds}"
     return f"{measurement.workload}: {said} on {device_text(measurement.device)}"
 
 

@@ -7,7 +7,15 @@ import io
 import pytest
 from rich.console import Console
 
-from cudal1_ci.report.progress import PlainProgress, Progress, RichProgress, progress_on
+from cudal1_ci import score
+from cudal1_ci.report.progress import (
+    PlainProgress,
+    Progress,
+    RichProgress,
+    compared_text,
+    progress_on,
+)
+from cudal1_ci.report.wording import interval_text
 from tests.fakes import a_target
 from tests.unit.report.samples import sample_report
 
@@ -112,6 +120,15 @@ def test_the_cursor_comes_back_when_the_run_breaks(report):
     text = stream.getvalue()
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+def test_a_comparison_is_rounded_as_the_report_rounds_it(monkeypatch, report):
+    evaluations = [one for entry in report.entries for one in entry.evaluations]
+    measurement = next(m for one in evaluations for m in one.measurements)
+    bounds = score.Interval(estimate=19.81, low=18.87, high=20.72)
+    monkeypatch.setattr("cudal1_ci.report.progress.slowdown", lambda _: bounds)
+    assert interval_text(bounds.estimate, bounds.low, bounds.high) == "19.8x [18.8, 20.8]"
+    assert "19.8x as long as the base [18.8, 20.8] on " in compared_text(measurement)
 
 
 @pytest.mark.parametrize(
