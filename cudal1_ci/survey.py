@@ -161,6 +161,11 @@ def uses_cuda(workload: Workload) -> bool:
     return "'cuda" in repr(workload.call)
 
 
+def how(workload: Workload) -> str:
+    """`traced, train`: where a workload is from, and what it is not only read for."""
+    return workload.provenance + (", train" if workload.mode == "train" else "")
+
+
 def preview(plan: Plan, proposers: Sequence[Proposer], n: int) -> list[str]:
     """A line for every target: what would be tried, or why nothing would be."""
     lines = []
@@ -169,7 +174,7 @@ def preview(plan: Plan, proposers: Sequence[Proposer], n: int) -> list[str]:
         if one.problem is None:
             lines.append(f"skip  {name}: {one.reason}")
             continue
-        calls = ", ".join(f"{w.name} ({w.provenance})" for w in one.problem.workloads)
+        calls = ", ".join(f"{w.name} ({how(w)})" for w in one.problem.workloads)
         candidates = [c for p in proposers for c in p.propose(one.problem, (), n)]
         nothing = "a model, where one is given" if one.target.is_kernel else "no rewrite matches"
         tried = ", ".join(c.proposer for c in candidates) or nothing

@@ -32,11 +32,15 @@ def scale_kernel(x, n):
 
 
 def plan(root, inputs, on_gpu):
-    (root / "model.py").write_text(MODEL)
-    workloads = ({"target": "model.py:Scale", "inputs": inputs},)
-    evidence = Evidence(declared=declarations(workloads, "test"))
-    found = survey(root, DiscoveryConfig(), evidence=evidence, repository="r", on_gpu=on_gpu)
+    found = surveyed(root, inputs, on_gpu)
     return {planned.target.qualname: planned for planned in found.targets}
+
+
+def surveyed(root, inputs, on_gpu, **more):
+    (root / "model.py").write_text(MODEL)
+    workloads = ({"target": "model.py:Scale", "inputs": inputs, **more},)
+    evidence = Evidence(declared=declarations(workloads, "test"))
+    return survey(root, DiscoveryConfig(), evidence=evidence, repository="r", on_gpu=on_gpu)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +59,14 @@ def test_calls_with_cuda_tensors_are_judged_where_there_is_a_gpu(
     assert (planned.problem is not None) is is_judged
     if not is_judged:
         assert "--device cuda" in planned.hint
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [("infer", "(declared):"), ("train", "(declared, train)")]
+)
+def test_a_preview_says_what_is_trained(tmp_path, mode, said):
+    (line,) = preview(surveyed(tmp_path, ["float32[4, 4]"], False, mode=mode), [Playbook()], 9)
+    assert said in line
 
 
 LAUNCHED = """
