@@ -145,9 +145,9 @@ def reached(path: str) -> Engine:
     options, _, server = done.stdout.strip().partition("\t")
     if done.returncode != 0 or not server:
         raise UnsupportedError(
-            f"`executor`: the daemon of {path} does not answer: {last_line(done.stderr)}. Start it "
-            "(`systemctl start docker`), let this user use it (group `docker`, which is as good as "
-            f"root), or use podman, which needs none; {LOCAL}"
+            f"`executor`: the daemon of {path} does not answer ({last_line(done.stderr)}). Start "
+            "it (`systemctl start docker`), let this user use it (group `docker`, which is as good "
+            f"as root), or use podman, which needs none; {LOCAL}"
         )
     try:
         is_rootless = any("rootless" in option for option in json.loads(options) or ())

@@ -373,6 +373,7 @@ def test_a_daemon_that_does_not_answer(path):
     said = refusal()
     assert "Cannot connect" in said
     assert "systemctl start docker" in said
+    assert f"does not answer ({down}). Start it" in said
     assert "`executor`" in said
 
 
