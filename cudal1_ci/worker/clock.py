@@ -26,7 +26,7 @@ import torch
 from .cases import Case, Limits, Rejected, size_of
 from .compare import Tolerance
 from .crews import Crews, most_crews
-from .failures import rejection_of_candidate
+from .failures import is_out_of_memory, rejection_of_candidate
 from .fresh import Stock
 from .gaps import copying_us
 from .handles import RunnerFailure, RunnerHandle
@@ -179,6 +179,8 @@ def open_and_time(
         return found
     except RunnerFailure as failure:
         if failure.is_trusted:
+            if failure.kind == "raised" and not is_out_of_memory(failure):
+                case.source.is_rigid = True  # when the launch is made again
             raise
         raise rejection_of_candidate(failure, programs["candidate"]) from failure
 
@@ -275,11 +277,23 @@ def play(
     *,
     counts: bool,
 ) -> None:
-    """Every lane has its turn; where the round `counts`, its times are kept."""
+    """Every lane has its turn; where the round `counts`, its times are kept.
+
+    Raises:
+        RunnerFailure: Of a lane that failed. What the reference does not take either (a matrix that
+            is positive no more) is its failure, though the candidate's turn was before.
+    """
     for lane in lanes:
         ready(case, lane, one, limits)
-    for lane in rng.sample(lanes, len(lanes)):
-        span_us, said = span_of(case, lane, one, "batch", limits)
+    order = rng.sample(lanes, len(lanes))
+    for number, lane in enumerate(order, 1):
+        try:
+            span_us, said = span_of(case, lane, one, "batch", limits)
+        except RunnerFailure as failure:
+            if failure.kind == "raised" and not failure.is_trusted:
+                for other in order[number:]:
+                    span_of(case, other, one, "batch", limits)
+            raise
         if counts:
             lane.spans_us.append(span_us)
             lane.claims_us.append(float(said["claim_us"]))
