@@ -14,7 +14,7 @@ from .accelerators import Accelerator, Cpu
 from .arguments import tensor_specs
 from .cases import Answer, Case, Limits
 from .failures import twice
-from .inputs import InputSet, Laid, Pool, Source, draw, is_of_floats, movable
+from .inputs import InputSet, Laid, Pool, Source, draw, dtypes_of, is_of_floats, movable
 from .processes import Template
 from .segment import place, slot_of, view_of
 
@@ -52,6 +52,8 @@ def call_of(
     found = Made()
     if made:
         found = twice(lambda _: make_arguments(template, accelerator, program, made, limits, seed))
+    # A tensor that is not always there would be another one's place.
+    found.sets = [one for one in found.sets if dtypes_of(one) == dtypes_of(found.sets[0])]
     source = Source(call={"type": "pickled"}, made=found.sets, pool=found.pool)
     if "call" not in made:
         rest, specs = tensor_specs(call)

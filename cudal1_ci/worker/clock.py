@@ -226,7 +226,7 @@ def timed(
     assert case.plan is not None
     opened_s = time.monotonic()
     for is_last in (False, True):
-        base = [case.kept(case.source.draw(i, generator)) for i in range(num_calls)]
+        base = [case.kept(case.source.draw_alike(i, generator)) for i in range(num_calls)]
         stock = Stock(case.source, base, rng, generator)
         room = Room(base * case.plan.num_places, case.source.grads)
         opened = open_lanes(case, runners, room, base, layouts, limits)
@@ -362,7 +362,7 @@ def choose_num_calls(
     slots = reference_slots_of(case)
     num_calls = 1
     for _ in range(2):  # one call, then as many as that one says: a moment of noise misleads less
-        base = [case.kept(case.source.draw(i, generator)) for i in range(num_calls)]
+        base = [case.kept(case.source.draw_alike(i, generator)) for i in range(num_calls)]
         room = Room(base * case.plan.num_places, case.source.grads)
         stock = Stock(case.source, base, rng, generator)
         lane = open_lane(case, "probe", runner, room, base, slots, limits)

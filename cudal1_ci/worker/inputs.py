@@ -82,9 +82,30 @@ class Source:
         """A new set. Made ones are taken in turn and scaled, specs are drawn."""
         if self.specs or not self.made:
             return InputSet([draw(spec, generator) for spec in self.specs])
-        base = self.made[number % len(self.made)]
+        return self.changed(self.made[number % len(self.made)], generator)
+
+    def draw_alike(self, number: int, generator: torch.Generator) -> InputSet:
+        """The same of the form of the first set, whatever forms the user's function makes: in a
+        batch all calls return as much."""
+        if self.specs or not self.made:
+            return self.draw(number, generator)
+        alike = [one for one in self.made if shapes_of(one) == shapes_of(self.made[0])]
+        return self.changed(alike[number % len(alike)], generator)
+
+    def changed(self, base: InputSet, generator: torch.Generator) -> InputSet:
+        """A made set, scaled, where the generator is."""
         here = InputSet([tensor.to(generator.device) for tensor in base.tensors], base.data)
         return scaled(here, factor_between(0.75, 1.25, generator))
+
+
+def shapes_of(one: InputSet) -> list[torch.Size]:
+    """Of the tensors of a set."""
+    return [tensor.shape for tensor in one.tensors]
+
+
+def dtypes_of(one: InputSet) -> list[torch.dtype]:
+    """Of the tensors of a set."""
+    return [tensor.dtype for tensor in one.tensors]
 
 
 def is_float(tensor: torch.Tensor) -> bool:
@@ -273,7 +294,7 @@ def are_same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Equal, with NaN equal to NaN; compared where the first one is."""
-    return all(
+    return one.shape == other.shape and all(
         torch.equal(ours, theirs.to(ours.dtype)) or bool(are_same(ours, theirs).all())
         for ours, theirs in zip(pieces(one), pieces(other, one.device), strict=True)
     )

@@ -9,7 +9,7 @@ import torch
 
 from cudal1_ci.worker.cotangents import Cotangents
 from cudal1_ci.worker.fresh import Stock, exchange, is_even
-from cudal1_ci.worker.inputs import InputSet, Laid, Pool, Source, movable
+from cudal1_ci.worker.inputs import InputSet, Laid, Pool, Source, movable, same_bits
 from cudal1_ci.worker.segment import place, slot_of, view_of
 from cudal1_ci.worker.variations import EXCHANGED, variations
 
@@ -223,3 +223,16 @@ def test_precisions_differ_by_their_rounding_alone():
         found.append(cotangents.of([torch.zeros(64, dtype=dtype)], 0)[0])
     assert torch.equal(found[0].double(), found[1])
     assert torch.equal(found[0].bfloat16(), found[2])
+
+
+def test_a_batch_has_sets_of_one_form_and_trials_have_all():
+    made = [InputSet([torch.ones(count, 4)]) for count in (3, 5, 3)]
+    source = Source(call={}, made=made)
+    drawn = [source.draw(number, generator()).tensors[0].shape[0] for number in range(4)]
+    alike = [source.draw_alike(number, generator()).tensors[0].shape[0] for number in range(4)]
+    assert (drawn, alike) == ([3, 5, 3, 3], [3, 3, 3, 3])
+
+
+def test_tensors_of_other_shapes_are_not_the_same():
+    assert not same_bits(torch.ones(3, 4), torch.ones(5, 4))
+    assert not same_bits(torch.ones(1, 4), torch.ones(4))
