@@ -152,6 +152,8 @@ class Worker:
                     f"{self.python} cannot be started ({error}); name the interpreter of the "
                     "project with --python or the `python` setting"
                 ) from error
+        # Open, as a worker that ends of an error removes its folder.
+        self.log = self.log_path.open("rb")
         self.conversation = Conversation(ours, self.role, self._ending)
         return self
 
@@ -172,6 +174,7 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self.log.close()
         self.scratch.cleanup()
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -192,7 +195,8 @@ class Worker:
     def log_tail(self) -> str:
         """The last that the worker printed."""
         try:
-            data = self.log_path.read_bytes()[-MAX_LOG_CHARS:]
-        except OSError:
+            self.log.seek(0)
+            data = self.log.read()[-MAX_LOG_CHARS:]
+        except (OSError, ValueError):  # or closed
             return ""
         return data.decode(errors="replace")
