@@ -67,7 +67,8 @@ class Stock:
             assert self.source.pool is not None
             one = self.source.pool.take(self.deck[self.num_dealt % len(self.deck)])
             self.num_dealt += 1
-        if not is_new and not any(map(is_float, one.tensors)) and not any(self.source.moves):
+        stays = any(map(is_float, one.tensors)) or any(self.source.moves) or self.source.is_rigid
+        if not is_new and not stays:
             one = rolled(one, self.generator)
         for tensor, place in zip(one.tensors, places, strict=True):
             place.copy_(tensor)

@@ -142,6 +142,7 @@ def test_the_batch_changes_its_order_where_whole_numbers_may_not_move():
     changed = refreshed(rows)
     assert not torch.equal(changed, rows)
     assert torch.equal(changed.sort(0).values, rows)
+    assert torch.equal(refreshed(rows, is_rigid=True), rows), "offsets that must rise"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
