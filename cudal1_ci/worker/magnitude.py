@@ -100,7 +100,7 @@ def root_mean_square(tensor: torch.Tensor, device: torch.device | None = None) -
 def square_sum(values: torch.Tensor) -> float:
     """In float64, with no copy of floats in it; infinite where float64 does not hold it."""
     dtype = torch.complex128 if values.is_complex() else torch.float64
-    floats = values if values.is_floating_point() else widen(values)
+    floats = values if values.is_floating_point() and values.itemsize > 1 else widen(values)
     norm = float(torch.linalg.vector_norm(floats, dtype=dtype))
     return norm * norm
 

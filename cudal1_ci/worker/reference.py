@@ -6,7 +6,7 @@ can take, the expected outputs, and the same in float64 where it can be run so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -24,7 +24,7 @@ from .mutants import check_constancy, try_mutants
 from .oracle import known_errors, learn_oracle, settle_tolerances
 from .precision import allow
 from .processes import Template
-from .segment import place
+from .segment import dtype_of, place
 from .states import other_states, randomize
 from .variations import EXCHANGED, FEWEST_TRIALS, ON_NAN, another_batch, variations
 
@@ -61,6 +61,7 @@ def make_case(
     program = problem["reference"]
     try:
         case = call_of(template, accelerator, program, workload, limits, seed, generator)
+        refuse_unknown_dtypes(case)
         with ExitStack() as stack:
             first = None
             if not draws_weights:
@@ -78,6 +79,18 @@ def make_case(
     case.known = known_errors(case)
     try_mutants(case)
     return case
+
+
+def refuse_unknown_dtypes(case: Case, tensors: Iterable[torch.Tensor] = ()) -> None:
+    """Floats of a byte or less in inputs or some outputs: torch neither scales nor compares them.
+    Raises Rejected."""
+    found = {tensor.dtype for one in case.source.made for tensor in one.tensors}
+    found |= {dtype_of(one["dtype"]) for one in case.source.specs}
+    found |= {tensor.dtype for tensor in tensors}
+    unknown = sorted(str(one) for one in found if one.is_floating_point and one.itemsize < 2)
+    if unknown:
+        message = f"inputs and outputs of {', '.join(unknown)} cannot be judged yet (weights can)"
+        raise Rejected("invalid_reference", "reference.dtype", message)
 
 
 def learn_state(
@@ -142,6 +155,7 @@ def learn_answers(
         started_s = template.awake_s()
         case.expected = answer_of(case, template, limits)
     elapsed_s = template.awake_s() - started_s
+    refuse_unknown_dtypes(case, (tensor for some in case.expected.outputs for tensor in some))
     defined = finite_trials(case, case.expected)
     if len(defined) < len(case.trials):
         case.trials = defined

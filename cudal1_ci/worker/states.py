@@ -73,7 +73,7 @@ def replace_neutral(slot: Slot, tensor: torch.Tensor, generator: torch.Generator
     if slot["key"].rsplit(".", 1)[-1] in STATISTICS:
         return False
     first = float(tensor.reshape(-1)[0])
-    if first not in (0.0, 1.0) or not bool((tensor == first).all()):
+    if first not in (0.0, 1.0) or not bool((tensor.double() == first).all()):
         return False
     amount = torch.empty(tensor.shape, device=generator.device)
     amount.uniform_(*NEUTRAL_OFF, generator=generator)

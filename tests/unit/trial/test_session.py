@@ -361,6 +361,30 @@ def test_a_reference_that_cannot_be_judged_says_why(hasty_session, body, rule):
     assert verdict.findings[0].rule == rule, verdict
 
 
+def test_floats_that_torch_does_not_compare_are_said_and_not_stumbled_over(session):
+    short = "torch.float8_e4m3fn"
+    returned = f"class Model(nn.Module):\n    def forward(self, x):\n        return x.to({short})\n"
+    kept = (
+        "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.register_buffer('scale', torch.ones(4).to({short}))\n"
+        f"        self.weight = nn.Parameter(torch.rand(4, 4).to({short}), requires_grad=False)\n"
+        "    def forward(self, x):\n"
+        "        return x.float() @ self.weight.float() * self.scale.float()\n"
+    )
+    for given, source in (
+        (tensor(4, 4), returned),
+        (tensor(4, 4, dtype="float8_e4m3fn"), kept),
+    ):
+        verdict = session.check(problem_of(source, given))
+        assert verdict.status == "invalid_reference"
+        assert verdict.findings[0].rule == "reference.dtype", verdict
+        assert "float8" in verdict.findings[0].message
+    problem = problem_of(kept, tensor(4, 4))
+    assert evaluate(session, problem, kept).verdict.status == "passed"
+    baked = kept.replace("self.weight.float()", "self.weight.float().round()")
+    assert evaluate(session, problem, baked).verdict.status == "incorrect_values"
+
+
 def test_an_import_that_fails_is_the_references_fault(session):
     verdict = session.check(problem_of("import no_such_package", tensor(4)))
     assert verdict.findings[0].rule == "reference.raised"
