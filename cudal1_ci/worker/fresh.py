@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .inputs import InputSet, Source, draw, factor_between, is_float
+from .inputs import FACTORS, InputSet, Source, draw, factor_between, is_float
 from .segment import slot_of
 
 PATTERN_LENGTH = 2**18 - 5
@@ -94,7 +94,7 @@ class Stock:
 
     def vary_all(self, places: Sequence[torch.Tensor]) -> None:
         """Floats element by element, or all of them as one where only that is taken."""
-        factor = factor_between(0.75, 1.25, self.generator) if self.source.is_rigid else None
+        factor = factor_between(*FACTORS, self.generator) if self.source.is_rigid else None
         for place, even in zip(places, self.evens, strict=True):
             if not is_float(place) or not place.numel():
                 continue

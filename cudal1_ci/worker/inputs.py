@@ -24,6 +24,10 @@ TOGETHER_BYTES = 2**28
 DEFAULT_INTEGER_HIGH = 1
 """Of integers whose range nobody stated: 0 and 1 are valid indices nearly everywhere."""
 
+FACTORS = (0.75, 1.0)
+"""What sets that a function made are multiplied by: they stay within the range that was stated
+where that holds 0 (a probability, a share, an angle)."""
+
 
 @dataclass
 class InputSet:
@@ -96,7 +100,7 @@ class Source:
     def changed(self, base: InputSet, generator: torch.Generator) -> InputSet:
         """A made set, scaled, where the generator is."""
         here = InputSet([tensor.to(generator.device) for tensor in base.tensors], base.data)
-        return scaled(here, factor_between(0.75, 1.25, generator))
+        return scaled(here, factor_between(*FACTORS, generator))
 
 
 def shapes_of(one: InputSet) -> list[torch.Size]:
