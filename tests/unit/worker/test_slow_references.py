@@ -49,7 +49,7 @@ def test_fewer_trials_are_made_of_a_slow_reference(clock, monkeypatch, seconds, 
 
     case = SimpleNamespace(
         program={},
-        source=SimpleNamespace(grads=[], moves=[True]),
+        source=SimpleNamespace(grads=[], moves=[True], made=[], specs=[]),
         train=False,
         accelerator=SimpleNamespace(memory_bytes=lambda: 10**9),
         kept=lambda one: one,
