@@ -134,6 +134,8 @@ class Worker:
             kind,
         ]
         with theirs, self.log_path.open("wb") as log:
+            # Open from the start, as a worker that ends of an error removes its folder.
+            self.log = self.log_path.open("rb")
             try:
                 self.process = subprocess.Popen(
                     [self.python, "-P", "-c", BOOTSTRAP, *arguments],
@@ -147,13 +149,12 @@ class Worker:
                 )
             except OSError as error:
                 ours.close()
+                self.log.close()
                 self.scratch.cleanup()
                 raise WorkerError(
                     f"{self.python} cannot be started ({error}); name the interpreter of the "
                     "project with --python or the `python` setting"
                 ) from error
-        # Open, as a worker that ends of an error removes its folder.
-        self.log = self.log_path.open("rb")
         self.conversation = Conversation(ours, self.role, self._ending)
         return self
 

@@ -14,7 +14,7 @@ from .accelerators import Accelerator, Cpu
 from .arguments import tensor_specs
 from .cases import Answer, Case, Limits
 from .failures import twice
-from .inputs import InputSet, Laid, Pool, Source, draw, dtypes_of, is_of_floats, movable
+from .inputs import InputSet, Laid, Pool, Source, draw, dtypes_of, is_of_floats, mixable, movable
 from .processes import Template
 from .segment import place, slot_of, view_of
 
@@ -62,7 +62,7 @@ def call_of(
         source.moves = [not is_of_floats(spec) for spec in specs]
     else:
         source.grads = [t.is_floating_point() for t in source.made[0].tensors]
-        source.moves = movable(source.made)
+        source.moves, source.mixes = movable(source.made), mixable(source.made)
     case = Case(
         name=workload["name"],
         accelerator=accelerator,

@@ -2,10 +2,11 @@
 
 Drawn specs are drawn again. Of what the user's `get_inputs` made there is a pool (called.py), from
 which a set comes back when all others were used, and never as it was: floats are multiplied element
-by element, with random signs where both occur; whole numbers change places where the reference
-takes that. What an answer is kept by must then be all of the input, up to what the reference itself
-does not see; and as a few elements of a round may be all that is other than in the round before
-(lanes.py), nothing less will do.
+by element, with random signs where both occur; whole numbers change places, and those of two sets
+are mixed, where the reference takes that. (Where nothing of a set can change, as of offsets alone,
+it comes again as it was.) What an answer is kept by must then be all of the input, up to what the
+reference itself does not see; and as a few elements of a round may be all that is other than in the
+round before (lanes.py), nothing less will do.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .inputs import FACTORS, InputSet, Source, draw, factor_between, is_float
+from .compare import index_of
+from .inputs import FACTORS, InputSet, Source, draw, factor_between, is_float, shapes_of
 from .segment import slot_of
 
 PATTERN_LENGTH = 2**18 - 5
@@ -45,10 +47,13 @@ class Stock:
     """Numbers of the pool's sets, where all are laid out as the base's are,"""
     num_dealt: int = 0
     """and how many of them were taken."""
+    alike: list[InputSet] = field(init=False)
+    """Sets of the trials of the same shapes."""
 
     def __post_init__(self) -> None:
         first, pool = self.base[0], self.source.pool
         self.evens = [is_even(tensor) for tensor in first.tensors]
+        self.alike = [one for one in self.source.made if shapes_of(one) == shapes_of(first)]
         self.deck = []
         if pool is not None:
             form = form_of(first)
@@ -61,12 +66,8 @@ class Stock:
         if self.source.specs:
             self.draw_again(self.base[number], places)
             return
-        one = self.base[number]
         is_new = self.num_dealt < len(self.deck)
-        if self.deck:
-            assert self.source.pool is not None
-            one = self.source.pool.take(self.deck[self.num_dealt % len(self.deck)])
-            self.num_dealt += 1
+        one, other = self.deal(number)
         stays = any(map(is_float, one.tensors)) or any(self.source.moves) or self.source.is_rigid
         if not is_new and not stays:
             one = rolled(one, self.generator)
@@ -74,12 +75,33 @@ class Stock:
             place.copy_(tensor)
         self.vary_all(places)
         if not is_new:
-            for place, moves in zip(places, self.source.moves, strict=True):
-                if moves:
-                    order = torch.randperm(
-                        place.shape[-1], generator=self.generator, device=place.device
-                    )
-                    place.copy_(place[..., order])
+            self.change_whole_numbers(places, other)
+
+    def deal(self, number: int) -> tuple[InputSet, InputSet]:
+        """The next set of the pool, or that of the base where there is no pool, and another one to
+        mix it with."""
+        pool = self.source.pool
+        if pool is None or not self.deck:
+            return self.base[number], self.rng.choice(self.alike)
+        place = self.num_dealt % len(self.deck)
+        one, other = (self.deck[(place + step) % len(self.deck)] for step in (0, 1))
+        self.num_dealt += 1
+        if self.num_dealt % len(self.deck) == 0:
+            self.rng.shuffle(self.deck)  # so that another one is beside each the next time
+        return pool.take(one), pool.take(other)
+
+    def change_whole_numbers(self, places: Sequence[torch.Tensor], other: InputSet) -> None:
+        """Of a set that was there before: they change places in their rows, and where rows need no
+        structure of their own half of them are another set's, as a sum does not see the order."""
+        for number, place in enumerate(places):
+            if not self.source.moves[number]:
+                continue
+            if self.source.mixes[number] and not self.source.is_rigid:
+                share = torch.empty(place.shape, device=place.device)
+                is_other = share.uniform_(generator=self.generator) < 0.5
+                place.copy_(torch.where(is_other, other.tensors[number].to(place.device), place))
+            order = torch.randperm(place.shape[-1], generator=self.generator, device=place.device)
+            place.copy_(place[..., order])
 
     def draw_again(self, one: InputSet, places: Sequence[torch.Tensor]) -> None:
         """Values of specs; floats that are many are those of the set, changed one by one."""
@@ -164,20 +186,11 @@ def exchange(tensor: torch.Tensor, rng: random.Random, num_pairs: int = FEW_PAIR
     for _ in range(num_pairs):
         row, other_row = (rng.randrange(tensor.numel() // size) for _ in range(2))
         other_row = other_row if is_float(tensor) else row
-        one = (*where(row, tensor.shape[:-1]), rng.randrange(size))
-        other = (*where(other_row, tensor.shape[:-1]), rng.randrange(size))
+        one = (*index_of(row, tensor.shape[:-1]), rng.randrange(size))
+        other = (*index_of(other_row, tensor.shape[:-1]), rng.randrange(size))
         value = tensor[one].clone()
         tensor[one] = tensor[other].clone()
         tensor[other] = value
-
-
-def where(row: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """The index of a row by its number."""
-    index = []
-    for size in reversed(shape):
-        row, place = divmod(row, size)
-        index.append(place)
-    return tuple(reversed(index))
 
 
 def rolled(one: InputSet, generator: torch.Generator) -> InputSet:

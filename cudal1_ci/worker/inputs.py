@@ -78,10 +78,14 @@ class Source:
     they are, since the reference needs their structure."""
     moves: list[bool] = field(default_factory=list)
     """Whole numbers that may change places in a row, as far as the reference takes it."""
+    mixes: list[bool] = field(default_factory=list)
+    """Those of them that may be mixed with another set's."""
 
     def __post_init__(self) -> None:
         if not self.moves:
             self.moves = [False] * len(self.specs or (self.made[0].tensors if self.made else ()))
+        if not self.mixes:
+            self.mixes = [False] * len(self.moves)
 
     def draw(self, number: int, generator: torch.Generator) -> InputSet:
         """A new set. Made ones are taken in turn and scaled, specs are drawn."""
@@ -131,6 +135,29 @@ def movable(sets: Sequence[InputSet]) -> list[bool]:
         not is_float(alike[0]) and any(one.numel() and not is_monotone(one) for one in alike)
         for alike in zip(*(one.tensors for one in sets), strict=True)
     ]
+
+
+def mixable(sets: Sequence[InputSet]) -> list[bool]:
+    """Of the same tensors, which are whole numbers whose rows are free: one holds a number twice,
+    so that they are no orders, and sums differ, so that they are not one-hot, or shares."""
+    return [
+        not is_float(alike[0])
+        and any(one.dim() > 0 and has_twice(one) for one in alike)
+        and len({total for one in alike for total in row_sums(one)}) > 1
+        for alike in zip(*(one.tensors for one in sets), strict=True)
+    ]
+
+
+def has_twice(tensor: torch.Tensor) -> bool:
+    """Whether a row holds a number more than once."""
+    numbers = tensor.to(torch.int64).sort(-1).values
+    return bool((numbers[..., 1:] == numbers[..., :-1]).any())
+
+
+def row_sums(tensor: torch.Tensor) -> list[int]:
+    """Over the last dimension."""
+    numbers = tensor.to(torch.int64)
+    return (numbers.sum(-1) if tensor.dim() else numbers).flatten().tolist()
 
 
 def is_monotone(tensor: torch.Tensor) -> bool:

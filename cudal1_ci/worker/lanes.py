@@ -71,9 +71,8 @@ class Round:
     called, with what values, and where the outputs are wanted."""
 
     room: Room
-    places: list[int]
     where: dict[int, int]
-    """The place of each set by its number."""
+    """The place of each set by its number, in the order of the calls."""
     staged: torch.Tensor
     """The bytes that the inputs of every lane are to hold."""
     seed: int
@@ -81,6 +80,11 @@ class Round:
     cotangent_seed: int
     """and of the gradients that backward passes start from, told before."""
     region: int
+
+    @property
+    def places(self) -> list[int]:
+        """In the order of the calls."""
+        return list(self.where.values())
 
     def write(self, segment: AnySegment) -> None:
         """The new values, from outside of the runner."""
@@ -112,10 +116,9 @@ def new_round(
         for view, slot in zip(views, room.layout[last.where[number]], strict=True):
             view.copy_(view_of(last.staged, slot))
         stock.change_few(views)
-    places = list(where.values())
     seed, cotangent_seed = rng.randrange(2**31), rng.randrange(2**31)
     region = rng.randrange(NUM_REGIONS)
-    return Round(room, places, where, staged, seed, cotangent_seed, region)
+    return Round(room, where, staged, seed, cotangent_seed, region)
 
 
 def open_lane(

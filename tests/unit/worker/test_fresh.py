@@ -9,7 +9,7 @@ import torch
 
 from cudal1_ci.worker.cotangents import Cotangents
 from cudal1_ci.worker.fresh import Stock, exchange, is_even
-from cudal1_ci.worker.inputs import InputSet, Laid, Pool, Source, movable, same_bits
+from cudal1_ci.worker.inputs import InputSet, Laid, Pool, Source, mixable, movable, same_bits
 from cudal1_ci.worker.segment import place, slot_of, view_of
 from cudal1_ci.worker.variations import EXCHANGED, variations
 
@@ -129,6 +129,50 @@ def test_sets_of_the_pool_come_once_before_one_comes_again_and_then_in_another_o
     assert seen[:6] != [tuple(one.flatten().tolist()) for one in ids], "in an order of its own"
     assert sorted(map(sorted, seen[6:])) == sorted(map(sorted, seen[:6]))
     assert not set(seen[6:]) & set(seen[:6]), "the second time they are not what they were"
+
+
+def test_sets_that_come_again_are_mixed_with_others_where_rows_are_free():
+    ids = [torch.randint(0, 50, (1, 64), generator=generator(i)) for i in range(3)]
+    base = InputSet([ids[0]])
+    for is_rigid in (False, True):
+        source = Source(
+            call={},
+            made=[base],
+            pool=pool_of([[one] for one in ids]),
+            moves=[True],
+            mixes=[True],
+            is_rigid=is_rigid,
+        )
+        stock, place_ = stock_of(source, [base]), torch.empty_like(ids[0])
+        sums = []
+        for _ in range(12):
+            stock.renew(0, [place_])
+            assert 0 <= int(place_.min()) <= int(place_.max()) < 50
+            sums.append(int(place_.sum()))
+        known = {int(one.sum()) for one in ids}
+        assert set(sums[:3]) == known
+        assert (len(known & set(sums[3:])) <= 1) is not is_rigid
+
+
+def test_without_a_pool_sets_of_the_trials_are_mixed():
+    ids = [torch.randint(0, 50, (1, 64), generator=generator(i)) for i in range(3)]
+    sets = [InputSet([one]) for one in ids] + [InputSet([ids[0][:, :5]])]
+    source = Source(call={}, made=sets, moves=[True], mixes=[True])
+    stock, place_ = stock_of(source, sets[:1]), torch.empty_like(ids[0])
+    sums = set()
+    for _ in range(12):
+        stock.renew(0, [place_])
+        sums.add(int(place_.sum()))
+    assert len(sums) > 5
+
+
+def test_rows_are_free_where_numbers_repeat_and_sums_differ():
+    ids = torch.tensor([[5, 1, 5], [2, 2, 3]])
+    order, one_hot = torch.tensor([2, 0, 1]), torch.tensor([[0, 1, 0], [1, 0, 0]])
+    shares, floats = torch.tensor([[2, 3, 2]]), torch.tensor([1.5, 1.5])
+    assert mixable([InputSet([ids, order, one_hot, shares, floats, torch.tensor(3)])]) == [
+        True, False, False, False, False, False,
+    ]  # fmt: skip
 
 
 def test_a_pool_of_other_forms_is_not_dealt_from():
