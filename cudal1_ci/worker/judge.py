@@ -27,6 +27,7 @@ import contextlib
 import os
 import random
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -197,10 +198,12 @@ class Judge:
         self.cases = {}
         self.accelerator.limit_bytes = memory_bytes
         self.limits = Limits(**limits)
-        known = self.known.find(key)
+        with self.template.spent.over("recall"):
+            known = self.known.find(key)
         if known is not None:
             self.cases, self.findings = known
             return {"status": "passed", "findings": self.findings}
+        started_s = time.monotonic()
         try:
             self.findings = self.learn(seed, keeps)
         except Rejected as rejected:
@@ -208,8 +211,10 @@ class Judge:
             self.cases = {}
             return verdict_of(rejected)
         if key is not None:
-            learned = (self.cases, self.findings)
-            self.known.keep(key, learned, self.accelerator.memory_bytes(), free_memory_bytes())
+            took_s = time.monotonic() - started_s
+            near, far = self.accelerator.memory_bytes(), free_memory_bytes()
+            with self.template.spent.over("put aside"):
+                self.known.keep(key, (self.cases, self.findings), near, far, took_s)
         return {"status": "passed", "findings": self.findings}
 
     def learn(self, seed: int, keeps: bool = False) -> list[dict[str, Any]]:

@@ -1,11 +1,13 @@
 """What is known of problems that come again: those that were asked for last.
 
 Training asks about some hundred tasks in turn, and to learn a reference takes as long as to judge
-three candidates. So what the device has no room for is put aside into the host's memory.
+three candidates. So what the device has no room for is put aside into the host's memory, unless it
+is quicker to learn again than to copy: outputs of a gigabyte, in all trials, are.
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +22,8 @@ MEMORY_SHARE = 8
 HOST_SHARE = 8
 """An eighth of the host's memory that others have not taken: of sixteen judges, four that time and
 twelve on the CPU, each takes a seventh of what the others leave, and three tenths stay free."""
+COPIED_PER_S = 1e9
+"""Bytes, away and back: some 3 GB/s each way where memory is not pinned, and its pages are new."""
 Learned = tuple[dict[str, Case], list[dict[str, Any]]]
 """Cases by workload, and findings on the reference."""
 
@@ -33,6 +37,8 @@ class Known:
         """Of problems that were put aside, tensors that have been on a device, and on which."""
         self.near_bytes = self.far_bytes = 0
         """What there is room for, on the device and aside."""
+        self.took_s: dict[str, float] = {}
+        """Of each problem, what it took to learn it."""
 
     def find(self, key: str | None) -> Learned | None:
         if key is None or key not in self.learned:
@@ -43,10 +49,17 @@ class Known:
         self.make_room()
         return self.learned[key]
 
-    def keep(self, key: str, learned: Learned, memory_bytes: int, host_bytes: int = 0) -> None:
+    def keep(
+        self,
+        key: str,
+        learned: Learned,
+        memory_bytes: int,
+        host_bytes: int = 0,
+        took_s: float = math.inf,
+    ) -> None:
         """Beside as many others as there is room for, those that were asked for last. Of the
-        host's memory so much is free."""
-        self.learned[key] = learned
+        host's memory so much is free; `took_s` is what it took to learn it."""
+        self.learned[key], self.took_s[key] = learned, took_s
         self.near_bytes = memory_bytes // MEMORY_SHARE
         self.far_bytes = (host_bytes + self.num_bytes(is_aside=True)) // HOST_SHARE
         while len(self.learned) > MOST:
@@ -58,37 +71,51 @@ class Known:
         for key in list(self.learned)[:-1]:
             if self.num_bytes(is_aside=False) <= self.near_bytes:
                 return
-            if key not in self.aside:
+            if key in self.aside:
+                continue
+            if self.is_worth_a_copy(key):
                 self.put_aside(key)
                 while self.num_bytes(is_aside=True) > self.far_bytes:
                     self.drop()
+            else:
+                self.drop(key)
+
+    def is_worth_a_copy(self, key: str) -> bool:
+        """Whether there is room for it, and it is sooner there again than learned."""
+        size = sum(tensor.nbytes for tensor in self.tensors(key) if tensor.is_cuda)
+        return size <= min(self.far_bytes, COPIED_PER_S * self.took_s[key])
 
     def put_aside(self, key: str) -> None:
         """Tensors with gaps stay: a copy has none, and where the elements lie is part of a case."""
-        cases, _ = self.learned[key]
         moved = self.aside[key] = []
-        for one in (one for case in cases.values() for one in tensors_of(case)):
+        for one in self.tensors(key):
             if one.is_cuda and (copy := one.cpu()).stride() == one.stride():
                 moved.append((one, one.device))
                 one.data = copy
 
-    def drop(self) -> None:
-        """Forget the one that was not asked for the longest."""
-        key, _ = self.learned.popitem(last=False)
-        self.aside.pop(key, None)
+    def drop(self, key: str | None = None) -> None:
+        """Forget it, or the one that was not asked for the longest."""
+        key = next(iter(self.learned)) if key is None else key
+        for table in (self.learned, self.aside, self.took_s):
+            table.pop(key, None)
 
     def num_bytes(self, *, is_aside: bool) -> int:
         return sum(
             tensor.nbytes
-            for key, (cases, _) in self.learned.items()
+            for key in self.learned
             if (key in self.aside) is is_aside
-            for case in cases.values()
-            for tensor in tensors_of(case)
+            for tensor in self.tensors(key)
         )
 
+    def tensors(self, key: str) -> Iterator[torch.Tensor]:
+        """All that is held for a problem."""
+        cases, _ = self.learned[key]
+        for case in cases.values():
+            yield from tensors_of(case)
+
     def clear(self) -> None:
-        self.learned.clear()
-        self.aside.clear()
+        for table in (self.learned, self.aside, self.took_s):
+            table.clear()
 
 
 def tensors_of(case: Case) -> Iterator[torch.Tensor]:

@@ -18,6 +18,7 @@ from cudal1_ci.worker import kept as kept_module
 from cudal1_ci.worker.cases import Rejected
 from cudal1_ci.worker.judge import Judge
 from cudal1_ci.worker.known import MOST, Known
+from cudal1_ci.worker.spent import Spent
 from tests.unit.trial.test_session import HEAD, QUICK, evaluate, problem_of, tensor
 
 pytestmark = pytest.mark.alone
@@ -165,6 +166,21 @@ def test_what_the_device_has_no_room_for_is_put_aside_and_comes_back_when_it_is_
     assert known.find("d") is None and not known.aside
 
 
+def test_what_is_sooner_learned_again_than_copied_is_forgotten_and_the_others_stay():
+    known, size = Known(), 6 * 10**9
+    for name, took_s in (("slow", 10.0), ("quick", 1.0), ("at hand", 10.0)):
+        known.keep(name, ({"w": a_case(name, size)}, []), 8 * size, 8 * 2 * size, took_s)
+    assert places_of(known) == {"slow": "host", "at hand": "gpu"}
+    assert known.find("quick") is None
+
+
+def test_what_there_is_no_room_for_aside_pushes_nobody_out():
+    known = Known()
+    for name, size in (("small", 60), ("large", 900), ("at hand", 60)):
+        known.keep(name, ({"w": a_case(name, size)}, []), 8 * 70, 8 * 100)
+    assert places_of(known) == {"small": "host", "at hand": "gpu"}
+
+
 def test_tensors_that_were_in_the_hosts_memory_stay_there():
     known = Known()
     for name in ("a", "b"):
@@ -195,7 +211,9 @@ def judge_of(monkeypatch, make_case) -> Judge:
     """One that learns by this function."""
     monkeypatch.setattr(judge_module, "make_case", make_case)
     builds = SimpleNamespace(forget_checkouts=lambda: None)
-    template = SimpleNamespace(build_for=lambda *_: None, builds=builds, awake_s=time.monotonic)
+    template = SimpleNamespace(
+        build_for=lambda *_: None, builds=builds, awake_s=time.monotonic, spent=Spent()
+    )
     return Judge(1, SimpleNamespace(kind="cpu", memory_bytes=lambda: 2**30), template)
 
 
