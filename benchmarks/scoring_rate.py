@@ -61,26 +61,15 @@ class Watch(Spent):
             with self.over(f"hold {how}"):
                 yield
 
-    def told(self) -> dict[str, dict[str, float]]:
-        """Since it was asked the last time."""
+    def told(self, judges: Sequence[Session]) -> dict[str, dict[str, float]]:
+        """Since it was asked the last time, with what judges say."""
+        for judge in judges:
+            for what, (times, seconds) in judge.spent().items():
+                self.add(what, times, seconds)
         return {
             name: {"times": times, "seconds": round(seconds, 2)}
             for name, (times, seconds) in sorted(self.taken().items())
         }
-
-
-class Watched(Session):
-    """A judge of which it is known how long it took for what it was asked."""
-
-    watch: Watch
-
-    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        op = request["op"]
-        with self.watch.over(f"ask {op}"):
-            reply = super()._ask(request, timeout_s)
-        for what, (times, seconds) in self.spent_on_runners.items():
-            self.watch.add(f"{op}: {what}", times, seconds)
-        return reply
 
 
 class Load:
@@ -140,9 +129,7 @@ def rows_of(
         for module, how in (("session", "shared"), ("measuring", "exclusive")):
             way = lambda device, how=how: watch.held(how, device)  # noqa: E731
             stack.enter_context(mock.patch(f"cudal1_ci.trial.{module}.{how}", way))
-        judges = [stack.enter_context(Watched(config.trial, device=one)) for one in config.places]
-        for judge in judges:
-            judge.watch = watch
+        judges = [stack.enter_context(Session(config.trial, device=one)) for one in config.places]
         rehearsers = stack.enter_context(opened_rehearsers(config))
         for number in range(num_rounds):
             with Load() as load:
@@ -160,13 +147,13 @@ def rows_of(
                 "busy_cores": load.cores,
                 "busy_gpu": load.gpu,
                 "steps": found,
-                "spent": watch.told(),
+                "spent": watch.told(judges),
             }
 
 
 def judged(
     config: JudgeConfig,
-    judges: Sequence[Watched],
+    judges: Sequence[Session],
     rehearsers: Sequence[Session],
     tasks: dict[str, Task],
     steps: dict[int, list[Judged]],

@@ -90,6 +90,9 @@ class Jury:
 
     def __init__(self, config: JudgeConfig, stack: contextlib.ExitStack) -> None:
         self.config, self._stack = config, stack
+        self.homes: dict[str, int] = {}
+        """Which judge had each task the last time (pieces.py)."""
+        self._opened: list[Session] = []
 
     @cached_property
     def judges(self) -> Sequence[Judge]:
@@ -100,7 +103,20 @@ class Jury:
                 "launch` or `torchrun`, and name more devices in judge.devices; stage 1 alone "
                 "(`supervised`) trains in several processes"
             )
-        return self._stack.enter_context(opened_judges(self.config))
+        judges = self._stack.enter_context(opened_judges(self.config))
+        self._opened += [one for one in judges if isinstance(one, Session)]
+        return judges
+
+    def spent(self) -> dict[str, list[float]]:
+        """Times and seconds by what they did since it was asked, all judges together, without those
+        on the CPU that rehearse."""
+        found: dict[str, list[float]] = {}
+        for judge in self._opened:
+            for what, (times, seconds) in judge.spent().items():
+                one = found.setdefault(what, [0, 0.0])
+                one[0] += times
+                one[1] = round(one[1] + seconds, 3)
+        return found
 
     @cached_property
     def rehearsers(self) -> Sequence[Session]:

@@ -4,9 +4,9 @@
     with at_work(pieces, judges, work):
         pieces.put(task)
 
-Pieces of one key are for one worker, the same whenever they come. Who has nothing left takes what
-another has too much of: while more may come, of those who have two waiting, as a worker has learned
-something of each key that it has had.
+Pieces of one key are for one worker: who had that key the last time, since it has learned something
+of it. Who has nothing left takes what another has too much of: while more may come, of those who
+have two waiting, and first what nobody has learned of.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import contextlib
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -27,8 +27,15 @@ SPARED = 2
 class Pieces(Generic[T]):
     """Those that wait, by whom they wait for; any thread may put and take."""
 
-    def __init__(self, num_workers: int, key: Callable[[T], str]) -> None:
+    def __init__(
+        self,
+        num_workers: int,
+        key: Callable[[T], str],
+        homes: MutableMapping[str, int] | None = None,
+    ) -> None:
+        """`homes` is who had each key the last time, and is kept up: for the pieces to come."""
         self.key = key
+        self.homes = {} if homes is None else homes
         self.errors: list[BaseException] = []
         """The first one ends it all."""
         self._left: list[deque[T]] = [deque() for _ in range(num_workers)]
@@ -36,8 +43,9 @@ class Pieces(Generic[T]):
         self._is_closed = False
 
     def put(self, piece: T) -> None:
-        home = zlib.crc32(self.key(piece).encode()) % len(self._left)
+        key = self.key(piece)
         with self._changed:
+            home = self.homes.get(key, zlib.crc32(key.encode()) % len(self._left))
             self._left[home].append(piece)
             self._changed.notify_all()
 
@@ -56,15 +64,27 @@ class Pieces(Generic[T]):
         """The next one of a worker, waited for; None when no more come, or after an error."""
         with self._changed:
             while not self.errors:
-                if self._left[number]:
-                    return self._left[number].popleft()
-                longest = max(self._left, key=len)
-                if len(longest) >= (1 if self._is_closed else SPARED):
-                    return longest.pop()
+                piece = self._next(number)
+                if piece is not None:
+                    self.homes[self.key(piece)] = number
+                    return piece
                 if self._is_closed:
                     return None
                 self._changed.wait()
         return None
+
+    def _next(self, number: int) -> T | None:
+        """A worker's own, or what another can spare."""
+        if self._left[number]:
+            return self._left[number].popleft()
+        longest = max(self._left, key=len)
+        if len(longest) < (1 if self._is_closed else SPARED):
+            return None
+        new = [place for place, one in enumerate(longest) if self.key(one) not in self.homes]
+        place = new[-1] if new else len(longest) - 1
+        piece = longest[place]
+        del longest[place]
+        return piece
 
 
 @contextlib.contextmanager

@@ -146,11 +146,13 @@ class Rehearsal:
         self.policy, self.weights = config.policy, config.weights
         self.took_s = 0.0
         """What the last tasks have taken together."""
+        self.homes: dict[str, int] = {}
+        """Which judge had each problem the last time (pieces.py)."""
 
     def learn(self, problems: Sequence[Problem]) -> None:
         """Learn references before there are answers, so that no answer waits to find out which take
         too long."""
-        pieces: Pieces[Problem] = Pieces(len(self.judges), lambda one: one.id)
+        pieces: Pieces[Problem] = Pieces(len(self.judges), lambda one: one.id, self.homes)
         for problem in problems:
             pieces.put(problem)
 
@@ -167,7 +169,7 @@ class Rehearsal:
         False is the last. All candidates of a task are tried by one judge, that which had it before
         unless it has too much to do."""
         started_s = time.monotonic()
-        pieces: Pieces[Tried[K]] = Pieces(len(self.judges), lambda one: one[1].id)
+        pieces: Pieces[Tried[K]] = Pieces(len(self.judges), lambda one: one[1].id, self.homes)
         is_wanted = [True]
         for one in tasks:
             pieces.put(one)

@@ -7,6 +7,7 @@
     config.json          the configuration, and its hash
     environment.json     versions, machine, weights (machine.py); of a resumed run, each of them
     metrics.jsonl        a step a line, and the same numbers in tensorboard/
+    judges.jsonl         what judges spent their time on, a step a line
     samples/STAGE.jsonl  judged samples
     checkpoints/         checkpoints.py
     finished.json        stages that came to their end, each with what came of it
@@ -21,7 +22,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -44,6 +45,7 @@ from model_training.run_files import (
 )
 
 ENVIRONMENT, METRICS = "environment.json", "metrics.jsonl"
+JUDGES = "judges.jsonl"
 FINISHED, SAMPLES, CHECKPOINTS = "finished.json", "samples", "checkpoints"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 MAX_MINUTES = "max-minutes"
@@ -62,6 +64,8 @@ class Run:
     deadline_s: float | None = None
     """Of time.monotonic()."""
     started_s: float = field(default_factory=time.monotonic)
+    judges_spent: Callable[[], Mapping[str, Sequence[float]]] = dict
+    """Times and seconds by what judges did since it was asked (`Session.spent`)."""
     _signal: str | None = None
     _offsets_s: dict[str, float] = field(default_factory=dict)
     _writers: dict[str, Any] = field(default_factory=dict)
@@ -157,6 +161,8 @@ class Run:
             return
         line = {"stage": stage, "step": step, "seconds": round(self.seconds(stage), 3), **numbers}
         append(self.folder / METRICS, [line])
+        if spent := self.judges_spent():
+            append(self.folder / JUDGES, [{"stage": stage, "step": step, "spent": spent}])
         for name, value in numbers.items():
             if value is not None:
                 self._writer(stage, step).add_scalar(f"{stage}/{name}", value, step)
@@ -171,6 +177,7 @@ class Run:
         if not self.is_main:
             return
         kept = cut(self.folder / METRICS, stage, step)
+        cut(self.folder / JUDGES, stage, step)
         cut(self.folder / SAMPLES / f"{stage}.jsonl", stage, step)
         before = [line["seconds"] for line in kept if line.get("stage") == stage]
         self._offsets_s[stage] = max(before, default=0.0) - time.monotonic()

@@ -7,10 +7,10 @@
 All answers to one task go to one judge, in their order, since a judge keeps the reference that it
 has checked, and since whether a score is a jump depends on what is known of the task. A program
 that several answers have is judged once, and what is in the archive is not judged again. A task
-comes to the judge that had it before, unless that one has too much to do. A jump is measured again
-on another device of the same kind where there is one, as in the paper. With a rehearsal
-(rehearsal.py) what a CPU may try is tried there first, and judges of a GPU begin with the tasks
-that are through with it.
+comes to the judge that had it before, unless that one has too much to do: to learn a reference
+takes longer than to judge most answers. A jump is measured again on another device of the same kind
+where there is one, as in the paper. With a rehearsal (rehearsal.py) what a CPU may try is tried
+there first, and judges of a GPU begin with the tasks that are through with it.
 
 Answers come when all of them have been sampled: what is timed has its device for itself, unless the
 judges have other devices than the policy.
@@ -19,7 +19,7 @@ judges have other devices than the policy.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -57,6 +57,7 @@ class Scorer:
         go_on: Callable[[], None] = lambda: None,
         places: Sequence[str] = (),
         rehearsal: Rehearsal | None = None,
+        homes: MutableMapping[str, int] | None = None,
     ) -> None:
         """
         Args:
@@ -64,6 +65,7 @@ class Scorer:
             places: The device of each judge, `cuda:0`; those without one have one each.
             go_on: Called between answers; what it raises ends the judging (`Run.go_on`).
             rehearsal: Of programs before a judge sees them.
+            homes: Which judge had each task the last time, for scorers that share judges.
         """
         if not judges:
             raise ValueError("expected a judge")
@@ -71,6 +73,7 @@ class Scorer:
         self.archive, self.policy, self.config, self.go_on = archive, policy, config, go_on
         self.places = places or [str(number) for number in range(len(judges))]
         self.rehearsal = rehearsal
+        self.homes = {} if homes is None else homes
 
     def device(self) -> Device:
         """What is measured on; all judges have the same kind."""
@@ -132,7 +135,7 @@ class Scorer:
             for judge, environment in zip(self.judges, environments, strict=True)
         }
         ready: Pieces[tuple[list[int], Found]] = Pieces(
-            len(self.judges), lambda piece: answered[piece[0][0]][0].task.id
+            len(self.judges), lambda piece: answered[piece[0][0]][0].task.id, self.homes
         )
 
         def judge_all(judge: Shared, piece: tuple[list[int], Found]) -> None:
@@ -202,7 +205,7 @@ class Scorer:
     ) -> None:
         """Work on each piece with the judge that those of its key are for, or with one that has
         nothing left; the first error ends it all."""
-        left = Pieces(len(self.judges), key)
+        left = Pieces(len(self.judges), key, self.homes)
         for piece in pieces:
             left.put(piece)
         with at_work(left, self.judges, work):

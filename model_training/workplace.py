@@ -40,6 +40,7 @@ class Workplace:
 
     def __init__(self, config: TrainingConfig, run: Run, stack: ExitStack, jury: Jury) -> None:
         self.config, self.run, self._stack, self.jury = config, run, stack, jury
+        run.judges_spent = jury.spent
 
     @cached_property
     def split(self) -> Split:
@@ -69,6 +70,7 @@ class Workplace:
             self.run.go_on,
             judge.places,
             rehearsal,
+            self.jury.homes,
         )
 
     @cached_property

@@ -88,6 +88,7 @@ class Session:
         self.spent_on_runners: dict[str, list[float]] = {}
         """Of the last request: times and seconds that the judge waited for its runners, by what it
         asked of them."""
+        self._spent: dict[str, list[float]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -371,9 +372,12 @@ class Session:
                 "judge", num_threads=self.config.threads, device=self.where
             )
             self._worker = self._stack.enter_context(worker)
+        op, started_s = request["op"], time.monotonic()
         try:
             reply = self._worker.ask(request, timeout_s)
             self.spent_on_runners = reply.pop("spent", {})
+            for what, (times, seconds) in self.spent_on_runners.items():
+                self._add_spent(f"{op}: {what}", times, seconds)
             return reply
         except BaseException:  # of an interrupt too: the reply under way would be the next one's
             self._stack.close()
@@ -381,3 +385,16 @@ class Session:
             self._worker = None
             self._problem_id = None
             raise
+        finally:
+            self._add_spent(f"ask {op}", 1, time.monotonic() - started_s)
+
+    def _add_spent(self, what: str, times: float, seconds: float) -> None:
+        one = self._spent.setdefault(what, [0, 0.0])
+        one[0] += times
+        one[1] += seconds
+
+    def spent(self) -> dict[str, list[float]]:
+        """Times and seconds of all requests since this was asked the last time: of each kind
+        (`ask check`), and what of that the judge waited for its runners (`check: load`)."""
+        found, self._spent = self._spent, {}
+        return {what: [times, round(seconds, 3)] for what, (times, seconds) in found.items()}

@@ -51,3 +51,27 @@ def test_an_error_of_who_brings_the_pieces_ends_it_too():
     with pytest.raises(RuntimeError, match="no more"), at_work(pieces, "ab", lambda *_: None):
         raise RuntimeError("no more")
     assert pieces.take(0) is None
+
+
+def test_a_key_comes_back_to_who_had_it_last_wherever_that_was():
+    homes: dict[str, int] = {}
+    pieces = Pieces(2, str, homes)
+    for one in OWN[:3]:
+        pieces.put(one)
+    assert pieces.take(1) == OWN[2], "another has taken it"
+    assert [pieces.take(0), pieces.take(0)] == OWN[:2]
+    again = Pieces(2, str, homes)
+    for one in OWN[:3]:
+        again.put(one)
+    again.close()
+    assert again.take(1) == OWN[2]
+    assert again.take(0) == OWN[0]
+
+
+def test_what_nobody_has_learned_of_is_taken_over_first():
+    pieces = Pieces(2, str, {OWN[1]: 0, OWN[3]: 0})
+    for one in OWN[:4]:
+        pieces.put(one)
+    pieces.close()
+    assert [pieces.take(1) for _ in range(4)] == [OWN[2], OWN[0], OWN[3], OWN[1]]
+    assert set(pieces.homes.values()) == {1}

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Record
 from model_training import checkpoints
-from model_training.run import METRICS, Run
+from model_training.run import JUDGES, METRICS, Run
 
 STAGE = "supervised"
 
@@ -84,6 +84,25 @@ def test_a_curve_is_one_after_a_run_was_taken_up_again(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard" / STAGE)).Reload()
     found = [(one.step, one.value) for one in events.Scalars(f"{STAGE}/loss")]
     assert found == [(1, 1.0), (2, 2.0), (3, 30.0)]
+
+
+def test_what_judges_spent_their_time_on_is_told_of_each_step_that_had_any(tmp_path):
+    said = iter([{"ask check": [2, 1.5]}, {}, {"ask launch": [1, 0.1]}])
+    with opened(tmp_path) as run:
+        run.log(STAGE, 1, loss=1.0)
+        assert not (tmp_path / JUDGES).exists()
+        run.judges_spent = lambda: next(said)
+        for step in (2, 3, 4):
+            run.log(STAGE, step, loss=1.0)
+    lines = [json.loads(line) for line in (tmp_path / JUDGES).read_text().splitlines()]
+    assert [(one["step"], one["spent"]) for one in lines] == [
+        (2, {"ask check": [2, 1.5]}),
+        (4, {"ask launch": [1, 0.1]}),
+    ]
+    with opened(tmp_path, is_resumed=True) as run:
+        run.rewind(STAGE, 3)
+    (line,) = (tmp_path / JUDGES).read_text().splitlines()
+    assert json.loads(line)["step"] == 2
 
 
 def test_seconds_go_on_where_the_checkpoint_was(tmp_path):

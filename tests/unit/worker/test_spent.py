@@ -44,10 +44,15 @@ def test_a_judge_says_what_of_its_time_its_runners_took(session, device):
                 super().__init__(16, 3)
     """
     problem = problem_of(source, tensor(4, 16))
+    session.spent()
     started_s = time.monotonic()
     assert session.check(problem).status == "passed"
     took_s = time.monotonic() - started_s
-    spent = session.spent_on_runners
+    spent, told = session.spent_on_runners, session.spent()
+    assert told["ask check"][0] == 1
+    assert 0 < told["check: load"][1] < told["ask check"][1] <= took_s
+    assert {f"check: {what}" for what in spent} == told.keys() - {"ask check", "ask describe"}
+    assert session.spent() == {}
     assert {"fork", "load", "call", "collect", "reap"} <= spent.keys()
     assert spent["load"][0] == 3
     # On a GPU there is none that waits before the first, and one after the last.
