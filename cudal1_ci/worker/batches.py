@@ -15,8 +15,6 @@ from .segment import slot_of
 from .settings import patched
 from .subject import Subject, gradients_of, seed_all
 
-STEP = 1009
-"""Between seeds of calls: more than a call has outputs."""
 WARM_UPS = 2
 """Batches of a launch, or fewer, in which a program imports and compiles."""
 
@@ -72,12 +70,9 @@ class Batches:
         self.num_settled = 0
         return {}
 
-    def arrange(self, sets: list[int], seed: int) -> dict[str, Any]:
-        """What `batch` will call, so that its own message stays small. The seed is not that of the
-        noise that a program may draw."""
+    def arrange(self, sets: list[int]) -> dict[str, Any]:
+        """What `batch` will call, so that its own message stays small."""
         self.order = sets
-        if self.subject.train:
-            self.subject.cotangents.renew([seed + STEP * i for i in range(len(sets))])
         return {}
 
     def stand_by(self, spin_s: float) -> dict[str, Any]:
@@ -98,7 +93,7 @@ class Batches:
                 for position, number in enumerate(self.order):
                     if self.seeded:
                         seed_all(seed + position)
-                    outputs.append(self.subject.run(number, position))
+                    outputs.append(self.subject.run(number))
                 self.timed = outputs
                 issue_us = (time.perf_counter() - start_s) * 1e6
                 if self.gathers_early:

@@ -25,12 +25,13 @@ import torch
 
 from .cases import Case, Limits, Rejected, size_of
 from .compare import Tolerance
+from .cotangents import slots_like
 from .crews import Crews, most_crews
 from .failures import is_out_of_memory, rejection_of_candidate
 from .fresh import Stock
 from .gaps import copying_us
 from .handles import RunnerFailure, RunnerHandle
-from .inputs import Room
+from .inputs import InputSet, Room
 from .kept import Kept
 from .lanes import Lane, Round, new_round, open_lane, open_lanes, ready, span_of, warm_up
 from .memory_plan import Plan, least_bytes, plan
@@ -139,7 +140,7 @@ def launch(
 
 def plan_of(case: Case, config: ClockConfig) -> Plan:
     """How the tensors of a batch fit into memory. Raises Rejected when they do not."""
-    set_bytes = Room([case.trials[0][1]], case.source.grads).num_bytes
+    set_bytes = room_of(case, [case.trials[0][1]]).num_bytes
     outputs_bytes = sum(size_bytes(slot) for slot in reference_slots_of(case))
     sizes = (set_bytes, outputs_bytes, size_of(case.state_slots))
     found = plan(*sizes, config.memory_bytes, config.max_calls)
@@ -228,7 +229,7 @@ def timed(
     for is_last in (False, True):
         base = [case.kept(case.source.draw_alike(i, generator)) for i in range(num_calls)]
         stock = Stock(case.source, base, rng, generator)
-        room = Room(base * case.plan.num_places, case.source.grads)
+        room = room_of(case, base * case.plan.num_places)
         opened = open_lanes(case, runners, room, base, layouts, limits)
         lanes = list(opened.values())
         reference = opened["reference"]
@@ -348,6 +349,14 @@ def timed_slots(case: Case, call: dict[str, Any]) -> list[dict[str, Any]]:
     return slots
 
 
+def room_of(case: Case, sets: Sequence[InputSet]) -> Room:
+    """For the sets of timed calls, and in train mode what their backward passes start from."""
+    assert case.expected is not None
+    call = case.expected.calls[0]
+    outputs = call["slots"][: call["num_leaves"]] if case.train else []
+    return Room(sets, case.source.grads, cotangents=slots_like(outputs))
+
+
 def choose_num_calls(
     case: Case,
     runner: RunnerHandle,
@@ -363,7 +372,7 @@ def choose_num_calls(
     num_calls = 1
     for _ in range(2):  # one call, then as many as that one says: a moment of noise misleads less
         base = [case.kept(case.source.draw_alike(i, generator)) for i in range(num_calls)]
-        room = Room(base * case.plan.num_places, case.source.grads)
+        room = room_of(case, base * case.plan.num_places)
         stock = Stock(case.source, base, rng, generator)
         lane = open_lane(case, "probe", runner, room, base, slots, limits)
         said = []

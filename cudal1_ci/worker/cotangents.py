@@ -1,8 +1,9 @@
 """Gradients that a backward pass starts from: those of a loss that is another one at every call.
 
-They are drawn ahead of a batch, out of its time, from a seed that the judge sends just then. The
-same for every program; were they the same at every call, what follows from them and the weights
-alone could be kept.
+The same for every program; were they the same at every call, what follows from them and the weights
+alone could be kept. Those of timed calls the judge draws, and they reach a runner as its inputs do
+(lanes.py), so that nothing can be computed with them ahead of the clock. In trials, which are not
+timed, a runner draws them from a seed that the judge sends with the call.
 """
 
 from __future__ import annotations
@@ -11,39 +12,33 @@ from collections.abc import Sequence
 
 import torch
 
-
-class Cotangents:
-    """For each call of a batch, by its position, a tensor like each of its outputs."""
-
-    def __init__(self) -> None:
-        self.seeds: list[int] = [0]
-        self.drawn: list[list[torch.Tensor]] = [[]]
-
-    def renew(self, seeds: Sequence[int]) -> None:
-        """Other ones for as many calls, of the forms that outputs had before."""
-        self.seeds = list(seeds)
-        forms = self.drawn[0]
-        del self.drawn[len(seeds) :]
-        while len(self.drawn) < len(seeds):
-            self.drawn.append([torch.empty_like(one) for one in forms])
-        for seed, tensors in zip(self.seeds, self.drawn, strict=True):
-            for leaf, tensor in enumerate(tensors):
-                draw(tensor, seed + leaf)
-
-    def of(self, leaves: Sequence[torch.Tensor], position: int) -> list[torch.Tensor]:
-        """Those of a call whose outputs are known."""
-        tensors = self.drawn[position]
-        for leaf, like in enumerate(leaves):
-            is_new = leaf >= len(tensors)
-            if is_new or tensors[leaf].shape != like.shape or tensors[leaf].dtype != like.dtype:
-                del tensors[leaf:]
-                tensors.append(torch.empty(like.shape, dtype=like.dtype, device=like.device))
-                draw(tensors[leaf], self.seeds[position] + leaf)
-        return tensors[: len(leaves)]
+from .segment import Slot, contiguous_stride, dtype_of
 
 
-def draw(tensor: torch.Tensor, seed: int) -> None:
-    """Numbers between -1 and 1, the same in every precision but for its rounding."""
-    generator = torch.Generator(tensor.device).manual_seed(seed)
+def slots_like(outputs: Sequence[Slot]) -> list[Slot]:
+    """Where those of a call with these outputs lie: of one that is no float there is none, which
+    has no elements."""
+    found = []
+    for output in outputs:
+        dtype = dtype_of(output["dtype"])
+        shape = output["shape"] if dtype.is_floating_point or dtype.is_complex else [0]
+        stride = contiguous_stride(shape)
+        found.append({"dtype": output["dtype"], "shape": shape, "stride": stride, "offset": 0})
+    return found
+
+
+def drawn_like(leaves: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
+    """Those of a call that returned these; the same in every precision but for its rounding."""
+    found = []
+    for leaf, like in enumerate(leaves):
+        has_any = like.is_floating_point() or like.is_complex()
+        shape = like.shape if has_any else torch.Size([0])
+        tensor = torch.empty(shape, dtype=like.dtype, device=like.device)
+        found.append(fill(tensor, torch.Generator(like.device).manual_seed(seed + leaf)))
+    return found
+
+
+def fill(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Numbers between -1 and 1, in place."""
     numbers = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
-    tensor.copy_(numbers.uniform_(-1.0, 1.0, generator=generator))
+    return tensor.copy_(numbers.uniform_(-1.0, 1.0, generator=generator))

@@ -234,9 +234,17 @@ def scaled(base: InputSet, factor: float, shift: float = 0.0) -> InputSet:
 
 
 class Room:
-    """Memory for input sets, one segment for each runner, with the layout that all share."""
+    """Memory for input sets, one segment for each runner, with the layout that all share. Behind
+    all inputs are the gradients that a backward pass on each set starts from, where some are
+    given (cotangents.py)."""
 
-    def __init__(self, sets: Sequence[InputSet], grads: Sequence[bool], dtype: str | None = None):
+    def __init__(
+        self,
+        sets: Sequence[InputSet],
+        grads: Sequence[bool],
+        dtype: str | None = None,
+        cotangents: Sequence[Slot] = (),
+    ):
         self.layout: list[list[Slot]] = []
         self.data = [one.data for one in sets]
         self.grads = list(grads)
@@ -245,6 +253,11 @@ class Room:
         for one in sets:
             slots, end = place([self.slot(t) for t in one.tensors], end)
             self.layout.append(slots)
+        self.inputs_bytes = end
+        self.cotangents: list[list[Slot]] = []
+        for _ in sets if cotangents else ():
+            slots, end = place(cotangents, end)
+            self.cotangents.append(slots)
         self.num_bytes = end
 
     def slot(self, tensor: torch.Tensor) -> Slot:
@@ -258,6 +271,7 @@ class Room:
 
     def describe(self) -> list[dict[str, Any]]:
         """What `prepare` of a runner takes."""
+        cotangents = self.cotangents or [[] for _ in self.layout]
         return [
             {
                 "slots": slots,
@@ -266,8 +280,9 @@ class Room:
                     grad and dtype_of(s["dtype"]).is_floating_point
                     for s, grad in zip(slots, self.grads, strict=True)
                 ],
+                "cotangents": starts,
             }
-            for slots, data in zip(self.layout, self.data, strict=True)
+            for slots, data, starts in zip(self.layout, self.data, cotangents, strict=True)
         ]
 
     def write(self, segment: AnySegment, sets: Sequence[InputSet]) -> None:
@@ -280,14 +295,19 @@ class Room:
         for slot, tensor in zip(self.layout[number], one.tensors, strict=True):
             view(slot).copy_(tensor)
 
-    def ranges(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+    def ranges(
+        self, numbers: Sequence[int], *, inputs_alone: bool = False
+    ) -> list[tuple[int, int]]:
         """Bytes to copy for the sets of those numbers: all at once where the sets are so small
         that a copy of each would take longer."""
         if self.num_bytes <= SMALL_BYTES * len(self.layout):
-            return [(0, self.num_bytes)]
+            return [(0, self.inputs_bytes if inputs_alone else self.num_bytes)]
+        parts = [self.layout[number] for number in numbers]
+        if self.cotangents and not inputs_alone:
+            parts += [self.cotangents[number] for number in numbers]
         return [
             (slots[0]["offset"], slots[-1]["offset"] + size_bytes(slots[-1]))
-            for slots in (self.layout[number] for number in numbers)
+            for slots in parts
             if slots
         ]
 

@@ -1,11 +1,12 @@
 """One runner of a launch, and the rounds that all of them make alike.
 
 Nothing can be done ahead of `go`: on the CPU a runner is stopped by a signal while its inputs are
-written and while others are timed; on a GPU, where a kernel that is under way cannot be stopped,
-the inputs are written after the clock was started, which costs the reference as much. Each input
-set has two places, and which one is used is drawn anew in every round; where the outputs go is
-said when the calls are over. So neither an address nor an object nor a version counter tells what
-an input holds, and nothing can be computed right into the place of an output.
+written, the gradients that backward passes start from among them, and while others are timed; on a
+GPU, where a kernel that is under way cannot be stopped, they are written after the clock was
+started, which costs the reference as much. Each input set has two places, and which one is used is
+drawn anew in every round; where the outputs go is said when the calls are over. So neither an
+address nor an object nor a version counter tells what an input holds, and nothing can be computed
+right into the place of an output.
 (Where memory is short there is one place: memory_plan.py.)
 """
 
@@ -21,6 +22,7 @@ import torch
 
 from .accelerators import AnySegment
 from .cases import Case, Limits
+from .cotangents import fill
 from .failures import side_by_side
 from .fresh import Stock
 from .handles import RunnerHandle
@@ -76,9 +78,7 @@ class Round:
     staged: torch.Tensor
     """The bytes that the inputs of every lane are to hold."""
     seed: int
-    """Of the noise that calls draw, told with `go`,"""
-    cotangent_seed: int
-    """and of the gradients that backward passes start from, told before."""
+    """Of the noise that calls draw, told with `go`."""
     region: int
 
     @property
@@ -92,10 +92,11 @@ class Round:
             segment.flat()[start:end].copy_(self.staged[start:end])
 
     def is_as_written(self, segment: AnySegment) -> bool:
-        """Whether the inputs still hold the values."""
+        """Whether the inputs still hold the values. Gradients of outputs need not: where one is
+        that of a parameter as well, what further calls add to it may be written there."""
         return all(
             torch.equal(segment.flat()[start:end], self.staged[start:end])
-            for start, end in self.room.ranges(self.places)
+            for start, end in self.room.ranges(self.places, inputs_alone=True)
         )
 
 
@@ -110,15 +111,15 @@ def new_round(
     staged = torch.zeros(room.num_bytes, dtype=torch.uint8, device=case.accelerator.device)
     for number, place_number in where.items():
         views = [view_of(staged, slot) for slot in room.layout[place_number]]
+        for slot in room.cotangents[place_number] if room.cotangents else ():
+            fill(view_of(staged, slot), stock.generator)
         if last is None:
             stock.renew(number, views)
             continue
         for view, slot in zip(views, room.layout[last.where[number]], strict=True):
             view.copy_(view_of(last.staged, slot))
         stock.change_few(views)
-    seed, cotangent_seed = rng.randrange(2**31), rng.randrange(2**31)
-    region = rng.randrange(NUM_REGIONS)
-    return Round(room, where, staged, seed, cotangent_seed, region)
+    return Round(room, where, staged, rng.randrange(2**31), rng.randrange(NUM_REGIONS))
 
 
 def open_lane(
@@ -179,7 +180,7 @@ def ready(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
     """Outside of any clock: the runner forgets the last batch, learns the order of the next, and
     on the CPU is stopped before its inputs are written."""
     lane.runner.ask("settle", SETTLE_S)
-    lane.runner.ask("arrange", limits.call_s, sets=one.places, seed=one.cotangent_seed)
+    lane.runner.ask("arrange", limits.call_s, sets=one.places)
     lane.runner.pause()
     if case.accelerator.kind == "cpu":
         one.write(lane.inputs)

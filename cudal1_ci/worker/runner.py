@@ -86,16 +86,15 @@ class Trials:
         sizes = [(t.shape, t.dtype) for tensors in self.subject.kept for t in tensors]
         self.subject.kept = []
         answers = []
-        self.subject.cotangents.renew(seeds)
         gc.disable()  # as in a timed batch: nothing tells the two apart
-        for position, (number, seed) in enumerate(zip(sets, seeds, strict=True)):
+        for number, seed in zip(sets, seeds, strict=True):
             seed_all(seed)
             before, seed_before = self.subject.rng_state(), self.subject.seeds()
             self.subject.clear_gradients(number)
             if is_between:
                 self.subject.write_inputs_late(number, sizes)
             with torch.set_grad_enabled(self.subject.train):
-                output = self.subject.run(number, position)
+                output = self.subject.run(number, seed)
             leaves, structure = flatten(output)
             answers.append(
                 {
@@ -129,16 +128,15 @@ class Trials:
     def profile(self, sets: list[int]) -> dict[str, Any]:
         """Kernels or operators of calls on the input sets, after calls that are not looked at."""
 
-        self.subject.cotangents.renew(range(len(sets)))
-
         def calls() -> None:
-            with torch.set_grad_enabled(self.subject.train):
-                for position, number in enumerate(sets):
-                    self.subject.run(number, position)
+            for number in sets:
+                self.subject.run(number)
 
-        calls()
-        self.subject.synchronize()
-        return {"rows": profiled(calls, self.subject.device)}
+        with torch.set_grad_enabled(self.subject.train):
+            for number in sets:
+                self.subject.give_cotangents(number)
+            self.subject.synchronize()
+            return {"rows": profiled(calls, self.subject.device)}
 
     def reached(self, number: int) -> dict[str, Any]:
         """Whom gradients reach from a call on an input set."""

@@ -20,7 +20,7 @@ import torch
 from . import held, programs
 from .arguments import build_call, flatten, pickle_call
 from .compile_errors import compile_error
-from .cotangents import Cotangents
+from .cotangents import drawn_like
 from .cuda_memory import DeviceSegment
 from .patched_tree import copied, needs_copy
 from .sandbox import OWN_FOLDERS, make_folders
@@ -53,7 +53,8 @@ class Subject:
         self.modules: set[str] = set()
         self.kept: list[list[torch.Tensor]] = []
         """What is there to be collected."""
-        self.cotangents = Cotangents()
+        self.cotangents: dict[int, list[torch.Tensor]] = {}
+        """By input set, the gradients of all outputs of a call, where they are given."""
 
     # --- loading ---------------------------------------------------------------------------
 
@@ -198,6 +199,7 @@ class Subject:
         every batch while the judge writes new values under them."""
         self.calls.clear()
         self.inputs.clear()
+        self.cotangents.clear()
         for number, one in enumerate(sets):
             views = [self.segments["inputs"].tensor(slot) for slot in one["slots"]]
             if self.train:
@@ -205,22 +207,35 @@ class Subject:
                     v.requires_grad_(bool(g)) for v, g in zip(views, one["grads"], strict=True)
                 ]
             self.inputs[number] = views
+            if one["cotangents"]:
+                given = [self.segments["inputs"].tensor(slot) for slot in one["cotangents"]]
+                self.cotangents[number] = given
             self.calls[number] = build_call({**call, "data": one.get("data")}, views)
         return {}
 
     # --- calling -------------------------------------------------------------------------------
 
-    def run(self, number: int, position: int = 0) -> Any:
-        """One call on an input set; in train mode forward and backward. `position` is its own among
-        the calls that gradients of outputs were drawn for."""
+    def run(self, number: int, seed: int = 0) -> Any:
+        """One call on an input set; in train mode forward and backward, from the gradients of its
+        outputs that are given, or those of the seed."""
         args, kwargs = self.calls[number]
         if not self.train:
             return self.program(*args, **kwargs)
         output = self.program(*args, **kwargs)
-        leaves = [t for t in flatten(output)[0] if t.requires_grad]
-        if leaves:
-            torch.autograd.backward(leaves, self.cotangents.of(leaves, position))
+        leaves = flatten(output)[0]
+        wanted = [place for place, leaf in enumerate(leaves) if leaf.requires_grad]
+        if wanted:
+            given = self.cotangents.get(number) or drawn_like(leaves, seed)
+            torch.autograd.backward(
+                [leaves[place] for place in wanted],
+                [given[place].to(leaves[place].device) for place in wanted],
+            )
         return output
+
+    def give_cotangents(self, number: int) -> None:
+        """Call it on an input set, and have the gradients that later calls on it start from: they
+        are not drawn then, where somebody looks at what a call does."""
+        self.cotangents[number] = drawn_like(flatten(self.run(number))[0], 0)
 
     def rng_state(self) -> torch.Tensor:
         """State of the generators that operators of this device draw from."""

@@ -32,7 +32,7 @@ def batches(request):
     made = Batches(subject)
     slot = {**slot_of(torch.ones(2)), "device": "cpu"}
     made.lay_out([[slot]], step_bytes=64, num_regions=2, seeded=False, gathers_early=request.param)
-    made.arrange([0], seed=1)
+    made.arrange([0])
     return made
 
 

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from cudal1_ci.worker.cotangents import Cotangents
+from cudal1_ci.worker.cotangents import drawn_like, slots_like
 from cudal1_ci.worker.fresh import Stock, exchange, is_even
-from cudal1_ci.worker.inputs import InputSet, Laid, Pool, Source, mixable, movable, same_bits
-from cudal1_ci.worker.segment import place, slot_of, view_of
+from cudal1_ci.worker.inputs import (
+    InputSet,
+    Laid,
+    Pool,
+    Room,
+    Source,
+    mixable,
+    movable,
+    same_bits,
+)
+from cudal1_ci.worker.lanes import new_round
+from cudal1_ci.worker.segment import Segment, place, slot_of, view_of
 from cudal1_ci.worker.variations import EXCHANGED, variations
 
 
@@ -232,42 +243,48 @@ def test_a_trial_is_the_first_one_but_for_a_few_elements():
     assert EXCHANGED not in dict(variations(fixed_ids, generator(), 2**24))
 
 
-def test_gradients_of_outputs_are_others_at_every_call_and_the_same_for_every_program():
-    leaves = [torch.zeros(3, 4), torch.zeros(5, dtype=torch.float64)]
-    ours, theirs = Cotangents(), Cotangents()
-    seen = []
-    for seeds in ([1, 2], [3, 4, 5], [6]):
-        ours.renew(seeds)
-        theirs.renew(seeds)
-        for position in reversed(range(len(seeds))):
-            drawn = [one.clone() for one in ours.of(leaves, position)]
-            assert [(t.shape, t.dtype) for t in drawn] == [(t.shape, t.dtype) for t in leaves]
-            for one, other in zip(drawn, theirs.of(leaves, position), strict=True):
-                assert torch.equal(one, other)
-                assert bool((one.abs() <= 1).all())
-            seen.append(tuple(drawn[0].flatten().tolist()))
-    assert len(set(seen)) == 6
-
-
-def test_gradients_of_outputs_are_drawn_ahead_for_forms_that_are_known():
-    cotangents = Cotangents()
-    cotangents.renew([1, 2])
-    first = cotangents.of([torch.zeros(3)], 0)[0]
-    cotangents.renew([7, 8])
-    ahead = [one.clone() for one in cotangents.drawn[0]]
-    assert cotangents.of([torch.zeros(3)], 0)[0] is first, "at the same address"
-    assert torch.equal(ahead[0], first)
-    assert cotangents.of([torch.zeros(4)], 0)[0].shape == (4,)
+def test_gradients_of_outputs_are_those_of_the_seed_and_others_for_each_output():
+    leaves = [torch.zeros(3, 4), torch.zeros(5, dtype=torch.long), torch.zeros(3, 4)]
+    first, again, other = (drawn_like(leaves, seed) for seed in (1, 1, 7))
+    assert [tuple(one.shape) for one in first] == [(3, 4), (0,), (3, 4)], "whole numbers have none"
+    assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+    assert len({tuple(one.flatten().tolist()) for one in (first[0], first[2], other[0])}) == 3
+    assert bool((first[0].abs() <= 1).all())
 
 
 def test_precisions_differ_by_their_rounding_alone():
-    found = []
-    for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        cotangents = Cotangents()
-        cotangents.renew([11])
-        found.append(cotangents.of([torch.zeros(64, dtype=dtype)], 0)[0])
+    dtypes = (torch.float32, torch.float64, torch.bfloat16)
+    found = [drawn_like([torch.zeros(64, dtype=dtype)], 11)[0] for dtype in dtypes]
     assert torch.equal(found[0].double(), found[1])
     assert torch.equal(found[0].bfloat16(), found[2])
+
+
+@pytest.mark.parametrize("size", [8, 2**20], ids=["small", "large"])
+def test_gradients_of_outputs_come_with_the_inputs_of_each_round(size):
+    outputs = [slot_of(torch.ones(2, size)), slot_of(torch.ones(3, dtype=torch.long))]
+    sets = [InputSet([torch.ones(size)]) for _ in range(2)]
+    room = Room(sets * 2, [True], cotangents=slots_like(outputs))
+    source = Source(call={}, specs=[{"shape": [size], "dtype": "float32"}], grads=[True])
+    stock = Stock(source, sets, random.Random(1), generator())
+    case = SimpleNamespace(accelerator=SimpleNamespace(device="cpu"))
+    segment = Segment.create(room.num_bytes)
+    seen = []
+    for number in range(2):
+        one = new_round(case, room, stock, random.Random(number))
+        one.write(segment)
+        for where in one.places:
+            floats, whole = (segment.tensor(slot) for slot in room.cotangents[where])
+            assert whole.numel() == 0
+            assert bool((floats.abs() <= 1).all()) and floats.unique().numel() > size
+            seen.append(float(floats.sum()))
+            floats.add_(1)
+        assert one.is_as_written(segment), "what is added to a gradient may be written there"
+        segment.tensor(room.layout[one.places[0]][0]).add_(1)
+        assert not one.is_as_written(segment)
+    assert len(set(seen)) == 4
+    described = room.describe()[0]
+    assert described["cotangents"] == room.cotangents[0]
+    segment.close()
 
 
 def test_a_batch_has_sets_of_one_form_and_trials_have_all():
