@@ -14,7 +14,18 @@ from .accelerators import Accelerator, Cpu
 from .arguments import tensor_specs
 from .cases import Answer, Case, Limits
 from .failures import twice
-from .inputs import InputSet, Laid, Pool, Source, draw, dtypes_of, is_of_floats, mixable, movable
+from .inputs import (
+    InputSet,
+    Laid,
+    Pool,
+    Source,
+    draw,
+    dtypes_of,
+    is_of_floats,
+    mixable,
+    movable,
+    orders_of,
+)
 from .processes import Template
 from .segment import place, slot_of, view_of
 
@@ -63,6 +74,7 @@ def call_of(
     else:
         source.grads = [t.is_floating_point() for t in source.made[0].tensors]
         source.moves, source.mixes = movable(source.made), mixable(source.made)
+        source.orders = orders_of(source.made)
     case = Case(
         name=workload["name"],
         accelerator=accelerator,

@@ -18,7 +18,16 @@ from dataclasses import dataclass, field
 import torch
 
 from .compare import index_of
-from .inputs import FACTORS, InputSet, Source, draw, factor_between, is_float, shapes_of
+from .inputs import (
+    FACTORS,
+    InputSet,
+    Source,
+    draw,
+    factor_between,
+    is_float,
+    put_in_order,
+    shapes_of,
+)
 from .segment import slot_of
 
 PATTERN_LENGTH = 2**18 - 5
@@ -124,6 +133,7 @@ class Stock:
                 vary(place, self.generator, even)
             else:
                 place.mul_(factor)
+        put_in_order(places, self.source.orders)
 
     def change_few(self, places: Sequence[torch.Tensor]) -> None:
         """As the function of that name does, of the source at hand."""
@@ -137,9 +147,9 @@ def change_few(
     num_pairs: int = FEW_PAIRS,
 ) -> None:
     """A few elements of a set change places: of whole numbers that may, and of floats unless they
-    can only be changed all together."""
-    for tensor, moves in zip(tensors, source.moves, strict=True):
-        if moves or (is_float(tensor) and not source.is_rigid):
+    are in order, or can only be changed all together."""
+    for tensor, moves, order in zip(tensors, source.moves, source.orders, strict=True):
+        if moves or (is_float(tensor) and not source.is_rigid and not order):
             exchange(tensor, rng, num_pairs)
 
 

@@ -18,6 +18,8 @@ from .compare import as_bools
 from .magnitude import pieces
 from .segment import Slot, contiguous_stride, dtype_of, place, size_bytes, span, view_of
 
+FEWEST_ORDERED = 4
+"""Numbers in a row: three are in order by chance."""
 SMALL_BYTES = 2**20
 TOGETHER_BYTES = 2**28
 """What is compared in one go takes some times its memory."""
@@ -80,12 +82,16 @@ class Source:
     """Whole numbers that may change places in a row, as far as the reference takes it."""
     mixes: list[bool] = field(default_factory=list)
     """Those of them that may be mixed with another set's."""
+    orders: list[int] = field(default_factory=list)
+    """Floats whose rows rise (1) or fall (-1) in all sets, as edges of bins do, stay so."""
 
     def __post_init__(self) -> None:
         if not self.moves:
             self.moves = [False] * len(self.specs or (self.made[0].tensors if self.made else ()))
         if not self.mixes:
             self.mixes = [False] * len(self.moves)
+        if not self.orders:
+            self.orders = [0] * len(self.moves)
 
     def draw(self, number: int, generator: torch.Generator) -> InputSet:
         """A new set. Made ones are taken in turn and scaled, specs are drawn."""
@@ -146,6 +152,31 @@ def mixable(sets: Sequence[InputSet]) -> list[bool]:
         and len({total for one in alike for total in row_sums(one)}) > 1
         for alike in zip(*(one.tensors for one in sets), strict=True)
     ]
+
+
+def orders_of(sets: Sequence[InputSet]) -> list[int]:
+    """Of the same tensors, in which order rows of floats are in all sets: 0 where in none."""
+    found = []
+    for alike in zip(*(one.tensors for one in sets), strict=True):
+        orders = {order_of(one) for one in alike}
+        found.append(orders.pop() if len(orders) == 1 else 0)
+    return found
+
+
+def order_of(tensor: torch.Tensor) -> int:
+    """1 where no row of floats falls and some rise, -1 the other way round."""
+    if not tensor.is_floating_point() or tensor.dim() == 0 or tensor.shape[-1] < FEWEST_ORDERED:
+        return 0
+    steps = tensor[..., 1:] > tensor[..., :-1], tensor[..., 1:] < tensor[..., :-1]
+    rises, falls = (bool(one.any()) for one in steps)
+    return 0 if rises == falls else 1 if rises else -1
+
+
+def put_in_order(tensors: Sequence[torch.Tensor], orders: Sequence[int]) -> None:
+    """Rows that have one, in place."""
+    for tensor, order in zip(tensors, orders, strict=True):
+        if order:
+            tensor.copy_(tensor.sort(-1, descending=order < 0).values)
 
 
 def has_twice(tensor: torch.Tensor) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from .cases import Answer, Case, Limits, Rejected
 from .compare import as_bools
 from .failures import is_out_of_memory, rejection_of_reference, twice
 from .handles import RunnerFailure, RunnerHandle
-from .inputs import InputSet, each_same_bits, same_bits
+from .inputs import InputSet, each_same_bits, same_bits, shapes_of
 from .memory_plan import num_together
 from .mutants import check_constancy, try_mutants
 from .oracle import known_errors, learn_oracle, settle_tolerances
@@ -93,6 +94,25 @@ def refuse_unknown_dtypes(case: Case, tensors: Iterable[torch.Tensor] = ()) -> N
         raise Rejected("invalid_reference", "reference.dtype", message)
 
 
+def refuse_dynamic_shapes(case: Case) -> None:
+    """Outputs as long as values of the inputs say (`x[x > 0]`): a timed call has its place for
+    them before. Raises Rejected."""
+    assert case.expected is not None
+    first: dict[tuple[torch.Size, ...], list[list[int]]] = {}
+    for (name, one), outputs in zip(case.trials, case.expected.outputs, strict=True):
+        if not name.startswith("drawn"):
+            continue
+        forms = [list(tensor.shape) for tensor in outputs]
+        known = first.setdefault(tuple(shapes_of(one)), forms)
+        if known != forms:
+            said = next((a, b) for a, b in zip_longest(known, forms) if a != b)
+            message = (
+                f"the shape of what it returns depends on values of the inputs ({said[0]} and "
+                f"{said[1]} for inputs of the same shapes): that cannot be timed yet"
+            )
+            raise Rejected("invalid_reference", "reference.dynamic_shape", message)
+
+
 def learn_state(
     case: Case,
     template: Template,
@@ -156,6 +176,7 @@ def learn_answers(
         case.expected = answer_of(case, template, limits)
     elapsed_s = template.awake_s() - started_s
     refuse_unknown_dtypes(case, (tensor for some in case.expected.outputs for tensor in some))
+    refuse_dynamic_shapes(case)
     defined = finite_trials(case, case.expected)
     if len(defined) < len(case.trials):
         case.trials = defined

@@ -11,7 +11,7 @@ import torch
 
 from .compare import index_of
 from .fresh import change_few
-from .inputs import InputSet, Source, scaled
+from .inputs import InputSet, Source, put_in_order, scaled
 from .magnitude import root_mean_square
 
 FEWEST_TRIALS = 3
@@ -77,7 +77,11 @@ def variations(
         makers.pop("not a number", None)
     set_bytes = sum(t.nbytes for t in base.tensors)
     count = max(FEWEST_TRIALS, min(len(makers), budget_bytes // (set_bytes + 1)))
-    return [(name, make()) for name, make in list(makers.items())[:count]]
+    found = [(name, make()) for name, make in list(makers.items())[:count]]
+    for name, one in found:
+        if not name.startswith("drawn"):
+            put_in_order(one.tensors, source.orders)
+    return found
 
 
 def exchanged(source: Source, base: InputSet, rng: random.Random) -> InputSet:

@@ -18,6 +18,7 @@ from cudal1_ci.worker.inputs import (
     Source,
     mixable,
     movable,
+    orders_of,
     same_bits,
 )
 from cudal1_ci.worker.lanes import new_round
@@ -298,3 +299,39 @@ def test_a_batch_has_sets_of_one_form_and_trials_have_all():
 def test_tensors_of_other_shapes_are_not_the_same():
     assert not same_bits(torch.ones(3, 4), torch.ones(5, 4))
     assert not same_bits(torch.ones(1, 4), torch.ones(4))
+
+
+RISING = torch.linspace(-2.0, 3.0, 12).reshape(2, 6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "order"),
+    [
+        (RISING, 1),
+        (RISING.flip(-1), -1),
+        (RISING.round(), 1),  # two are alike
+        (torch.tensor([[1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]]), 0),
+        (torch.ones(2, 6), 0),
+        (RISING[:, :3], 0),
+        (RISING.long(), 0),
+        (torch.tensor(1.0), 0),
+    ],
+)
+def test_floats_are_in_order_where_all_rows_are(rows, order):
+    assert orders_of([InputSet([rows])]) == [order]
+    assert orders_of([InputSet([rows]), InputSet([-rows])]) == [0]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_floats_that_are_in_order_stay_so_in_rounds_and_trials(order):
+    base = InputSet([order * RISING, torch.randn(2, 6, generator=generator())])
+    source = Source(call={}, made=[base], orders=orders_of([base]))
+    memory = [torch.empty_like(tensor) for tensor in base.tensors]
+    stock = stock_of(source, [base])
+    stock.renew(0, memory)
+    stock.change_few(memory)
+    assert not torch.equal(memory[0], base.tensors[0])
+    for name, one in [*variations(source, generator(), 2**24), ("round", InputSet(memory))]:
+        steps = order * one.tensors[0].diff()
+        assert bool((steps >= 0).all()), name
+    assert bool((base.tensors[1] == torch.randn(2, 6, generator=generator())).all())
