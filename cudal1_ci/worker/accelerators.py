@@ -22,8 +22,9 @@ AnySegment = Segment | DeviceSegment
 
 FLUSHED_L2_MULTIPLE = 2
 """Bytes written to flush the L2 cache, in units of its size."""
-KEPT_SHARE = 64
-"""Of a GPU's memory: the judge keeps a larger tensor in the host's."""
+KEPT_SHARE, KEPT_TRIALS = 64, 8
+"""Of a GPU's memory: the judge keeps a larger tensor in the host's, where it is much slower to
+compare. With fewer trials than so many they may be larger, as there are fewer of them."""
 CACHED_SHARE = 128
 """Of a GPU's memory, what the judge may hold of it without need."""
 SPIN_S = 0.1
@@ -75,8 +76,9 @@ class Accelerator(Protocol):
         """Memory for tensors that the judge and its runners may take together."""
         ...
 
-    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy for the judge, which the device need not hold where it is large."""
+    def keep(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> torch.Tensor:
+        """A copy for the judge, which the device need not hold where it is large for one of so
+        many trials."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -112,7 +114,7 @@ class Cpu:
     def memory_bytes(self) -> int:
         return min(available_memory_bytes(), self.limit_bytes or sys.maxsize)
 
-    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+    def keep(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> torch.Tensor:  # noqa: ARG002
         return tensor.clone()
 
     def describe(self) -> dict[str, Any]:
@@ -172,9 +174,10 @@ class Cuda:
         free_bytes = torch.cuda.mem_get_info(self.device)[0] * 4 // 5
         return min(free_bytes, self.limit_bytes or sys.maxsize)
 
-    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+    def keep(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> torch.Tensor:
         limit_bytes = min(self.total_bytes, self.limit_bytes or sys.maxsize)
-        return tensor.cpu() if tensor.nbytes > limit_bytes // KEPT_SHARE else tensor.clone()
+        share = KEPT_SHARE * min(num_trials, KEPT_TRIALS) // KEPT_TRIALS
+        return tensor.cpu() if tensor.nbytes > limit_bytes // share else tensor.clone()
 
     def describe(self) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(self.device)

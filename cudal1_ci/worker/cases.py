@@ -233,7 +233,7 @@ class Case:
             raise runner.failure("raised", f"out of memory: it returns tensors of {end:,} bytes")
         outputs = runner.share("outputs", self.accelerator, end, limits.call_s)
         runner.ask("collect", limits.call_s, slots=layout, segment="outputs")
-        keep = self.accelerator.keep
+        keep = self.keep
         answer.calls += reply["calls"]
         answer.outputs += [[keep(outputs.tensor(slot)) for slot in places] for places in layout]
         for number, index in room.changed(segment, sets):
@@ -241,9 +241,13 @@ class Case:
             answer.mutated[first + number, index] = left
         answer.flags = reply["flags"]
 
+    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of one of a trial's tensors, where the judge keeps what is large."""
+        return self.accelerator.keep(tensor, len(self.trials))
+
     def kept(self, one: InputSet) -> InputSet:
-        """A set of inputs where the judge keeps what is large."""
-        return InputSet([self.accelerator.keep(tensor) for tensor in one.tensors], one.data)
+        """The same of a set of inputs."""
+        return InputSet([self.keep(tensor) for tensor in one.tensors], one.data)
 
     def difference(
         self, got: torch.Tensor, expected: torch.Tensor, known: float = 0.0, noise: float = 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import Any
 
 import torch
@@ -34,9 +34,9 @@ SLOW_S = 5.0
 long again."""
 Hold = Callable[[Case, str, RunnerHandle, ExitStack], None]
 """Takes over a process that was learned from, as `control` or as `reference`, and what ends it."""
-TRIALS_SHARE = 32
-"""Of the device's memory, for the inputs of the trials: outputs, the oracle in twice the precision
-and a runner's own copy of them come on top."""
+TRIALS_SHARE, OUTPUTS_SHARE = 32, 8
+"""Of the device's memory, for the inputs and for the outputs of the trials: the oracle in twice the
+precision and a runner's own copy of them come on top."""
 
 
 def make_case(
@@ -162,6 +162,7 @@ def learn_answers(
     has_nan = ON_NAN.search(case.program.get("source", "")) is not None
     budget_bytes = memory_bytes // TRIALS_SHARE
     found = variations(case.source, generator, budget_bytes, case.train, has_nan)
+    case.trials = found  # how many there are says what is large
     case.trials = [(name, case.kept(one)) for name, one in found]
     set_bytes = max(one.num_bytes for _, one in case.trials)
     case.num_together = num_together(set_bytes, memory_bytes)
@@ -181,14 +182,11 @@ def learn_answers(
     if len(defined) < len(case.trials):
         case.trials = defined
         case.expected = answer_of(case, template, limits)
-    if elapsed_s > SLOW_S and len(case.trials) > FEWEST_TRIALS:
-        message = (
-            f"the reference takes {elapsed_s:.0f} s for {len(case.trials)} sets of inputs: "
-            f"{FEWEST_TRIALS} are tried"
-        )
-        case.findings.append({"rule": "trials.few", "message": message})
-        case.trials = case.trials[:FEWEST_TRIALS]
-        case.expected = case.expected.first(FEWEST_TRIALS)
+    if elapsed_s > SLOW_S:
+        try_first(case, FEWEST_TRIALS, f"the reference takes {elapsed_s:.0f} s")
+    sizes = [sum(tensor.nbytes for tensor in some) for some in case.expected.outputs]
+    num_small = sum(total <= memory_bytes // OUTPUTS_SHARE for total in accumulate(sizes))
+    try_first(case, num_small, f"it returns {sum(sizes):,} bytes")
     if all(name != EXCHANGED for name, _ in case.trials):
         case.source.moves = [False] * len(case.source.moves)
     others = other_states(case.state_slots, case.state, generator)
@@ -201,6 +199,22 @@ def learn_answers(
         )
     check_determinism(case, again)
     check_dependence(case)
+
+
+def try_first(case: Case, count: int, reason: str) -> None:
+    """Leave out all trials but so many, and no fewer than are always made."""
+    assert case.expected is not None
+    count = max(FEWEST_TRIALS, count)
+    if count >= len(case.trials):
+        return
+    message = f"{reason} for {len(case.trials)} sets of inputs: {count} are tried"
+    case.findings.append({"rule": "trials.few", "message": message})
+    case.trials = case.trials[:count]
+    case.expected = case.expected.first(count)
+    device = case.accelerator.device
+    case.expected.outputs = [
+        [case.keep(tensor.to(device)) for tensor in some] for some in case.expected.outputs
+    ]
 
 
 def first_answer(

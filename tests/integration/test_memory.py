@@ -67,3 +67,23 @@ def test_too_little_memory_is_said_with_what_is_needed(device):
     assert evaluation.verdict.status == "inconclusive"
     (finding,) = [f for f in evaluation.verdict.findings if f.rule == "memory.device"]
     assert "needs 0.0 GiB" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("forward", "status"),
+    [("x.exp().expand(1024, -1) * 1", "passed"), ("x.exp().repeat(1024, 2)", "incorrect_shape")],
+)
+def test_outputs_much_larger_than_inputs_are_tried_fewer_times(forward, status, device):
+    spec = TensorSpec(shape=(1, 1024), dtype="float32")
+    workload = Workload(name="w", provenance="declared", init=Call(), call=Call(args=(spec,)))
+    texts = [SOURCE.format(forward=one, repeats=1) for one in ("x.exp().repeat(1024, 1)", forward)]
+    reference, program = (TextProgram(source=text, entry="Model") for text in texts)
+    problem = Problem(reference=reference, workloads=(workload,))
+    candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
+    config = msgspec.structs.replace(QUICK, memory_bytes=2 * 8 * NUM_BYTES)
+    with Session(config, device=device) as session:
+        (few,) = session.check(problem).findings
+        verdict = session.examine(problem, candidate)
+    assert few.rule == "trials.few"
+    assert few.message.endswith("sets of inputs: 3 are tried")
+    assert verdict.status == status, verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,3 +38,14 @@ def test_a_judge_gives_back_what_it_has_cached_where_that_is_much(monkeypatch, c
     assert bool(emptied) is is_emptied
     gpu.limit_bytes = 2**30
     assert gpu.memory_bytes() == 2**30
+
+
+@pytest.mark.parametrize(
+    ("num_trials", "largest"), [(17, 2**30), (8, 2**30), (4, 2**31), (3, 64 * 2**30 // 24)]
+)
+def test_the_fewer_trials_there_are_the_larger_may_be_what_the_device_holds(num_trials, largest):
+    gpu = object.__new__(accelerators.Cuda)
+    gpu.total_bytes, gpu.limit_bytes = 80 * 2**30, 64 * 2**30
+    for nbytes, place in ((largest, "device"), (largest + 1, "host")):
+        tensor = SimpleNamespace(nbytes=nbytes, clone=lambda: "device", cpu=lambda: "host")
+        assert gpu.keep(tensor, num_trials) == place

@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from cudal1_ci.worker import judge as module
 from cudal1_ci.worker import reference
 from cudal1_ci.worker.cases import Limits
 from cudal1_ci.worker.judge import SPARE_S, Judge
-from cudal1_ci.worker.reference import FEWEST_TRIALS, SLOW_S, learn_answers
+from cudal1_ci.worker.reference import FEWEST_TRIALS, OUTPUTS_SHARE, SLOW_S, learn_answers
 
 
 @pytest.fixture
@@ -35,8 +36,21 @@ def test_a_workload_is_left_out_where_others_are_slow(clock, monkeypatch, second
     assert set(judge.cases) == ({"first"} if is_left_out else {"first", "second"})
 
 
-@pytest.mark.parametrize(("seconds", "num_trials"), [(SLOW_S - 1, 8), (SLOW_S + 1, FEWEST_TRIALS)])
-def test_fewer_trials_are_made_of_a_slow_reference(clock, monkeypatch, seconds, num_trials):
+@pytest.mark.parametrize(
+    ("seconds", "share", "num_trials"),
+    [
+        (SLOW_S - 1, 8, 8),
+        (SLOW_S + 1, 8, FEWEST_TRIALS),
+        (SLOW_S - 1, 5, 5),
+        (SLOW_S - 1, 1, FEWEST_TRIALS),
+    ],
+)
+def test_fewer_trials_are_made_of_a_reference_that_is_slow_or_returns_much(
+    clock, monkeypatch, seconds, share, num_trials
+):
+    """Of an output so large that `share` of them are what there is memory for."""
+    output = torch.zeros(1000)
+    memory_bytes = OUTPUTS_SHARE * share * output.nbytes
     inputs = SimpleNamespace(num_bytes=8, tensors=())
 
     class Said(SimpleNamespace):
@@ -45,14 +59,16 @@ def test_fewer_trials_are_made_of_a_slow_reference(clock, monkeypatch, seconds, 
 
     def answer_of(case, template, limits):
         clock.now_s += seconds
-        return Said(outputs=[[]] * len(case.trials), calls=[{"slots": [1]}] * len(case.trials))
+        count = len(case.trials)
+        return Said(outputs=[[output]] * count, calls=[{"slots": [1]}] * count)
 
     case = SimpleNamespace(
         program={},
         source=SimpleNamespace(grads=[], moves=[True], made=[], specs=[]),
         train=False,
-        accelerator=SimpleNamespace(memory_bytes=lambda: 10**9),
+        accelerator=SimpleNamespace(memory_bytes=lambda: memory_bytes, device="cpu"),
         kept=lambda one: one,
+        keep=torch.clone,
         findings=[],
         state=[],
         state_slots=[],
@@ -64,5 +80,6 @@ def test_fewer_trials_are_made_of_a_slow_reference(clock, monkeypatch, seconds, 
     monkeypatch.setattr(reference, "check_dependence", lambda *_: None)
     learn_answers(case, clock, Limits(1.0, 1.0), None)
     assert len(case.trials) == len(case.expected.outputs) == num_trials
+    assert all(torch.equal(one, output) for some in case.expected.outputs for one in some)
     assert [one["rule"] for one in case.findings] == ["trials.few"] * (num_trials < 8)
     assert case.source.moves == [False], "what was not tried is not done in timed rounds"
