@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from cudal1_ci.report.outcomes import outcomes_text
 from cudal1_ci.report.shape import EntryDocument, ModelUseDocument, ReportDocument
-from cudal1_ci.report.wording import count_text, duration_text, outcomes_text
+from cudal1_ci.report.wording import count_text, duration_text
 
 MODEL_WORDS = "In the model's words, which nobody measured:"
 CONTRADICTED_WORDS = "What was measured says otherwise:"
@@ -97,8 +98,8 @@ def refused_words(counts: Mapping[str, int]) -> list[str]:
     ]
 
 
-def attempts_text(entry: EntryDocument) -> str:
+def attempts_text(entry: EntryDocument, several_devices: bool = False) -> str:
     """What became of everything that was tried on a target without proposal."""
     refused = refused_words(refused_counts([entry.model_use])) if entry.model_use else []
-    judged = [outcomes_text(entry.evaluations)] if entry.evaluations else []
+    judged = [outcomes_text(entry.evaluations, several_devices)] if entry.evaluations else []
     return "; ".join([*judged, *refused]) or "no rewrite matches"

@@ -111,7 +111,7 @@ def print_report(document: ReportDocument, console: Console, *, patches: bool = 
             _print_patch(proposal, console)
     _print_suspected(found.suspected, console)
     _print_degenerate(found.degenerate, console)
-    _print_unimproved(found.unimproved, console)
+    _print_unimproved(found.unimproved, has_several_devices(document), console)
     _print_skipped(found, console)
     _print_notices(document.warnings, console)
 
@@ -364,7 +364,9 @@ def _print_degenerate(entries: Sequence[EntryDocument], console: Console) -> Non
         _line(console, target_text(entry.target), indent=2)
 
 
-def _print_unimproved(entries: Sequence[EntryDocument], console: Console) -> None:
+def _print_unimproved(
+    entries: Sequence[EntryDocument], several_devices: bool, console: Console
+) -> None:
     if not entries:
         return
     _heading(console, f"Judged, nothing faster ({len(entries)})")
@@ -372,7 +374,7 @@ def _print_unimproved(entries: Sequence[EntryDocument], console: Console) -> Non
     for entry in entries:
         table.add_row(
             Text(target_text(entry.target)),
-            attempts_text(entry),
+            Text(attempts_text(entry, several_devices)),
             Text(", ".join(_called(workload) for workload in entry.workloads)),
         )
     console.print(Padding(table, (0, 0, 0, 2), expand=False))

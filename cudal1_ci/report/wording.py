@@ -7,8 +7,7 @@ what is printed claims no more than what was measured. What was not measured is 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cudal1_ci.report.shape import (
@@ -19,7 +18,6 @@ from cudal1_ci.report.shape import (
     TargetDocument,
     WorkloadDocument,
 )
-from cudal1_ci.score import SLOWER
 
 NOT_MEASURED = "-"
 NUM_NAMED = 3
@@ -109,6 +107,11 @@ def ratio_text(ratio: float) -> str:
 def at_least_text(ratio: float) -> str:
     """`2.31x` of a lower bound: what is said to be certain is not rounded up."""
     return f"{_rounded_down(ratio)}x"
+
+
+def at_most_text(ratio: float) -> str:
+    """`2.32x` of an upper bound, or of what a lower bound must exceed: never rounded down."""
+    return f"{_rounded_up(ratio)}x"
 
 
 def speedup_text(measurement: MeasurementDocument) -> str:
@@ -239,29 +242,6 @@ def technique_text(evaluation: EvaluationDocument) -> str:
     return ", ".join(evaluation.candidate.techniques) or evaluation.candidate.proposer
 
 
-def outcomes_text(evaluations: Iterable[EvaluationDocument]) -> str:
-    """`2 passed, not faster; 1 wrong values` for the candidates of a target without proposal."""
-    counts = Counter(map(outcome_text, evaluations))
-    return "; ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
-
-
-def outcome_text(evaluation: EvaluationDocument) -> str:
-    """Of one that is no proposal. One whose interval is above 1 everywhere was not told from the
-    noise that the reference has beside itself, or gains less than is proposed."""
-    if evaluation.status != "passed":
-        return STATUS_WORDS[evaluation.status]
-    lows = [one.speedup_low or 0.0 for one in evaluation.measurements]
-    highs = [one.speedup_high or 1.0 for one in evaluation.measurements]
-    if lows and max(lows) > 1.0 and min(highs) < SLOWER:
-        return "passed, faster on one workload and slower on another"
-    if not lows or min(lows) <= 1.0:
-        return "passed, not faster"
-    spread = max(one.control_spread or 0.0 for one in evaluation.measurements)
-    if min(lows) > 1.0 + spread:
-        return "passed, faster by less than is proposed"
-    return f"passed, faster by no more than this machine's noise ({spread:.1%})"
-
-
 def one_line(text: str) -> str:
     """Text with its line breaks and runs of spaces as one space each."""
     return " ".join(text.split())
@@ -275,7 +255,6 @@ FILTERS: dict[str, Callable[..., str]] = {
     "duration": duration_text,
     "error": error_text,
     "one_line": one_line,
-    "outcomes": outcomes_text,
     "percent": percent_text,
     "share": share_text,
     "speedup": speedup_text,

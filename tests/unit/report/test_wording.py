@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -17,7 +16,6 @@ from cudal1_ci.report.wording import (
     error_text,
     interval_text,
     one_line,
-    outcomes_text,
     percent_text,
     speedup_text,
     time_text,
@@ -131,34 +129,3 @@ def test_a_container_is_named_beside_the_device():
     contained = msgspec.structs.replace(CPU, software=software, sandbox_missing=("landlock",))
     said = devices_text([contained])
     assert said == "cpu, torch 2.13, in a container of debian:12, sandbox without landlock"
-
-
-def test_what_is_faster_within_the_noise_is_not_called_no_faster():
-    def evaluation(status, *lows):
-        found = [
-            msgspec.structs.replace(measured(low, 1.2, 1.4), control_spread=0.136) for low in lows
-        ]
-        return SimpleNamespace(status=status, measurements=found)
-
-    noisy, plain = evaluation("passed", 1.12, 1.05), evaluation("passed", 1.12, 0.98)
-    assert outcomes_text([noisy]) == "1 passed, faster by no more than this machine's noise (13.6%)"
-    assert outcomes_text([plain, plain]) == "2 passed, not faster"
-    assert outcomes_text([evaluation("passed")]) == "1 passed, not faster"
-    assert outcomes_text([evaluation("incorrect_values", 1.1)]) == "1 wrong values"
-
-
-def test_a_gain_with_a_loss_beside_it_and_one_too_small_are_not_called_no_faster_nor_noise():
-    def evaluation(spread, *intervals):
-        found = [
-            msgspec.structs.replace(measured(*one), control_spread=spread) for one in intervals
-        ]
-        return SimpleNamespace(status="passed", measurements=found)
-
-    mixed = evaluation(0.05, (0.93, 0.95, 0.97), (1.13, 1.15, 1.17))
-    assert outcomes_text([mixed]) == "1 passed, faster on one workload and slower on another"
-    as_fast = evaluation(0.2, (0.96, 0.98, 1.01), (1.13, 1.15, 1.17))
-    assert outcomes_text([as_fast]) == "1 passed, not faster"
-    slower = evaluation(0.05, (0.93, 0.95, 0.97), (0.99, 1.0, 1.01))
-    assert outcomes_text([slower]) == "1 passed, not faster"
-    small = evaluation(0.003, (1.01, 1.012, 1.014))
-    assert outcomes_text([small]) == "1 passed, faster by less than is proposed"
