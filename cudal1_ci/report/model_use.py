@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from cudal1_ci.report.outcomes import outcomes_text
+from cudal1_ci.report.outcomes import outcomes, outcomes_text
 from cudal1_ci.report.shape import EntryDocument, ModelUseDocument, ReportDocument
 from cudal1_ci.report.wording import count_text, duration_text
 
 MODEL_WORDS = "In the model's words, which nobody measured:"
 CONTRADICTED_WORDS = "What was measured says otherwise:"
+NOTHING_TRIED = "no rewrite matches"
 REFUSED_WORDS = {
     "no_code": "without code",
     "no_entry": "without the target",
@@ -102,4 +103,17 @@ def attempts_text(entry: EntryDocument, several_devices: bool = False) -> str:
     """What became of everything that was tried on a target without proposal."""
     refused = refused_words(refused_counts([entry.model_use])) if entry.model_use else []
     judged = [outcomes_text(entry.evaluations, several_devices)] if entry.evaluations else []
-    return "; ".join([*judged, *refused]) or "no rewrite matches"
+    return "; ".join([*judged, *refused]) or NOTHING_TRIED
+
+
+def attempts_rows(entry: EntryDocument, several_devices: bool = False) -> list[tuple[str, str]]:
+    """The same as rows: a speedup, the best first, and what became of it. All that has none is one
+    row, whose first part is empty."""
+    rows = [row for one in outcomes(entry.evaluations, several_devices) for row in one.rows]
+    measured = [(speedup, words) for speedup, words in rows if speedup]
+    others = [words for speedup, words in rows if not speedup]
+    if entry.model_use:
+        others += refused_words(refused_counts([entry.model_use]))
+    if others or not measured:
+        measured.append(("", "; ".join(others) or NOTHING_TRIED))
+    return measured

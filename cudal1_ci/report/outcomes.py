@@ -21,6 +21,14 @@ from cudal1_ci.score import ABSOLUTE_FLOOR_US, RELATIVE_FLOOR, SLOWER
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measured:
+    """`1.20x [1.12, 1.40]`, and where: ` on base` of several workloads, or empty."""
+
+    speedup: str
+    where: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """Candidates that ended alike, and the best that was measured of one of them."""
 
@@ -29,12 +37,25 @@ class Outcome:
     """`passed`, `wrong values`."""
     why: str = ""
     """What one that passed does not meet."""
-    measured: tuple[str, ...] = ()
-    """`1.20x [1.12, 1.40] on base`; two where it is slower on another."""
+    measured: tuple[Measured, ...] = ()
+    """The one nearest to a gain; with it the slowest, where that is what is wrong."""
+
+    @property
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """The numbers, each with its words; empty for the number that there is not."""
+        first, *others = self.measured or (Measured(speedup="", where=""),)
+        why = f", {self.why}" if self.why else ""
+        words = f"{self.count} {self.said}{first.where}{why}"
+        return ((first.speedup, words), *((one.speedup, one.where.strip()) for one in others))
 
     @property
     def text(self) -> str:
-        return f"{self.count} {self.said}" + (f", {self.why}" if self.why else "")
+        """All in one sentence."""
+        if not self.measured:
+            return self.rows[0][1]
+        numbers = " and ".join(one.speedup + one.where for one in self.measured)
+        best = " at best" if self.count > 1 else ""
+        return f"{self.count} {self.said} with {numbers}{best}, {self.why}"
 
 
 def outcomes(
@@ -52,15 +73,7 @@ def outcomes(
 
 def outcomes_text(evaluations: Iterable[EvaluationDocument], several_devices: bool = False) -> str:
     """`2 passed with 1.01x [0.98, 1.04] at best, not proven faster; 1 wrong values`."""
-    texts = []
-    for outcome in outcomes(evaluations, several_devices):
-        text = outcome.text
-        if outcome.measured:
-            best = " at best" if outcome.count > 1 else ""
-            text = f"{outcome.count} {outcome.said} with {' and '.join(outcome.measured)}{best}"
-            text += f", {outcome.why}"
-        texts.append(text)
-    return "; ".join(texts)
+    return "; ".join(outcome.text for outcome in outcomes(evaluations, several_devices))
 
 
 def obstacle(evaluation: EvaluationDocument) -> str:
@@ -100,7 +113,8 @@ def _outcome(group: Sequence[EvaluationDocument], several_devices: bool) -> Outc
         told.append(min(best.measurements, key=_high_of))
     several_workloads = len({one.workload for one in best.measurements}) > 1
     measured = tuple(
-        speedup_text(one) + _where(one, several_workloads, several_devices) for one in told
+        Measured(speedup=speedup_text(one), where=_where(one, several_workloads, several_devices))
+        for one in told
     )
     return Outcome(count=len(group), said=said, why=_why(kind, fastest), measured=measured)
 

@@ -30,7 +30,7 @@ from cudal1_ci.report.digest import (
 from cudal1_ci.report.model_use import (
     CONTRADICTED_WORDS,
     MODEL_WORDS,
-    attempts_text,
+    attempts_rows,
     model_text,
     opinion_text,
 )
@@ -370,13 +370,14 @@ def _print_unimproved(
     if not entries:
         return
     _heading(console, f"Judged, nothing faster ({len(entries)})")
-    table = _table("target", "candidates", "workloads", header=False)
+    table = _table("target", "speedup", "candidates", "workloads", header=False)
+    table.columns[1].no_wrap = True  # a speedup and its interval are read together
     for entry in entries:
-        table.add_row(
-            Text(target_text(entry.target)),
-            Text(attempts_text(entry, several_devices)),
-            Text(", ".join(_called(workload) for workload in entry.workloads)),
-        )
+        target = Text(target_text(entry.target))
+        workloads = Text(", ".join(_called(workload) for workload in entry.workloads))
+        for speedup, said in attempts_rows(entry, several_devices):
+            table.add_row(target, Text(speedup or NOT_MEASURED), Text(said), workloads)
+            target, workloads = Text(), Text()
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 

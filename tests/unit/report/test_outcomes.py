@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,18 +11,23 @@ from cudal1_ci import score
 from cudal1_ci.report.document import document
 from cudal1_ci.report.outcomes import outcomes_text
 from cudal1_ci.report.shape import DeviceDocument, MeasurementDocument
-from cudal1_ci.schema import Entry, Report
+from cudal1_ci.report.text import render_text
+from cudal1_ci.schema import Entry, ModelUse, Report
 from tests.unit.report.samples import (
     ATTENTION,
     FASTER_ATTENTION,
+    SLOWER_CPU,
     a_candidate,
     a_measurement,
     a_target,
     a_workload,
+    failed,
     passed,
 )
+from tests.unit.report.samples import CPU as CPU_RECORD
 
 CPU = DeviceDocument(kind="cpu", name="cpu")
+SPEEDUP = re.compile(r"\d\.\d\dx \[\d\.\d\d, \d\.\d\d\]")
 
 
 def measured(low, estimate, high, spread=0.005, workload="base", reference_us=100.0, device=CPU):
@@ -95,6 +101,48 @@ def test_a_candidate_without_times_is_not_called_no_faster():
 
 def test_a_gain_that_another_verdict_stands_against_is_not_blamed_on_its_times():
     assert outcomes_text([judged(measured(1.3, 1.4, 1.5))]).endswith("did not pass everywhere")
+
+
+def test_a_terminal_has_each_speedup_unbroken_beside_what_became_of_it(tmp_path):
+    def candidate(number):
+        after = FASTER_ATTENTION + f"# {number}\n"
+        return a_candidate(tmp_path, "slowformer/attention.py", ATTENTION, after)
+
+    mixed = passed(candidate(1), a_measurement(1.4, seed=1), a_measurement(0.8, "long", seed=2))
+    same = passed(candidate(2), a_measurement(1.0, seed=3), a_measurement(1.0, "long", seed=4))
+    wrong = failed(candidate(3), "incorrect_values", "output 0 differs")
+    use = ModelUse(model="small-coder", num_answers=4, refused={"no_code": 2})
+    entry = Entry(
+        target=a_target(),
+        workloads=(a_workload(), a_workload("long")),
+        evaluations=(wrong, same, mixed),
+        model_use=use,
+    )
+    published = document(Report(repository="r", device=CPU_RECORD, entries=(entry,)))
+    wide = section(render_text(published, 160))
+    assert re.sub(r"\[.*?\]", "[]", " ".join(wide.split())) == (
+        "slowformer/attention.py:9 Attention "
+        "1.40x [] 1 passed on base, not proposed: faster on one, slower on another "
+        "base (traced), long (traced) "
+        "0.80x [] on long "
+        "1.00x [] 1 passed on long, not proven faster "
+        "- 1 wrong values; 2 without code"
+    )
+    for width in (72, 120, 160):
+        assert len(SPEEDUP.findall(section(render_text(published, width)))) == 3
+
+
+def test_a_report_of_several_devices_says_where_each_was_measured(tmp_path):
+    candidate = a_candidate(tmp_path, "slowformer/attention.py", ATTENTION, FASTER_ATTENTION)
+    one, other = a_measurement(1.4, seed=1), a_measurement(0.8, seed=2, device=SLOWER_CPU)
+    entry = Entry(target=a_target(), evaluations=(passed(candidate, one, other),))
+    text = section(render_text(document(Report(repository="r", entries=(entry,))), 160))
+    assert re.search(r"1\.40x .* 1 passed on AMD EPYC 9B14, 1 thread, not proposed", text)
+    assert re.search(r"0\.80x .* on Intel Xeon 6976P, 2 threads", text)
+
+
+def section(text):
+    return text.partition("Judged, nothing faster (1)\n")[2]
 
 
 @pytest.mark.parametrize("speedup", [0.9, 1.0, 1.01, 1.015, 1.03, 1.05, 1.2])
