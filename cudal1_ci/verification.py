@@ -9,13 +9,34 @@ evaluation.verdict.status, evaluation.measurements
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path, PurePath
 
+import msgspec
+
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.executor import Executor
-from cudal1_ci.schema import Call, Candidate, Evaluation, Made, Problem, TextProgram, Workload
+from cudal1_ci.schema import (
+    Call,
+    Candidate,
+    Evaluation,
+    Finding,
+    Made,
+    Problem,
+    TextProgram,
+    Workload,
+)
 from cudal1_ci.trial import Session, TrialConfig
+
+NO_ENTRY = "the text defines no `"
+"""What a runner says of a file without the class that it is to load (worker/programs.py)."""
+COPY = re.compile(
+    r'(?<=File ")[^"\n]*/runners-[^/"\n]+/[^/"\n]+/program\.py'
+    r"|[^\s\"']*/runners-[^/\s]+/[^/\s]+/program\.py"
+    r"|(?<=\()program\.py(?=, line \d)"
+)
+"""The copy of a file that a runner loads, in a traceback, a warning or a SyntaxError's words."""
 
 
 def verify(
@@ -50,7 +71,8 @@ def verify(
         require_kernel=require_kernel,
         executor=executor,
     ) as session:
-        return session.evaluate(problem, candidate_of(problem, Path(candidate)))
+        evaluation = session.evaluate(problem, candidate_of(problem, Path(candidate)))
+    return with_own_names(evaluation, Path(reference), Path(candidate))
 
 
 def text_problem(path: Path, mode: str) -> Problem:
@@ -82,8 +104,8 @@ def problem_of(source: str, name: str, mode: str = "infer") -> Problem:
     for required in ("Model", "get_inputs"):
         if required not in names:
             raise ConfigError(
-                f"{name}: expected a top-level `{required}` (KernelBench form), found "
-                f"{', '.join(sorted(names)) or 'nothing'}; define it, or name the right file"
+                f"{name}: expected a top-level `{required}` in the reference (KernelBench form), "
+                f"found {', '.join(sorted(names)) or 'nothing'}; define it, or name the right file"
             )
     init: Made | Call = Made(function="get_init_inputs") if "get_init_inputs" in names else Call()
     workload = Workload(
@@ -118,12 +140,71 @@ def entry_of(source: str) -> str:
     return "Model" if "Model" in names and "ModelNew" not in names else "ModelNew"
 
 
+def with_own_names(evaluation: Evaluation, reference: Path, candidate: Path) -> Evaluation:
+    """The same, where what is said of the copies that ran names the files that they are of. A
+    candidate that does not parse is told with its line and column."""
+    verdict = evaluation.verdict
+    told = verdict.findings[0] if verdict.findings else None
+    is_of_reference = told is not None and told.rule.startswith("reference.")
+    name = str(reference if is_of_reference else candidate)
+
+    def named(text: str) -> str:
+        return COPY.sub(lambda _: name, text)
+
+    findings = [
+        msgspec.structs.replace(
+            finding,
+            message=named(finding.message),
+            evidence=None if finding.evidence is None else named(finding.evidence),
+        )
+        for finding in verdict.findings
+    ]
+    program, log = evaluation.candidate.program, named(verdict.log)
+    if told is not None and told.rule == "program.import" and isinstance(program, TextProgram):
+        findings[0] = _placed(findings[0], name, program.source)
+        if NO_ENTRY in told.message:
+            findings[0], log = _without_entry(findings[0], name, program.source), ""
+    verdict = msgspec.structs.replace(verdict, findings=tuple(findings), log=log)
+    return msgspec.structs.replace(evaluation, verdict=verdict)
+
+
+def _placed(finding: Finding, name: str, source: str) -> Finding:
+    """As it is, where the file parses here and it was something else that failed."""
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        message = not_parsed(name, error, "candidate")
+        return msgspec.structs.replace(
+            finding, message=message, line=getattr(error, "lineno", None)
+        )
+    return finding
+
+
+def _without_entry(finding: Finding, name: str, source: str) -> Finding:
+    """What the loader raised, whose traceback leads into the loader alone."""
+    found = ", ".join(sorted(top_level_names(name, source))) or "nothing"
+    message = (
+        f"{name}: expected a top-level `ModelNew` (or `Model`) in the candidate, found {found}; "
+        "define it, or name the right file"
+    )
+    return msgspec.structs.replace(finding, message=message)
+
+
+def not_parsed(name: str, error: SyntaxError | ValueError, role: str) -> str:
+    """`faster.py:7:22: the candidate does not parse as Python: unmatched ')'`."""
+    place, why = [name], str(error)
+    if isinstance(error, SyntaxError):
+        place += [str(number) for number in (error.lineno, error.offset) if number]
+        why = error.msg
+    return f"{':'.join(place)}: the {role} does not parse as Python: {why}"
+
+
 def top_level_names(name: str, source: str) -> set[str]:
     """Names of the functions and classes that a text defines, and of what it imports or assigns."""
     try:
         body = ast.parse(source).body
     except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"{name}: does not parse as Python: {error}") from error
+        raise ConfigError(not_parsed(name, error, "reference")) from error
     names: set[str] = set()
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):

@@ -24,7 +24,7 @@ from cudal1_ci.report.document import verification
 from cudal1_ci.report.shape import VerificationDocument
 from cudal1_ci.report.text import print_verification
 from cudal1_ci.trial import Session, cuda_l1
-from cudal1_ci.verification import candidate_of, text_problem
+from cudal1_ci.verification import candidate_of, text_problem, with_own_names
 
 EPILOG = """\b
 Examples:
@@ -118,9 +118,9 @@ def verify(
                 best = max([*found, best or 0.0]) or None
             else:
                 evaluation = session.evaluate(problem, candidate)
-            judged[number] = verification(evaluation)
+            judged[number] = verification(with_own_names(evaluation, reference, candidates[number]))
             if json_path is None:
-                print_verification(judged[number], title=candidates[number].name)
+                print_verification(judged[number], title=str(candidates[number]))
     documents = [judged[number] for number in sorted(judged)]
     if json_path is not None:
         write_lines(json_path, documents)

@@ -124,7 +124,8 @@ def print_verification(
     style = "green" if document.status == "passed" else "red"
     console.print(Text.assemble((f"{title}: ", "bold"), (document.status, style)))
     for finding in document.findings:
-        place = f" (line {finding.line})" if finding.line else ""
+        is_said = f":{finding.line}:" in finding.message
+        place = f" (line {finding.line})" if finding.line and not is_said else ""
         _line(console, f"{finding.rule}: {finding.message}{place}", indent=2)
         if finding.evidence:
             console.print(Padding(Text(finding.evidence, style="dim"), (0, 0, 0, 4), expand=False))

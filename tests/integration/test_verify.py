@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cudal1_ci import verify
-from tests.integration.conftest import run_until
+from tests.integration.conftest import run, run_until
 
 pytestmark = pytest.mark.alone
 
@@ -106,6 +106,31 @@ def test_a_single_passed_candidate_is_exit_0_and_text_says_so(verdicts):
     ran = run_until(lambda ran: ran.code != 3, *words)
     assert ran.code == 0, ran.stderr
     assert "passed" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("class ModelNew)(: ...\n", "mine.py:1:15: the candidate does not parse as Python: "),
+        (
+            "",
+            "mine.py: expected a top-level `ModelNew` (or `Model`) in the candidate, found nothing",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_told_by_the_name_that_its_owner_gave_it(
+    tmp_path, source, told
+):
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    (tmp_path / "mine.py").write_text(source)
+    ran = run("verify", "reference.py", "mine.py", "--device", "cpu", cwd=tmp_path)
+    assert ran.code == 1
+    said = " ".join(ran.stdout.split())
+    assert "mine.py: compile_error" in said
+    assert told in said
+    assert "(line 1)" not in said, "the place is named once"
+    assert "/program.py" not in said
+    assert "cudal1_ci/worker" not in said
 
 
 def test_the_library_gives_the_same_answer_in_one_call(verdicts):
