@@ -107,7 +107,9 @@ class Looks:
 def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "budget"]]:
     """Entries with their comparison, those of what could not be compared at the end."""
     order = in_order(pairs.pairs)
-    bench.progress.start(len(order))
+    bench.progress.start(len(order) + len(pairs.others))
+    for other in pairs.others:
+        bench.progress.target_skipped(other.target, other.skipped or "")
     count = sum(one.num_comparisons for one in order) * bench.config.num_devices
     wanted = num_looks(count, bench.session.device().kind) if order else 1
     looks = [Looks(pair) for pair in order]

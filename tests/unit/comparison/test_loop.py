@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import msgspec
 import pytest
 
@@ -10,8 +12,8 @@ from cudal1_ci.comparison.config import CompareConfig
 from cudal1_ci.comparison.loop import NO_BUDGET, SPENT, UNCONFIRMED, Bench, compare
 from cudal1_ci.comparison.pairs import Pair, Pairs
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.report.progress import SilentProgress
-from cudal1_ci.schema import Evaluation, Finding, Verdict
+from cudal1_ci.report.progress import PlainProgress, SilentProgress
+from cudal1_ci.schema import Comparison, Entry, Evaluation, Finding, Verdict
 from tests.fakes import CPU, a_candidate, a_problem, a_target, a_workload
 from tests.unit.test_slowdown import measured
 
@@ -71,6 +73,29 @@ def run(tmp_path):
         return {one.target.qualname: one.comparison for one in entries}, ended
 
     return compared
+
+
+def test_progress_counts_what_cannot_be_compared_and_says_why(tmp_path):
+    other = Entry(
+        target=a_target(qualname="Plain"),
+        skipped="no workload",
+        comparison=Comparison(verdict="skipped", reason="no workload"),
+    )
+    stream = io.StringIO()
+    with Archive.open(tmp_path / "archive.sqlite") as archive:
+        bench = Bench(
+            session=Judge(),
+            archive=archive,
+            progress=PlainProgress(stream),
+            config=CompareConfig(num_devices=1),
+            policy="p",
+        )
+        entries, _ = compare(Pairs(pairs=(), others=(other,)), bench)
+    assert entries == [other]
+    assert stream.getvalue().splitlines() == [
+        "1 target to look at",
+        f"[1/1] {other.target.path}:Plain: skipped: no workload",
+    ]
 
 
 def names(judge):
