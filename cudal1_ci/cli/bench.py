@@ -24,6 +24,7 @@ from cudal1_ci.bench.tasks import Choice, Found, tasks_at
 from cudal1_ci.bench.work import Bench, RunConfig
 from cudal1_ci.cli.bench_flags import columns_of, seconds_of, shard_of
 from cudal1_ci.cli.execution import (
+    DEVICES_OPTION,
     TEXT_KEYS,
     executor_options,
     precision_option,
@@ -100,10 +101,7 @@ KEYS = {
 @click.option("--budget", callback=seconds_of, help="Stop after 90s, 10m, 8h; --resume goes on.")
 @click.option("--resume", is_flag=True, help="Go on with the last unfinished run of these tasks.")
 @click.option("--fresh", is_flag=True, help="Measure again what the archive already knows.")
-@click.option(
-    "--device",
-    help="cpu, cuda, cuda:N, auto; several as cuda:0,cuda:1 or cuda:all [default: auto].",
-)
+@DEVICES_OPTION
 @click.option(
     "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
 )

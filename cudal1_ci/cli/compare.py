@@ -21,7 +21,7 @@ from cudal1_ci.cli.execution import (
     executor_of,
     refuse_several,
     settings_of,
-    tree_options,
+    two_tree_options,
 )
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO
 from cudal1_ci.cli.means import refuse_missing
@@ -78,7 +78,7 @@ KEYS = {
     show_default=True,
     help="Which commit's configuration counts.",
 )
-@tree_options
+@two_tree_options
 @click.option("--budget", help="Stop after 90s, 10m, 1h30m; the rest is named as not measured.")
 @click.option("--threshold", type=float, help="Relative [default: 0.05 on a CPU, 0.02 on a GPU].")
 @click.option(

@@ -64,14 +64,21 @@ def precision_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 TEXT_KEYS = {**KEYS, "seed": "trial.seed", "precision": "trial.precision"}
 """Flags of every verb that judges texts."""
-TREE_OPTIONS = (
+PATH_OPTIONS = (
     click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable)."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable)."),
-    click.option(
-        "--device",
-        help="cpu, cuda, cuda:N, auto; several as cuda:0,cuda:1 or cuda:all, but for compare "
-        "[default: auto].",
-    ),
+)
+DEVICES_OPTION = click.option(
+    "--device",
+    help="cpu, cuda, cuda:N, auto (a GPU where there is one); several as cuda:0,cuda:1 or "
+    "cuda:all, one judge each [default: auto].",
+)
+ONE_DEVICE_OPTION = click.option(
+    "--device",
+    help="cpu, cuda, cuda:N, auto (a GPU where there is one): the one device that both trees are "
+    "timed on [default: auto].",
+)
+MEASURING_OPTIONS = (
     click.option(
         "--require-sandbox",
         is_flag=True,
@@ -110,8 +117,13 @@ def with_options(
 
 
 def tree_options(command: Command) -> Command:
-    """Options of every verb that judges what it finds in a tree."""
-    return with_options(TREE_OPTIONS, command)
+    """Options of every verb that looks for what is faster in a tree, on one device or several."""
+    return with_options((*PATH_OPTIONS, DEVICES_OPTION, *MEASURING_OPTIONS), command)
+
+
+def two_tree_options(command: Command) -> Command:
+    """The same for a verb that times two trees against each other, which one device does."""
+    return with_options((*PATH_OPTIONS, ONE_DEVICE_OPTION, *MEASURING_OPTIONS), command)
 
 
 def executor_of(settings: Settings, *checkouts: Path) -> Executor:

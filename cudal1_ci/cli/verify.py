@@ -53,7 +53,9 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
 )
 @click.option("--mode", type=click.Choice(["infer", "train"]), default="infer", show_default=True)
 @click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
-@click.option("--device", help="cpu, cuda, cuda:N, auto [default: auto].")
+@click.option(
+    "--device", help="cpu, cuda, cuda:N, auto (a GPU where there is one) [default: auto]."
+)
 @click.option(
     "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
 )

@@ -53,6 +53,17 @@ def test_the_help_of_every_verb_shows_examples(verb):
     assert f"cudal1-ci {verb}" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("verb", "is_several"), [("scan", True), ("sweep", True), ("compare", False)]
+)
+def test_the_help_of_a_verb_offers_several_devices_where_it_takes_them(verb, is_several, checkout):
+    said = run(verb, "--help").stdout
+    assert ("cuda:all" in said) == is_several
+    words = {"compare": ("HEAD", "--path", checkout)}.get(verb, (checkout, "--dry-run"))
+    refused = run(verb, *words, "--device", "cuda:0,cuda:1")
+    assert ("one device" in refused.stderr) == (not is_several)
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("scna", "scan"), ("verfy", "verify")])
 def test_a_mistyped_verb_gets_a_suggestion(typed, meant):
     result = run(typed)
