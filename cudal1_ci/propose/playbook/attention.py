@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.elementwise import number
 from cudal1_ci.propose.playbook.numbers import Numbers, numbers_of
 from cudal1_ci.propose.playbook.rewrite import (
     Edit,
@@ -25,6 +24,7 @@ from cudal1_ci.propose.playbook.rewrite import (
     expressions,
     short,
 )
+from cudal1_ci.propose.playbook.scales import number
 from cudal1_ci.propose.playbook.steps import descendants
 from cudal1_ci.propose.playbook.terms import Names, Term, code, is_self
 

@@ -6,17 +6,11 @@ import math
 
 from cudal1_ci.propose.playbook.patterns import Bindings
 from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, Rule, expressions, rule
+from cudal1_ci.propose.playbook.scales import folded, number
 from cudal1_ci.propose.playbook.terms import Term
 
 FUSED = "one kernel reads its input once and writes its output once, where the formula makes a pass"
 FUSED += " over memory for each of its operations"
-
-
-def number(term: Term | None) -> float | None:
-    """The value of a numeric constant."""
-    if term is None or term.op != "const" or isinstance(term.value, bool):
-        return None
-    return float(term.value) if isinstance(term.value, int | float) else None
 
 
 SIZES = ("size", "dim", "numel", "len", "nelement", "ndimension")
@@ -44,33 +38,6 @@ def clamped_twice(bound: Bindings) -> bool:
     """Whether an upper bound lies at or below a lower bound that comes after it."""
     upper, lower = number(bound.get("K")), number(bound.get("KL"))
     return upper is not None and lower is not None and upper <= lower
-
-
-def folded_scale(term: Term) -> Replacement | None:
-    """`x * 2.0 * 0.5` and `x * 2.0 / 4.0`: two constants of a product become one."""
-    outer = scale_of(term)
-    inner = None if outer is None else scale_of(outer[0])
-    if outer is None or inner is None:
-        return None
-    factor = outer[1] * inner[1]
-    if factor == 1.0:
-        return Replacement("X", {"X": inner[0]})
-    return Replacement(f"X * {factor!r}", {"X": inner[0]})
-
-
-def scale_of(term: Term) -> tuple[Term, float] | None:
-    """What is scaled and by how much, for `x * c`, `c * x` and `x / c`."""
-    if term.op not in ("mul", "div") or len(term.args) != 2 or term.named:
-        return None
-    left, right = term.args
-    if term.op == "mul" and (c := number(left)) is not None and number(right) is None:
-        return right, c
-    c = number(right)
-    if c is None or number(left) is not None:
-        return None
-    if term.op == "mul":
-        return left, c
-    return (left, 1 / c) if c else None
 
 
 def identity(term: Term) -> Replacement | None:
@@ -233,7 +200,7 @@ REWRITES = (
         family="algebra",
         precondition="a factor or summand that changes nothing, or two constant factors in a row",
         why="an elementwise pass over memory that does nothing, or that a constant can absorb.",
-        apply=expressions(identity, folded_scale),
+        apply=expressions(identity, folded),
     ),
     Rewrite(
         name="idempotent",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.elementwise import ARITHMETIC, number
+from cudal1_ci.propose.playbook.elementwise import ARITHMETIC
 from cudal1_ci.propose.playbook.rewrite import (
     Edit,
     Replacement,
@@ -14,6 +14,7 @@ from cudal1_ci.propose.playbook.rewrite import (
     expressions,
     rule,
 )
+from cudal1_ci.propose.playbook.scales import number
 from cudal1_ci.propose.playbook.terms import Term, is_self
 
 READERS = {

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.elementwise import number
 from cudal1_ci.propose.playbook.patterns import match, pattern
 from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, Rule, expressions, rule
+from cudal1_ci.propose.playbook.scales import number
 from cudal1_ci.propose.playbook.terms import Term, code
 
 ONE_PASS = "one routine keeps the row in cache and writes the result once, where the formula writes"

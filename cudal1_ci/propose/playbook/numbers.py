@@ -17,8 +17,9 @@ from typing import Literal
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.elementwise import ARITHMETIC, SIZES, number
+from cudal1_ci.propose.playbook.elementwise import ARITHMETIC, SIZES
 from cudal1_ci.propose.playbook.rewrite import Site, occurrences_in
+from cudal1_ci.propose.playbook.scales import number
 from cudal1_ci.propose.playbook.steps import descendants
 from cudal1_ci.propose.playbook.terms import Names, Reader, Term, code, is_self
 from cudal1_ci.propose.playbook.walk import stored_names

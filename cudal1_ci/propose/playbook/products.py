@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cudal1_ci.propose.playbook.elementwise import number, scale_of
 from cudal1_ci.propose.playbook.patterns import Bindings
 from cudal1_ci.propose.playbook.ranks import Ranks, is_last, ranks_of
 from cudal1_ci.propose.playbook.rewrite import (
@@ -13,6 +12,7 @@ from cudal1_ci.propose.playbook.rewrite import (
     expressions,
     rule,
 )
+from cudal1_ci.propose.playbook.scales import number, scaled
 from cudal1_ci.propose.playbook.terms import Term, code
 
 PRODUCTS = ("matmul", "mm", "bmm")
@@ -38,13 +38,14 @@ def reduced_product(term: Term, ranks: Ranks) -> Replacement | None:
     keeps = term.get("keepdim")
     if keeps is not None and keeps.value is not True:
         return None
-    product, factor = scale_of(term.args[0]) or (term.args[0], 1.0)
-    found = summed(product, term.op)
+    scale = scaled(term.args[0])
+    found = summed(scale.term if scale else term.args[0], term.op)
     if found is None:
         return None
     template, bindings = found
     template += "" if keeps else ".squeeze(-1)"
-    template += "" if factor == 1.0 else f" * {factor!r}"
+    if scale is not None and scale.factor != 1.0:
+        template, bindings = f"{template} {scale.operator} K", {**bindings, "K": scale.constant}
     return Replacement(template, bindings)
 
 

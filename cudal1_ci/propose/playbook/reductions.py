@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.elementwise import number
 from cudal1_ci.propose.playbook.patterns import Bindings
 from cudal1_ci.propose.playbook.rewrite import Replacement, Rewrite, Rule, expressions, rule
+from cudal1_ci.propose.playbook.scales import number
 from cudal1_ci.propose.playbook.terms import Term
 
 SAME_SIZE = {

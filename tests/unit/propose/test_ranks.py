@@ -37,7 +37,7 @@ def get_inputs():
 def get_init_inputs():
     return [8, 4, 1.5]
 """
-SUMMED = "torch.matmul(x, self.weight.T.sum(-1, keepdim=True)) * 0.5"
+SUMMED = "torch.matmul(x, self.weight.T.sum(-1, keepdim=True)) / 2"
 LAYER = """import torch
 import torch.nn as nn
 

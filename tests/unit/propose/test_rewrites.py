@@ -200,7 +200,7 @@ CASES = [
     ("sum_through_product", function("return (x @ w).sum(-1)", "x, w"), [X, randn(8, 7)],
      "torch.matmul(x, w.sum(-1, keepdim=True)).squeeze(-1)"),
     ("sum_through_product", function("return (x @ w / 2).sum(-1, keepdim=True) * 3", "x, w"),
-     [X, randn(8, 7)], "(torch.matmul(x, w.sum(-1, keepdim=True)) * 0.5) * 3"),
+     [X, randn(8, 7)], "(torch.matmul(x, w.sum(-1, keepdim=True)) / 2) * 3"),
     ("sum_through_product", module("self.fc = nn.Linear(8, 5)",
      "x = self.fc(x)\nx = 4 * x\nreturn torch.sum(x, dim=-1)"), [X], ".squeeze(-1) * 4"),
     ("sum_through_product", function("x = torch.mm(x, w.t())\nreturn x.sum(dim=1)", "x, w"),
