@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
+from cudal1_ci.propose.playbook.layout import with_argument
 from cudal1_ci.propose.playbook.numbers import Numbers, numbers_of
 from cudal1_ci.propose.playbook.rewrite import (
     Edit,
@@ -227,7 +228,8 @@ def without_weights(site: Site) -> Edit | None:
     found: list[str] = []
     for method in site.methods():
         new: dict[cst.CSTNode, cst.BaseExpression] = {
-            call: with_option(call) for call in attention_calls(method, site.names)
+            call: with_argument(call, "need_weights", cst.Name("False"))
+            for call in attention_calls(method, site.names)
         }
         if new:
             changed = method.visit(Swap(new))
@@ -276,24 +278,6 @@ def is_attention(call: cst.Call, names: Names) -> bool:
     keywords = {arg.keyword.value for arg in call.args if arg.keyword}
     is_plain = not any(arg.star for arg in call.args) and len(call.args) - len(keywords) <= 4
     return is_plain and not {"need_weights", "average_attn_weights"} & keywords
-
-
-def with_option(call: cst.Call) -> cst.Call:
-    """The call with `need_weights=False` after its arguments, on its own line where they are."""
-    last = call.args[-1]
-    comma = last.comma
-    if isinstance(comma, cst.MaybeSentinel):
-        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-        after: cst.Comma | cst.MaybeSentinel = cst.MaybeSentinel.DEFAULT
-    else:
-        after, comma = comma, call.args[-2].comma if len(call.args) > 1 else comma
-    option = cst.Arg(
-        keyword=cst.Name("need_weights"),
-        value=cst.Name("False"),
-        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
-        comma=after,
-    )
-    return call.with_changes(args=[*call.args[:-1], last.with_changes(comma=comma), option])
 
 
 REWRITES = (

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from cudal1_ci.propose.playbook.layout import with_arguments
 from cudal1_ci.propose.playbook.memory import with_last_line
 from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, short
 from cudal1_ci.propose.playbook.table_shapes import CREATORS, Facts, shape_of, sizes_in
@@ -356,9 +357,7 @@ class Open(cst.CSTTransformer):
         function = updated_node.func
         if not args and isinstance(function, cst.Attribute) and function.attr.value == "to":
             return function.value
-        if args:
-            args[-1] = args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        return updated_node.with_changes(args=args)
+        return with_arguments(updated_node, args)
 
     def is_device(self, arg: cst.Arg) -> bool:
         text = code(arg.value)

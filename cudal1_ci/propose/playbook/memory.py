@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from cudal1_ci.propose.playbook.elementwise import ARITHMETIC
+from cudal1_ci.propose.playbook.layout import with_argument
 from cudal1_ci.propose.playbook.rewrite import (
     Edit,
     Replacement,
@@ -151,14 +152,7 @@ def made_elsewhere(term: Term) -> Replacement | None:
     call = made.node
     if not isinstance(call, cst.Call) or made.get("device") is not None:
         return None
-    argument = cst.Arg(
-        keyword=cst.Name("device"),
-        value=device.node or cst.Name("None"),
-        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
-    )
-    args = list(call.args)
-    args[-1] = args[-1].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
-    node = call.with_changes(args=[*args, argument])
+    node = with_argument(call, "device", device.node or cst.Name("None"))
     return Replacement("Y", {"Y": Term("written", node=node, env=term.env), "X": device})
 
 

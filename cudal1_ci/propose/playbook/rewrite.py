@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.playbook.layout import without_parentheses_of
 from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, parenthesized, pattern
 from cudal1_ci.propose.playbook.steps import descendants, steps_between, writes_into_tensors
 from cudal1_ci.propose.playbook.terms import Env, Names, Term, code, names_in
@@ -332,6 +333,8 @@ def keep_parentheses(
     is not `g(x) + b.split(n)`."""
     if old.lpar and not new.lpar and not isinstance(new, cst.Call | cst.Name | cst.Attribute):
         return new.with_changes(lpar=old.lpar, rpar=old.rpar)
+    if old.lpar and not new.lpar:
+        new = without_parentheses_of(old, new)
     return new if is_alone or binds_alike(old, new) else parenthesized(new)
 
 

@@ -1,0 +1,121 @@
+"""How the author laid code out: arguments that come and go in calls over several lines, and
+expressions that leave the parentheses around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+TIGHT = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+
+
+def with_argument(call: cst.Call, keyword: str, value: cst.BaseExpression) -> cst.Call:
+    """A call with one more argument by name: on a line of its own where the last one before it has
+    one, with a comma after it where that has one."""
+    new = cst.Arg(keyword=cst.Name(keyword), value=value, equal=TIGHT)
+    if not call.args:
+        return call.with_changes(args=[new])
+    *before, last = call.args
+    if before and isinstance(before[-1].comma, cst.Comma):
+        between = without_comments(before[-1].comma.whitespace_after)
+    elif isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace):
+        between = without_comments(call.whitespace_before_args)
+    else:
+        between = cst.SimpleWhitespace(" ")
+    end = closing(last)
+    if is_line_end(between) and is_line_end(end):
+        between, end = with_comments_of(between, end), without_comments(end)
+    kept = last.with_changes(
+        comma=cst.Comma(whitespace_after=between), whitespace_after_arg=cst.SimpleWhitespace("")
+    )
+    return call.with_changes(args=[*before, kept, closed(new, end, last)])
+
+
+def with_arguments(call: cst.Call, kept: Sequence[cst.Arg]) -> cst.Call:
+    """A call with some of its arguments alone; the last of them ends as the last one did."""
+    if not kept:
+        return call.with_changes(args=[], whitespace_before_args=cst.SimpleWhitespace(""))
+    *before, last = kept
+    if last is call.args[-1]:
+        return call.with_changes(args=kept)
+    end, own = without_comments(closing(call.args[-1])), closing(last)
+    if is_line_end(end) and is_line_end(own):
+        end = with_comments_of(end, own)
+    return call.with_changes(args=[*before, closed(last, end, call.args[-1])])
+
+
+def closing(argument: cst.Arg) -> cst.BaseParenthesizableWhitespace:
+    """What stands behind an argument and its comma."""
+    comma = argument.comma
+    return comma.whitespace_after if isinstance(comma, cst.Comma) else argument.whitespace_after_arg
+
+
+def closed(argument: cst.Arg, end: cst.BaseParenthesizableWhitespace, like: cst.Arg) -> cst.Arg:
+    """An argument that is the last one, with a comma where another has one."""
+    if isinstance(like.comma, cst.Comma):
+        comma = like.comma.with_changes(whitespace_after=end)
+        return argument.with_changes(comma=comma, whitespace_after_arg=like.whitespace_after_arg)
+    return argument.with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=end)
+
+
+def is_line_end(space: cst.BaseParenthesizableWhitespace) -> bool:
+    return isinstance(space, cst.ParenthesizedWhitespace)
+
+
+def without_comments(
+    space: cst.BaseParenthesizableWhitespace,
+) -> cst.BaseParenthesizableWhitespace:
+    """The same line end and indentation, with nothing in between."""
+    if not isinstance(space, cst.ParenthesizedWhitespace):
+        return space
+    line = space.first_line.with_changes(comment=None, whitespace=cst.SimpleWhitespace(""))
+    return space.with_changes(first_line=line, empty_lines=())
+
+
+def with_comments_of(
+    space: cst.BaseParenthesizableWhitespace, other: cst.BaseParenthesizableWhitespace
+) -> cst.BaseParenthesizableWhitespace:
+    """The comments of one line end before the indentation of another."""
+    assert isinstance(other, cst.ParenthesizedWhitespace)
+    return space.with_changes(first_line=other.first_line, empty_lines=other.empty_lines)
+
+
+class Outdent(cst.CSTTransformer):
+    """Writes one indentation in the place of another, in lines within an expression."""
+
+    def __init__(self, inner: str, outer: str):
+        self.inner = inner
+        self.outer = outer
+
+    def leave_ParenthesizedWhitespace(  # noqa: N802
+        self,
+        original_node: cst.ParenthesizedWhitespace,  # noqa: ARG002
+        updated_node: cst.ParenthesizedWhitespace,
+    ) -> cst.ParenthesizedWhitespace:
+        return updated_node.with_changes(last_line=self.moved(updated_node.last_line))
+
+    def leave_EmptyLine(  # noqa: N802
+        self,
+        original_node: cst.EmptyLine,  # noqa: ARG002
+        updated_node: cst.EmptyLine,
+    ) -> cst.EmptyLine:
+        return updated_node.with_changes(whitespace=self.moved(updated_node.whitespace))
+
+    def moved(self, space: cst.SimpleWhitespace) -> cst.SimpleWhitespace:
+        if not space.value.startswith(self.inner):
+            return space
+        return cst.SimpleWhitespace(self.outer + space.value[len(self.inner) :])
+
+
+def without_parentheses_of(old: cst.BaseExpression, new: cst.BaseExpression) -> cst.BaseExpression:
+    """What was written inside of parentheses over several lines, where these go."""
+    opening = old.lpar[0].whitespace_after
+    ending = old.rpar[-1].whitespace_before
+    if not isinstance(opening, cst.ParenthesizedWhitespace):
+        return new
+    if not isinstance(ending, cst.ParenthesizedWhitespace):
+        return new
+    changed = new.visit(Outdent(opening.last_line.value, ending.last_line.value))
+    assert isinstance(changed, cst.BaseExpression)
+    return changed
