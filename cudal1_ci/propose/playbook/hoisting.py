@@ -91,7 +91,7 @@ def hoisted(site: Site) -> Edit | None:
             new_constructor = with_last_line(new_constructor, line)
             found.append(f"`{short(expression)}` as the buffer `{name}`")
         makers += hoist.makers
-        functions[method] = without_dead(changed, hoist.suspects, site.names)
+        functions[method] = without_dead(changed, hoist.suspects, site.names, hoist.written)
     if not functions:
         return None
     return Edit(
@@ -114,6 +114,8 @@ class Hoist:
         """Of a buffer that a method makes, the call."""
         self.makers: list[cst.FunctionDef] = []
         self.suspects: set[str] = set()
+        self.written: set[cst.CSTNode] = set()
+        """What stands in the place of tables."""
 
     def method(self, method: cst.FunctionDef) -> cst.FunctionDef:
         """The method with buffers in the place of tables."""
@@ -309,6 +311,7 @@ class UseBuffers(cst.CSTTransformer):
             buffer = self.hoist.buffer(node)
             if buffer is not None:
                 self.chosen[node] = buffer
+                self.hoist.written.add(buffer)
                 return False
         return not isinstance(node, cst.Attribute) or not is_self(node.value)
 

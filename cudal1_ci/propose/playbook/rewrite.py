@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.playbook.comments import lost_comments, with_comments, without_lines
 from cudal1_ci.propose.playbook.layout import without_parentheses_of
 from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, parenthesized, pattern
 from cudal1_ci.propose.playbook.steps import descendants, steps_between, writes_into_tensors
@@ -238,7 +239,10 @@ def replaced(
         return None
     changed = method.visit(Swap(chosen, gone))
     assert isinstance(changed, cst.FunctionDef)
-    return without_dead(changed, suspects, site.names)
+    anchors = set(chosen.values())
+    changed = with_comments(changed, {new: lost_comments(old, new) for old, new in chosen.items()})
+    changed = without_lines(changed, gone, anchors)
+    return without_dead(changed, suspects, site.names, anchors)
 
 
 def is_written_into(method: cst.FunctionDef, site: Site) -> bool:
@@ -303,24 +307,22 @@ def version_of(name: str, env: Env) -> int:
 
 
 class Swap(cst.CSTTransformer):
-    """Puts new nodes in the place of old ones, and takes lines out."""
+    """Puts new nodes in the place of old ones; some are left as the nodes that they are."""
 
     def __init__(
         self,
         chosen: Mapping[cst.CSTNode, cst.BaseExpression],
-        gone: Set[cst.CSTNode] = frozenset(),
+        left: Set[cst.CSTNode] = frozenset(),
     ):
         self.chosen = chosen
-        self.gone = gone
+        self.left = left
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        return node not in self.chosen and node not in self.gone
+        return node not in self.chosen and node not in self.left
 
     def on_leave(
         self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
     ) -> cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]:
-        if original_node in self.gone:
-            return cst.RemoveFromParent()
         new = self.chosen.get(original_node)
         return updated_node if new is None else new  # type: ignore[return-value]
 

@@ -7,11 +7,12 @@ assigns is unknown inside of it. After a replacement, assignments that nobody re
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import libcst as cst
 
+from cudal1_ci.propose.playbook.comments import without_lines
 from cudal1_ci.propose.playbook.terms import Env, Local, Names, Reader, Term, is_self, names_in
 
 PURE_MODULES = {
@@ -191,29 +192,21 @@ def roots(target: cst.CSTNode) -> set[str]:
 # --- dead assignments ---------------------------------------------------------------------------
 
 
-class Remove(cst.CSTTransformer):
-    """Takes statements out."""
-
-    def __init__(self, dead: set[cst.CSTNode]):
-        self.dead = dead
-
-    def leave_SimpleStatementLine(  # noqa: N802
-        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
-    ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
-        return cst.RemoveFromParent() if original_node in self.dead else updated_node
-
-
-def without_dead(function: cst.FunctionDef, suspects: set[str], names: Names) -> cst.FunctionDef:
-    """The function without unread assignments to suspects (and to what only those read)."""
+def without_dead(
+    function: cst.FunctionDef,
+    suspects: set[str],
+    names: Names,
+    anchors: Set[cst.CSTNode] = frozenset(),
+) -> cst.FunctionDef:
+    """The function without unread assignments to suspects (and to what only those read); anchors
+    are the expressions that are new, above which comments of such lines go."""
     while True:
         dead = dead_lines(function, suspects, names)
         if not dead:
             return function
         for line in dead:
             suspects |= names_in(line)
-        changed = function.visit(Remove(dead))
-        assert isinstance(changed, cst.FunctionDef)
-        function = changed
+        function = without_lines(function, dead, anchors)
 
 
 def dead_lines(function: cst.FunctionDef, suspects: set[str], names: Names) -> set[cst.CSTNode]:
