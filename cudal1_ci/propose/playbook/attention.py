@@ -8,12 +8,12 @@ Refused when the weights themselves are used elsewhere: they would have to be co
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import libcst as cst
 
+from cudal1_ci.propose.playbook.fallbacks import fallbacks
 from cudal1_ci.propose.playbook.layout import with_argument
 from cudal1_ci.propose.playbook.numbers import Numbers, numbers_of
 from cudal1_ci.propose.playbook.rewrite import (
@@ -48,8 +48,14 @@ class Scores:
 
 
 def fused(site: Site) -> Edit | None:
-    """Every attention of a target, in one call."""
-    return expressions(functools.partial(attention, numbers=numbers_of(site)))(site)
+    """Every attention of a target in one call, but for what is there for a torch without it."""
+    numbers = numbers_of(site)
+    left = fallbacks(site.module, "scaled_dot_product_attention")
+
+    def matched(term: Term) -> Replacement | None:
+        return attention(term, numbers) if term.node not in left else None
+
+    return expressions(matched)(site)
 
 
 def attention(term: Term, numbers: Numbers) -> Replacement | None:
@@ -296,7 +302,8 @@ REWRITES = (
         precondition="softmax over the keys of query-key products, scaled by a number or by a "
         "tensor of one value for all keys, at most one mask, times the values; a query whose keys "
         "are all masked may give NaN or 0; hooks on the modules "
-        "that made the weights, a softmax or a dropout, are not called any more",
+        "that made the weights, a softmax or a dropout, are not called any more; not in a branch for "
+        "a torch without it",
         why="scaled_dot_product_attention computes attention in tiles and never writes the "
         "queries x keys matrix to memory.",
         apply=fused,
