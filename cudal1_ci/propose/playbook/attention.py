@@ -16,6 +16,7 @@ import libcst as cst
 from cudal1_ci.propose.playbook.fallbacks import fallbacks
 from cudal1_ci.propose.playbook.layout import with_argument
 from cudal1_ci.propose.playbook.numbers import Numbers, numbers_of
+from cudal1_ci.propose.playbook.ranks import Ranks, rank_of, ranks_of
 from cudal1_ci.propose.playbook.rewrite import (
     Edit,
     Replacement,
@@ -47,18 +48,26 @@ class Scores:
     is_causal: bool = False
 
 
+@dataclass(frozen=True)
+class Known:
+    """What is known of the names and attributes that a target reads."""
+
+    numbers: Numbers
+    ranks: Ranks
+
+
 def fused(site: Site) -> Edit | None:
     """Every attention of a target in one call, but for what is there for a torch without it."""
-    numbers = numbers_of(site)
+    known = Known(numbers_of(site), ranks_of(site))
     left = fallbacks(site.module, "scaled_dot_product_attention")
 
     def matched(term: Term) -> Replacement | None:
-        return attention(term, numbers) if term.node not in left else None
+        return attention(term, known) if term.node not in left else None
 
     return expressions(matched)(site)
 
 
-def attention(term: Term, numbers: Numbers) -> Replacement | None:
+def attention(term: Term, known: Known) -> Replacement | None:
     """softmax(q @ k^T * scale + mask) @ v."""
     pair = weighted_values(term)
     if pair is None:
@@ -78,7 +87,7 @@ def attention(term: Term, numbers: Numbers) -> Replacement | None:
         weights = weights.args[0]
     if weights.op != "softmax" or number(weights.get("dim")) != -1:
         return None
-    scores = read_scores(weights.args[0], numbers)
+    scores = read_scores(weights.args[0], known)
     if scores is None:
         return None
     parts = [scores.asked, "X", "V"]
@@ -123,11 +132,11 @@ def is_training(term: Term) -> bool:
     return term.op == "attr" and term.value == "training" and term.args[0].value == ("self", 0)
 
 
-def read_scores(term: Term, numbers: Numbers) -> Scores | None:
+def read_scores(term: Term, known: Known) -> Scores | None:
     """Scores with at most one mask."""
     if term.op == "masked_fill" and len(term.args) == 1:
         fill, condition = term.get("value"), term.get("mask")
-        inner = scaled_product(term.args[0], numbers)
+        inner = scaled_product(term.args[0], known)
         if inner is None or condition is None or (number(fill) or 0.0) > MASKED_BELOW:
             return None
         if is_upper_triangle(condition):
@@ -137,31 +146,31 @@ def read_scores(term: Term, numbers: Numbers) -> Scores | None:
         return masked(inner, condition, "torch.logical_not(M)")
     if term.op == "add" and len(term.args) == 2:
         for scores, mask in (term.args, term.args[::-1]):
-            inner = scaled_product(scores, numbers)
+            inner = scaled_product(scores, known)
             if inner is not None:
                 # A number has not the axes that a mask must have.
-                has_axes = numbers.kind(mask) in (None, "given")
+                has_axes = known.numbers.kind(mask) in (None, "given")
                 return masked(inner, mask, "M") if has_axes else None
-    return scaled_product(term, numbers)
+    return scaled_product(term, known)
 
 
 def masked(scores: Scores, mask: Term, template: str) -> Scores:
     return replace(scores, mask=template, captured={**scores.captured, "M": mask})
 
 
-def scaled_product(term: Term, numbers: Numbers) -> Scores | None:
+def scaled_product(term: Term, known: Known) -> Scores | None:
     """Scores of one product and one factor, after it or on the query."""
     for product, factor, operator in factors(term):
-        pair = unscaled(product)
+        pair = unscaled(product, known.ranks)
         if pair is not None:
-            return scaled(*pair, factor, operator, numbers)
-    pair = unscaled(term)
+            return scaled(*pair, factor, operator, known.numbers)
+    pair = unscaled(term, known.ranks)
     if pair is None:
         return None
     query, key = pair
     for scaled_query, factor, operator in factors(query):
-        if numbers.kind(factor) == "number":
-            return scaled(scaled_query, key, factor, operator, numbers)
+        if known.numbers.kind(factor) == "number":
+            return scaled(scaled_query, key, factor, operator, known.numbers)
     return Scores(query, key, {})
 
 
@@ -185,16 +194,17 @@ def scaled(query: Term, key: Term, factor: Term, operator: str, numbers: Numbers
     return Scores(query, key, {"D": factor}, asked=f"Q {operator} D")
 
 
-def unscaled(term: Term) -> tuple[Term, Term] | None:
-    """Query and key of q @ k^T."""
+def unscaled(term: Term, ranks: Ranks) -> tuple[Term, Term] | None:
+    """Query and key of q @ k^T; `k.transpose(2, 3)` is that of a key with four dimensions alone."""
     if term.op in ("matmul", "bmm") and len(term.args) == 2:
         query, transposed = term.args
         if transposed.op == "mT":
             return query, transposed.args[0]
         if transposed.op == "transpose":
             dims = {number(transposed.get("dim0")), number(transposed.get("dim1"))}
-            if dims in ({-1.0, -2.0}, {2.0, 3.0}):
-                return query, transposed.args[0]
+            (key,) = transposed.args
+            if dims == {-1.0, -2.0} or (dims == {2.0, 3.0} and rank_of(key, ranks) == 4):
+                return query, key
     subscripts = einsum_subscripts(term)
     if subscripts is not None:
         left, right, out = subscripts
@@ -302,8 +312,8 @@ REWRITES = (
         precondition="softmax over the keys of query-key products, scaled by a number or by a "
         "tensor of one value for all keys, at most one mask, times the values; a query whose keys "
         "are all masked may give NaN or 0; hooks on the modules "
-        "that made the weights, a softmax or a dropout, are not called any more; not in a branch for "
-        "a torch without it",
+        "that made the weights, a softmax or a dropout, are not called any more; not in a "
+        "branch for a torch without it",
         why="scaled_dot_product_attention computes attention in tiles and never writes the "
         "queries x keys matrix to memory.",
         apply=fused,

@@ -4,17 +4,20 @@
     rank_of(term, ranks)                   # 2 for self.fc(x)
 
 Parameters are known from the workloads, as traced, or from the `get_inputs` of a program in
-KernelBench form, where its tensors are made on the spot.
+KernelBench form, where its tensors are made on the spot; and from a method that takes their shape
+apart (`B, H, T, D = k.shape`). Other tensors from what made them: `x.view(B, T, H, D)`.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import libcst as cst
 
 from cudal1_ci.propose.playbook.rewrite import Site
 from cudal1_ci.propose.playbook.terms import Term
+from cudal1_ci.propose.playbook.walk import stored_names
 from cudal1_ci.propose.target_file import find
 from cudal1_ci.schema import Call, Made, TensorSpec
 
@@ -26,20 +29,39 @@ OF_A_SHAPE = {"rand", "randn", "zeros", "ones", "empty"}
 SAME_RANK = {
     "relu", "gelu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "square",
     "silu", "mish", "softplus", "log1p", "contiguous", "clone", "detach", "softmax", "log_softmax",
-    "clamp", "leaky_relu", "hardtanh", "linear_module", "dropout_module",
+    "clamp", "leaky_relu", "hardtanh", "linear_module", "dropout_module", "transpose", "mT",
+    "float", "half", "type_as", "permute",
 }  # fmt: skip
 """Operations of one tensor."""
+SIZED = {"view", "reshape", "expand"}
+"""Methods whose arguments by position are a shape."""
 WITH_A_NUMBER = {"add", "sub", "mul", "div", "pow"}
 
 
 def ranks_of(site: Site) -> dict[str, int]:
+    """Of those parameters that have one rank in all methods which have one of that name: the
+    workloads know those of the method that is called, the text those of others."""
+    found: dict[str, set[int | None]] = defaultdict(set)
+    for method in site.methods():
+        is_called = isinstance(site.definition, cst.FunctionDef) or method.name.value == "forward"
+        traced = called_with(site, method) if is_called else {}
+        written = taken_apart(method)
+        for name in parameters(method):
+            known = {traced[name]} if name in traced else set()
+            known |= {written[name]} if name in written else set()
+            found[name] |= known or {None}
+    return {
+        name: rank for name, ranks in found.items() if len(ranks) == 1 for rank in ranks if rank
+    }
+
+
+def parameters(method: cst.FunctionDef) -> list[str]:
+    return [one.name.value for one in method.params.params if one.name.value != "self"]
+
+
+def called_with(site: Site, method: cst.FunctionDef) -> dict[str, int]:
     """Of those parameters that have one rank in all workloads."""
-    target = site.definition
-    if isinstance(target, cst.ClassDef):
-        target = next((one for one in site.methods() if one.name.value == "forward"), target)
-    if isinstance(target, cst.ClassDef):
-        return {}
-    names = [one.name.value for one in target.params.params if one.name.value != "self"]
+    names = parameters(method)
     found: dict[str, set[int | None]] = {name: set() for name in names}
     for workload in site.workloads:
         known = of_call(workload.call, names, site.module)
@@ -48,6 +70,33 @@ def ranks_of(site: Site) -> dict[str, int]:
     return {
         name: rank for name, ranks in found.items() if len(ranks) == 1 for rank in ranks if rank
     }
+
+
+def taken_apart(method: cst.FunctionDef) -> dict[str, int]:
+    """Of parameters that hold one tensor throughout: how many sizes `B, T, C = x.shape` has, where
+    that is no matter of a branch."""
+    found: dict[str, int] = {}
+    stored = stored_names(method.body)
+    for line in method.body.body:
+        for node in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+            if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Tuple):
+                sizes, tensor = node.targets[0].target.elements, shape_read(node.value)
+                if tensor is not None and tensor not in stored and not has_star(sizes):
+                    found[tensor] = len(sizes)
+    return found
+
+
+def has_star(elements: Sequence[cst.BaseElement]) -> bool:
+    return any(isinstance(one, cst.StarredElement) for one in elements)
+
+
+def shape_read(node: cst.BaseExpression) -> str | None:
+    """`x` of `x.shape` and `x.size()`."""
+    attribute = node.func if isinstance(node, cst.Call) and not node.args else node
+    if not isinstance(attribute, cst.Attribute) or not isinstance(attribute.value, cst.Name):
+        return None
+    wanted = "shape" if attribute is node else "size"
+    return attribute.value.value if attribute.attr.value == wanted else None
 
 
 def of_call(call: Call | Made, names: Sequence[str], module: cst.Module) -> dict[str, int]:
@@ -109,6 +158,11 @@ def rank_of(term: Term, ranks: Ranks) -> int | None:
         return 2
     if term.op in SAME_RANK and term.args:
         return rank_of(term.args[0], ranks)
+    if term.op in SIZED:
+        return num_sizes(term.args[1:])
+    if term.op == "unsqueeze" and term.args:
+        inner = rank_of(term.args[0], ranks)
+        return None if inner is None else inner + 1
     if term.op in WITH_A_NUMBER and len(term.args) == 2:
         tensors = [one for one in term.args if one.op != "const"]
         return rank_of(tensors[0], ranks) if len(tensors) == 1 else None
@@ -118,6 +172,16 @@ def rank_of(term: Term, ranks: Ranks) -> int | None:
             right = 2
         return left if left is not None and left >= 2 and right == 2 else None
     return None
+
+
+def num_sizes(sizes: Sequence[Term]) -> int | None:
+    """Of `x.view(B, T, C)` or `x.view((B, T, C))`; None of `x.view(shape)`."""
+    if len(sizes) == 1:
+        (only,) = sizes
+        if isinstance(only.node, cst.Tuple | cst.List):
+            return None if has_star(only.node.elements) else len(only.args)
+        return 1 if only.op == "const" else None
+    return len(sizes) or None
 
 
 def is_last(dim: Term | None, term: Term, ranks: Ranks) -> bool:
