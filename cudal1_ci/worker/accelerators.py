@@ -176,7 +176,7 @@ class Cuda:
 
     def keep(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> torch.Tensor:
         limit_bytes = min(self.total_bytes, self.limit_bytes or sys.maxsize)
-        share = KEPT_SHARE * min(num_trials, KEPT_TRIALS) // KEPT_TRIALS
+        share = KEPT_SHARE * max(1, min(num_trials, KEPT_TRIALS)) // KEPT_TRIALS
         return tensor.cpu() if tensor.nbytes > limit_bytes // share else tensor.clone()
 
     def describe(self) -> dict[str, Any]:

@@ -41,7 +41,8 @@ def test_a_judge_gives_back_what_it_has_cached_where_that_is_much(monkeypatch, c
 
 
 @pytest.mark.parametrize(
-    ("num_trials", "largest"), [(17, 2**30), (8, 2**30), (4, 2**31), (3, 64 * 2**30 // 24)]
+    ("num_trials", "largest"),
+    [(17, 2**30), (8, 2**30), (4, 2**31), (3, 64 * 2**30 // 24), (0, 2**33)],
 )
 def test_the_fewer_trials_there_are_the_larger_may_be_what_the_device_holds(num_trials, largest):
     gpu = object.__new__(accelerators.Cuda)
