@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Literal
 
 import click
-import rich.console
 import rich.table
 from rich.text import Text
 
@@ -28,6 +27,7 @@ from cudal1_ci.cli.seats import unplaced
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import CudaL1Error
 from cudal1_ci.executor.engine import find_engine
+from cudal1_ci.report.text import console_on
 from cudal1_ci.templates_path import templates_folder
 from cudal1_ci.trial import Session, TrialConfig
 
@@ -106,7 +106,7 @@ def show_settings(origins: Iterable[tuple[str, object, str]], as_json: bool) -> 
     table = rich.table.Table("key", "value", "from", box=None)
     for key, value, origin in origins:
         table.add_row(key, str(value), origin)
-    rich.console.Console().print(table)
+    console_on(sys.stdout).print(table)
 
 
 def tool() -> Diagnosis:
@@ -330,4 +330,4 @@ def print_table(diagnoses: list[Diagnosis]) -> None:
     for d in diagnoses:
         # Text: in a plain string `[torch]` would be taken for a style.
         table.add_row(d.name, Text(d.grade, color[d.grade]), Text(d.found), Text(d.mend))
-    rich.console.Console().print(table)
+    console_on(sys.stdout).print(table)

@@ -7,7 +7,9 @@ one the tables become lists, because a table with columns of six letters cannot 
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from rich.console import Console
 from rich.padding import Padding
@@ -27,6 +29,7 @@ from cudal1_ci.report.digest import (
     summary,
     uncallable,
 )
+from cudal1_ci.report.log_tail import log_tail
 from cudal1_ci.report.model_use import (
     CONTRADICTED_WORDS,
     MODEL_WORDS,
@@ -76,6 +79,11 @@ MAX_NAMED = 12
 """Targets named for one reason of skipping; JSON and HTML have them all."""
 
 
+def console_on(stream: TextIO) -> Console:
+    """As wide as a terminal is, or as what is read later can be."""
+    return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
+
+
 def render_text(document: ReportDocument | ListingDocument, width: int = PIPE_WIDTH) -> str:
     """The report as plain text without color."""
     buffer = io.StringIO()
@@ -120,7 +128,7 @@ def print_verification(
     document: VerificationDocument, *, title: str, console: Console | None = None
 ) -> None:
     """The verdict on one candidate."""
-    console = console or Console()
+    console = console or console_on(sys.stdout)
     style = "green" if document.status == "passed" else "red"
     console.print(Text.assemble((f"{title}: ", "bold"), (document.status, style)))
     for finding in document.findings:
@@ -137,8 +145,10 @@ def print_verification(
             indent=2,
         )
     elif document.log:
-        tail = "\n".join(document.log.strip().splitlines()[-5:])
-        console.print(Padding(Text(tail, style="dim"), (0, 0, 0, 2), expand=False))
+        tail = log_tail(document.log)
+        is_said = len(tail) == 1 and any(tail[0] in one.message for one in document.findings)
+        for line in () if is_said else tail:
+            _line(console, line, "dim", indent=2)
     for measurement in document.measurements:
         _line(console, _measured(measurement, device_text(measurement.device)), "bold", indent=2)
     if document.kernels:

@@ -135,6 +135,23 @@ def test_markup_in_names_is_text(sample, replaced):
     assert "[bold red]X[/]" in render_text(hostile)
 
 
+def test_a_verdict_in_a_pipe_is_as_wide_as_a_report(report, capsys):
+    _, passed = report.entries[0].evaluations
+    print_verification(verification(passed), title="faster.py")
+    (measured, *_) = [line for line in capsys.readouterr().out.splitlines() if "x [" in line]
+    assert re.search(r"A/A \d\.\d %$", measured.rstrip()), "a number and its unit are one line"
+
+
+def test_a_verdict_says_an_error_once(report):
+    stream = io.StringIO()
+    failed, _ = report.entries[0].evaluations
+    document = msgspec.structs.replace(
+        verification(failed), log="Traceback (most recent call last):\noutput 0 differs\n"
+    )
+    print_verification(document, title="faster.py", console=Console(file=stream, width=120))
+    assert stream.getvalue().count("output 0 differs") == 1
+
+
 def test_a_verdict_is_printed_with_its_reason(report):
     stream = io.StringIO()
     console = Console(file=stream, width=200, color_system=None)
