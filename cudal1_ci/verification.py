@@ -98,15 +98,25 @@ def problem_of(source: str, name: str, mode: str = "infer") -> Problem:
     """The Problem that a KernelBench-form text of that name states.
 
     Raises:
-        ConfigError: It does not parse, or lacks `Model` or `get_inputs`.
+        ConfigError: It does not parse, or lacks `Model`, `get_inputs`, or the `get_init_inputs`
+            that its constructor needs.
     """
     names = top_level_names(name, source)
     for required in ("Model", "get_inputs"):
         if required not in names:
+            mend = "define it, or name the right file"
+            if required == "Model" and "ModelNew" in names:
+                mend = "`ModelNew` is a candidate's: the reference comes first"
             raise ConfigError(
                 f"{name}: expected a top-level `{required}` in the reference (KernelBench form), "
-                f"found {', '.join(sorted(names)) or 'nothing'}; define it, or name the right file"
+                f"found {', '.join(sorted(names)) or 'nothing'}; {mend}"
             )
+    needed = needed_by_constructor(source)
+    if needed and "get_init_inputs" not in source:
+        raise ConfigError(
+            f"{name}: `Model` takes {', '.join(f'`{one}`' for one in needed)}; define a top-level "
+            "`get_init_inputs()` in the reference that returns them as a list"
+        )
     init: Made | Call = Made(function="get_init_inputs") if "get_init_inputs" in names else Call()
     workload = Workload(
         name="default",
@@ -117,6 +127,25 @@ def problem_of(source: str, name: str, mode: str = "infer") -> Problem:
         mode="train" if mode == "train" else "infer",
     )
     return Problem(reference=TextProgram(source=source, entry="Model"), workloads=(workload,))
+
+
+def needed_by_constructor(source: str) -> list[str]:
+    """Arguments without a default of a `Model` that writes its own plain `__init__`; of others
+    nothing is known before they run."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef) and node.name == "Model" and not node.decorator_list:
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+                    return [] if item.decorator_list else _without_default(item.args)
+    return []
+
+
+def _without_default(arguments: ast.arguments) -> list[str]:
+    """Of a method: the first one is the object."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    needed = positional[1 : len(positional) - len(arguments.defaults)]
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return [one.arg for one in (*needed, *(one for one, default in named if default is None))]
 
 
 def candidate_of(problem: Problem, path: Path) -> Candidate:

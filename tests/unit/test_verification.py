@@ -44,6 +44,43 @@ def test_a_reference_without_what_it_must_define_is_called_the_reference(tmp_pat
         text_problem(path, "infer")
 
 
+def test_a_candidate_in_the_place_of_the_reference_is_told(tmp_path):
+    path = tmp_path / "fast.py"
+    path.write_text(REFERENCE.replace("Model", "ModelNew"))
+    with pytest.raises(ConfigError, match="the reference comes first"):
+        text_problem(path, "infer")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "needed"),
+    [
+        ("self, dim, heads", "`dim`, `heads`"),
+        ("self, dim, heads=4", "`dim`"),
+        ("self, /, dim=1, *, heads", "`heads`"),
+    ],
+)
+def test_a_constructor_that_needs_arguments_which_nothing_makes_is_told(
+    tmp_path, parameters, needed
+):
+    path = tmp_path / "slow.py"
+    body = f"class Model:\n    def __init__({parameters}): ...\ndef get_inputs(): ...\n"
+    path.write_text(body)
+    with pytest.raises(ConfigError) as raised:
+        text_problem(path, "infer")
+    assert f"`Model` takes {needed}; define a top-level `get_init_inputs()`" in str(raised.value)
+    path.write_text(body + "def get_init_inputs(): ...\n")
+    assert text_problem(path, "infer").workloads[0].init is not None
+
+
+@pytest.mark.parametrize(
+    "parameters", ["self", "self, dim=1", "self, *sizes", "self, *, dim=1", "self, **options"]
+)
+def test_a_constructor_without_needs_wants_no_arguments(tmp_path, parameters):
+    path = tmp_path / "slow.py"
+    path.write_text(f"class Model:\n    def __init__({parameters}): ...\ndef get_inputs(): ...\n")
+    assert text_problem(path, "infer").reference.entry == "Model"
+
+
 def test_a_candidate_that_does_not_parse_is_named_with_line_and_column():
     told = Finding(rule="program.import", message="SyntaxError: unmatched ')' (program.py, line 2)")
     log = f"  File \"{COPY}\", line 2\n    x = torch.diag)(1)\nSyntaxError: unmatched ')'\n"
