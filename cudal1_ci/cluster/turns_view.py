@@ -28,7 +28,7 @@ from cudal1_ci.report.progress import (
     outcome_text,
     target_name,
 )
-from cudal1_ci.report.wording import count_text, duration_text, one_line
+from cudal1_ci.report.wording import count_text, duration_text, one_line, reason_text
 from cudal1_ci.report.workflow_log import workflow_command
 from cudal1_ci.schema import Candidate, Evaluation, Measurement, ModelUse, Report, Target
 
@@ -118,7 +118,7 @@ class PlainTurns:
     def target_skipped(self, target: Target, reason: str) -> None:
         with self._lock:
             self.tally.ended(target)
-            self._tell(target, f": skipped: {one_line(reason)}")
+            self._tell(target, f": skipped: {reason_text(reason)}")
 
     def target_ended(self, target: Target) -> None:
         with self._lock:

@@ -23,7 +23,7 @@ from cudal1_ci.report.shape import (
     ReportDocument,
     WorkloadDocument,
 )
-from cudal1_ci.report.wording import count_text, devices_text, duration_text, one_line
+from cudal1_ci.report.wording import count_text, devices_text, duration_text, reason_text
 from cudal1_ci.schema import content_hash
 
 SUSPECTED = "opinion.hack"
@@ -147,7 +147,7 @@ def grouped(entries: Sequence[EntryDocument]) -> tuple[SkippedGroup, ...]:
     """Skipped targets by the first line of their reason, largest group first."""
     groups: dict[str, list[EntryDocument]] = {}
     for entry in entries:
-        groups.setdefault(_headline(entry), []).append(entry)
+        groups.setdefault(reason_text(entry.skipped), []).append(entry)
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
     return tuple(
         SkippedGroup(
@@ -169,11 +169,6 @@ def uncallable(document: ListingDocument) -> tuple[UncallableGroup, ...]:
             groups.setdefault(f"{entry.skipped or 'no workload'}{hint}", []).append(entry)
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
     return tuple(UncallableGroup(said=said, entries=tuple(members)) for said, members in ordered)
-
-
-def _headline(entry: EntryDocument) -> str:
-    lines = (entry.skipped or "").strip().splitlines()
-    return one_line(lines[0]) if lines else "no reason was given"
 
 
 def summary(document: ReportDocument) -> str:

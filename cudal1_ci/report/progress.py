@@ -31,6 +31,7 @@ from cudal1_ci.report.wording import (
     duration_text,
     interval_text,
     one_line,
+    reason_text,
 )
 from cudal1_ci.report.workflow_log import workflow_command
 from cudal1_ci.schema import Candidate, Evaluation, Measurement, ModelUse, Report, Target
@@ -149,11 +150,11 @@ class PlainProgress:
 
     def target_skipped(self, target: Target, reason: str) -> None:
         if self._current == target:
-            self._say(f"  skipped: {one_line(reason)}")
+            self._say(f"  skipped: {reason_text(reason)}")
             return
         self._next(target)
         self._end_group()
-        self._say(f"{self._place()} {target_name(target)}: skipped: {one_line(reason)}")
+        self._say(f"{self._place()} {target_name(target)}: skipped: {reason_text(reason)}")
 
     def target_ended(self, target: Target) -> None:
         """Nothing: the next one's line says so."""

@@ -247,6 +247,12 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def reason_text(reason: str | None) -> str:
+    """Of a target that was skipped, in a line: further ones are the end of a traceback."""
+    lines = (reason or "").strip().splitlines()
+    return one_line(lines[0]) if lines else "no reason was given"
+
+
 FILTERS: dict[str, Callable[..., str]] = {
     "at_least": at_least_text,
     "count": count_text,

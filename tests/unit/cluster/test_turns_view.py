@@ -40,7 +40,7 @@ def told(view, clock):
         view.notice("lost seat-1:\nkilled")
         clock.now_s = 60.0
         view.target_ended(ONE)
-        view.target_skipped(OTHER, "no file\nof that name")
+        view.target_skipped(OTHER, "no file of that name\n  File model.py, line 3")
         view.target_ended(OTHER)
 
 

@@ -57,6 +57,8 @@ def test_plain_progress_is_one_line_an_event(report):
     )
     assert lines[3].startswith("  playbook:sdpa: passed, 3.09x [")
     assert lines[3].endswith("(long) on AMD EPYC 9B14, 1 thread")
+    (raised,) = [line for line in lines if "Vocabulary" in line]
+    assert raised.endswith("skipped: runtime_error: the reference raised"), "and no traceback"
     places = [line.split()[0] for line in lines if line.startswith("[")]
     assert places == [f"[{i}/8]" for i in range(1, 9)]
     assert "  skipped: degenerate: the output is the same for all inputs" in lines
