@@ -62,7 +62,9 @@ KEYS = {
 """Flags that stand for a setting."""
 
 
-@click.command("compare", epilog=EPILOG)
+@click.command(
+    "compare", epilog=EPILOG, short_help="Did HEAD get slower since it left BASE? Times both trees."
+)
 @click.argument("base")
 @click.argument("head", default="HEAD")
 @click.option(

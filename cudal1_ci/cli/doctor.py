@@ -63,7 +63,9 @@ class Diagnosis:
     mend: str = ""
 
 
-@click.command(epilog=EPILOG)
+@click.command(
+    epilog=EPILOG, short_help="Say what this machine can do, and how to get what is missing."
+)
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--python", help="Interpreter of the project that is judged [default: this one].")
 @click.option("--show-config", is_flag=True, help="Print each setting and where it came from.")

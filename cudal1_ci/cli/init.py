@@ -43,7 +43,7 @@ docs/github.md of cudal1-ci before you register one.
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Write a configuration, and workflows for GitHub.")
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--trace", "trace_command", default="pytest -q", show_default=True)
 @click.option("--workflows", is_flag=True, help="Also write .github/workflows/cudal1-ci.yml.")

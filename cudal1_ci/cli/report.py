@@ -23,7 +23,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Merge report.json files and render them, or a history.")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--template",

@@ -46,7 +46,9 @@ KEYS = {**SEARCH_KEYS, "budget": "sweep.budget"}
 """Flags that stand for a setting."""
 
 
-@click.command("sweep", epilog=EPILOG)
+@click.command(
+    "sweep", epilog=EPILOG, short_help="Scan within a budget, going on where the last sweep ended."
+)
 @click.argument("path", default=".", type=click.Path(path_type=Path))
 @click.option("--budget", help="Stop after 90m, 4h; the next sweep goes on [default: 4h].")
 @search_options

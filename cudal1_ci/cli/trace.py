@@ -44,7 +44,11 @@ FAILED_BEFORE = (
 )
 
 
-@click.command(epilog=EPILOG, context_settings={"ignore_unknown_options": True})
+@click.command(
+    epilog=EPILOG,
+    short_help="Run COMMAND and record how it calls modules and functions.",
+    context_settings={"ignore_unknown_options": True},
+)
 @click.option(
     "--timeout",
     "timeout_s",

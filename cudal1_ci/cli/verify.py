@@ -35,7 +35,9 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(
+    epilog=EPILOG, short_help="Judge whether CANDIDATE is the same as REFERENCE, and faster."
+)
 @click.argument("reference", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument(
     "candidates",

@@ -64,6 +64,13 @@ def test_the_help_of_a_verb_offers_several_devices_where_it_takes_them(verb, is_
     assert ("one device" in refused.stderr) == (not is_several)
 
 
+def test_the_list_of_verbs_says_what_each_does_in_a_whole_sentence():
+    listed = run("--help").stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    lines = listed.splitlines()
+    assert len(lines) == len(main.commands), "one line each"
+    assert [line for line in lines if line.endswith("...") or line[-1] != "."] == []
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("scna", "scan"), ("verfy", "verify")])
 def test_a_mistyped_verb_gets_a_suggestion(typed, meant):
     result = run(typed)
