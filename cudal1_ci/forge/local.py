@@ -20,6 +20,8 @@ from typing import NamedTuple
 from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.schema import Change, FileChange
 
+RELATIVE = re.compile(r"[~^@]")
+"""In `HEAD~3`, `v1^`, `main@{1}`: no name that a remote knows."""
 GIT_TIMEOUT_S = 60.0
 SOURCE_SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
 # A larger file is data; discovery does not look at it either.
@@ -97,9 +99,11 @@ def commit_of(top: Path, name: str) -> str:
     try:
         return run_git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
     except DiscoveryError as error:
+        mend = f"fetch it (git fetch origin {name.removeprefix('origin/')})"
+        if RELATIVE.search(name):
+            mend = "fetch more of the history (git fetch --unshallow, where it was cut)"
         raise DiscoveryError(
-            f"{name}: no such branch, tag or commit here; fetch it "
-            f"(git fetch origin {name.removeprefix('origin/')}) or name another"
+            f"{name}: no such branch, tag or commit here; {mend} or name another"
         ) from error
 
 
@@ -143,7 +147,7 @@ def repository_top(root: Path) -> Path:
     except DiscoveryError as error:
         raise DiscoveryError(
             f"{root}: finding what changed needs a git repository ({error}); run it in one, or "
-            "scan without it (without --changed)"
+            "scan without --changed"
         ) from error
 
 

@@ -134,7 +134,7 @@ def test_nothing_changed_is_an_empty_change(repository: Path) -> None:
 
 
 def test_a_folder_without_git_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DiscoveryError, match=r"needs a git repository.*scan without it"):
+    with pytest.raises(DiscoveryError, match=r"needs a git repository.*scan without --changed"):
         working_tree_change(tmp_path, "main")
     with pytest.raises(DiscoveryError, match="there is none"):
         working_tree_change(tmp_path / "missing", "main")
@@ -144,6 +144,14 @@ def test_a_folder_without_git_is_an_error_that_says_what_to_do(tmp_path: Path) -
 def test_an_unknown_base_is_an_error_that_names_it(repository: Path, base: str) -> None:
     with pytest.raises(DiscoveryError, match="no such branch, tag or commit here"):
         working_tree_change(repository, base)
+
+
+def test_a_commit_that_no_remote_knows_by_that_name_is_not_to_be_fetched_by_it(repository):
+    with pytest.raises(DiscoveryError, match=r"HEAD~99: .*git fetch --unshallow") as raised:
+        working_tree_change(repository, "HEAD~99")
+    assert "origin" not in str(raised.value)
+    with pytest.raises(DiscoveryError, match="git fetch origin main2"):
+        working_tree_change(repository, "origin/main2")
 
 
 def test_an_option_is_not_taken_for_a_base(repository: Path) -> None:
