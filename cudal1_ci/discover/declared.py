@@ -89,8 +89,8 @@ def _declaration(table: Mapping[str, Any], file: str, index: int) -> Declaration
     for key in table:
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(KEYS)}"
-            raise ConfigError(f"{where}: unknown key `{key}`; {hint}")
+            hint = f"did you mean `{near[0]}`? " if near else ""
+            raise ConfigError(f"{where}: unknown key `{key}`; {hint}known keys: {', '.join(KEYS)}")
     for key in REQUIRED:
         if key not in table:
             raise ConfigError(f"{where}: the key `{key}` is missing; see docs/workloads.md")

@@ -83,7 +83,7 @@ def test_a_pattern_is_a_path_or_a_module_and_a_name(pattern, path, qualname, mat
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"inptus": []}, "unknown key `inptus`; did you mean `inputs`?"),
+        ({"inptus": []}, "unknown key `inptus`; did you mean `inputs`? known keys: target, "),
         ({"target": "Block"}, 'expected "path/to/file.py:Name"'),
         ({"target": 3}, "workload[0].target: expected"),
         ({"inputs": "float32[2]"}, "expected a list with one string"),
