@@ -7,9 +7,11 @@ import shutil
 
 from cudal1_ci.cli.execution import RAY
 from cudal1_ci.config import Settings
-from cudal1_ci.errors import UnsupportedError
+from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.executor.container import engine_and_image
 from cudal1_ci.propose.models.opening import refuse_missing_weights
+
+MODEL_FLAGS = {"model.model": "--model", "model.adapter": "--adapter"}
 
 
 def refuse_missing(settings: Settings, *, with_model: bool = False, judges: bool = True) -> None:
@@ -29,7 +31,14 @@ def refuse_missing(settings: Settings, *, with_model: bool = False, judges: bool
     if settings.executor == "container" and counts("executor"):
         engine_and_image(settings.container)
     if with_model and settings.model.model is not None and counts("model.model"):
-        refuse_missing_weights(settings.model)
+        try:
+            refuse_missing_weights(settings.model)
+        except ConfigError as error:
+            said = str(error)
+            for key, flag in MODEL_FLAGS.items():
+                if origins[key] == "command line":
+                    said = said.replace(f"{key}:", f"{flag}:", 1)
+            raise ConfigError(said) from error
 
 
 def refuse_no_interpreter(python: str) -> None:

@@ -91,5 +91,7 @@ def built(record: type[Record], values: Mapping[Key, Any], given: Mapping[str, G
             if key.name in given:
                 name = given[key.name].name_of(key)
                 said = re.sub(rf"(?<![\w.-]){re.escape(key.name)}(?![\w.-])", name, said)
-                places.append(f"`{name}` in {given[key.name].origin}")
+                origin = given[key.name].origin
+                where = "on the command line" if origin == "command line" else f"in {origin}"
+                places.append(f"`{name}` {where}")
         raise ConfigError(f"{said} (set here: {', '.join(places)})") from error

@@ -261,8 +261,8 @@ def test_init_where_nothing_can_be_written_names_the_file_and_the_mend(checkout)
     [
         (["--python", "/nowhere/python"], 4, "/nowhere/python cannot be started"),
         (["--python", "no-such-python"], 4, "--python"),
-        (["--model", "/nowhere/weights"], 2, "'/nowhere/weights' is no folder"),
-        (["--model", ".", "--adapter", "/nowhere"], 2, "model.adapter"),
+        (["--model", "/nowhere/weights"], 2, "--model: '/nowhere/weights' is no folder"),
+        (["--model", ".", "--adapter", "/nowhere"], 2, "--adapter: "),
         (["--executor", "container"], 4, "--container-image"),
     ],
 )
@@ -292,6 +292,12 @@ def test_a_wrong_value_of_a_flag_is_said_of_the_flag(tmp_path):
         assert result.exit_code == 2
         assert "--timeout" in result.stderr
         assert "trial.call" not in result.stderr
+
+
+def test_a_value_that_a_record_refuses_is_said_of_the_flag_too(checkout):
+    result = run("compare", "HEAD", "--path", checkout, "--threshold", "-1")
+    assert result.exit_code == 2
+    assert "(set here: `--threshold` on the command line)" in result.stderr
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(checkout, tmp_path):
