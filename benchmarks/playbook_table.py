@@ -70,6 +70,21 @@ On an H200, outside of the judge (torch 2.11.0+cu130, triton 3.6, `d0dd8b3`, 202
   larger than their input, which it left alone, at 0.95x and 0.96x. To keep what was folded would be
   wrong as soon as somebody changes the weights.
 
+## Kernels
+
+A Triton or CUDA kernel stays as it is, and is launched with other numbers (`launch_parameters`,
+[launches/](../cudal1_ci/propose/launches)): sizes of blocks that are powers of two, `num_warps`
+(Triton's own 4 where a launch does not say) and, of kernels with a loop, `num_stages`; of CUDA the
+threads of a block. A number counts where the source has it as one, in the launch, in a `dim3` or
+behind a name that is bound once, and the grid changes with it where that repeats it. What is
+computed is left alone, and so is what an autotuner chooses. First each number is moved by itself,
+one step and two, ten variants of a Triton kernel at most and four of a CUDA kernel, each of which
+nvcc builds; what gained is put together then, and the best goes a step further. What is proposed
+was measured for the calls of the workloads on the device of the report; where others count too,
+`triton.autotune` chooses on each. It has not been run on a GPU yet.
+
+## Rewrites
+
 | rewrite | family | precondition | why it is faster |
 |---|---|---|---|
 """

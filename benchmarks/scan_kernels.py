@@ -1,8 +1,9 @@
 """A scan of the example's kernels on a GPU, from the question to the patch.
 
-A copy of the example launches its kernels in blocks of a warp; a server answers what a model might:
-a wrong kernel, one that is written and not launched, a faster one. Reported are the verdicts, the
-speedup of the patch with its interval, how long the scan took, and whether git takes the patch.
+A copy of the example launches its kernels in blocks of a warp. A server answers what a model might:
+a wrong kernel, one that is written and not launched, a faster one; then the playbook, without a
+model, tries other numbers in the launches. Reported are the verdicts, the speedup of the patch with
+its interval, how long the scan took, and whether git takes the patch.
 
     python -m benchmarks.scan_kernels --time-limit 15m --output build/scan-kernels.json
 """
@@ -10,6 +11,7 @@ speedup of the patch with its interval, how long the scan took, and whether git 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -29,6 +31,7 @@ LIMITS = {
     "OPENAI_API_KEY": "unused",
 }
 UNITS = {"s": 1, "m": 60, "h": 3600}
+BY = ("model", "playbook")
 GRACE_S = 120
 """From a spent budget to the report: what is being built is waited for."""
 
@@ -38,15 +41,21 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--rows", type=int, default=8192, help="of 4096 floats, in a call")
     parser.add_argument("--only", choices=[one.language for one in KERNELS])
+    parser.add_argument("--by", choices=BY, help="who proposes; both without")
     parser.add_argument("--time-limit", type=seconds, default=900, help="90s, 15m: of all scans")
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     ends_s = time.monotonic() + given.time_limit
     results = []
-    kernels = [one for one in KERNELS if given.only in (None, one.language)]
-    for number, kernel in enumerate(kernels):
-        share_s = max(1.0, (ends_s - time.monotonic()) / (len(kernels) - number))
-        results.append(scanned(kernel, given.device, given.rows, share_s))
+    scans = [
+        (kernel, by)
+        for by in BY
+        for kernel in KERNELS
+        if given.only in (None, kernel.language) and given.by in (None, by)
+    ]
+    for number, (kernel, by) in enumerate(scans):
+        share_s = max(1.0, (ends_s - time.monotonic()) / (len(scans) - number))
+        results.append({"by": by} | scanned(kernel, by, given.device, given.rows, share_s))
         print(row(results[-1]), flush=True)
     if given.output is not None:
         given.output.parent.mkdir(parents=True, exist_ok=True)
@@ -59,26 +68,28 @@ def seconds(text: str) -> float:
     return float(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else float(text)
 
 
-def scanned(kernel: Kernel, device: str, rows: int, limit_s: float) -> dict[str, Any]:
+def scanned(kernel: Kernel, by: str, device: str, rows: int, limit_s: float) -> dict[str, Any]:
     """What a scan of one kernel came to."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = untuned(Path(folder) / "project", rows)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        root = untuned(Path(folder) / "project", rows, with_playbook=by == "playbook")
         excluded = [word for glob in kernel.beside for word in ("--exclude", glob)]
         command = [sys.executable, "-m", "cudal1_ci", "scan", str(root), "--device", device]
         command += [*excluded, "--json", "-", "--budget", f"{limit_s:.0f}s"]
+        if by == "model":
+            server = stack.enter_context(replay_server(answers=kernel.answers()))
+            command += ["--model", server.url]
         started_s = time.monotonic()
-        with replay_server(answers=kernel.answers()) as server:
-            try:
-                done = subprocess.run(
-                    [*command, "--model", server.url],
-                    env={**os.environ, **LIMITS},
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                    timeout=limit_s + GRACE_S,
-                )
-            except subprocess.TimeoutExpired:
-                return {"kernel": kernel.qualname, "failure": f"no report in {limit_s:.0f} s"}
+        try:
+            done = subprocess.run(
+                command,
+                env={**os.environ, **LIMITS},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=limit_s + GRACE_S,
+            )
+        except subprocess.TimeoutExpired:
+            return {"kernel": kernel.qualname, "failure": f"no report in {limit_s:.0f} s"}
         elapsed_s = time.monotonic() - started_s
         try:
             report = json.loads(done.stdout)
@@ -87,18 +98,26 @@ def scanned(kernel: Kernel, device: str, rows: int, limit_s: float) -> dict[str,
         return result_of(kernel, report, root, elapsed_s)
 
 
+def kinds_of(kernel: Kernel, entry: Any) -> list[str]:
+    """What each candidate of an entry is: an answer by its name, or the numbers that it changes.
+    Cut short by the time limit, the last answers are missing."""
+    told = [one["candidate"]["analysis"].partition("`:\n")[2] for one in entry["evaluations"]]
+    if any(told):
+        return [text.replace("`", "").replace("- ", "").replace("\n", ", ") for text in told]
+    return list(kernel.codes)[: len(told)]
+
+
 def result_of(kernel: Kernel, report: Any, root: Path, elapsed_s: float) -> dict[str, Any]:
     """Of a report: verdicts by what the answers are, and the best one."""
     (entry,) = (e for e in report["entries"] if e["target"]["qualname"] == kernel.qualname)
+    kinds = kinds_of(kernel, entry)
     found: dict[str, Any] = {
         "kernel": kernel.qualname,
         "skipped": entry["skipped"],
         "device": report["device"],
         "elapsed_s": round(elapsed_s, 1),
-        # Cut short by the time limit, the last ones are missing.
         "verdicts": {
-            kind: one["status"]
-            for kind, one in zip(kernel.codes, entry["evaluations"], strict=False)
+            kind: one["status"] for kind, one in zip(kinds, entry["evaluations"], strict=True)
         },
         "evaluations": entry["evaluations"],
         "best": None,
@@ -110,7 +129,7 @@ def result_of(kernel: Kernel, report: Any, root: Path, elapsed_s: float) -> dict
         patch = best["candidate"]["patch"].encode()
         applies = subprocess.run(check, input=patch, cwd=root, check=False, capture_output=True)
         found["best"] = {
-            "kind": list(kernel.codes)[entry["best"]],
+            "kind": kinds[entry["best"]],
             "applies": applies.returncode == 0,
             **{key: measured[key] for key in ("speedup", "speedup_low", "speedup_high")},
             **{key: measured[key] for key in ("reference_us", "candidate_us")},
@@ -130,7 +149,7 @@ def row(result: dict[str, Any]) -> str:
         return f"{name} no faster version; {verdicts}; {result['elapsed_s']:.0f} s"
     return (
         f"{name} {best['speedup']:.2f}x [{best['speedup_low']:.2f}, {best['speedup_high']:.2f}], "
-        f"{best['reference_us']:.0f} -> {best['candidate_us']:.0f} us, the {best['kind']} one"
+        f"{best['reference_us']:.0f} -> {best['candidate_us']:.0f} us, {best['kind']}"
         f"{'' if best['applies'] else ', whose patch does not apply'}; {verdicts}; "
         f"{result['elapsed_s']:.0f} s"
     )

@@ -44,7 +44,9 @@ from cudal1_ci.trial.judging import Judge
 
 INTERRUPTED = "the run was interrupted"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
-NO_KERNEL_PROPOSED = "nothing to try: the playbook proposes nothing for a kernel"
+NO_KERNEL_PROPOSED = (
+    "nothing to try: for a kernel the playbook changes numbers in its launches, and finds none here"
+)
 KERNEL_HINT = "give a model, which writes kernels: --model"
 
 

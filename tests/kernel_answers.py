@@ -41,8 +41,15 @@ UNTUNED = {
 }
 
 
-def untuned(root: Path, rows: int = 8192) -> Path:
-    """A copy of the example whose kernels run in blocks of a warp."""
+ANSWERS_ALONE = """
+[tool.cudal1-ci.playbook]
+skip = ["launch_parameters"]
+"""
+
+
+def untuned(root: Path, rows: int = 8192, *, with_playbook: bool = False) -> Path:
+    """A copy of the example whose kernels run in blocks of a warp. Without the playbook answers
+    alone are judged, in their order."""
     shutil.copytree(EXAMPLE, root, ignore=shutil.ignore_patterns("__pycache__", "tests", ".*"))
     for path, changes in UNTUNED.items():
         file = root / path
@@ -51,7 +58,8 @@ def untuned(root: Path, rows: int = 8192) -> Path:
             assert text.count(old) == 1, f"{path}: expected {old!r} once"
             text = text.replace(old, new)
         file.write_text(text, encoding="utf-8")
-    (root / "pyproject.toml").write_text(CONFIG.format(rows=rows), encoding="utf-8")
+    config = CONFIG.format(rows=rows) + ("" if with_playbook else ANSWERS_ALONE)
+    (root / "pyproject.toml").write_text(config, encoding="utf-8")
     return root
 
 

@@ -45,7 +45,8 @@ def declared_kernels(program: Program) -> frozenset[str]:
 
 def own_names(problem: Problem, program: Program) -> frozenset[str]:
     """Names that count as a candidate's own kernels. Where a kernel is the target, that one under
-    its old name and those that are new in its file: the others of the file are the user's."""
+    its old name, also where only another file changed that launches it, and those that are new:
+    the others of a file are the user's."""
     declared = declared_kernels(program)
     target = problem.target
     if target is None or not target.is_kernel or isinstance(program, TextProgram):
@@ -55,7 +56,10 @@ def own_names(problem: Problem, program: Program) -> frozenset[str]:
         for file in program.overlay
         for name in kernels_in(base_text(program, file), file.path, "")
     }
-    return declared - (before - {target.last_name})
+    kept = (
+        {target.last_name} if target.path not in {file.path for file in program.overlay} else set()
+    )
+    return (declared - (before - {target.last_name})) | kept
 
 
 def kernels_in(source: str, path: str, entry: str) -> Iterator[str]:

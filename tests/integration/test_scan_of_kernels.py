@@ -96,6 +96,28 @@ def test_the_right_kernel_wins_and_becomes_a_patch(tmp_path, kernel):
     assert changed == [root / kernel.path]
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", [CUDA, TRITON], ids=["cuda", "triton"])
+def test_without_a_model_a_better_number_in_its_launch_becomes_a_patch(tmp_path, kernel):
+    root = untuned(tmp_path / "project", with_playbook=True)
+    if kernel is CUDA and not has_nvcc():
+        pytest.skip("there is no nvcc")
+    words = [word for glob in kernel.beside for word in ("--exclude", glob)]
+    entry = entry_of(scan(root, "--device", "cuda", *words), kernel)
+    assert entry["skipped"] is None
+    statuses = [one["status"] for one in entry["evaluations"]]
+    assert statuses == ["passed"] * len(statuses), entry["evaluations"]
+    best = entry["evaluations"][entry["best"]]
+    assert best["measurements"][0]["speedup_low"] > 1.05
+    assert any(one["is_own"] and kernel.qualname in one["name"] for one in best["kernels"])
+    before = (root / kernel.path).read_text()
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    patch = best["candidate"]["patch"].encode()
+    subprocess.run(["git", "apply", "-"], input=patch, cwd=root, check=True)
+    differ = zip(before.splitlines(), (root / kernel.path).read_text().splitlines(), strict=True)
+    assert sum(old != new for old, new in differ) == 1
+
+
 def test_without_a_gpu_kernels_are_left_with_what_they_lack(tmp_path):
     root = untuned(tmp_path / "project")
     words = [word for glob in REST for word in ("--exclude", glob)]

@@ -16,6 +16,7 @@ import libcst as cst
 import msgspec
 
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.propose import launches
 from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, defined_in, names_of
 from cudal1_ci.propose.playbook.table import REWRITES
 from cudal1_ci.propose.playbook.terms import code
@@ -49,10 +50,11 @@ class PlaybookConfig(Record, frozen=True, kw_only=True):
     """Whether to propose kernels in Triton, which the file has to keep."""
 
     def __post_init__(self) -> None:
-        known = sorted({name for one in REWRITES for name in (one.name, one.family)})
+        known = {name for one in REWRITES for name in (one.name, one.family)}
+        known |= {launches.NAME, launches.FAMILY}
         for name in self.skip:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+                near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
                 mend = f"did you mean `{near[0]}`?" if near else "docs/playbook.md lists them"
                 raise ConfigError(
                     f"playbook.skip: expected names of rewrites or families, got {name!r}; {mend}"
@@ -71,12 +73,16 @@ class Playbook:
         left_out |= set() if self.config.cuda_graph else {"cuda_graph"}
         left_out |= set() if self.config.triton else {"fp32_tensor_cores"}
         self.rewrites = [one for one in rewrites if not {one.name, one.family} & left_out]
+        self.launches = not {launches.NAME, launches.FAMILY} & left_out
 
     def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
-        """Rewritten programs, single rewrites before combinations. None for a kernel: what launches
-        it is a target of its own, and rewritten there."""
+        """Rewritten programs, single rewrites before combinations. For a kernel other numbers in
+        its launches alone: what launches it is a target of its own, and rewritten there."""
+        if problem.target is not None and problem.target.is_kernel:
+            others = launches.launch_candidates(problem, exemplars, n) if self.launches else []
+            return [msgspec.structs.replace(c, proposer=PREFIX + c.proposer) for c in others]
         located = locate(problem.reference)
-        if located is None or (problem.target is not None and problem.target.is_kernel):
+        if located is None:
             return []
         text, qualname = located
         if exemplars:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import subprocess
 
 import pytest
@@ -13,9 +15,10 @@ from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.optimization import Optimizer
 from cudal1_ci.pipeline import review
+from cudal1_ci.propose import launches
 from cudal1_ci.propose.contrast import ContrastConfig
 from cudal1_ci.propose.contrastive import OptimizerConfig
-from cudal1_ci.propose.playbook import Playbook
+from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
 from cudal1_ci.report.document import document
 from cudal1_ci.report.progress import SilentProgress
 from cudal1_ci.schema import Candidate, Evaluation, Problem, Verdict
@@ -72,8 +75,7 @@ def plan_of(root, kernel: Kernel):
     return type(found)(root=root, repository="r", targets=targets)
 
 
-def reviewed(root, kernel: Kernel, model: FakeModel | None):
-    judge = Judge()
+def reviewed(root, kernel: Kernel, model: FakeModel | None, judge: Judge, *skipped: str):
     with Archive.open(root / "archive.sqlite") as archive:
         run_id = archive.start_run({})
         optimizer = model and Optimizer(
@@ -86,14 +88,14 @@ def reviewed(root, kernel: Kernel, model: FakeModel | None):
         )
         bench = Bench(
             session=judge,
-            proposers=[Playbook()],
+            proposers=[Playbook(PlaybookConfig(skip=skipped))],
             archive=archive,
             progress=SilentProgress(),
             config=ReviewConfig(),
             optimizer=optimizer,
             policy="p",
         )
-        return review(plan_of(root, kernel), bench), judge
+        return review(plan_of(root, kernel), bench)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, **ids)
@@ -101,7 +103,8 @@ def test_answers_for_a_kernel_are_judged_and_the_right_one_is_a_patch_of_its_fil
     root = untuned(tmp_path / "project")
     replies = iter(kernel.answers())
     model = FakeModel(lambda messages, seed: next(replies))
-    report, judge = reviewed(root, kernel, model)
+    judge = Judge()
+    report = reviewed(root, kernel, model, judge, launches.NAME)
     (entry,) = report.entries
     assert sorted(judge.judged) == ["cheating", "right", "wrong"]
     assert entry.model_use.refused == {}
@@ -123,9 +126,45 @@ def test_answers_for_a_kernel_are_judged_and_the_right_one_is_a_patch_of_its_fil
     assert ("gridDim.x" if kernel is CUDA else "inside = offsets < n") in file.text
 
 
-def test_without_a_model_a_kernel_is_left_with_the_reason(tmp_path):
-    report, judge = reviewed(untuned(tmp_path / "project"), TRITON, None)
+class Stopwatch(Judge):
+    """Finds larger blocks faster, up to so many threads or elements."""
+
+    def __init__(self, best: int):
+        super().__init__()
+        self.best = best
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        (file,) = candidate.program.overlay
+        (size,) = map(int, re.findall(r"(?:BLOCK|threads) ?= ?(\d+)", file.text))
+        self.judged.append(file.text)
+        speedup = 1.5 ** -abs(math.log2(size / self.best)) * 4
+        names = [one.name for one in problem.workloads]
+        return an_evaluation(candidate, "passed", speedup, names)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, **ids)
+def test_without_a_model_other_numbers_in_its_launch_are_a_patch(tmp_path, kernel):
+    root = untuned(tmp_path / "project")
+    text = (root / kernel.path).read_text()
+    number = 32 if kernel is CUDA else 64
+    judge = Stopwatch(best=8 * number)
+    report = reviewed(root, kernel, None, judge)
     (entry,) = report.entries
-    assert "the playbook proposes nothing for a kernel" in entry.skipped
+    best = entry.evaluations[entry.best]
+    name = "threads" if kernel is CUDA else "BLOCK"
+    assert best.candidate.proposer == f"playbook:{launches.NAME}({name}={8 * number})"
+    assert len(judge.judged) == len(set(judge.judged)), "nothing is judged twice"
+    patch = document(report).entries[0].evaluations[entry.best].candidate.patch
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "apply", "-"], input=patch.encode(), cwd=root, check=True)
+    # Two steps in the first round, the third in the second.
+    assert (root / kernel.path).read_text() == text.replace(str(number), str(8 * number))
+
+
+def test_without_a_model_a_kernel_whose_launches_have_no_number_is_left_with_the_reason(tmp_path):
+    root = untuned(tmp_path / "project")
+    judge = Judge()
+    (entry,) = reviewed(root, TRITON, None, judge, launches.FAMILY).entries
+    assert "changes numbers in its launches" in entry.skipped
     assert "--model" in entry.hint
     assert not judge.judged

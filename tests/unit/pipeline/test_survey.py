@@ -10,7 +10,7 @@ import pytest
 from cudal1_ci.discover import DiscoveryConfig
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
-from cudal1_ci.propose.playbook import Playbook
+from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
 from cudal1_ci.survey import preview, survey
 
 MODEL = """
@@ -183,8 +183,13 @@ def test_two_kernels_of_one_launcher_are_two_problems_and_a_changed_file_another
     assert one.id == problem(CU).id
 
 
-def test_nothing_of_the_playbook_is_for_a_kernel(tmp_path):
+def test_of_a_kernel_the_playbook_changes_the_launches_alone(tmp_path):
     planned, found = kernel_plan(tmp_path, {"ops.py": LAUNCHED}, "ops.py:Far")
-    assert Playbook().propose(planned.problem, (), 9) == []
+    for one in Playbook().propose(planned.problem, (), 9):
+        (file,) = one.program.overlay
+        assert re.sub(r", num_warps=\d+", "", file.text) == LAUNCHED
     (line,) = (line for line in preview(found, [Playbook()], 9) if "scale_kernel" in line)
+    assert "playbook:launch_parameters(num_warps=8), " in line
+    without = Playbook(PlaybookConfig(skip=("launch_parameters",)))
+    (line,) = (line for line in preview(found, [without], 9) if "scale_kernel" in line)
     assert line.endswith("a model, where one is given")

@@ -59,10 +59,15 @@ def evaluate(tmp_path, monkeypatch):
     (tmp_path / "k.py").write_text(KERNELS)
     reference = TreeProgram(root=str(tmp_path), import_root=".", import_path="k:f", digest="d")
 
-    def evaluated(ran: dict[str, float] | str, kind: Any = "triton_kernel", text: str = KERNELS):
+    def evaluated(
+        ran: dict[str, float] | str,
+        kind: Any = "triton_kernel",
+        text: str = KERNELS,
+        path: str = "k.py",
+    ):
         target = Target(path="k.py", qualname=SILU, kind=kind, first_line=4, last_line=5)
         problem = Problem(reference=reference, workloads=(a_workload(),), target=target)
-        file = OverlayFile(path="k.py", text=f"{text}\n# new\n", base_digest="old")
+        file = OverlayFile(path=path, text=f"{text}\n# new\n", base_digest="old")
         program = TreeProgram(
             root=str(tmp_path), import_root=".", import_path="k:f", digest="d", overlay=(file,)
         )
@@ -95,3 +100,16 @@ def test_for_what_is_no_kernel_a_kernel_that_does_not_run_is_only_named(evaluate
     status, rules, _ = evaluate({TORCH: 5.0}, kind="torch_function")
     assert (status, rules) == ("passed", ["kernel.unlaunched"])
     assert evaluate({SILU: 5.0}, kind="torch_function")[2] == [], "the reference launches it too"
+
+
+@pytest.mark.parametrize(
+    ("ran", "expected"),
+    [
+        ({SILU: 5.0}, ("passed", [], [SILU])),
+        ({TORCH: 5.0}, ("reward_hack", ["kernel.unlaunched"], [])),
+    ],
+)
+def test_a_candidate_that_changes_the_launch_in_another_file_must_launch_it_too(
+    evaluate, ran, expected
+):
+    assert evaluate(ran, text="import k", path="launch.py") == expected

@@ -1,0 +1,85 @@
+"""A number with which a kernel is launched, and all places of a text in which it is written.
+
+(block, warps) = triton_numbers(text, "silu_kernel", text)
+written(text, {block: 2048, warps: 8})
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Growth = Literal["by doubling", "by one"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a text has the number, in UTF-8 bytes; empty where it is to be added."""
+
+    first: int
+    end: int
+    before: str = ""
+    """What is written in front of it."""
+    behind: str = ""
+    """What is written behind it."""
+    less: int = 0
+    """By which it is smaller there: the 255 of `(n + 255) / 256`."""
+
+    def text(self, value: int) -> bytes:
+        return f"{self.before}{value - self.less}{self.behind}".encode()
+
+
+@dataclass(frozen=True)
+class LaunchNumber:
+    """What it is called, what it is, and what else it may be."""
+
+    name: str
+    value: int
+    places: tuple[Place, ...]
+    grows: Growth
+    least: int
+    most: int
+
+    def after(self, steps: int) -> int | None:
+        """So many steps up, or down where negative; None outside of what it may be."""
+        if self.grows == "by one":
+            value = self.value + steps
+        elif steps >= 0:
+            value = self.value << steps
+        else:
+            value = self.value >> -steps
+        return value if self.least <= value <= self.most else None
+
+
+def written(text: str, values: Mapping[LaunchNumber, int]) -> str:
+    """The text with other numbers."""
+    places = sorted(
+        ((place, place.text(value)) for number, value in values.items() for place in number.places),
+        key=lambda one: one[0].first,
+    )
+    source, pieces, at = text.encode(), [], 0
+    for place, new in places:
+        pieces += [source[at : place.first], new]
+        at = place.end
+    return b"".join((*pieces, source[at:])).decode()
+
+
+def merged(numbers: Iterable[LaunchNumber]) -> tuple[LaunchNumber, ...]:
+    """Those of several launches as one where they are alike: a name with one value changes in all
+    of them, one with several is left alone. Of names for one number the first stays; those that
+    are one in a part of their places are left alone."""
+    found: dict[str, LaunchNumber | None] = {}
+    for one in numbers:
+        before = found.get(one.name, one)
+        if before is None or before.value != one.value:
+            found[one.name] = None
+            continue
+        places = tuple(dict.fromkeys((*before.places, *one.places)))
+        found[one.name] = replace(one, places=places)
+    by_places = {one.places: one for one in reversed(found.values()) if one is not None}
+    # Where something is added several may be.
+    taken = Counter(place for places in by_places for place in places if place.end > place.first)
+    kept = [one for one in by_places.values() if all(taken[place] < 2 for place in one.places)]
+    return tuple(sorted(kept, key=list(found.values()).index))
