@@ -21,11 +21,11 @@ from cudal1_ci.schema import Candidate, Exemplar, Problem, Target, TreeProgram
 
 NAME = "launch_parameters"
 FAMILY = "launch parameters"
-PRECONDITION = (
-    "a number in the launch of a Triton or CUDA kernel, there or behind a name that is bound once: "
-    "a size of a block that is a power of two, warps, stages; measured for these calls on this "
-    "device, where others count too `triton.autotune` chooses on each"
+DESIGN = (
+    "the kernel stays as it is; the numbers are the best of those that were tried for these calls on "
+    "this device, and other sizes and devices may want others"
 )
+TUNED = ", which `triton.autotune` would choose for each"
 WHY = (
     "how much a block does, how many warps share it and how many loads run ahead decide how much "
     "memory traffic is under way at a time, and what is best depends on the device and the sizes."
@@ -72,7 +72,7 @@ class Launches:
             program=with_file(self.program, self.path, self.text, text),
             proposer=f"{NAME}({told})",
             analysis=f"- {WHY}\n\nFound in launches of `{self.kernel.last_name}`:\n{lines}",
-            design=f"- {NAME}: {PRECONDITION}",
+            design=f"- {NAME}: {DESIGN}{TUNED if self.kernel.kind == 'triton_kernel' else ''}",
             techniques=(FAMILY,),
         )
 

@@ -96,7 +96,8 @@ def numbers_of(
         others = [other for key, other in sizes.items() if key != name]
         least, most = COUNTS if COUNT.search(name) else SIZES
         found = size(node, others, launch, places)
-        if found is not None and found[0] & (found[0] - 1) == 0 and found[0] >= least:
+        # A group of 128 is what weights were quantized by.
+        if found is not None and found[0] & (found[0] - 1) == 0 and least <= found[0] <= most:
             yield LaunchNumber(name, *found, "by doubling", least, most)
     options = {"num_warps": WARPS}
     if any(isinstance(node, ast.For | ast.While) for node in ast.walk(kernel)):

@@ -62,6 +62,12 @@ def values(numbers: tuple[LaunchNumber, ...]) -> dict[str, int]:
             id="a line for each",
         ),
         pytest.param(
+            "add[g](x, y, n, BLOCK = 1024, GROUP = 128)",
+            {"BLOCK": 1024, "num_warps": 4},
+            "add[g](x, y, n, BLOCK = 2048, GROUP = 128, num_warps = 8)",
+            id="spelled as the others are",
+        ),
+        pytest.param(
             "add[g](x, y, n, BLOCK=64)\n    add[g](y, x, n, BLOCK=64)",
             {"BLOCK": 64, "num_warps": 4},
             "add[g](x, y, n, BLOCK=128, num_warps=8)\n    add[g](y, x, n, BLOCK=128, num_warps=8)",
