@@ -44,22 +44,23 @@ def declared_kernels(program: Program) -> frozenset[str]:
 
 
 def own_names(problem: Problem, program: Program) -> frozenset[str]:
-    """Names that count as a candidate's own kernels. Where a kernel is the target, that one under
-    its old name, also where only another file changed that launches it, and those that are new:
-    the others of a file are the user's."""
+    """Names that count as a candidate's own kernels: those that are new in the files that it
+    changes; the others are the user's. Where a kernel is the target that one too, under its old
+    name, also where only another file changed, which launches it."""
     declared = declared_kernels(program)
-    target = problem.target
-    if target is None or not target.is_kernel or isinstance(program, TextProgram):
+    if isinstance(program, TextProgram):
         return declared
     before = {
         name
         for file in program.overlay
         for name in kernels_in(base_text(program, file), file.path, "")
     }
-    kept = (
-        {target.last_name} if target.path not in {file.path for file in program.overlay} else set()
-    )
-    return (declared - (before - {target.last_name})) | kept
+    target = problem.target
+    if target is None or not target.is_kernel:
+        return declared - before
+    is_changed = target.path in {file.path for file in program.overlay}
+    kept = declared & {target.last_name} if is_changed else {target.last_name}
+    return (declared - before) | kept
 
 
 def kernels_in(source: str, path: str, entry: str) -> Iterator[str]:

@@ -22,8 +22,8 @@ from cudal1_ci.schema import Candidate, Exemplar, Problem, Target, TreeProgram
 NAME = "launch_parameters"
 FAMILY = "launch parameters"
 DESIGN = (
-    "the kernel stays as it is; the numbers are the best of those that were tried for these calls on "
-    "this device, and other sizes and devices may want others"
+    "the kernel stays as it is; the numbers are the best of those that were tried for these calls "
+    "on this device, and other sizes and devices may want others"
 )
 TUNED = ", which `triton.autotune` would choose for each"
 WHY = (
