@@ -67,7 +67,8 @@ class Target(Record, frozen=True, kw_only=True):
     launchers: tuple[str, ...] = ()
     """For kernels: `path:qualname` of the Python functions or bindings that launch them."""
     selected_because: str | None = None
-    """With `--changed`: `changed`, or `calls src/ops.py:rotate`, the changed thing that it uses."""
+    """With `--changed`: `changed`, or `calls src/ops.py:rotate`, the changed thing that it uses; of
+    a kernel also `launched by src/ops.py:rotate`."""
 
     @property
     def is_kernel(self) -> bool:

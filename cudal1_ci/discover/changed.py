@@ -51,6 +51,7 @@ def select_changed(discovery: Discovery, change: Change) -> Selection:
     targets = []
     for target in discovery.targets:
         reason = reason_for(target, changed, origins, before, references)
+        reason = reason or launched_otherwise(target, changed)
         if reason is not None:
             targets.append(msgspec.structs.replace(target, selected_because=reason))
     return Selection(tuple(targets), before.removed(discovery))
@@ -163,6 +164,16 @@ def reason_for(
         return "changed"
     path, name = origin
     return f"calls {path}:{name}" if not name.startswith(MODULE_LEVEL) else f"calls {path}"
+
+
+def launched_otherwise(target: Target, changed: set[Key]) -> str | None:
+    """The function that launches a kernel and has changed, where the kernel has not: with other
+    numbers it is another thing to run."""
+    for launcher in target.launchers:
+        path, _, qualname = launcher.partition(":")
+        if (path, qualname) in changed:
+            return f"launched by {launcher}"
+    return None
 
 
 def unit_of(target: Target, references: References) -> str:

@@ -385,3 +385,14 @@ def test_a_changed_triton_kernel_selects_the_modules_that_launch_it(
         "kernel": "changed",
         "M": "calls k.py:kernel",
     }
+
+
+def test_a_kernel_that_is_launched_otherwise_is_selected(
+    write_tree: WriteTree,
+) -> None:
+    after = {"k.py": TRITON.replace("kernel[(1,)](x)", "kernel[(1,)](x, num_warps=8)")}
+    assert reasons(selected(write_tree, after, {"k.py": TRITON})) == {
+        "kernel": "launched by k.py:launch"
+    }
+    beside = {"k.py": TRITON.replace("def launch", "def other(x):\n    return x * 2\ndef launch")}
+    assert "kernel" not in reasons(selected(write_tree, beside, {"k.py": TRITON}))
