@@ -2,7 +2,8 @@
 
 A candidate in a checkout is an overlay of whole files, of which most is not the candidate's. What
 is shown is the statements at the top of a file that the original does not have: the target itself,
-helpers and kernels that came along, imports. Knows files and syntax, nothing of speedups.
+helpers and kernels that came along, imports; of a CUDA file functions and lines outside of them.
+Knows files and syntax, nothing of speedups.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import re
 
 import msgspec
 
+from cudal1_ci.cuda_syntax import function_texts
 from cudal1_ci.propose.target_file import file_text, locate
-from cudal1_ci.schema import Problem, Program, Target, TextProgram, TreeProgram
+from cudal1_ci.schema import OverlayFile, Problem, Program, Target, TextProgram, TreeProgram
 
 
 def reference_text(problem: Problem) -> str:
@@ -50,19 +52,31 @@ def variant_text(program: Program) -> str:
     if isinstance(program, TextProgram):
         return program.source
     original = msgspec.structs.replace(program, overlay=())
-    parts = [
-        changes(file_text(original, file.path) or "", file.text)
-        if file.path.endswith(".py")
-        else file.text
-        for file in program.overlay
-    ]
+    parts = [changes(file_text(original, file.path) or "", file) for file in program.overlay]
     return "\n\n".join(part for part in parts if part)
 
 
-def changes(original: str, text: str) -> str:
-    """The top-level statements that the original does not have."""
-    before = {segment for _, segment in statements(original)}
-    return "\n\n".join(segment for _, segment in statements(text) if segment not in before)
+def changes(original: str, file: OverlayFile) -> str:
+    """The pieces of a file that the original does not have."""
+    pieces = python_pieces if file.path.endswith(".py") else native_pieces
+    before = {*pieces(original)}
+    return "\n\n".join(piece for piece in pieces(file.text) if piece not in before)
+
+
+def python_pieces(text: str) -> list[str]:
+    """Statements at the top of a file."""
+    return [segment for _, segment in statements(text)]
+
+
+def native_pieces(text: str) -> list[str]:
+    """Functions of a CUDA or C++ file, and each line that is outside of them."""
+    source, found, at = text.encode(), [], 0
+    for _, _, first, end in (*function_texts(source), ("", 0, len(source), len(source))):
+        if first >= at:  # a function in another one, of a class in it, is a part of it
+            found += [line for line in source[at:first].splitlines() if line.strip()]
+            found.append(source[first:end])
+            at = end
+    return [piece.decode("utf-8", "replace") for piece in found if piece]
 
 
 def statements(text: str) -> list[tuple[ast.stmt, str]]:

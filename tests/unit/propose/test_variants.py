@@ -77,7 +77,29 @@ def test_of_a_candidate_what_it_changes(tmp_path):
     )
 
 
-def test_files_that_are_new_or_no_python_are_shown_whole(tmp_path):
+CU = """\
+#include <cuda.h>
+#define WIDTH 32
+
+__global__ void k(float* x) { x[0] = WIDTH; }
+
+void run(float* x) {
+  const int threads = 32;
+  k<<<1, threads>>>(x);
+}
+"""
+
+
+def test_of_a_cuda_file_functions_and_lines_that_are_new(tmp_path):
+    program = tree(tmp_path, OverlayFile(path="pkg/op.cu", text=CU.replace("32", "64")))
+    (tmp_path / "pkg/op.cu").write_text(CU)
+    assert variant_text(program) == (
+        "#define WIDTH 64\n\nvoid run(float* x) {\n  const int threads = 64;\n"
+        "  k<<<1, threads>>>(x);\n}"
+    )
+
+
+def test_files_that_are_new_are_shown_whole(tmp_path):
     files = (
         OverlayFile(path="pkg/op.cu", text="__global__ void k() {}"),
         OverlayFile(path="pkg/new.py", text="A = 1\n"),
