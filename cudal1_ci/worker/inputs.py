@@ -157,19 +157,28 @@ def mixable(sets: Sequence[InputSet]) -> list[bool]:
 def orders_of(sets: Sequence[InputSet]) -> list[int]:
     """Of the same tensors, in which order rows of floats are in all sets: 0 where in none."""
     found = []
-    for alike in zip(*(one.tensors for one in sets), strict=True):
-        orders = {order_of(one) for one in alike}
-        found.append(orders.pop() if len(orders) == 1 else 0)
+    for first, *others in zip(*(one.tensors for one in sets), strict=True):
+        order = order_of(first)
+        found.append(order if all(order and order_of(one) == order for one in others) else 0)
     return found
 
 
 def order_of(tensor: torch.Tensor) -> int:
     """1 where no row of floats falls and some rise, -1 the other way round."""
-    if not tensor.is_floating_point() or tensor.dim() == 0 or tensor.shape[-1] < FEWEST_ORDERED:
+    if not tensor.is_floating_point() or tensor.itemsize < 2:  # those torch does not compare
         return 0
-    steps = tensor[..., 1:] > tensor[..., :-1], tensor[..., 1:] < tensor[..., :-1]
-    rises, falls = (bool(one.any()) for one in steps)
+    if tensor.dim() == 0 or tensor.shape[-1] < FEWEST_ORDERED or not tensor.numel():
+        return 0
+    rises, falls = steps_in(tensor[(0,) * (tensor.dim() - 1)])
+    if not (rises and falls):  # nearly all that are in no order show it in the first row
+        rises, falls = steps_in(tensor)
     return 0 if rises == falls else 1 if rises else -1
+
+
+def steps_in(tensor: torch.Tensor) -> list[bool]:
+    """Whether a row rises anywhere, and whether one falls."""
+    before, after = tensor[..., :-1], tensor[..., 1:]
+    return as_bools([(after > before).any(), (after < before).any()])
 
 
 def put_in_order(tensors: Sequence[torch.Tensor], orders: Sequence[int]) -> None:

@@ -33,6 +33,7 @@ from cudal1_ci.schema import (
     Workload,
 )
 from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.verification import problem_of as text_problem_of
 
 pytestmark = pytest.mark.alone
 
@@ -372,11 +373,13 @@ def test_floats_that_torch_does_not_compare_are_said_and_not_stumbled_over(sessi
         "    def forward(self, x):\n"
         "        return x.float() @ self.weight.float() * self.scale.float()\n"
     )
-    for given, source in (
-        (tensor(4, 4), returned),
-        (tensor(4, 4, dtype="float8_e4m3fn"), kept),
+    made = f"{HEAD}{kept}\ndef get_inputs():\n    return [torch.rand(4, 4).to({short})]\n"
+    for problem in (
+        problem_of(returned, tensor(4, 4)),
+        problem_of(kept, tensor(4, 4, dtype="float8_e4m3fn")),
+        text_problem_of(made, "made.py"),
     ):
-        verdict = session.check(problem_of(source, given))
+        verdict = session.check(problem)
         assert verdict.status == "invalid_reference"
         assert verdict.findings[0].rule == "reference.dtype", verdict
         assert "float8" in verdict.findings[0].message

@@ -315,11 +315,18 @@ RISING = torch.linspace(-2.0, 3.0, 12).reshape(2, 6)
         (RISING[:, :3], 0),
         (RISING.long(), 0),
         (torch.tensor(1.0), 0),
+        (torch.cat([torch.ones(1, 6), RISING]), 1),  # the first row is all alike
+        (torch.stack([RISING, RISING.flip(0), RISING.flip(-1)]), 0),
+        (torch.ones(0, 6), 0),
     ],
 )
 def test_floats_are_in_order_where_all_rows_are(rows, order):
     assert orders_of([InputSet([rows])]) == [order]
     assert orders_of([InputSet([rows]), InputSet([-rows])]) == [0]
+
+
+def test_floats_that_torch_does_not_compare_are_in_no_order():
+    assert orders_of([InputSet([torch.arange(6.0).to(torch.float8_e4m3fn)])]) == [0]
 
 
 @pytest.mark.parametrize("order", [1, -1])
