@@ -233,9 +233,11 @@ class Subject:
         return output
 
     def give_cotangents(self, number: int) -> None:
-        """Call it on an input set, and have the gradients that later calls on it start from: they
-        are not drawn then, where somebody looks at what a call does."""
-        self.cotangents[number] = drawn_like(flatten(self.run(number))[0], 0)
+        """Call it on an input set, and in train mode have the gradients that later calls on it
+        start from: they are not drawn then, where somebody looks at what a call does."""
+        output = self.run(number)
+        if self.train:
+            self.cotangents[number] = drawn_like(flatten(output)[0], 0)
 
     def rng_state(self) -> torch.Tensor:
         """State of the generators that operators of this device draw from."""
