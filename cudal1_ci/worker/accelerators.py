@@ -76,9 +76,9 @@ class Accelerator(Protocol):
         """Memory for tensors that the judge and its runners may take together."""
         ...
 
-    def keep(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> torch.Tensor:
-        """A copy for the judge, which the device need not hold where it is large for one of so
-        many trials."""
+    def holds(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> bool:
+        """Whether the judge's tensor may lie here: not where it is large for one of so many
+        trials."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -114,8 +114,8 @@ class Cpu:
     def memory_bytes(self) -> int:
         return min(available_memory_bytes(), self.limit_bytes or sys.maxsize)
 
-    def keep(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> torch.Tensor:  # noqa: ARG002
-        return tensor.clone()
+    def holds(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> bool:  # noqa: ARG002
+        return True
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -174,10 +174,10 @@ class Cuda:
         free_bytes = torch.cuda.mem_get_info(self.device)[0] * 4 // 5
         return min(free_bytes, self.limit_bytes or sys.maxsize)
 
-    def keep(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> torch.Tensor:
+    def holds(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> bool:
         limit_bytes = min(self.total_bytes, self.limit_bytes or sys.maxsize)
         share = KEPT_SHARE * max(1, min(num_trials, KEPT_TRIALS)) // KEPT_TRIALS
-        return tensor.cpu() if tensor.nbytes > limit_bytes // share else tensor.clone()
+        return tensor.nbytes <= limit_bytes // share
 
     def describe(self) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(self.device)
@@ -192,6 +192,14 @@ class Cuda:
             "uuid": str(properties.uuid),
             "software": {**software(), **versions},
         }
+
+
+def place_for(
+    accelerator: Accelerator, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS
+) -> torch.device:
+    """Where the judge keeps a tensor of one of so many trials: in the host's memory, where the
+    device is not to hold it."""
+    return accelerator.device if accelerator.holds(tensor, num_trials) else Cpu.device
 
 
 def accelerator(device: str) -> Accelerator:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .accelerators import Accelerator, Cpu
+from .accelerators import Accelerator, Cpu, place_for
 from .arguments import tensor_specs
 from .cases import Answer, Case, Limits
 from .failures import twice
@@ -136,8 +136,9 @@ def make_arguments(
             sets = []
             for one_seed in range(seed, seed + number):
                 flat, (one,) = ask(what, [one_seed])
-                views = [view_of(flat, slot).to(accelerator.device) for slot in one.slots]
-                sets.append(InputSet([accelerator.keep(view) for view in views], one.data))
+                views = [view_of(flat, slot) for slot in one.slots]
+                tensors = [view.to(place_for(accelerator, view), copy=True) for view in views]
+                sets.append(InputSet(tensors, one.data))
                 if flat.numel() > LARGE_BYTES and len(sets) > 1:
                     break
             return sets

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .accelerators import Accelerator, AnySegment
+from .accelerators import Accelerator, AnySegment, place_for
 from .compare import Difference, Tolerance, difference, tolerance
 from .handles import RunnerHandle
 from .inputs import InputSet, Room, Source
@@ -243,11 +243,15 @@ class Case:
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy of one of a trial's tensors, where the judge keeps what is large."""
-        return self.accelerator.keep(tensor, len(self.trials))
+        return tensor.to(place_for(self.accelerator, tensor, len(self.trials)), copy=True)
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """One that nobody else has, there: itself, where that is where it lies."""
+        return tensor.to(place_for(self.accelerator, tensor, len(self.trials)))
 
     def kept(self, one: InputSet) -> InputSet:
         """The same of a set of inputs."""
-        return InputSet([self.keep(tensor) for tensor in one.tensors], one.data)
+        return InputSet([self.put(tensor) for tensor in one.tensors], one.data)
 
     def difference(
         self, got: torch.Tensor, expected: torch.Tensor, known: float = 0.0, noise: float = 0.0

@@ -7,7 +7,7 @@ instead of two, and then the control is measured in processes of its own, after 
 a runner may read is never shared between runners to save memory: answers would be in it.
 
 The correctness trials put as many sets to a runner at a time as fit, one at the least, and the
-judge keeps what is large in the host's memory (`Accelerator.keep`).
+judge keeps what is large in the host's memory (`Accelerator.holds`).
 """
 
 from __future__ import annotations

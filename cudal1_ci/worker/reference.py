@@ -161,9 +161,9 @@ def learn_answers(
     memory_bytes = case.accelerator.memory_bytes()
     has_nan = ON_NAN.search(case.program.get("source", "")) is not None
     budget_bytes = memory_bytes // TRIALS_SHARE
-    found = variations(case.source, generator, budget_bytes, case.train, has_nan)
-    case.trials = found  # how many there are says what is large
-    case.trials = [(name, case.kept(one)) for name, one in found]
+    case.trials = variations(case.source, generator, budget_bytes, case.train, has_nan)
+    # How many there are says what is large, and is not to stay on the device.
+    case.trials = [(name, case.kept(one)) for name, one in case.trials]
     set_bytes = max(one.num_bytes for _, one in case.trials)
     case.num_together = num_together(set_bytes, memory_bytes)
     started_s = template.awake_s()
@@ -211,9 +211,8 @@ def try_first(case: Case, count: int, reason: str) -> None:
     case.findings.append({"rule": "trials.few", "message": message})
     case.trials = case.trials[:count]
     case.expected = case.expected.first(count)
-    device = case.accelerator.device
     case.expected.outputs = [
-        [case.keep(tensor.to(device)) for tensor in some] for some in case.expected.outputs
+        [case.put(tensor) for tensor in some] for some in case.expected.outputs
     ]
 
 

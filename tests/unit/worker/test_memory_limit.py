@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from types import SimpleNamespace
 
@@ -9,6 +10,9 @@ import pytest
 import torch
 
 from cudal1_ci.worker import accelerators
+from cudal1_ci.worker.cases import Answer, Case
+from cudal1_ci.worker.inputs import InputSet
+from cudal1_ci.worker.reference import try_first
 
 
 def test_the_limit_of_a_container_counts(tmp_path, monkeypatch):
@@ -47,6 +51,42 @@ def test_a_judge_gives_back_what_it_has_cached_where_that_is_much(monkeypatch, c
 def test_the_fewer_trials_there_are_the_larger_may_be_what_the_device_holds(num_trials, largest):
     gpu = object.__new__(accelerators.Cuda)
     gpu.total_bytes, gpu.limit_bytes = 80 * 2**30, 64 * 2**30
-    for nbytes, place in ((largest, "device"), (largest + 1, "host")):
-        tensor = SimpleNamespace(nbytes=nbytes, clone=lambda: "device", cpu=lambda: "host")
-        assert gpu.keep(tensor, num_trials) == place
+    gpu.device = torch.device("cuda", 0)
+    for nbytes, place in ((largest, gpu.device), (largest + 1, torch.device("cpu"))):
+        tensor = SimpleNamespace(nbytes=nbytes)
+        assert accelerators.place_for(gpu, tensor, num_trials) == place
+
+
+def a_case(most_bytes: int, num_trials: int) -> Case:
+    """With a device that holds no more of one tensor."""
+    fields = {field.name: None for field in dataclasses.fields(Case)}
+    gpu = SimpleNamespace(
+        device=torch.device("meta"),
+        holds=lambda tensor, count: tensor.nbytes <= most_bytes // count,
+    )
+    trials = [("drawn", InputSet([]))] * num_trials
+    return Case(**{**fields, "accelerator": gpu, "trials": trials, "findings": []})
+
+
+def test_what_the_judge_has_alone_is_moved_and_not_copied():
+    case = a_case(160, num_trials=5)
+    near = torch.ones(8, device="meta")
+    assert case.put(near) is near and case.keep(near) is not near
+    far = torch.ones(9)
+    assert case.put(far) is far
+    copy = case.keep(far)
+    assert torch.equal(copy, far) and copy.data_ptr() != far.data_ptr()
+    assert case.put(torch.ones(8)).device == case.accelerator.device
+
+
+def test_of_fewer_trials_outputs_come_to_the_device_that_holds_them_then():
+    case = a_case(160, num_trials=5)
+    tensors = [torch.ones(size) for size in (8, 13, 14)]
+    outputs = [[case.put(one) for one in tensors]] * 5
+    assert [one.device.type for one in outputs[0]] == ["meta", "cpu", "cpu"]
+    case.expected = Answer(calls=[{}] * 5, outputs=outputs, mutated={}, flags={})
+    try_first(case, 3, "it is slow")
+    assert len(case.expected.outputs) == len(case.trials) == 3
+    for (small, middle, large), before in zip(case.expected.outputs, outputs, strict=False):
+        assert small is before[0] and large is before[2]
+        assert middle.device.type == "meta"

@@ -68,7 +68,7 @@ def test_fewer_trials_are_made_of_a_reference_that_is_slow_or_returns_much(
         train=False,
         accelerator=SimpleNamespace(memory_bytes=lambda: memory_bytes, device="cpu"),
         kept=lambda one: one,
-        keep=torch.clone,
+        put=torch.clone,
         findings=[],
         state=[],
         state_slots=[],
