@@ -22,7 +22,8 @@ def try_mutants(case: Case) -> None:
     """Whether the check would refuse answers that have nothing to do with the inputs. Where it
     would not, no verdict on this workload means much, and the report says so."""
     assert case.expected is not None
-    outputs = [[some_of(output) for output in one] for one in case.expected.outputs]
+    device = case.accelerator.device  # an output that is large may lie in the host's memory
+    outputs = [[some_of(output).to(device) for output in one] for one in case.expected.outputs]
     for kind, mutant in MUTANTS.items():
         if all(
             difference(mutant(outputs, number, leaf), output, None, budget).excess <= 1

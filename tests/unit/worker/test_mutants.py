@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cudal1_ci.worker import mutants as module
 from cudal1_ci.worker.cases import Rejected
 from cudal1_ci.worker.compare import tolerance
-from cudal1_ci.worker.mutants import MUTANTS, check_constancy
+from cudal1_ci.worker.mutants import MUTANTS, check_constancy, try_mutants
 
 
 def mutants_of(outputs):
@@ -76,3 +77,20 @@ def test_a_reference_that_is_constant_but_for_rounding_is_degenerate():
 )
 def test_a_reference_of_which_that_cannot_be_said_is_not(case):
     check_constancy(case)
+
+
+def test_mutants_are_compared_on_the_device_wherever_outputs_lie(monkeypatch):
+    case = learned([QUARTERS, 2 * QUARTERS])
+    case.accelerator, case.findings = SimpleNamespace(device=torch.device("meta")), []
+    seen = set()
+
+    def difference(mutant, output, oracle, budget):
+        seen.update((mutant.device.type, output.device.type))
+        return SimpleNamespace(excess=2.0)
+
+    kinds = {kind: MUTANTS[kind] for kind in ("zeros", "the previous call")}
+    monkeypatch.setattr(module, "MUTANTS", kinds)
+    monkeypatch.setattr(module, "difference", difference)
+    try_mutants(case)
+    assert seen == {"meta"}
+    assert not case.findings

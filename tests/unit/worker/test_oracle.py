@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import torch
 
 from cudal1_ci.worker.oracle import with_the_largest
@@ -16,3 +18,10 @@ def test_the_least_number_of_a_dtype_is_that_of_the_reference():
     )
     assert with_the_largest(ours, exact).tolist() == [1.5, least, -7.0, -least]
     assert with_the_largest(ours[:1], exact[:1]).data_ptr() == exact.data_ptr()
+
+
+def test_where_nothing_is_the_largest_number_an_oracle_is_not_looked_at():
+    exact = SimpleNamespace(dtype=torch.float64)
+    ours = torch.tensor([1.0, float("inf"), float("nan"), 3e38])
+    assert with_the_largest(ours, exact, torch.device("cpu")) is exact
+    assert with_the_largest(ours[:0], exact) is exact
