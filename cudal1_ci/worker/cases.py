@@ -75,7 +75,7 @@ class Answer:
     """What the calls left in inputs that they wrote to, by number of the set and of the tensor."""
     flags: dict[str, Any]
     state: list[torch.Tensor] = field(default_factory=list)
-    """After all calls, in the order of the case's slots."""
+    """After all calls on the sets of the trials, in the order of the case's slots."""
 
     def first(self, num_trials: int) -> Answer:
         """What it returned on the first sets."""
@@ -193,13 +193,14 @@ class Case:
         together, all unless they are large, every output is kept until the last call was made, then
         copied. `before_copy` sees how the outputs are described, and the number of the first,
         before there is memory for them. `is_between`: see runner.py."""
+        leaves_state = sets is None and dtype is None
         sets = [one for _, one in self.trials] if sets is None else sets
         answer = Answer([], [], {}, {})
         for first in range(0, len(sets), self.num_together):
             some = sets[first : first + self.num_together]
             self.answer_some(runner, limits, some, first, answer, dtype, before_copy, is_between)
-        # In train mode the state after each call is among its outputs.
-        answer.state = [] if self.train else self.state_after(runner, limits)
+        if leaves_state and not self.train:  # there it is among the outputs of each call
+            answer.state = self.state_after(runner, limits)
         return answer
 
     def answer_some(

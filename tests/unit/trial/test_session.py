@@ -286,6 +286,17 @@ def test_state_after_the_calls_is_what_the_reference_leaves(session, reference, 
         assert [finding.rule for finding in verdict.findings] == [rule]
 
 
+def test_the_state_after_calls_is_copied_where_it_is_compared(session):
+    source = COUNTER.format(step="0")
+    problem = problem_of(source, tensor(8, 16, low=-1.0, high=1.5))
+    assert session.check(problem).status == "passed"
+    assert session.spent_on_runners["state_out"][0] == 3, "as it begins, and of two processes"
+    same = Candidate(problem_id=problem.id, program=problem.reference, proposer="test")
+    assert session.examine(problem, same).status == "passed"
+    spent = session.spent_on_runners
+    assert spent["call"][0] > spent["state_out"][0] == 1
+
+
 @pytest.mark.parametrize(
     ("forward", "weak"),
     [
