@@ -17,7 +17,7 @@ from typing import Any
 
 from .cases import Case, Limits, Rejected
 from .handles import RunnerHandle
-from .inputs import each_same_bits, scaled
+from .inputs import InputSet, each_same_bits, scaled
 from .processes import Template
 
 UNORDERED = "values.unordered"
@@ -69,7 +69,9 @@ def is_large(case: Case) -> bool:
 
 def differs(case: Case, runner: RunnerHandle, limits: Limits, *, is_between: bool) -> bool:
     """Whether a call, between other work or not, and an ordinary one after it answer otherwise."""
-    inputs = scaled(case.trials[0][1], SCALE)
+    device, base = case.accelerator.device, case.trials[0][1]
+    # Which may lie in the host's memory, where it takes a second for each gigabyte.
+    inputs = scaled(InputSet([one.to(device) for one in base.tensors], base.data), SCALE)
     first = case.answer(runner, limits, sets=[inputs], is_between=is_between).outputs[0]
     second = case.answer(runner, limits, sets=[inputs]).outputs[0]
     return any(one.excess > 1 for one in case.differences(first, second))

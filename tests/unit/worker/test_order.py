@@ -83,7 +83,9 @@ def case_of(kind="cuda", reference_off=0.0, state=(), after=(), train=False, mem
         return Difference(excess=gap / 0.1, max_abs=gap, max_rel=gap, num_far=1, where="")
 
     return SimpleNamespace(
-        accelerator=SimpleNamespace(kind=kind, memory_bytes=lambda: memory_bytes),
+        accelerator=SimpleNamespace(
+            kind=kind, device=torch.device("cpu"), memory_bytes=lambda: memory_bytes
+        ),
         expected=SimpleNamespace(state=list(after), outputs=[[torch.ones(4)]]),
         state=list(state),
         train=train,
@@ -119,6 +121,18 @@ def test_one_that_is_another_in_each_call_is_not_refused_for_its_place():
 def test_where_the_reference_does_not_either_it_is_told():
     (finding,) = compare(case_of(reference_off=1.0), 1.0)
     assert finding["rule"] == "reference.unordered"
+
+
+def test_inputs_of_the_calls_lie_where_they_are_compared_though_those_of_the_trials_may_not():
+    case, asked = case_of(), []
+
+    def answer(runner, limits, sets, is_between=False):
+        asked.extend(tensor.device.type for one in sets for tensor in one.tensors)
+        return SimpleNamespace(outputs=[[SET.tensors[0]]])
+
+    case.answer, case.accelerator.device = answer, torch.device("meta")
+    assert compare(case, 0.0) == []
+    assert asked == ["meta"] * 2
 
 
 @pytest.mark.parametrize(
