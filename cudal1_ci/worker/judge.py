@@ -204,6 +204,9 @@ class Judge:
             self.cases, self.findings = known
             return {"status": "passed", "findings": self.findings}
         started_s = time.monotonic()
+        # What other candidates were timed beside, and its memory, would be let go in the midst of
+        # it: after it was settled how much there is.
+        self.kept.close()
         try:
             self.findings = self.learn(seed, keeps)
         except Rejected as rejected:

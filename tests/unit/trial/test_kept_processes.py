@@ -225,6 +225,25 @@ def checked(judge: Judge, name: str, *workloads: str, **settings):
     return judge.check(problem=problem, limits=limits, **usual, **settings)
 
 
+def test_what_served_the_last_problem_ends_before_another_one_is_learned(monkeypatch):
+    ended = []
+
+    def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
+        assert ended == [problem["name"]], "before"
+        assert judge.kept.case is None and not judge.kept.references.runners
+        return a_case(workload["name"], 0)
+
+    judge = judge_of(monkeypatch, make_case)
+    for name in ("a", "b"):
+        judge.kept.case = a_case("last", 0)
+        judge.kept.references.stack.callback(ended.append, name)
+        assert checked(judge, name, "w", key=name)["status"] == "passed"
+        ended.clear()
+    judge.kept.case = served = judge.cases["w"]
+    assert checked(judge, "b", "w", key="b")["status"] == "passed"
+    assert judge.kept.case is served, "a problem that is known goes on with its own"
+
+
 def test_a_problem_that_comes_again_is_known(monkeypatch):
     learned = []
 
