@@ -25,6 +25,8 @@ FLUSHED_L2_MULTIPLE = 2
 KEPT_SHARE, KEPT_TRIALS = 64, 8
 """Of a GPU's memory: the judge keeps a larger tensor in the host's, where it is much slower to
 compare. With fewer trials than so many they may be larger, as there are fewer of them."""
+ASKED_SHARE = 1024
+"""Of a GPU's memory: of a larger tensor it is asked whether there is as much as is allowed."""
 CACHED_SHARE = 128
 """Of a GPU's memory, what the judge may hold of it without need."""
 SPIN_S = 0.1
@@ -177,7 +179,12 @@ class Cuda:
     def holds(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> bool:
         limit_bytes = min(self.total_bytes, self.limit_bytes or sys.maxsize)
         share = KEPT_SHARE * max(1, min(num_trials, KEPT_TRIALS)) // KEPT_TRIALS
-        return tensor.nbytes <= limit_bytes // share
+        if tensor.nbytes <= self.total_bytes // ASKED_SHARE:
+            return tensor.nbytes <= limit_bytes // share
+        # A policy that is trained beside may have left less than that.
+        reserved = torch.cuda.memory_reserved(self.device)
+        free_bytes = (torch.cuda.mem_get_info(self.device)[0] + reserved) * 4 // 5
+        return tensor.nbytes <= min(limit_bytes, free_bytes) // share
 
     def describe(self) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(self.device)

@@ -48,9 +48,15 @@ def test_a_judge_gives_back_what_it_has_cached_where_that_is_much(monkeypatch, c
     ("num_trials", "largest"),
     [(17, 2**30), (8, 2**30), (4, 2**31), (3, 64 * 2**30 // 24), (0, 2**33)],
 )
-def test_the_fewer_trials_there_are_the_larger_may_be_what_the_device_holds(num_trials, largest):
+@pytest.mark.parametrize(("free", "allowed"), [(60, 64), (30, 80)])
+def test_the_fewer_trials_there_are_the_larger_may_be_what_the_device_holds(
+    monkeypatch, num_trials, largest, free, allowed
+):
+    """Of 64 GiB: those are allowed, or four fifths of what is free and of the judge's own."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free * 2**30, 80 * 2**30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 50 * 2**30)
     gpu = object.__new__(accelerators.Cuda)
-    gpu.total_bytes, gpu.limit_bytes = 80 * 2**30, 64 * 2**30
+    gpu.total_bytes, gpu.limit_bytes = 80 * 2**30, allowed * 2**30
     gpu.device = torch.device("cuda", 0)
     for nbytes, place in ((largest, gpu.device), (largest + 1, torch.device("cpu"))):
         tensor = SimpleNamespace(nbytes=nbytes)
