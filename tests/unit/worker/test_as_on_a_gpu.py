@@ -1,0 +1,101 @@
+"""A launch by the way of a GPU, whose inputs are written after the clock has started and whose
+outputs are copied, with a processor in its place."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from cudal1_ci.executor.local import BOOTSTRAP, WORKER_FOLDER
+from cudal1_ci.worker import clock, start
+from cudal1_ci.worker.accelerators import Cpu
+from cudal1_ci.worker.cases import Limits, Rejected
+from cudal1_ci.worker.clock import ClockConfig, launch, timed_slots
+from cudal1_ci.worker.correctness import examine
+from cudal1_ci.worker.kept import Kept
+from cudal1_ci.worker.processes import Template
+from cudal1_ci.worker.reference import make_case
+from tests.unit.trial.test_session import HEAD, problem_of, tensor
+
+LIMITS = Limits(60.0, 30.0)
+CONFIG = ClockConfig(batch_us=1000.0, max_calls=8, num_rounds=3, launch_s=2.0, memory_bytes=2**30)
+MODEL = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 8)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return {returned}
+"""
+OF_ALL_KINDS = "y, y.argmax(-1), y.mean(), y > 0, torch.fft.fft(y), y[:0], {'z': y.double().sum(0)}"
+CONSTANT = MODEL.replace(
+    "y = self.fc(x)",
+    """self.calls = getattr(self, 'calls', 0) + 1
+        y = self.fc(x if self.calls < 30 else torch.ones_like(x))""",
+)
+
+
+class Elsewhere(Cpu):
+    """What the judge does not take for the processor that its runners are on."""
+
+    kind = "elsewhere"
+    spin_s = 0.001
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_flushed = 0
+
+    def flush(self) -> None:
+        self.num_flushed += 1
+
+
+@pytest.fixture(scope="module")
+def template():
+    command = ["-P", "-c", BOOTSTRAP, str(WORKER_FOLDER)]
+    process, channel = start.start_template(command, 1, "cpu")
+    started = Template(process, channel, 2**36)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def timed(template, monkeypatch):
+    """What a launch says of a text that was examined, by processes that are kept."""
+    monkeypatch.setitem(clock.RECONCILIATION, Elsewhere.kind, (1.0, 1e6))
+    kept = Kept(template)
+
+    def launched(mode: str, reference: str, text: str):
+        accelerator = Elsewhere()
+        given = tensor(32, 16, requires_grad=mode == "train")
+        problem = msgspec.json.decode(msgspec.json.encode(problem_of(reference, given, mode=mode)))
+        (workload,) = problem["workloads"]
+        case = make_case(template, accelerator, problem, workload, LIMITS, 0, hold=kept.keep)
+        program = {**problem["reference"], "source": HEAD + text}
+        found = examine(case, template, program, LIMITS, profiles=True, hold=kept.hold)
+        slots = timed_slots(case, found.call)
+        said = launch(case, kept, program, slots, LIMITS, CONFIG, random.Random(0), num_calls=8)
+        return said, accelerator
+
+    yield launched
+    kept.dismiss()
+    kept.close()
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("returned", ["y.relu()", OF_ALL_KINDS], ids=["one", "all kinds"])
+def test_a_program_has_its_times(timed, mode, returned):
+    text = MODEL.format(returned=returned)
+    said, accelerator = timed(mode, text, text + "\n")
+    assert len(said["candidate_us"]) == len(said["reference_us"]) == CONFIG.num_rounds
+    assert accelerator.num_flushed > 3 * CONFIG.num_rounds
+    assert said["contradiction"] is None
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_does_not_follow_from_inputs_that_come_late_is_wrong(timed, mode):
+    with pytest.raises(Rejected, match="timed call is off"):
+        timed(mode, MODEL.format(returned="y.relu()"), CONSTANT.format(returned="y.relu()"))
