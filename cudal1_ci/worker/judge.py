@@ -147,7 +147,7 @@ class Judge:
         self.weights = "checkpoint"
         self.precision = "strict"
         self.findings: list[dict[str, Any]] = []
-        self.known = Known()
+        self.known = Known(accelerator.kind == "cuda")
         self.candidate: dict[str, Any] = {}
         self.slots: dict[str, list[dict[str, Any]]] = {}
         self.num_calls: dict[str, int] = {}

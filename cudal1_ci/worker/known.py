@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -31,7 +31,8 @@ Learned = tuple[dict[str, Case], list[dict[str, Any]]]
 class Known:
     """By the keys of problems."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_gpu: bool = True) -> None:
+        self.has_gpu = has_gpu
         self.learned: OrderedDict[str, Learned] = OrderedDict()
         self.aside: dict[str, list[tuple[torch.Tensor, torch.device]]] = {}
         """Of problems that were put aside, tensors that have been on a device, and on which."""
@@ -61,29 +62,42 @@ class Known:
         host's memory so much is free; `took_s` is what it took to learn it."""
         self.learned[key], self.took_s[key] = learned, took_s
         self.near_bytes = memory_bytes // MEMORY_SHARE
-        self.far_bytes = (host_bytes + self.num_bytes(is_aside=True)) // HOST_SHARE
+        self.far_bytes = (host_bytes + self.num_far(self.learned)) // HOST_SHARE
         while len(self.learned) > MOST:
-            self.drop()
+            self.drop(next(iter(self.learned)))
         self.make_room()
 
     def make_room(self) -> None:
         """Put those aside that were not asked for the longest, as far as there is room."""
         for key in list(self.learned)[:-1]:
-            if self.num_bytes(is_aside=False) <= self.near_bytes:
-                return
-            if key in self.aside:
+            if self.num_far([key]) > self.far_bytes:
+                self.drop(key)
+        for key in list(self.learned)[:-1]:
+            if key in self.aside or key not in self.learned:
                 continue
+            if self.num_near() <= self.near_bytes:
+                break
             if self.is_worth_a_copy(key):
                 self.put_aside(key)
-                while self.num_bytes(is_aside=True) > self.far_bytes:
-                    self.drop()
+                self.make_far_room()
             else:
+                self.drop(key)
+        self.make_far_room()
+
+    def make_far_room(self) -> None:
+        """Forget what the host's memory has no room for, the last one apart."""
+        for key in list(self.learned)[:-1]:
+            if self.num_far(list(self.learned)[:-1]) <= self.far_bytes:
+                return
+            if self.num_far([key]):
                 self.drop(key)
 
     def is_worth_a_copy(self, key: str) -> bool:
         """Whether there is room for it, and it is sooner there again than learned."""
-        size = sum(tensor.nbytes for tensor in self.tensors(key) if tensor.is_cuda)
-        return size <= min(self.far_bytes, COPIED_PER_S * self.took_s[key])
+        tensors = list(self.tensors(key))
+        copied = sum(tensor.nbytes for tensor in tensors if tensor.is_cuda)
+        is_sooner = copied <= COPIED_PER_S * self.took_s[key]
+        return is_sooner and sum(tensor.nbytes for tensor in tensors) <= self.far_bytes
 
     def put_aside(self, key: str) -> None:
         """Tensors with gaps stay: a copy has none, and where the elements lie is part of a case."""
@@ -93,18 +107,29 @@ class Known:
                 moved.append((one, one.device))
                 one.data = copy
 
-    def drop(self, key: str | None = None) -> None:
-        """Forget it, or the one that was not asked for the longest."""
-        key = next(iter(self.learned)) if key is None else key
+    def drop(self, key: str) -> None:
+        """Forget it."""
         for table in (self.learned, self.aside, self.took_s):
             table.pop(key, None)
 
-    def num_bytes(self, *, is_aside: bool) -> int:
+    def num_near(self) -> int:
+        """Bytes on the device; where that is the processor, of what is not put aside."""
         return sum(
             tensor.nbytes
             for key in self.learned
-            if (key in self.aside) is is_aside
+            if key not in self.aside
             for tensor in self.tensors(key)
+            if tensor.is_cuda or not self.has_gpu
+        )
+
+    def num_far(self, keys: Iterable[str]) -> int:
+        """Bytes of some problems in the host's memory beside: of what was put there, and of what
+        was too large for the device."""
+        return sum(
+            tensor.nbytes
+            for key in keys
+            for tensor in self.tensors(key)
+            if key in self.aside or (self.has_gpu and not tensor.is_cuda)
         )
 
     def tensors(self, key: str) -> Iterator[torch.Tensor]:

@@ -186,11 +186,40 @@ def test_tensors_that_were_in_the_hosts_memory_stay_there():
     for name in ("a", "b"):
         case = a_case(name, 60)
         case.state.append(Tensor(60, "host"))
-        known.keep(name, ({"w": case}, []), 1000, 8 * 200)
+        known.keep(name, ({"w": case}, []), 8 * 100, 8 * 200)
     assert places_of(known) == {"a": "host", "b": "gpu"}
     known.find("a")
     cases, _ = known.learned["a"]
     assert [one.place for one in cases["w"].state] == ["gpu", "host"]
+
+
+def test_what_lies_in_the_hosts_memory_takes_no_room_of_the_device():
+    known = Known()
+
+    def keep(name: str, far: int) -> None:
+        case = a_case(name, 40)
+        case.state.append(Tensor(far, "host"))
+        free = 8 * 1000 - known.num_far(known.learned) - far
+        known.keep(name, ({"w": case}, []), 8 * 100, free)
+
+    keep("a", 0)
+    keep("large", 2000)
+    assert places_of(known) == {"a": "gpu", "large": "gpu"}, "the last one stays in any case"
+    keep("b", 600)
+    assert places_of(known) == {"a": "gpu", "b": "gpu"}, "the host has no room for it"
+    keep("c", 600)
+    assert places_of(known) == {"a": "host", "b": "gpu", "c": "gpu"}
+    keep("d", 0)
+    assert places_of(known) == {"c": "gpu", "d": "gpu"}, "b and c are too much for the host"
+
+
+def test_on_a_processor_what_is_known_is_bounded_by_both_shares_of_its_memory():
+    known = Known(has_gpu=False)
+    for name in "abcd":
+        case = a_case(name, 0)
+        case.state = [Tensor(60, "host")]
+        known.keep(name, ({"w": case}, []), 8 * 100, 8 * 100 - known.num_far(known.learned))
+    assert list(known.learned) == ["c", "d"] and list(known.aside) == ["c"]
 
 
 @pytest.mark.gpu

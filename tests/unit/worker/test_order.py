@@ -163,7 +163,7 @@ def test_with_weights_drawn_anew_the_place_of_a_call_still_counts(monkeypatch, r
         raise next(reasons)
 
     monkeypatch.setattr(judge_module, "examine", examine)
-    judge = Judge(1, SimpleNamespace(), SimpleNamespace())
+    judge = Judge(1, SimpleNamespace(kind="cuda"), SimpleNamespace())
     judge.weights, judge.drawn, judge.limits = "seed", {"w": SimpleNamespace()}, None
     with pytest.raises(Rejected) as refused:
         judge.examine_one(SimpleNamespace(name="w", train=False), {}, profiles=False)

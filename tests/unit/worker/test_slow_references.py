@@ -28,7 +28,7 @@ def test_a_workload_is_left_out_where_others_are_slow(clock, monkeypatch, second
         return SimpleNamespace(name=workload["name"], findings=[])
 
     monkeypatch.setattr(module, "make_case", make_case)
-    judge = Judge(1, None, clock)
+    judge = Judge(1, SimpleNamespace(kind="cpu"), clock)
     judge.problem = {"workloads": [{"name": "first"}, {"name": "second"}]}
     judge.limits = Limits(1.0, 1.0)
     findings = judge.learn(0)

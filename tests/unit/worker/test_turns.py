@@ -58,7 +58,7 @@ def test_runners_of_each_gpu_have_cores_of_their_own(
     kept = []
     monkeypatch.setattr(judge_module.os, "sched_getaffinity", lambda _: set(range(num_cores)))
     monkeypatch.setattr(judge_module.os, "sched_setaffinity", lambda _, cores: kept.append(cores))
-    judge = Judge(num_threads, SimpleNamespace(), SimpleNamespace())
+    judge = Judge(num_threads, SimpleNamespace(kind="cuda"), SimpleNamespace())
     for _ in range(2):  # also when this process may no longer use them
         assert judge.turns(gpu_index) == expected
     others = [set(range(num_cores)) - set(expected or [])] * 2
