@@ -238,6 +238,7 @@ def timed(
         shortest_us = warm_up(case, lanes, first, limits, config.cores)
         check_outputs(reference, candidate, tolerances)
         cost_us = exchange_cost_us(case, reference, first, limits)
+        del first  # a round holds as much as the inputs of a runner
         more = more_calls(case, num_calls, shortest_us - cost_us, config)
         if is_last or more == num_calls:
             break
@@ -256,6 +257,7 @@ def timed(
             one = new_round(case, room, stock, rng, last=one)
             play(case, [reference, candidate], one, rng, limits, counts=False)
             check_round(case, reference, candidate, one, tolerances, limits)
+        del one
         if ends:
             break
     trusted = [lane for name, lane in opened.items() if name != "candidate"]
@@ -380,6 +382,7 @@ def choose_num_calls(
             probe = new_round(case, room, stock, rng)
             ready(case, lane, probe, limits)
             said.append(span_of(case, lane, probe, "batch", limits)[1])
+            del probe
         claims_us = [float(one["claim_us"]) for one in said[1:]]
         waits_us = [float(one["claim_us"]) - float(one["issue_us"]) for one in said[1:]]
         case.is_device_bound = min(waits_us) > GATHER_US * num_calls * max(1, len(slots))

@@ -4,12 +4,13 @@ outputs are copied, with a processor in its place."""
 from __future__ import annotations
 
 import random
+import weakref
 
 import msgspec
 import pytest
 
 from cudal1_ci.executor.local import BOOTSTRAP, WORKER_FOLDER
-from cudal1_ci.worker import clock, start
+from cudal1_ci.worker import clock, lanes, start
 from cudal1_ci.worker.accelerators import Cpu
 from cudal1_ci.worker.cases import Limits, Rejected
 from cudal1_ci.worker.clock import ClockConfig, launch, timed_slots
@@ -93,6 +94,21 @@ def test_a_program_has_its_times(timed, mode, returned):
     assert len(said["candidate_us"]) == len(said["reference_us"]) == CONFIG.num_rounds
     assert accelerator.num_flushed > 3 * CONFIG.num_rounds
     assert said["contradiction"] is None
+
+
+def test_no_more_rounds_are_held_than_are_needed(timed, monkeypatch):
+    made, held = [], []
+
+    def new_round(case, room, stock, rng, last=None):
+        held.append(sum(one() is not None for one in made) - (last is not None))
+        one = lanes.new_round(case, room, stock, rng, last)
+        made.append(weakref.ref(one))
+        return one
+
+    monkeypatch.setattr(clock, "new_round", new_round)
+    text = MODEL.format(returned="y.relu()")
+    timed("infer", text, text + "\n")
+    assert len(held) > CONFIG.num_rounds + 4 and set(held) == {0}
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
