@@ -14,6 +14,9 @@ import torch
 
 from .segment import Slot, contiguous_stride, dtype_of
 
+APART = 1009
+"""Of seeds of the outputs of a call, so that one trial's second is not the next trial's first."""
+
 
 def slots_like(outputs: Sequence[Slot]) -> list[Slot]:
     """Where those of a call with these outputs lie: of one that is no float there is none, which
@@ -34,7 +37,7 @@ def drawn_like(leaves: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
         has_any = like.is_floating_point() or like.is_complex()
         shape = like.shape if has_any else torch.Size([0])
         tensor = torch.empty(shape, dtype=like.dtype, device=like.device)
-        found.append(fill(tensor, torch.Generator(like.device).manual_seed(seed + leaf)))
+        found.append(fill(tensor, torch.Generator(like.device).manual_seed(seed + APART * leaf)))
     return found
 
 

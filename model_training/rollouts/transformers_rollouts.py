@@ -49,6 +49,9 @@ class TransformersRollouts:
                 answers = self._answers([asked[place] for place in batch], settings)
                 for place, answer in zip(batch, answers, strict=True):
                     found[place].append(answer)
+        if self.policy.device.type == "cuda":
+            # What comes next is judged by other processes, which may need the memory.
+            torch.cuda.empty_cache()
         return found
 
     def _answers(self, asked: Sequence[Sequence[int]], settings: Sampling) -> list[Completion]:
