@@ -119,3 +119,14 @@ def without_parentheses_of(old: cst.BaseExpression, new: cst.BaseExpression) -> 
     changed = new.visit(Outdent(opening.last_line.value, ending.last_line.value))
     assert isinstance(changed, cst.BaseExpression)
     return changed
+
+
+def with_dot_of(old: cst.BaseExpression, new: cst.BaseExpression) -> cst.BaseExpression:
+    """Another method of the same thing, on a line of its own where the first one had one."""
+    if not (isinstance(old, cst.Call) and isinstance(new, cst.Call)):
+        return new
+    if not (isinstance(old.func, cst.Attribute) and isinstance(new.func, cst.Attribute)):
+        return new
+    if not old.func.value.deep_equals(new.func.value):
+        return new
+    return new.with_changes(func=new.func.with_changes(dot=old.func.dot))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from cudal1_ci.propose.playbook.comments import lost_comments, with_comments, without_lines
-from cudal1_ci.propose.playbook.layout import without_parentheses_of
+from cudal1_ci.propose.playbook.layout import with_dot_of, without_parentheses_of
 from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, parenthesized, pattern
 from cudal1_ci.propose.playbook.steps import descendants, steps_between, writes_into_tensors
 from cudal1_ci.propose.playbook.terms import Env, Names, Term, code, names_in
@@ -336,8 +336,20 @@ def keep_parentheses(
     if old.lpar and not new.lpar and not isinstance(new, cst.Call | cst.Name | cst.Attribute):
         return new.with_changes(lpar=old.lpar, rpar=old.rpar)
     if old.lpar and not new.lpar:
-        new = without_parentheses_of(old, new)
+        outdented = without_parentheses_of(old, new)
+        if not is_one_line(outdented):
+            return with_dot_of(old, new).with_changes(lpar=old.lpar, rpar=old.rpar)
+        new = outdented
     return new if is_alone or binds_alike(old, new) else parenthesized(new)
+
+
+def is_one_line(node: cst.BaseExpression) -> bool:
+    """Whether its line ends are all within brackets, so that it needs no parentheses."""
+    try:
+        cst.parse_statement(code(node))
+    except cst.ParserSyntaxError:
+        return False
+    return True
 
 
 PRODUCTS = (cst.Multiply, cst.MatrixMultiply, cst.Divide)

@@ -157,6 +157,24 @@ def test_what_is_made_on_a_device_is_laid_out_as_it_was(before, after, line_end)
     assert torch.equal(outputs(expected, [X])[0], outputs(source, [X])[0])
 
 
+CHAIN = """
+    rows = (
+        torch.cat((x, x), dim=-1)
+        .relu()
+        .unsqueeze(0)
+        .repeat(3, 1, 1)
+    )
+    return rows + 1
+"""
+
+
+def test_a_chain_over_several_lines_keeps_its_parentheses_and_its_lines():
+    source = function(textwrap.dedent(CHAIN))
+    new = rewritten(source, "repeat_to_expand")
+    assert new == source.replace(".repeat(3, 1, 1)", ".expand(3, -1, -1)")
+    assert torch.equal(outputs(new, [X])[0], outputs(source, [X])[0])
+
+
 def test_an_indentation_by_tabs_stays_one():
     source = HEADER + (
         "\n\ndef Model(x):\n\tif True:\n\t\tm = (\n\t\t\ttorch.ones(\n\t\t\t\t8,\n\t\t\t)"
