@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
 from cudal1_ci.propose.playbook.elementwise import ARITHMETIC
@@ -38,7 +40,8 @@ def needless_copy(term: Term) -> Replacement | None:
     for operand in term.args:
         copied = operand.op in ("clone", "detach_copy") and len(operand.args) == 1
         if copied and operand.node is not None and operand.args[0].node is not None:
-            return with_operand(term, operand, operand.args[0])
+            without = with_operand(term, operand, operand.args[0])
+            return without and replace(without, uncopied=operand.args[0].node)
     return None
 
 
@@ -235,7 +238,8 @@ COPIES = (
     Rewrite(
         name="needless_copy",
         family="memory layout",
-        precondition="a clone that is only read by an operation which writes a new tensor",
+        precondition="a clone that is only read by an operation which writes a new tensor, with no "
+        "call of something unknown in between, which may write into what was copied",
         why=f"the copy is never written to: {SAVES}.",
         apply=expressions(needless_copy),
     ),

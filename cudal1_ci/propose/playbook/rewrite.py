@@ -17,9 +17,15 @@ import libcst as cst
 from cudal1_ci.propose.playbook.comments import lost_comments, with_comments, without_lines
 from cudal1_ci.propose.playbook.layout import with_dot_of, without_parentheses_of
 from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, parenthesized, pattern
-from cudal1_ci.propose.playbook.steps import descendants, steps_between, writes_into_tensors
+from cudal1_ci.propose.playbook.steps import (
+    calls_between,
+    descendants,
+    may_write,
+    steps_between,
+    writes_into_tensors,
+)
 from cudal1_ci.propose.playbook.terms import Env, Names, Term, code, names_in
-from cudal1_ci.propose.playbook.walk import Occurrence, Walk, without_dead
+from cudal1_ci.propose.playbook.walk import Occurrence, Walk, calls_in, without_dead
 from cudal1_ci.propose.target_file import find
 from cudal1_ci.schema import Workload
 
@@ -140,6 +146,8 @@ class Replacement:
     bindings: Bindings
     definitions: tuple[str, ...] = ()
     """Functions that the template calls and the file needs, as texts; they may read `torch`."""
+    uncopied: cst.CSTNode | None = None
+    """What is read itself now, where a copy of it was read."""
 
     @property
     def is_built(self) -> bool:
@@ -218,6 +226,10 @@ def replaced(
         replacement, lines = found_here
         if replacement.is_alias and is_written_into(method, site):
             continue
+        if replacement.uncopied is not None and may_change(
+            replacement.uncopied, node, method, site
+        ):
+            continue
         if lines & gone or any(one in chosen for line in lines for one in descendants(line)):
             continue
         for term in occurrence.term.walk():
@@ -248,6 +260,17 @@ def replaced(
 def is_written_into(method: cst.FunctionDef, site: Site) -> bool:
     """Whether tensors may change in place, by the method or by a module that its class holds."""
     return writes_into_tensors(method) or "inplace=True" in code(site.definition)
+
+
+def may_change(
+    copied: cst.CSTNode, reader: cst.CSTNode, method: cst.FunctionDef, site: Site
+) -> bool:
+    """Whether a tensor may hold something else when it is read than when it was copied."""
+    if copied in descendants(reader):
+        return any(may_write(call, site.names) for call in calls_in(reader))
+    calls = calls_between(method, copied, reader)
+    is_called = calls is None or any(may_write(call, site.names) for call in calls)
+    return is_called or is_written_into(method, site)
 
 
 @functools.lru_cache(maxsize=64)

@@ -11,8 +11,15 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.terms import Names, names_in
-from cudal1_ci.propose.playbook.walk import assigned_name, is_pure, statements, stored_names
+from cudal1_ci.propose.playbook.terms import Names, is_self, names_in
+from cudal1_ci.propose.playbook.walk import (
+    assigned_name,
+    calls_in,
+    changes_state,
+    is_pure,
+    statements,
+    stored_names,
+)
 
 Lines = Sequence[cst.BaseStatement | cst.BaseSmallStatement]
 
@@ -59,6 +66,40 @@ def writes(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Arg) and node.keyword is not None:
         return node.keyword.value in ("inplace", "out")
     return isinstance(node, cst.AugAssign)
+
+
+def calls_between(
+    method: cst.FunctionDef, first: cst.CSTNode, last: cst.CSTNode
+) -> list[cst.Call] | None:
+    """Calls that are made after the line of one node and before another is computed; None where
+    these are no lines of the function's own body."""
+    lines = statements(method.body)
+    start, end = line_of(lines, first), line_of(lines, last)
+    if start is None or end is None:
+        return None
+    calls = [call for line in lines[start + 1 : end + 1] for call in calls_in(line)]
+    return [call for call in calls if last not in descendants(call)[1:]]
+
+
+HOLDERS = {"torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict"}
+"""Layers of torch that call others, of which nothing is known here."""
+
+
+def may_write(call: cst.Call, names: Names) -> bool:
+    """Whether a call may change a tensor in place. That a layer of torch does not is known, unless
+    it is told to (`inplace`); of any other module nothing is."""
+    if writes(call) or any(writes(arg) for arg in call.args):
+        return True
+    held: cst.BaseExpression = call.func
+    while isinstance(held, cst.Attribute | cst.Subscript) and not is_self(held.value):
+        held = held.value
+    if not isinstance(held, cst.Attribute):
+        return changes_state(call, names)
+    if held is not call.func:  # `self.weight.t()`, but also `self.block.attend(x)`
+        return any(names_in(arg.value) for arg in call.args)
+    made = names.attributes.get(held.attr.value)
+    dotted = None if made is None else names.dotted(made.func)
+    return dotted is None or not dotted.startswith("torch.nn.") or dotted in HOLDERS
 
 
 def line_of(lines: Lines, node: cst.CSTNode) -> int | None:
