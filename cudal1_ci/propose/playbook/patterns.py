@@ -185,6 +185,42 @@ class Fill(cst.CSTTransformer):
             return updated_node
         return parenthesized(bound.node)
 
+    def leave_BinaryOperation(  # noqa: N802
+        self,
+        original_node: cst.BinaryOperation,
+        updated_node: cst.BinaryOperation,
+    ) -> cst.BinaryOperation:
+        # `X * K` of `a * b` is `a * b * K`: what comes first is computed first.
+        if not isinstance(original_node.left, cst.Name):
+            return updated_node
+        bound = self.bindings.get(original_node.left.value)
+        if bound is None or bound.node is None or not reads_first(bound.node, original_node):
+            return updated_node
+        return updated_node.with_changes(left=bound.node)
+
+
+PRODUCTS = (cst.Multiply, cst.Divide, cst.MatrixMultiply)
+
+
+BINDING = ((cst.Add, cst.Subtract), PRODUCTS, (cst.Power,))
+"""Operators by how tightly they bind, the loosest first."""
+
+
+def reads_first(left: cst.BaseExpression, whole: cst.BinaryOperation) -> bool:
+    """Whether an operation on one line needs no parentheses to the left of a sum or a product:
+    it binds at least as tightly."""
+    if left.lpar or "\n" in cst.Module(body=[]).code_for_node(left):
+        return False
+    if isinstance(left, cst.UnaryOperation):
+        return isinstance(left.operator, cst.Minus) and not isinstance(whole.operator, cst.Power)
+    if not isinstance(left, cst.BinaryOperation) or isinstance(whole.operator, cst.Power):
+        return False
+    ranks = [
+        next((rank for rank, kinds in enumerate(BINDING) if isinstance(one.operator, kinds)), None)
+        for one in (left, whole)
+    ]
+    return None not in ranks and ranks[0] >= ranks[1]  # type: ignore[operator]
+
 
 def bare(node: cst.BaseExpression) -> cst.BaseExpression:
     """An operation without the parentheses that an operator around it made necessary."""

@@ -16,7 +16,14 @@ import libcst as cst
 
 from cudal1_ci.propose.playbook.comments import lost_comments, with_comments, without_lines
 from cudal1_ci.propose.playbook.layout import with_dot_of, without_parentheses_of
-from cudal1_ci.propose.playbook.patterns import Bindings, fill, match, parenthesized, pattern
+from cudal1_ci.propose.playbook.patterns import (
+    PRODUCTS,
+    Bindings,
+    fill,
+    match,
+    parenthesized,
+    pattern,
+)
 from cudal1_ci.propose.playbook.steps import (
     calls_between,
     descendants,
@@ -373,9 +380,6 @@ def is_one_line(node: cst.BaseExpression) -> bool:
     except cst.ParserSyntaxError:
         return False
     return True
-
-
-PRODUCTS = (cst.Multiply, cst.MatrixMultiply, cst.Divide)
 
 
 def binds_alike(old: cst.BaseExpression, new: cst.BaseExpression) -> bool:

@@ -26,6 +26,12 @@ JOINED = {
     "x * 0.1 * 3": "x * (0.1 * 3)",
     "x * 1e300 * 1e300": "x * (1e300 * 1e300)",
     "x * math.pi / math.pi": "x",
+    "x * x * math.pi * 0.5": "x * x * (math.pi * 0.5)",
+    "(x + 1.5) / (x * x + 1.5) * math.pi * 0.5": "(x + 1.5) / (x * x + 1.5) * (math.pi * 0.5)",
+    "x * 2.0 @ x.T * math.pi * 0.5": "x * 2.0 @ x.T * (math.pi * 0.5)",
+    "(x + x) * math.pi * 0.5": "(x + x) * (math.pi * 0.5)",
+    "x ** 2 * math.pi * 0.5": "x ** 2 * (math.pi * 0.5)",
+    "-x * math.pi * 0.5": "-x * (math.pi * 0.5)",
     "x.exp() * math.pi * 2.0 - x": "x.exp() * (math.pi * 2.0) - x",
     "-(x * math.pi * 2.0) ** 2": "-(x * (math.pi * 2.0)) ** 2",
     # What changes nothing goes, and what stands beside it stays.
