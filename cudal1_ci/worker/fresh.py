@@ -4,9 +4,9 @@ Drawn specs are drawn again. Of what the user's `get_inputs` made there is a poo
 which a set comes back when all others were used, and never as it was: floats are multiplied element
 by element, with random signs where both occur; whole numbers change places, and those of two sets
 are mixed, where the reference takes that. (Where nothing of a set can change, as of offsets alone,
-it comes again as it was.) What an answer is kept by must then be all of the input, up to what the
-reference itself does not see; and as a few elements of a round may be all that is other than in the
-round before (lanes.py), nothing less will do.
+it comes again as it was; so does a call without any tensor.) What an answer is kept by must then be
+all of the input, up to what the reference itself does not see; and as a few elements of a round may
+be all that is other than in the round before (lanes.py), nothing less will do.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Stock:
         mix it with."""
         pool = self.source.pool
         if pool is None or not self.deck:
-            return self.base[number], self.rng.choice(self.alike)
+            base = self.base[number]
+            return base, self.rng.choice(self.alike) if self.alike else base
         place = self.num_dealt % len(self.deck)
         one, other = (self.deck[(place + step) % len(self.deck)] for step in (0, 1))
         self.num_dealt += 1

@@ -103,6 +103,12 @@ def test_zeros_infinities_and_whole_numbers_in_order_stay_what_they_are():
     assert torch.equal(refreshed(whole), whole)
 
 
+def test_a_call_without_a_tensor_comes_again_as_it_was():
+    stock = stock_of(Source(call={}), [InputSet([])])
+    stock.renew(0, [])
+    assert stock.base[0].tensors == []
+
+
 def test_integers_of_a_stated_range_are_drawn_again():
     spec = {"shape": [64], "dtype": "int64", "low": 3, "high": 9}
     changed = refreshed(torch.full((64,), 3), specs=[spec])
