@@ -128,7 +128,24 @@ def source_files(root: Path, config: DiscoveryConfig) -> Listing:
     listing = Listing(root=root.resolve())
     walk(listing, "", IgnoreRules.of(listing.root), Globs.of(config), config)
     listing.files.sort(key=lambda file: file.path)
+    listing.notices += idle_patterns(listing, config)
     return listing
+
+
+def idle_patterns(listing: Listing, config: DiscoveryConfig) -> list[Notice]:
+    """A notice of what `include` names and the tree does not have among its sources."""
+    found = []
+    for one in config.include:
+        spec = compiled_globs("include", (one,))
+        if one.startswith("!") or spec is None or any(spec.match_files(paths_of(listing))):
+            continue
+        message = f'no source file that is looked at matches "{one}" (discover.include, --include)'
+        found.append(Notice(path=".", message=message))
+    return found
+
+
+def paths_of(listing: Listing) -> list[str]:
+    return [file.path for file in listing.files]
 
 
 def walk(

@@ -149,3 +149,15 @@ def test_a_root_that_is_no_folder_is_an_error_that_says_so(write_tree: WriteTree
 def test_a_configuration_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="must be > 0, got 0"):
         DiscoveryConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_include_names_and_nothing_matches_is_said(write_tree: WriteTree) -> None:
+    root = write_tree({"pkg/a.py": "", "tests/b.py": "", "README.md": ""})
+    include = ("pkg/*.py", "pgk/*.py", "tests/*.py", "README.md", "!pkg/c.py")
+    listing = source_files(root, DiscoveryConfig(include=include))
+    assert [file.path for file in listing.files] == ["pkg/a.py"]
+    assert [notice.message.split('"')[1] for notice in listing.notices] == [
+        "pgk/*.py",
+        "tests/*.py",
+        "README.md",
+    ]
