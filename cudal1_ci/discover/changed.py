@@ -19,7 +19,7 @@ import msgspec
 from cudal1_ci.cuda_syntax import function_texts
 from cudal1_ci.discover.discovery import Discovery, targets_of
 from cudal1_ci.discover.facts import FileFacts
-from cudal1_ci.discover.files import PYTHON_SUFFIXES, SOURCE_SUFFIXES
+from cudal1_ci.discover.files import PYTHON_SUFFIXES, SOURCE_SUFFIXES, Gate
 from cudal1_ci.discover.imports import ModuleIndex
 from cudal1_ci.discover.python_targets import ClassTable
 from cudal1_ci.discover.reading import facts_of
@@ -71,11 +71,12 @@ class BaseTree:
     @classmethod
     def of(cls, discovery: Discovery, change: Change) -> BaseTree:
         facts = dict(discovery.facts)
+        gate = Gate.of(discovery.root, discovery.config)
         for file in change.files:
             facts.pop(file.path, None)
         for file in change.files:
             old_path = file.previous_path or file.path
-            if file.before is not None and old_path.endswith(tuple(SOURCE_SUFFIXES)):
+            if file.before is not None and gate.lets_in(old_path):
                 facts[old_path] = facts_of(old_path, file.before.encode())
         return cls(
             files={file.path: file for file in change.files},

@@ -132,6 +132,35 @@ def source_files(root: Path, config: DiscoveryConfig) -> Listing:
     return listing
 
 
+@dataclass(frozen=True)
+class Gate:
+    """The same rules, asked of a path that may not be there any more."""
+
+    root: Path
+    rules: IgnoreRules
+    globs: Globs
+    config: DiscoveryConfig
+
+    @classmethod
+    def of(cls, root: Path, config: DiscoveryConfig) -> Gate:
+        return cls(root, IgnoreRules.of(root), Globs.of(config), config)
+
+    def lets_in(self, path: str) -> bool:
+        """Whether a source of that path is looked at, as far as its name says."""
+        rules, below = self.rules, Path(path)
+        for folder in [*below.parents][-2::-1]:
+            name = folder.as_posix()
+            if is_left_out_folder(folder.name, self.config):
+                return False
+            if is_left_out(name, rules, self.globs, is_folder=True):
+                return False
+            if (self.root / folder / GITIGNORE).is_file():
+                rules = rules.inside(self.root / folder, name)
+        if below.suffix not in SOURCE_SUFFIXES or is_left_out_file(below.name, self.config):
+            return False
+        return not is_left_out(path, rules, self.globs, is_folder=False)
+
+
 def idle_patterns(listing: Listing, config: DiscoveryConfig) -> list[Notice]:
     """A notice of what `include` names and the tree does not have among its sources."""
     found = []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_ci.discover import discover, reading
+from cudal1_ci.discover import DiscoveryConfig, discover, reading
 from cudal1_ci.discover.changed import Selection, select_changed
 from cudal1_ci.schema import Change, FileChange
 
@@ -98,9 +98,10 @@ def selected(
     after: Mapping[str, str],
     before: Mapping[str, str] = BASE,
     renamed: Mapping[str, str] | None = None,
+    config: DiscoveryConfig | None = None,
 ) -> Selection:
     root = write_tree(after)
-    return select_changed(discover(root), change_of(before, after, renamed))
+    return select_changed(discover(root, config), change_of(before, after, renamed))
 
 
 def reasons(selection: Selection) -> dict[str, str | None]:
@@ -396,3 +397,30 @@ def test_a_kernel_that_is_launched_otherwise_is_selected(
     }
     beside = {"k.py": TRITON.replace("def launch", "def other(x):\n    return x * 2\ndef launch")}
     assert "kernel" not in reasons(selected(write_tree, beside, {"k.py": TRITON}))
+
+
+HELPERS = """
+import torch
+
+def one(x):
+    return torch.relu(x)
+
+def two(x):
+    return torch.exp(x)
+"""
+
+
+@pytest.mark.parametrize("after", [HELPERS[: HELPERS.index("def two")], None])
+@pytest.mark.parametrize(
+    "path", ["tests/a.py", "pkg/test_a.py", "vendor/deep/a.py", "scratch/a.py", "old/a.py"]
+)
+def test_a_target_that_was_never_looked_at_was_not_removed(
+    write_tree: WriteTree, path: str, after: str | None
+) -> None:
+    before = {**BASE, ".gitignore": "scratch/\n", path: HELPERS}
+    then = {k: v for k, v in before.items() if k != path} | ({path: after} if after else {})
+    config = DiscoveryConfig(exclude=("old/**",))
+    assert selected(write_tree, then, before, config=config) == Selection(targets=())
+    assert selected(write_tree, then, before, config=DiscoveryConfig(include=("pkg/ops.py",))) == (
+        Selection(targets=())
+    )
