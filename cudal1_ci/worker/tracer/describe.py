@@ -6,8 +6,10 @@ import dataclasses
 import enum
 import functools
 import importlib
+import inspect
 import math
 import sys
+import types
 from collections import OrderedDict
 from typing import Any
 
@@ -137,7 +139,8 @@ def describe_container(value: Any, depth: int) -> dict[str, Any]:
 
 
 def describe_object(value: Any, depth: int) -> dict[str, Any]:
-    """A partial, an enum, a module, a dataclass, a config that turns into a dict."""
+    """A partial, an enum, a module, a dataclass, a config that turns into a dict or is made of what
+    it holds."""
     if isinstance(value, enum.Enum):
         return {"type": "symbol", "path": f"{import_path(type(value))}.{value.name}"}
     if isinstance(value, functools.partial):
@@ -160,7 +163,41 @@ def describe_object(value: Any, depth: int) -> dict[str, Any]:
         return instance(
             f"{import_path(type(value))}.from_dict", [describe(value.to_dict(), depth + 1)]
         )
-    raise UnrecordableError(f"is an object of {type(value).__module__}.{type(value).__qualname__}")
+    made = describe_by_attributes(value, depth)
+    if made is None:
+        name = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise UnrecordableError(f"is an object of {name}")
+    return made
+
+
+def describe_by_attributes(value: Any, depth: int) -> dict[str, Any] | None:
+    """`Config(width=8)`, where the constructor of a plain class takes all that its object holds by
+    name, and makes one that holds the same of it. None for any other object, and for one that holds
+    a tensor: a constructor may write into that."""
+    kind, held = type(value), getattr(value, "__dict__", None)
+    is_namespace = kind is types.SimpleNamespace
+    has_new = any("__new__" in vars(one) for one in kind.__mro__[:-1])
+    if not held or (has_new and not is_namespace):
+        return None
+    try:
+        if not is_namespace:
+            inspect.signature(kind).bind(**held)
+        spec = {key: describe(item, depth + 1) for key, item in held.items()}
+        if holds_tensor(spec):
+            return None
+        again = vars(kind(**held))
+        if {key: describe(item, depth + 1) for key, item in again.items()} != spec:
+            return None
+    except Exception:  # noqa: BLE001 (whatever a constructor says, the object is not made so)
+        return None
+    return instance(import_path(kind), [], spec)
+
+
+def holds_tensor(spec: Any) -> bool:
+    """Whether there is a tensor anywhere in a description."""
+    if isinstance(spec, dict):
+        return spec.get("type") == "tensor" or any(map(holds_tensor, spec.values()))
+    return isinstance(spec, list) and any(map(holds_tensor, spec))
 
 
 def instance(factory: str, args: list[Any], kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
