@@ -130,8 +130,12 @@ def verdict_of(
         return "same", None
     if spread_us <= thresholds.absolute_us:
         return "same", None
-    if len(measurements) > 1:
+    seen = alarms.count(first) if first else len(alarms) - alarms.count(None)
+    count = len(alarms)
+    if seen == 1 and first is not None and count > 1:
         return "inconclusive", "a difference was seen once and not again in new processes"
+    if seen and count > 1:
+        return "inconclusive", f"a difference was seen in {seen} of {count} measurements"
     return "inconclusive", f"a difference of {relative:.0%} can be neither seen nor excluded"
 
 

@@ -71,6 +71,23 @@ def test_an_alarm_is_one_when_it_was_found_again(ratios, expected):
     assert (reason is not None) == (expected == "inconclusive")
 
 
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([1.10, 0.90], "was seen once and not again in new processes"),
+        ([1.10, 1.04, 1.10], "was seen in 2 of 3 measurements"),
+        ([1.04, 1.10, 1.10], "was seen in 2 of 3 measurements"),
+        ([1.04, 1.04, 1.10], "was seen in 1 of 3 measurements"),
+        ([1.04, 1.04, 1.04], "of 5% can be neither seen nor excluded"),
+    ],
+)
+def test_how_often_a_difference_was_seen_is_said(ratios, said):
+    looks = [measured(ratio) for ratio in ratios[:-1]]
+    looks.append(measured(ratios[-1], noise=0.06))
+    verdict, reason = verdict_of(looks, USUAL, looks=4)
+    assert (verdict, reason) == ("inconclusive", f"a difference {said}")
+
+
 def test_what_can_be_neither_seen_nor_excluded_is_inconclusive():
     assert verdict_of([measured(1.0, noise=0.2)], USUAL, looks=2)[0] == "inconclusive"
     short = measured(1.0, noise=0.05, base_us=0.5)
