@@ -139,15 +139,28 @@ def cell_text(cell: ComparisonDocument | ComparedDocument | None) -> str:
 def row_text(row: ComparisonDocument | ComparedDocument) -> str:
     """As `cell_text`, with the numbers of what is the same or inconclusive too: `1.00x [0.99, 1.02]
     same within noise`, or `within the threshold` where the interval has a difference that is below
-    what counts."""
+    what counts, which of a short call may be the time alone."""
     numbers = numbers_text(row)
     if row.verdict not in ("same", "inconclusive") or not numbers:
         return cell_text(row)
     said = VERDICT_WORDS[row.verdict]
     if row.verdict == "same":
         has_one = (row.slowdown_low or 0.0) <= 1.0 <= (row.slowdown_high or 0.0)
-        said += " within noise" if has_one else " within the threshold"
+        said += " within noise" if has_one else f" within {_bound_text(row)}"
     return f"{numbers} {said}"
+
+
+HALF_A_MICROSECOND = 0.5
+"""What no comparison takes for a difference, however short a call is, unless it is told to."""
+
+
+def _bound_text(row: ComparisonDocument | ComparedDocument) -> str:
+    """Below what a difference is that is surely there."""
+    base_us = row.base_us if isinstance(row, ComparedDocument) else None
+    if base_us is None or row.slowdown_low is None or row.slowdown_high is None:
+        return "the threshold"
+    spread_us = max(row.slowdown_high - 1, 1 - row.slowdown_low) * base_us
+    return "half a microsecond" if spread_us <= HALF_A_MICROSECOND else "the threshold"
 
 
 def numbers_text(cell: ComparisonDocument | ComparedDocument) -> str:

@@ -42,6 +42,8 @@ def test_a_cell_says_ratio_interval_and_class(row, said):
         (a_row(1.121, "regression"), "1.12x slower [1.10, 1.14]"),
         (a_row(1.001), "1.00x [0.98, 1.02] same within noise"),
         (a_row(1.03), "1.03x [1.01, 1.05] same within the threshold"),
+        (a_row(1.06, base_us=6.0), "1.06x [1.04, 1.08] same within half a microsecond"),
+        (a_row(0.94, base_us=6.0), "0.94x [0.92, 0.96] same within half a microsecond"),
         (a_row(1.2, "inconclusive"), "1.20x [1.18, 1.22] inconclusive"),
         (a_row(None, "inconclusive"), "inconclusive"),
     ],
