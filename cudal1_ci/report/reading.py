@@ -60,6 +60,10 @@ def _bytes_of(path: Path) -> bytes:
             f"{path}: expected at most {MAX_BYTES // 2**20} MiB, got more; report fewer targets "
             "(`scan --include GLOB`)"
         )
+    if not encoded.strip():
+        raise ReportError(
+            f"{path}: expected JSON, and the file is empty; was its scan interrupted?"
+        )
     return encoded
 
 

@@ -34,7 +34,8 @@ def test_unknown_fields_are_ignored_so_that_newer_minor_versions_can_be_read(wri
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "expected JSON"),
+        (b"", "expected JSON, and the file is empty"),
+        (b"\n", "expected JSON, and the file is empty"),
         (b"not json", "expected JSON"),
         (b"\xff\xfe", "expected JSON"),
         (b"[1, 2]", "expected a report, an object"),
