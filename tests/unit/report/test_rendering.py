@@ -20,6 +20,7 @@ from cudal1_ci.report.document import document, plan_document, verification
 from cudal1_ci.report.html import prose as html_prose
 from cudal1_ci.report.markdown import render_markdown
 from cudal1_ci.report.markup import code, escaped, fenced, inline, prose
+from cudal1_ci.report.shape import FindingDocument
 from cudal1_ci.report.text import print_report, print_verification, render_text
 from cudal1_ci.schema import Report
 from tests.unit.report.conftest import GOLDEN
@@ -42,6 +43,26 @@ def test_text_is_as_it_was_agreed(golden_report, width):
 
 def test_markdown_is_as_it_was_agreed(golden_report):
     check_golden("report.md", render(golden_report, "md"))
+
+
+def test_what_the_judge_said_of_a_proposal_is_no_way_of_calling_it(sample):
+    said = FindingDocument(rule="oracle.absent", message="not run in float64")
+    best = digest(sample).proposals[0].evaluation
+    entries = tuple(
+        msgspec.structs.replace(
+            entry,
+            evaluations=tuple(
+                msgspec.structs.replace(one, findings=(said,)) if one == best else one
+                for one in entry.evaluations
+            ),
+        )
+        for entry in sample.entries
+    )
+    text = render(msgspec.structs.replace(sample, entries=entries), "md")
+    _, _, after = text.partition("*Called as:*")
+    called, heading, finding = after.partition("\n\n*Said by the judge:*\n\n")
+    assert heading and "oracle.absent" not in called
+    assert finding.startswith("- `oracle.absent`: not run in float64\n\n")
 
 
 @pytest.mark.parametrize("output_format", FORMATS)
