@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -73,8 +74,19 @@ DEVICES_OPTION = click.option(
     help="cpu, cuda, cuda:N, auto (a GPU where there is one); several as cuda:0,cuda:1 or "
     "cuda:all, one judge each [default: auto].",
 )
+
+
+def one_device(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Refuse what names no device, in words that offer no more than one; several are refused where
+    it is said which verbs take them (`refuse_several`)."""
+    if value is None or is_several(value) or re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+        return value
+    raise click.BadParameter(f"expected auto, cpu, cuda or cuda:N, got {value!r}")
+
+
 ONE_DEVICE_OPTION = click.option(
     "--device",
+    callback=one_device,
     help="cpu, cuda, cuda:N, auto (a GPU where there is one): the one device that both trees are "
     "timed on [default: auto].",
 )

@@ -14,6 +14,7 @@ from cudal1_ci.cli.execution import (
     TEXT_KEYS,
     executor_of,
     executor_options,
+    one_device,
     precision_option,
     refuse_several,
     settings_of,
@@ -56,7 +57,9 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
 @click.option("--mode", type=click.Choice(["infer", "train"]), default="infer", show_default=True)
 @click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
 @click.option(
-    "--device", help="cpu, cuda, cuda:N, auto (a GPU where there is one) [default: auto]."
+    "--device",
+    callback=one_device,
+    help="cpu, cuda, cuda:N, auto (a GPU where there is one) [default: auto].",
 )
 @click.option(
     "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."

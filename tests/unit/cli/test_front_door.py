@@ -53,6 +53,15 @@ def test_the_help_of_every_verb_shows_examples(verb):
     assert f"cudal1-ci {verb}" in result.stdout
 
 
+@pytest.mark.parametrize("words", [["verify", SAMPLE_REPORT, SAMPLE_REPORT], ["compare", "HEAD"]])
+def test_a_verb_that_takes_one_device_offers_no_several_for_a_wrong_one(words):
+    result = run(*words, "--device", "cdua")
+    assert result.exit_code == 2
+    assert "expected auto, cpu, cuda or cuda:N, got 'cdua'" in " ".join(result.stderr.split())
+    several = run(*words, "--device", "cuda:0,cuda:1").stderr
+    assert "expected auto" not in several
+
+
 @pytest.mark.parametrize(
     ("verb", "is_several"), [("scan", True), ("sweep", True), ("compare", False)]
 )
