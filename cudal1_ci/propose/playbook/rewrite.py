@@ -24,6 +24,7 @@ from cudal1_ci.propose.playbook.patterns import (
     parenthesized,
     pattern,
 )
+from cudal1_ci.propose.playbook.repeated_work import Line, lines_of, read_through
 from cudal1_ci.propose.playbook.steps import (
     calls_between,
     descendants,
@@ -211,6 +212,26 @@ class Gathered:
     modules: set[str] = field(default_factory=set)
     definitions: dict[str, None] = field(default_factory=dict)
 
+    def add(self, other: Gathered) -> None:
+        self.found += other.found
+        self.modules |= other.modules
+        self.definitions |= other.definitions
+
+
+@dataclass
+class Choice:
+    """Matches of a function with what takes their places."""
+
+    new: dict[cst.CSTNode, cst.BaseExpression] = field(default_factory=dict)
+    gone: set[cst.CSTNode] = field(default_factory=set)
+    """Lines that go with them."""
+    covered: set[cst.CSTNode] = field(default_factory=set)
+    suspects: set[str] = field(default_factory=set)
+    """Names that may not be read any more."""
+    taken_over: dict[cst.CSTNode, set[Line]] = field(default_factory=dict)
+    """Lines whose work the new expression does."""
+    gathered: Gathered = field(default_factory=Gathered)
+
 
 def replaced(
     method: cst.FunctionDef,
@@ -218,14 +239,35 @@ def replaced(
     rules: Sequence[Rule],
     gathered: Gathered,
 ) -> cst.FunctionDef | None:
-    """One function with all matches replaced; None when there is none."""
-    chosen: dict[cst.CSTNode, cst.BaseExpression] = {}
-    gone: set[cst.CSTNode] = set()
-    covered: set[cst.CSTNode] = set()
-    suspects: set[str] = set()
+    """One function with all matches replaced, but for those that only do work again; None when
+    there is none."""
+    refused: set[cst.CSTNode] = set()
+    before = lines_of(method)
+    while True:
+        choice = choose(method, site, rules, refused)
+        if not choice.new:
+            return None
+        changed = with_choice(method, choice, site.names)
+        after = lines_of(changed)
+        again = {
+            node
+            for node, lines in choice.taken_over.items()
+            if any(after[line] >= before[line] for line in lines)
+        }
+        if not again:
+            gathered.add(choice.gathered)
+            return changed
+        refused |= again
+
+
+def choose(
+    method: cst.FunctionDef, site: Site, rules: Sequence[Rule], refused: Set[cst.CSTNode]
+) -> Choice:
+    """The matches of a function, outer ones before inner ones."""
+    choice = Choice()
     for occurrence in occurrences_in(method, site.names):
         node = occurrence.node
-        if node in covered or isinstance(node, cst.Name):
+        if node in choice.covered or node in refused or isinstance(node, cst.Name):
             continue
         found_here = first_match(rules, occurrence, method, site.names)
         if found_here is None:
@@ -237,31 +279,38 @@ def replaced(
             replacement.uncopied, node, method, site
         ):
             continue
-        if lines & gone or any(one in chosen for line in lines for one in descendants(line)):
+        is_taken = any(one in choice.new for line in lines for one in descendants(line))
+        if lines & choice.gone or is_taken:
             continue
+        new = fill(replacement.template, replacement.bindings)
         for term in occurrence.term.walk():
             if term.node is not None:
-                suspects |= names_in(term.node)
-        new = fill(replacement.template, replacement.bindings)
+                choice.suspects |= names_in(term.node)
         if code(new) == code(node):
             continue
         spelled, needed = spell(new, site.names)
-        chosen[node] = keep_parentheses(node, spelled, node in standing_alone(method))
-        gone |= lines
-        gathered.modules |= needed
+        choice.new[node] = keep_parentheses(node, spelled, node in standing_alone(method))
+        choice.gone |= lines
+        choice.taken_over[node] = read_through(occurrence.term, replacement.bindings, new)
+        choice.covered |= set(descendants(node))
+        choice.gathered.modules |= needed
         if replacement.definitions:
-            gathered.modules.add("torch")
-            gathered.definitions |= dict.fromkeys(replacement.definitions)
-        covered |= set(descendants(node))
-        gathered.found.append(f"`{short(code(node))}` -> `{short(code(spelled))}`")
-    if not chosen:
-        return None
-    changed = method.visit(Swap(chosen, gone))
+            choice.gathered.modules.add("torch")
+            choice.gathered.definitions |= dict.fromkeys(replacement.definitions)
+        choice.gathered.found.append(f"`{short(code(node))}` -> `{short(code(spelled))}`")
+    return choice
+
+
+def with_choice(method: cst.FunctionDef, choice: Choice, names: Names) -> cst.FunctionDef:
+    """The function with new expressions in their places, without lines that nobody reads."""
+    changed = method.visit(Swap(choice.new, choice.gone))
     assert isinstance(changed, cst.FunctionDef)
-    anchors = set(chosen.values())
-    changed = with_comments(changed, {new: lost_comments(old, new) for old, new in chosen.items()})
-    changed = without_lines(changed, gone, anchors)
-    return without_dead(changed, suspects, site.names, anchors)
+    anchors = set(choice.new.values())
+    changed = with_comments(
+        changed, {new: lost_comments(old, new) for old, new in choice.new.items()}
+    )
+    changed = without_lines(changed, choice.gone, anchors)
+    return without_dead(changed, choice.suspects, names, anchors)
 
 
 def is_written_into(method: cst.FunctionDef, site: Site) -> bool:

@@ -210,7 +210,7 @@ def without_dead(
 
 
 def dead_lines(function: cst.FunctionDef, suspects: set[str], names: Names) -> set[cst.CSTNode]:
-    """Lines of the function's own body and its branches, whose only effect is a value that nobody
+    """Lines of the function, its branches and loops, whose only effect is a value that nobody
     reads."""
     dead: set[cst.CSTNode] = set()
     live_before(function.body, set(), dead, suspects, names)
@@ -230,6 +230,13 @@ def live_before(
     for line in reversed(statements(body)):
         if isinstance(line, cst.If):
             live = live_before_branches(line, live, dead, suspects, names)
+            continue
+        if isinstance(line, cst.For | cst.While) and not leaves_early(line):
+            live = live_before_loop(line, live, dead, suspects, names)
+            continue
+        if isinstance(line, cst.With):
+            items = set().union(*map(names_in, line.items))
+            live = items | live_before_branch(line.body, live, dead, suspects, names)
             continue
         target = assigned_name(line)
         if target is None:
@@ -259,6 +266,40 @@ def live_before_branches(
     if isinstance(line.orelse, cst.If):
         return before | live_before_branches(line.orelse, live, dead, suspects, names)
     return before | live_before_branch(line.orelse.body, live, dead, suspects, names)
+
+
+def live_before_loop(
+    line: cst.For | cst.While,
+    live: set[str],
+    dead: set[cst.CSTNode],
+    suspects: set[str],
+    names: Names,
+) -> set[str]:
+    """As `live_before`, of a loop: what a turn assigns may be read by the next one."""
+    heads = (line.target, line.iter) if isinstance(line, cst.For) else (line.test,)
+    if line.orelse is not None:
+        live = live_before_branch(line.orelse.body, live, dead, suspects, names)
+    at_end = live | set().union(*map(names_in, heads))
+    while True:
+        before = live_before(line.body, at_end, set(), suspects, names)
+        if before <= at_end:
+            return at_end | live_before_branch(line.body, at_end, dead, suspects, names)
+        at_end |= before
+
+
+def leaves_early(line: cst.For | cst.While) -> bool:
+    """Whether a turn may end before its last line."""
+    found: list[cst.CSTNode] = []
+
+    class Collect(cst.CSTVisitor):
+        def visit_Break(self, node: cst.Break) -> None:  # noqa: N802
+            found.append(node)
+
+        def visit_Continue(self, node: cst.Continue) -> None:  # noqa: N802
+            found.append(node)
+
+    line.visit(Collect())
+    return bool(found)
 
 
 def live_before_branch(

@@ -787,21 +787,64 @@ return y.transpose(1, 2)
         torch.testing.assert_close(one, other)
 
 
-def test_what_is_read_after_a_branch_stays_in_it():
-    source = function(
-        """
-if q.size(0) > 1:
-    w = (q @ k.transpose(-2, -1)).softmax(dim=-1)
-    y = w @ v
-else:
-    y = w = q
-return y, w
-""",
-        "q, k, v",
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        (
+            "sdpa",
+            """
+            if q.size(0) > 1:
+                w = (q @ k.transpose(-2, -1)).softmax(dim=-1)
+                y = w @ v
+            else:
+                y = w = q
+            return y, w
+            """,
+        ),
+        ("linear", "y = q @ k.t()\nif v is not None:\n    y = y + v\nreturn y"),
+        ("needless_copy", "y = q.clone()\nif v:\n    y = y * 2\nreturn y"),
+        ("item", "n = q.abs().sum().item()\nreturn torch.relu(q) / n, n"),
+        (
+            "needless_copy",
+            """
+            z = y = q
+            for i in range(3):
+                z = z + y
+                y = k.clone()
+                z = z + (y * 2)
+            return z
+            """,
+        ),
+    ],
+)
+def test_nothing_is_computed_twice(name, source):
+    """Its first result is read elsewhere: after a branch, in the other one, by the next turn."""
+    assert rewritten(function(source, "q, k, v"), name) is None
+
+
+def test_what_a_turn_of_a_loop_no_longer_needs_goes_from_the_loop():
+    source = """
+    outs = []
+    with torch.no_grad():
+        for i in range(x.shape[0]):
+            y = torch.sigmoid(x[i])
+            outs.append(x[i] * y)
+    return torch.stack(outs)
+    """
+    source = function(source)
+    found = rewritten(source, "silu")
+    expected = source.replace("                y = torch.sigmoid(x[i])\n", "")
+    expected = expected.replace("            y = torch.sigmoid(x[i])\n", "")
+    assert found == expected.replace("x[i] * y", "F.silu(x[i])")
+
+
+def test_arithmetic_that_is_read_elsewhere_does_not_stand_in_the_way():
+    square = "v = x.pow(2)\nreturn x * torch.rsqrt(v.mean(-1, keepdim=True) + 1e-6), v"
+    assert "v = x.pow(2)\n    return F.rms_norm(" in rewritten(function(square), "rms_norm")
+    mean = square.replace("pow(2)", "pow(2).mean(-1, keepdim=True)").replace(
+        "v.mean(-1, keepdim=True)", "v"
     )
-    found = rewritten(source, "sdpa")
-    assert found is not None
-    assert "    w = (q @ k.transpose(-2, -1)).softmax(dim=-1)\n" in found
+    assert rewritten(function(mean), "rms_norm") is None
 
 
 def test_formatting_and_comments_are_kept():
