@@ -165,8 +165,10 @@ class Replacement:
 
     @property
     def is_alias(self) -> bool:
-        """Whether it is a tensor that there was already, in the place of a new one."""
-        return self.template == "X" or self.template.startswith("X.squeeze(")
+        """Whether a tensor that there was already stands in the place of a new one: what is written
+        into it later is seen then, and autograd, which may have kept it, refuses."""
+        is_view = self.template == "X" or self.template.startswith("X.squeeze(")
+        return is_view or self.uncopied is not None
 
 
 Rule = Callable[[Term], Replacement | None]

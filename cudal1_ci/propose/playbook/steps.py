@@ -16,6 +16,7 @@ from cudal1_ci.propose.playbook.walk import (
     assigned_name,
     calls_in,
     changes_state,
+    handed_over,
     is_pure,
     statements,
     stored_names,
@@ -58,7 +59,9 @@ def writes_into_tensors(method: cst.FunctionDef) -> bool:
 
 
 def writes(node: cst.CSTNode) -> bool:
-    """`x += 1`, `x[0] = 1`, `x.add_(1)`, `f(x, inplace=True)`."""
+    """`x += 1`, `x[0] = 1`, `x.add_(1)`, `f(x, inplace=True)`, `kernel[grid](x)`."""
+    if isinstance(node, cst.Expr):
+        return bool(handed_over(node))
     if isinstance(node, cst.AssignTarget):
         return isinstance(node.target, cst.Subscript)
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):

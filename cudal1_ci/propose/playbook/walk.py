@@ -166,8 +166,27 @@ def stored_names(node: cst.CSTNode) -> set[str]:
             if isinstance(function, cst.Attribute) and changes_in_place(function.attr.value):
                 found.update(roots(function.value))
 
+        def visit_Expr(self, node: cst.Expr) -> None:  # noqa: N802
+            found.update(handed_over(node))
+
     node.visit(Collect())
     return found
+
+
+ONLY_READ = {"print", "append", "extend", "insert", "debug", "info", "warning", "warn", "error"}
+"""Functions and methods that are called for their effect, which is none on their arguments."""
+
+
+def handed_over(statement: cst.Expr) -> set[str]:
+    """Locals that go into a call whose result nobody takes: it is made for what it does, to them as
+    likely as not (a kernel that is launched writes into its arguments)."""
+    call = statement.value
+    if not isinstance(call, cst.Call):
+        return set()
+    name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    if isinstance(name, cst.Name) and (name.value in ONLY_READ or "assert" in name.value):
+        return set()
+    return set().union(*map(names_in, call.args)) - {"self"}
 
 
 def changes_in_place(method: str) -> bool:
