@@ -5,6 +5,9 @@ constructor becomes a buffer that is not part of the state_dict. What also depen
 the input (a sequence length) is made for the size that the class names (`self.max_len` and its
 like), and a slice of it is used; the ranks of all parts must be known to say which slice. Nothing
 says that no input is longer, unless the method refuses such: for a longer one it is made as before.
+
+The constructor makes a table whatever its numbers are. What the method asks of a number by itself
+(`if self.max_len > 0`) it may not ask in vain: a table of that number stays where it is.
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ import libcst as cst
 
 from cudal1_ci.propose.playbook.layout import with_arguments
 from cudal1_ci.propose.playbook.memory import with_last_line
+from cudal1_ci.propose.playbook.patterns import bare
 from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, short
 from cudal1_ci.propose.playbook.table_shapes import CREATORS, Facts, shape_of, sizes_in
 from cudal1_ci.propose.playbook.terms import code, is_self, names_in
-from cudal1_ci.propose.playbook.walk import assigned_name, stored_names, without_dead
+from cudal1_ci.propose.playbook.walk import assigned_name, calls_in, stored_names, without_dead
 
 MAXIMA = (
     "max_len", "max_length", "max_seq_len", "max_seq_length", "block_size", "max_position",
@@ -71,6 +75,9 @@ def hoisted(site: Site) -> Edit | None:
     if constructor is None or not isinstance(constructor.body, cst.IndentedBlock):
         return None
     plain = plain_attributes(constructor)
+    place = device_of(constructor)
+    if place is None:
+        return None
     new_constructor = constructor
     functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
     found: list[str] = []
@@ -81,12 +88,12 @@ def hoisted(site: Site) -> Edit | None:
     for method in site.methods():
         if not isinstance(method.body, cst.IndentedBlock):
             continue
-        hoist = Hoist(Facts(site.names, plain), names, code(method))
+        hoist = Hoist(Facts(site.names, plain - asked_of(method)), names, code(method))
         changed = hoist.method(method)
         if not hoist.buffers:
             continue
         for name, expression in hoist.buffers.items():
-            made = hoist.made_by.get(name, expression)
+            made = hoist.made_by.get(name, expression) + place
             line = f'self.register_buffer("{name}", {made}, persistent=False)'
             new_constructor = with_last_line(new_constructor, line)
             found.append(f"`{short(expression)}` as the buffer `{name}`")
@@ -99,6 +106,36 @@ def hoisted(site: Site) -> Edit | None:
         tuple(found),
         methods={constructor: tuple(makers)},
     )
+
+
+def device_of(constructor: cst.FunctionDef) -> str | None:
+    """What moves a table to where the constructor makes its parameters; None where it does not say
+    that by name."""
+    parameters = constructor.params
+    named = (*parameters.params, *parameters.kwonly_params)
+    if any(parameter.name.value == "device" for parameter in named):
+        return ".to(device=device)"
+    return None if "factory_kwargs" in code(constructor) else ""
+
+
+def asked_of(method: cst.FunctionDef) -> set[str]:
+    """Attributes of self that a condition of the method is about, and nothing else."""
+    found: set[str] = set()
+
+    class Collect(cst.CSTVisitor):
+        def visit_If(self, node: cst.If) -> None:  # noqa: N802
+            ask(node.test)
+
+        def visit_IfExp(self, node: cst.IfExp) -> None:  # noqa: N802
+            ask(node.test)
+
+    def ask(test: cst.BaseExpression) -> None:
+        called = {code(call.func) for call in calls_in(test)}
+        if names_in(test) - called <= {"self", "None"}:
+            found.update(re.findall(r"\bself\.(\w+)", code(test)))
+
+    method.visit(Collect())
+    return found
 
 
 class Hoist:
@@ -319,7 +356,20 @@ class UseBuffers(cst.CSTTransformer):
         self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
     ) -> cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]:
         new = self.chosen.get(original_node)
-        return updated_node if new is None else new  # type: ignore[return-value]
+        if new is not None:
+            return new  # type: ignore[return-value]
+        value = getattr(updated_node, "value", None)
+        if not isinstance(updated_node, ALONE) or not isinstance(value, cst.IfExp):
+            return updated_node
+        if value not in self.hoist.written:
+            return updated_node
+        value = value.with_changes(lpar=[], rpar=[])
+        self.hoist.written.add(value)
+        return updated_node.with_changes(value=value)  # type: ignore[return-value]
+
+
+ALONE = (cst.Arg, cst.Assign, cst.Return)
+"""What evaluates an expression that needs no parentheses."""
 
 
 class Open(cst.CSTTransformer):
@@ -338,8 +388,11 @@ class Open(cst.CSTTransformer):
         return updated_node.with_changes(attr=original_node.attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:  # noqa: N802
-        # Nor is that of a parameter.
-        return updated_node.with_changes(keyword=original_node.keyword)
+        # Nor is that of a parameter; and an argument needs no parentheses.
+        value = updated_node.value
+        if value is not original_node.value and isinstance(original_node.value, cst.Name):
+            value = bare(value)
+        return updated_node.with_changes(keyword=original_node.keyword, value=value)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:  # noqa: N802
         table = self.facts.tables.get(original_node.value)
@@ -378,7 +431,8 @@ REWRITES = (
         name="hoist_table",
         family="hoisting",
         precondition="a mask or table of numbers of the constructor, and of at most one size of "
-        "the input where an attribute names the largest one (a longer one is made as before)",
+        "the input where an attribute names the largest one (a longer one is made as before); a "
+        "table of floats is converted with the module (`.half()`), and is less exact then",
         why="made once instead of in every call: no allocation, no arithmetic, and on a GPU none "
         "of the small launches.",
         apply=hoisted,

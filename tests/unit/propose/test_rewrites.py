@@ -359,6 +359,13 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
     ("hoist_table", module("self.dim = 8",
      "steps = torch.arange(8) * 2\ntable = torch.linspace(0, 1, steps=self.dim) + steps\n"
      "x.steps = 1\nreturn x + table * x.steps"), [X], "return x + self._table * x.steps"),
+    ("hoist_table", module("self.dim = 8",
+     "half = self.dim // 2\nreturn x + torch.arange(half, device=x.device).repeat(2)"), [X],
+     'self.register_buffer("_table", torch.arange(self.dim // 2), persistent=False)'),
+    ("hoist_table", module("self.max_len = 32",
+     "T = x.shape[1]\nwhole = 0\nif x.dim() == 3:\n    whole = torch.arange(T)[:, None]\n"
+     "return x + whole"), [X],
+     "whole = self._table[:T] if T <= self.max_len else self._make_table(T).to(self."),
     ("hoist_table", module("self.dim = 8", "alpha = torch.arange(self.dim) / 2\n"
      "return torch.add(x, alpha, alpha=2)"), [X], "return torch.add(x, self._table, alpha=2)"),
     ("diagonal_product", function("return torch.matmul(torch.diag(a), b).sum(0)", "a, b"),
@@ -698,6 +705,14 @@ return w @ v
         "    out = torch.cat([out, out[:, -1:] * 0.5], dim=1)\nreturn out")),
     ("hoist_table", module("self.dim = 8", "T = x.shape[1]\nreturn x[:, :, 0] + torch.arange(T)")),
     ("hoist_table", module("self.dim = 8", "return x + torch.randn(self.dim)")),
+    ("hoist_table", module("self.max_len = -1",
+     "if self.max_len > 0:\n    x = x + torch.arange(x.shape[1])[:, None]\nreturn x")),
+    ("hoist_table", module("self.dim = 8",
+     "if self.dim is None:\n    return x\nreturn x + torch.arange(self.dim)")),
+    ("hoist_table", module("self.dim = 8",
+     "return x + torch.arange(self.dim) if exists(self.dim) else x")),
+    ("hoist_table", module("self.dim = 8\nfactory_kwargs = {}\nself.fc = nn.Linear(8, 8, **"
+     "factory_kwargs)", "return x + torch.arange(self.dim)")),
     ("channels_last", module("self.conv = nn.Conv1d(3, 4, 3)", "return self.conv(x)")),
 ]  # fmt: skip
 
@@ -763,6 +778,14 @@ def test_a_method_that_refuses_longer_inputs_needs_no_longer_table(check, is_ref
         "self.max_len = 32", f"T = x.shape[1]\n{check}\nreturn x + torch.arange(T)[:, None]"
     )
     assert ("_make_table" not in rewritten(source, "hoist_table")) is is_refused
+
+
+def test_a_table_is_made_where_the_constructor_makes_the_parameters():
+    source = module("self.dim = 8", "return x + torch.arange(self.dim, device=x.device)")
+    source = source.replace("(self):", "(self, device=None):")
+    new = rewritten(source, "hoist_table")
+    assert '("_table", torch.arange(self.dim).to(device=device), persistent=False)' in new
+    torch.testing.assert_close(outputs(new, [X[0]]), outputs(source, [X[0]]))
 
 
 def test_what_a_branch_no_longer_needs_goes_from_the_branch_too():
