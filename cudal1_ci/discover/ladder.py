@@ -16,7 +16,8 @@ from cudal1_ci.discover.traces import Traces
 from cudal1_ci.schema import Notice, Target, Workload
 
 MAX_WORKLOADS = 3
-"""Of one target: those that took the most time. More shapes cost more than they tell."""
+"""Of one target: those that took the most time, and one in training and one in inference where
+there are such. More shapes cost more than they tell."""
 
 HINT = (
     "declare one (docs/workloads.md), or run the code that uses it under "
@@ -61,7 +62,7 @@ def workloads_of(
     traced = evidence.traces.workloads(target)
     if traced:
         of_benchmarks = [one for one in traced if one.provenance == "benchmark"]
-        return tuple(of_benchmarks or traced)[:MAX_WORKLOADS]
+        return chosen(tuple(of_benchmarks or traced))
     reason = evidence.traces.reason(target)
     if reason is not None:
         return NoWorkload(f"its calls could not be recorded: {reason}", "declare a workload")
@@ -69,6 +70,15 @@ def workloads_of(
     if made is not None:
         return (made,)
     return NoWorkload("no workload: nothing says how it is called")
+
+
+def chosen(workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
+    """The first ones. What trains may be wrong where only inference was looked at, and the other
+    way round: the first of a mode that none of them has takes the place of the last one."""
+    first, others = workloads[:MAX_WORKLOADS], workloads[MAX_WORKLOADS:]
+    modes = {workload.mode for workload in first}
+    missing = next((one for one in others if one.mode not in modes), None)
+    return first if missing is None else (*first[:-1], missing)
 
 
 def unique_names(workloads: list[Workload]) -> tuple[Workload, ...]:

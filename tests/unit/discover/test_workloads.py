@@ -258,3 +258,30 @@ def test_a_guess_follows_the_first_layer_and_is_labeled(tmp_path, layer, spec):
 )
 def test_where_a_guess_would_be_more_than_one_there_is_none(tmp_path, source):
     assert isinstance(found_in(tmp_path, source), NoWorkload)
+
+
+@pytest.mark.parametrize(
+    ("modes", "wanted"),
+    [
+        (["infer"] * 4 + ["train"] * 2, [0, 1, 4]),
+        (["train"] * 5 + ["infer"], [0, 1, 5]),
+        (["infer", "train", "infer", "infer"], [0, 1, 2]),
+        (["infer"] * 4, [0, 1, 2]),
+        (["infer", "infer", "train"], [0, 1, 2]),
+    ],
+)
+def test_training_is_judged_too_where_it_took_less_time(tmp_path, modes, wanted):
+    calls = [
+        TracedCall(
+            target="t",
+            init=Call(),
+            call=Call(args=(TensorSpec(shape=(place + 1,), dtype="float32"),)),
+            mode=mode,
+            num_calls=1,
+            total_s=10.0 - place,
+        )
+        for place, mode in enumerate(modes)
+    ]
+    found = found_in(tmp_path, BLOCK, Evidence(traces=traced(*calls)))
+    assert [workload.name for workload in found] == [f"{place + 1}" for place in wanted]
+    assert [workload.mode for workload in found] == [modes[place] for place in wanted]
