@@ -147,10 +147,11 @@ def side_by_side(targets: Sequence[Planned], bench: Bench, look: Look) -> list[E
 
 
 def by_promise(targets: Sequence[Planned]) -> list[Planned]:
-    """Targets that can be judged first, those that take most of the traced time before others."""
+    """Targets that can be judged first, what was changed itself before what uses it, and those
+    that take most of the traced time before others."""
 
-    def promise(planned: Planned) -> tuple[bool, float]:
+    def promise(planned: Planned) -> tuple[bool, bool, float]:
         share = sum(w.share or 0.0 for w in planned.workloads)
-        return (planned.problem is None, -share)
+        return planned.problem is None, planned.target.only_uses_change, -share
 
     return sorted(targets, key=promise)

@@ -76,6 +76,11 @@ class Target(Record, frozen=True, kw_only=True):
         return self.kind in ("triton_kernel", "cuda_kernel")
 
     @property
+    def only_uses_change(self) -> bool:
+        """Whether it stands as it did, and only what it uses was changed."""
+        return self.selected_because not in (None, "changed")
+
+    @property
     def last_name(self) -> str:
         """Without the class or the namespace around it."""
         return self.qualname.rpartition("::")[2].rpartition(".")[2]

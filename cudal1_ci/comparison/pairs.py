@@ -129,11 +129,13 @@ def not_compared(planned: Planned, verdict: ComparisonVerdict, reason: str) -> E
 
 
 def in_order(pairs: Sequence[Pair]) -> list[Pair]:
-    """Those that take most of the traced time first, then as they stand in the source; guesses of
-    how something is called last."""
+    """Those that were changed themselves before those that use them; of either, those that take
+    most of the traced time first, then as they stand in the source; guesses of how something is
+    called last."""
 
-    def place(one: Pair) -> tuple[bool, float]:
-        return all(is_guess(w) for w in one.problem.workloads), -one.share
+    def place(one: Pair) -> tuple[bool, bool, float]:
+        is_guessed = all(is_guess(w) for w in one.problem.workloads)
+        return is_guessed, one.target.only_uses_change, -one.share
 
     return sorted(pairs, key=place)
 

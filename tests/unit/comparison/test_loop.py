@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import msgspec
@@ -225,3 +226,18 @@ def test_the_traced_time_says_what_comes_first(run):
         a_pair("large", a_workload(share=0.6)),
     )
     assert names(judge) == ["large", "small", "guessed"]
+
+
+def test_what_was_changed_comes_before_what_uses_it(run):
+    def because(reason, pair):
+        target = msgspec.structs.replace(pair.target, selected_because=reason)
+        return dataclasses.replace(pair, target=target)
+
+    judge = Judge(caller=[1.0], changed=[1.0], large=[1.0])
+    run(
+        judge,
+        because("calls pkg/model.py:changed", a_pair("caller", a_workload(share=0.9))),
+        because("changed", a_pair("changed", a_workload(share=0.1))),
+        because("changed", a_pair("large", a_workload(share=0.2))),
+    )
+    assert names(judge) == ["large", "changed", "caller"]

@@ -13,7 +13,7 @@ import pytest
 from cudal1_ci.archive import Archive
 from cudal1_ci.attempt import Bench, ReviewConfig
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.pipeline import review
+from cudal1_ci.pipeline import by_promise, review
 from cudal1_ci.report.progress import SilentProgress
 from cudal1_ci.schema import Candidate, Evaluation, Problem
 from cudal1_ci.survey import Plan, Planned
@@ -286,3 +286,17 @@ def test_targets_that_take_more_of_the_traced_time_come_first(tmp_path, shares):
     setting = Setting(tmp_path, session, FakeProposer(["fast"], [], ["fast"], []), problems)
     names = [entry.target.qualname for entry in setting.review().entries]
     assert names == (["Block0", "Block1"] if shares[0] > shares[1] else ["Block1", "Block0"])
+
+
+def test_what_was_changed_itself_comes_before_what_uses_it():
+    shares = {"calls a.py:f": 0.9, "changed": 0.1}
+    targets = [
+        Planned(
+            target=msgspec.structs.replace(a_target(), selected_because=because),
+            problem=a_problem(because),
+            workloads=(a_workload(share=share),),
+        )
+        for because, share in shares.items()
+    ]
+    first, second = by_promise(targets)
+    assert (first.target.selected_because, second.target.selected_because) == tuple(shares)[::-1]
