@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import libcst as cst
+
 from cudal1_ci.propose.playbook.patterns import Bindings
 from cudal1_ci.propose.playbook.ranks import Ranks, is_last, ranks_of
 from cudal1_ci.propose.playbook.rewrite import (
@@ -117,6 +121,40 @@ def reassociated(term: Term) -> Replacement | None:
     return Replacement("torch.matmul(X, torch.matmul(Y, V))", bindings)
 
 
+def with_summand(*rules: tuple[str, str]) -> Callable[[Site], Edit | None]:
+    """Rules of products with something added, `B`, where that is no number: of one torch makes no
+    sum by the same call."""
+
+    def apply(site: Site) -> Edit | None:
+        numbers = set().union(*map(numbers_of, site.methods()))
+
+        def is_tensor(bound: Bindings) -> bool:
+            summand = bound["B"]
+            names = {term.value[0] for term in summand.walk() if term.op == "name"}
+            return number(summand) is None and not (names and names <= numbers)
+
+        return expressions(*(rule(wanted, new, is_tensor) for wanted, new in rules))(site)
+
+    return apply
+
+
+def numbers_of(method: cst.FunctionDef) -> set[str]:
+    """Locals that hold a number by default, or in some branch: `extra = 0.0`."""
+    found: set[str] = set()
+
+    class Collect(cst.CSTVisitor):
+        def visit_Param(self, node: cst.Param) -> None:  # noqa: N802
+            if isinstance(node.default, cst.Integer | cst.Float):
+                found.add(node.name.value)
+
+        def visit_Assign(self, node: cst.Assign) -> None:  # noqa: N802
+            if isinstance(node.value, cst.Integer | cst.Float):
+                found.update(code(target.target) for target in node.targets)
+
+    method.visit(Collect())
+    return found
+
+
 def is_thin(term: Term) -> bool | None:
     """False for operands that are plainly wide; None when the text does not tell."""
     if term.op == "unsqueeze" and number(term.get("dim")) in (-1, 1):
@@ -169,22 +207,22 @@ REWRITES = (
     Rewrite(
         name="linear",
         family="operation fusion",
-        precondition="x @ w.t() + b with a matrix w",
+        precondition="x @ w.t() + b with a matrix w and a tensor b",
         why="one call adds the bias inside of the matrix product instead of in another pass.",
-        apply=expressions(
-            rule("add(matmul(X, t(W)), B)", "F.linear(X, W, B)"),
-            rule("add(matmul(X, transpose(W, dim0=0, dim1=1)), B)", "F.linear(X, W, B)"),
-            rule("add(mm(X, t(W)), B)", "F.linear(X, W, B)"),
+        apply=with_summand(
+            ("add(matmul(X, t(W)), B)", "F.linear(X, W, B)"),
+            ("add(matmul(X, transpose(W, dim0=0, dim1=1)), B)", "F.linear(X, W, B)"),
+            ("add(mm(X, t(W)), B)", "F.linear(X, W, B)"),
         ),
     ),
     Rewrite(
         name="addmm",
         family="operation fusion",
-        precondition="torch.mm or torch.bmm with something added",
+        precondition="torch.mm or torch.bmm with a tensor added",
         why="addmm and baddbmm start from the summand: one pass over the output instead of two.",
-        apply=expressions(
-            rule("add(mm(X, Y), B)", "torch.addmm(B, X, Y)"),
-            rule("add(bmm(X, Y), B)", "torch.baddbmm(B, X, Y)"),
+        apply=with_summand(
+            ("add(mm(X, Y), B)", "torch.addmm(B, X, Y)"),
+            ("add(bmm(X, Y), B)", "torch.baddbmm(B, X, Y)"),
         ),
     ),
     Rewrite(

@@ -671,6 +671,11 @@ return w @ v
 """, "self, q, k, v")),
     ("sdpa", function("s = q @ k.transpose(-2, -1) * scale\nreturn s.softmax(-1) @ v",
                       "q, k, v, scale")),
+    ("addmm", function("return torch.mm(x, y) + 1.0", "x, y")),
+    ("addmm", function("return torch.mm(x, y) + eps", "x, y, eps=0.0")),
+    ("addmm", function("more = torch.mm(y, y) if f else None\nif more is None:\n    more = 0.0\n"
+                       "return torch.mm(x, y) + more", "x, y, f")),
+    ("linear", function("b = 0\nfor y in ys:\n    b = b + y\nreturn x @ w.t() + b", "x, w, ys")),
     ("einsum_to_matmul", function("return torch.einsum('bij,bij->b', x, x)")),
     ("einsum_to_matmul", function("return torch.einsum('ij,jk->ki', x, y)", "x, y")),
     ("normalize", function("return x / x.norm(dim=-1, keepdim=True)")),
