@@ -110,7 +110,8 @@ def facts_in(
     """Facts of a syntax tree and the text that it was read from."""
     outline.read(tree.body, prefix="")
     cuda = cuda_strings.cuda_in_python(tree, outline.source)
-    canonical = outline.canonical
+    kernels = tuple(triton_facts.triton_kernels_in(tree, outline.canonical)) if launches else ()
+    names = frozenset(kernel.qualname for kernel in kernels)
     return FileFacts(
         path,
         digest,
@@ -121,8 +122,10 @@ def facts_in(
         star_imports=tuple(outline.star_imports),
         classes=tuple(outline.classes),
         functions=tuple(outline.functions),
-        triton_kernels=tuple(triton_facts.triton_kernels_in(tree, canonical)) if launches else (),
-        launches=tuple(triton_facts.launches_in(tree.body, outline.text)) if launches else (),
+        triton_kernels=kernels,
+        launches=tuple(triton_facts.launches_in(tree.body, outline.text, names))
+        if launches
+        else (),
         cuda_kernels=cuda.kernels,
         extensions=cuda.extensions,
     )

@@ -1,14 +1,15 @@
 """Triton in one Python file: `@triton.jit` functions and the functions that launch them.
 
 Decorators may be stacked (`autotune`, `heuristics`), called (`@triton.jit(do_not_specialize=...)`)
-and imported by any name. A launch is `kernel[grid](...)`, however the kernel is spelled.
+and imported by any name. A launch is `kernel[grid](...)`, however the kernel is spelled; a function
+that hands a kernel of its file on launches it too: `launch(kernel, grid, x)`, `chosen = kernel`.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 
 from cudal1_ci.discover.facts import LaunchFact, TritonFact
 from cudal1_ci.discover.syntax import (
@@ -59,20 +60,24 @@ def triton_kernels_in(
 def launches_in(
     body: list[ast.stmt],
     text: Callable[[ast.stmt], bytes],
+    kernels: Set[str] = frozenset(),
     launcher: str = MODULE_LEVEL,
     prefix: str = "",
 ) -> Iterator[LaunchFact]:
-    """Every `kernel[grid](...)`; a launch in a local function is put down to the outer one."""
+    """Every `kernel[grid](...)`, and where one of `kernels`, which are those of the file, is handed
+    on by what is none; a launch in a local function is put down to the outer one."""
+    may_hand_on = kernels and launcher != MODULE_LEVEL and launcher not in kernels
     pending: list[ast.AST] = list(reversed(body))
     while pending:
         node = pending.pop()
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() if launcher == MODULE_LEVEL:
-                if _MAY_LAUNCH.search(text(node)):
-                    yield from launches_in(node.body, text, f"{prefix}{node.name}")
+                source = text(node)
+                if _MAY_LAUNCH.search(source) or any(name.encode() in source for name in kernels):
+                    yield from launches_in(node.body, text, kernels, f"{prefix}{node.name}")
                 continue
             case ast.ClassDef() if launcher == MODULE_LEVEL:
-                yield from launches_in(node.body, text, launcher, f"{prefix}{node.name}.")
+                yield from launches_in(node.body, text, kernels, launcher, f"{prefix}{node.name}.")
                 continue
             case ast.Call(func=ast.Subscript(value=kernel)):
                 # `torch.library.wrap_triton(kernel)[grid](...)` launches its argument.
@@ -80,4 +85,17 @@ def launches_in(
                 name = dotted_name(wrapped)
                 if name is not None:
                     yield LaunchFact(launcher, name)
+            case ast.Call() | ast.Assign() if may_hand_on:
+                for name in handed_on(node):
+                    if name in kernels:
+                        yield LaunchFact(launcher, name)
         pending.extend(reversed(children(node)))
+
+
+def handed_on(node: ast.Call | ast.Assign) -> Iterator[str]:
+    """Names that are an argument by themselves, or all that is assigned."""
+    if isinstance(node, ast.Assign):
+        values = [node.value]
+    else:
+        values = [*node.args, *(keyword.value for keyword in node.keywords)]
+    yield from (value.id for value in values if isinstance(value, ast.Name))

@@ -303,6 +303,52 @@ def test_a_triton_kernel_is_found_with_its_launchers(write_tree: WriteTree) -> N
     )
 
 
+def test_a_kernel_that_is_handed_on_is_launched_by_what_does_that(write_tree: WriteTree) -> None:
+    root = write_tree(
+        {
+            "ops.py": """
+            import triton
+            import triton.language as tl
+
+            @triton.jit
+            def add(a, b):
+                return a + b
+
+            @triton.jit
+            def wide_kernel(x):
+                tl.store(x, tl.reduce(tl.load(x), 0, add))
+
+            @triton.jit
+            def narrow_kernel(x):
+                tl.store(x, tl.reduce(tl.load(x), 0, combine_fn=add))
+
+            @triton.jit
+            def row_kernel(x):
+                tl.store(x, 1)
+
+            def launch(kernel, n, **arguments):
+                kernel[(n,)](**arguments)
+
+            def chosen(x):
+                kernel = narrow_kernel
+                if x.shape[-1] > 64:
+                    kernel = wide_kernel
+                kernel[(1,)](x)
+
+            class Rows:
+                def forward(self, x):
+                    launch(row_kernel, 4, x=x)
+            """,
+        }
+    )
+    launchers = {t.qualname: t.launchers for t in discover(root).targets if t.is_kernel}
+    assert launchers == {
+        "wide_kernel": ("ops.py:chosen",),
+        "narrow_kernel": ("ops.py:chosen",),
+        "row_kernel": ("ops.py:Rows.forward",),
+    }
+
+
 def test_other_jits_are_no_triton_kernels(write_tree: WriteTree) -> None:
     root = write_tree(
         {
