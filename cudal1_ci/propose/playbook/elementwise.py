@@ -49,10 +49,23 @@ def identity(term: Term) -> Replacement | None:
     if neutral is None:
         return None
     if number(right) == neutral and number(left) is None:
-        return Replacement("X", {"X": left})
-    if term.op in ("mul", "add") and number(left) == neutral and number(right) is None:
-        return Replacement("X", {"X": right})
-    return None
+        kept, constant = left, right
+    elif term.op in ("mul", "add") and number(left) == neutral and number(right) is None:
+        kept, constant = right, left
+    else:
+        return None
+    makes_floats = term.op == "div" or isinstance(constant.value, float)
+    if makes_floats and kept.op in WHOLE_NUMBERS:
+        return None
+    return Replacement("X", {"X": kept})
+
+
+WHOLE_NUMBERS = {
+    "eq", "ne", "lt", "le", "gt", "ge", "invert", "isnan", "isinf", "isfinite", "logical_not",
+    "logical_and", "logical_or", "arange", "argmax", "argmin", "long", "int", "bool", "one_hot",
+    "bincount", "tril_indices", "triu_indices", "randint", "randperm",
+}  # fmt: skip
+"""Operations that return no floats, or need not: `(x > 0) * 1.0` makes some of them."""
 
 
 def product(*factors: str) -> str:

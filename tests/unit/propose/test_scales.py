@@ -10,6 +10,8 @@ from tests.unit.propose.test_rewrites import function, outputs, randn, rewritten
 X = randn(4, 6)
 JOINED = {
     "x * math.pi * 0.5": "x * (math.pi * 0.5)",
+    "2.0 * x * x * math.pi * 0.5": "2.0 * x * x * (math.pi * 0.5)",
+    "(x + 1) / (1 + half) * math.pi / 2": "(x + 1) / (1 + half) * (math.pi / 2)",
     "x * (math.pi * 0.5) * 2.0": "x * ((math.pi * 0.5) * 2.0)",
     "x / 3.0 * math.pi": "x * (math.pi / 3.0)",
     "x * math.pi / 3.0": "x * (math.pi / 3.0)",
@@ -55,6 +57,11 @@ def test_whole_numbers_stay_whole():
     source = function("return x * 2 * 3")
     (found,) = outputs(rewritten(source, "identity_arithmetic"), [whole])
     assert torch.equal(found, whole * 6) and found.dtype == whole.dtype
+
+
+@pytest.mark.parametrize("whole", ["(x > 0) * 1.0", "torch.arange(4) / 1", "0.0 + x.argmax(-1)"])
+def test_what_makes_floats_of_whole_numbers_stays(whole):
+    assert rewritten(function(f"return {whole}"), "identity_arithmetic") is None
 
 
 def test_a_constant_that_has_another_value_since_is_not_joined():
