@@ -244,13 +244,12 @@ def replaced(
     """One function with all matches replaced, but for those that only do work again; None when
     there is none."""
     refused: set[cst.CSTNode] = set()
-    before = lines_of(method)
     while True:
         choice = choose(method, site, rules, refused)
         if not choice.new:
             return None
         changed = with_choice(method, choice, site.names)
-        after = lines_of(changed)
+        before, after = lines_of(method), lines_of(changed)
         again = {
             node
             for node, lines in choice.taken_over.items()
