@@ -171,7 +171,10 @@ def percent_text(fraction: float | None) -> str:
 
 def share_text(workload: WorkloadDocument) -> str:
     """`42 % of traced time`, empty where it was not traced."""
-    return "" if workload.share is None else f"{100 * workload.share:.0f} % of traced time"
+    if workload.share is None:
+        return ""
+    percent = 100 * workload.share
+    return f"{percent:.0f} % of traced time" if percent >= 1 else "less than 1 % of traced time"
 
 
 def step_text(step: StepDocument | None) -> str:

@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from cudal1_ci.report.shape import DeviceDocument, MeasurementDocument
+from cudal1_ci.report.shape import DeviceDocument, MeasurementDocument, WorkloadDocument
 from cudal1_ci.report.wording import (
     count_text,
     devices_text,
@@ -17,6 +17,7 @@ from cudal1_ci.report.wording import (
     interval_text,
     one_line,
     percent_text,
+    share_text,
     speedup_text,
     time_text,
 )
@@ -129,3 +130,12 @@ def test_a_container_is_named_beside_the_device():
     contained = msgspec.structs.replace(CPU, software=software, sandbox_missing=("landlock",))
     said = devices_text([contained])
     assert said == "cpu, torch 2.13, in a container of debian:12, sandbox without landlock"
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(None, ""), (0.42, "42 % of traced time"), (0.004, "less than 1 % of traced time")],
+)
+def test_what_took_hardly_any_time_is_not_said_to_have_taken_none(share, said):
+    workload = WorkloadDocument(name="w", provenance="traced", call="()", share=share)
+    assert share_text(workload) == said
