@@ -93,9 +93,10 @@ def launches_in(
 
 
 def handed_on(node: ast.Call | ast.Assign) -> Iterator[str]:
-    """Names that are an argument by themselves, or all that is assigned."""
+    """Names that are an argument by themselves, or all that is assigned, in either case."""
     if isinstance(node, ast.Assign):
-        values = [node.value]
+        whole = node.value
+        values = [whole.body, whole.orelse] if isinstance(whole, ast.IfExp) else [whole]
     else:
         values = [*node.args, *(keyword.value for keyword in node.keywords)]
     yield from (value.id for value in values if isinstance(value, ast.Name))

@@ -326,18 +326,22 @@ def test_a_kernel_that_is_handed_on_is_launched_by_what_does_that(write_tree: Wr
             def row_kernel(x):
                 tl.store(x, 1)
 
+            @triton.jit
+            def last_kernel(x):
+                tl.store(x, 2)
+
             def launch(kernel, n, **arguments):
                 kernel[(n,)](**arguments)
 
             def chosen(x):
-                kernel = narrow_kernel
-                if x.shape[-1] > 64:
-                    kernel = wide_kernel
+                kernel = wide_kernel if x.shape[-1] > 64 else narrow_kernel
                 kernel[(1,)](x)
 
             class Rows:
                 def forward(self, x):
                     launch(row_kernel, 4, x=x)
+                    last = last_kernel
+                    last[(1,)](x)
             """,
         }
     )
@@ -346,6 +350,7 @@ def test_a_kernel_that_is_handed_on_is_launched_by_what_does_that(write_tree: Wr
         "wide_kernel": ("ops.py:chosen",),
         "narrow_kernel": ("ops.py:chosen",),
         "row_kernel": ("ops.py:Rows.forward",),
+        "last_kernel": ("ops.py:Rows.forward",),
     }
 
 
