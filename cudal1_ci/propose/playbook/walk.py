@@ -264,7 +264,8 @@ def live_before(
         assert isinstance(line, cst.SimpleStatementLine)
         assign = line.body[0]
         assert isinstance(assign, cst.Assign)
-        if isinstance(assign.value, cst.Name) and assign.value.value == target:
+        is_itself = isinstance(assign.value, cst.Name) and assign.value.value == target
+        if target in suspects and is_itself:
             dead.add(line)  # `x = x` is what is left of an operation that did nothing
             continue
         if target in suspects and target not in live and is_pure(assign.value, names):

@@ -872,6 +872,11 @@ def test_what_a_turn_of_a_loop_no_longer_needs_goes_from_the_loop():
     assert found == expected.replace("x[i] * y", "F.silu(x[i])")
 
 
+def test_a_line_that_does_nothing_is_left_to_its_author():
+    source = function("y = y\nreturn x * torch.sigmoid(x) + y", "x, y")
+    assert rewritten(source, "silu") == source.replace("x * torch.sigmoid(x)", "F.silu(x)")
+
+
 def test_arithmetic_that_is_read_elsewhere_does_not_stand_in_the_way():
     square = "v = x.pow(2)\nreturn x * torch.rsqrt(v.mean(-1, keepdim=True) + 1e-6), v"
     assert "v = x.pow(2)\n    return F.rms_norm(" in rewritten(function(square), "rms_norm")
