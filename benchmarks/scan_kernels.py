@@ -101,10 +101,10 @@ def scanned(kernel: Kernel, by: str, device: str, rows: int, limit_s: float) -> 
 def kinds_of(kernel: Kernel, entry: Any) -> list[str]:
     """What each candidate of an entry is: an answer by its name, or the numbers that it changes.
     Cut short by the time limit, the last answers are missing."""
-    told = [one["candidate"]["analysis"].partition("`:\n")[2] for one in entry["evaluations"]]
-    if any(told):
-        return [text.replace("`", "").replace("- ", "").replace("\n", ", ") for text in told]
-    return list(kernel.codes)[: len(told)]
+    proposers = [one["candidate"]["proposer"] for one in entry["evaluations"]]
+    if any(one.startswith("playbook:") for one in proposers):
+        return proposers
+    return list(kernel.codes)[: len(proposers)]
 
 
 def result_of(kernel: Kernel, report: Any, root: Path, elapsed_s: float) -> dict[str, Any]:

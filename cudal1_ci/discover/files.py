@@ -163,18 +163,14 @@ class Gate:
 
 def idle_patterns(listing: Listing, config: DiscoveryConfig) -> list[Notice]:
     """A notice of what `include` names and the tree does not have among its sources."""
-    found = []
+    found, paths = [], [file.path for file in listing.files]
     for one in config.include:
         spec = compiled_globs("include", (one,))
-        if one.startswith("!") or spec is None or any(spec.match_files(paths_of(listing))):
+        if one.startswith("!") or spec is None or any(spec.match_files(paths)):
             continue
         message = f'no source file that is looked at matches "{one}" (discover.include, --include)'
         found.append(Notice(path=".", message=message))
     return found
-
-
-def paths_of(listing: Listing) -> list[str]:
-    return [file.path for file in listing.files]
 
 
 def walk(

@@ -94,8 +94,9 @@ class Launches:
         for score, (number, by) in sorted(ranked, key=lambda one: -one[0]):
             if score > GAINED:
                 best.setdefault(number, by)
-        found = [one for steps in followed(best) if (one := self.candidate(steps)) is not None]
-        return [one for one in unique(found) if one.id not in scores]
+        made = (self.candidate(steps) for steps in followed(best))
+        found = {one.id: one for one in made if one is not None and one.id not in scores}
+        return list(found.values())
 
 
 def followed(best: Mapping[LaunchNumber, int]) -> Iterator[Mapping[LaunchNumber, int]]:
@@ -131,7 +132,3 @@ def numbers_in(path: str, text: str, kernel: Target, definition: str) -> tuple[L
     if path.endswith(".py"):
         return cuda_numbers_in_strings(text, kernel.last_name)
     return cuda_numbers(text, kernel.last_name)
-
-
-def unique(candidates: Sequence[Candidate]) -> list[Candidate]:
-    return list({one.id: one for one in candidates}.values())

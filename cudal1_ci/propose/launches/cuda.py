@@ -49,11 +49,10 @@ def cuda_numbers_in_strings(text: str, kernel: str) -> tuple[LaunchNumber, ...]:
         held = places.of(node)
         source = text.encode()[held.first : held.end]
         opening = re.match(rb"[rRuU]?(\"\"\"|''')", source)
-        inside = source[opening.end() : -3].decode() if opening else ""
-        if inside != node.value:  # escapes, several strings in a row, or other line ends
-            continue
-        by = held.first + (opening.end() if opening else 0)
-        found += [moved(one, by) for one in cuda_numbers(inside, kernel)]
+        if opening is None or source[opening.end() : -3].decode() != node.value:
+            continue  # escapes, several strings in a row, or other line ends
+        by = held.first + opening.end()
+        found += [moved(one, by) for one in cuda_numbers(node.value, kernel)]
     return merged(found)
 
 

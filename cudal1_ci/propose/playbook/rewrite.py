@@ -322,12 +322,12 @@ def is_written_into(method: cst.FunctionDef, site: Site) -> bool:
 def may_change(
     copied: cst.CSTNode, reader: cst.CSTNode, method: cst.FunctionDef, site: Site
 ) -> bool:
-    """Whether a tensor may hold something else when it is read than when it was copied."""
+    """Whether a tensor may hold something else when it is read than when it was copied, in a
+    function that does not write into tensors itself."""
     if copied in descendants(reader):
         return any(may_write(call, site.names) for call in calls_in(reader))
     calls = calls_between(method, copied, reader)
-    is_called = calls is None or any(may_write(call, site.names) for call in calls)
-    return is_called or is_written_into(method, site)
+    return calls is None or any(may_write(call, site.names) for call in calls)
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,14 +9,12 @@ import weakref
 import msgspec
 import pytest
 
-from cudal1_ci.executor.local import BOOTSTRAP, WORKER_FOLDER
-from cudal1_ci.worker import clock, lanes, start
+from cudal1_ci.worker import clock, lanes
 from cudal1_ci.worker.accelerators import Cpu
 from cudal1_ci.worker.cases import Limits, Rejected
 from cudal1_ci.worker.clock import ClockConfig, launch, timed_slots
 from cudal1_ci.worker.correctness import examine
 from cudal1_ci.worker.kept import Kept
-from cudal1_ci.worker.processes import Template
 from cudal1_ci.worker.reference import make_case
 from tests.unit.trial.test_session import HEAD, problem_of, tensor
 
@@ -52,15 +50,6 @@ class Elsewhere(Cpu):
 
     def flush(self) -> None:
         self.num_flushed += 1
-
-
-@pytest.fixture(scope="module")
-def template():
-    command = ["-P", "-c", BOOTSTRAP, str(WORKER_FOLDER)]
-    process, channel = start.start_template(command, 1, "cpu")
-    started = Template(process, channel, 2**36)
-    yield started
-    started.close()
 
 
 @pytest.fixture

@@ -348,3 +348,9 @@ def test_floats_that_are_in_order_stay_so_in_rounds_and_trials(order):
         steps = order * one.tensors[0].diff()
         assert bool((steps >= 0).all()), name
     assert bool((base.tensors[1] == torch.randn(2, 6, generator=generator())).all())
+
+
+def test_gradients_of_one_trials_second_output_are_not_the_next_trials_first():
+    like = torch.zeros(64)
+    second = drawn_like([like, like], 7)[1]
+    assert not any(torch.equal(second, drawn_like([like], seed)[0]) for seed in range(7, 11))

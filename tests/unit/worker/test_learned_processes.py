@@ -8,13 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cudal1_ci.executor.local import BOOTSTRAP, WORKER_FOLDER
 from cudal1_ci.worker import kept as kept_module
-from cudal1_ci.worker import start
 from cudal1_ci.worker.accelerators import accelerator
 from cudal1_ci.worker.cases import Limits, Rejected
 from cudal1_ci.worker.kept import Kept
-from cudal1_ci.worker.processes import Template
 from cudal1_ci.worker.reference import make_case
 from tests.unit.trial.test_session import problem_of, tensor
 
@@ -33,15 +30,6 @@ PLAIN = MODEL.format(check="pass")
 PICKY = MODEL.format(check="assert x.abs().max() < 100, 'too large'")
 ROWS = MODEL.format(check="assert x.shape[0] == 16, 'other rows'")
 RANDOM = MODEL.format(check="return self.fc(x) + __import__('time').monotonic() % 1")
-
-
-@pytest.fixture(scope="module")
-def template():
-    command = ["-P", "-c", BOOTSTRAP, str(WORKER_FOLDER)]
-    process, channel = start.start_template(command, 1, "cpu")
-    started = Template(process, channel, 2**36)
-    yield started
-    started.close()
 
 
 @pytest.fixture
