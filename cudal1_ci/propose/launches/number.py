@@ -1,7 +1,9 @@
 """A number with which a kernel is launched, and all places of a text in which it is written.
 
-(block, warps) = triton_numbers(text, "silu_kernel", text)
-written(text, {block: 2048, warps: 8})
+    (block, warps) = triton_numbers(text, "silu_kernel", text)
+    written(text, {block: 2048, warps: 8})
+
+Knows numbers and places, nothing of kernels.
 """
 
 from __future__ import annotations
