@@ -683,7 +683,7 @@ def test_a_patch_that_fails_on_another_batch_is_refused(session, tree):
         ("2 * x", None),
         ("(x + x).detach()", "no gradient reaches `fc.bias`, `fc.weight`, `input 0` through it"),
         ("2 * x.detach() + 0 * x", None),
-        ("torch.from_numpy(x.numpy() * 2)", "with gradients enabled a call fails"),
+        ("torch.tensor(x.cpu().numpy() * 2).to(x)", "with gradients enabled a call fails"),
     ],
 )
 def test_a_patch_that_cuts_gradients_off_is_shown(session, tree, helper, lost):

@@ -58,8 +58,9 @@ def test_a_judge_says_what_of_its_time_its_runners_took(session, device):
     assert session.spent() == {}
     assert {"fork", "load", "call", "collect", "reap"} <= spent.keys()
     assert spent["load"][0] == 3
-    # On a GPU there is none that waits before the first, and one after the last.
-    assert spent["fork"][0] == 3 + (device == "cuda")
+    # On a GPU one waits after the last, and those that wait are forked anew where the template has
+    # imported something meanwhile.
+    assert spent["fork"][0] == 3 if device == "cpu" else 4 <= spent["fork"][0] <= 7
     assert 0 < sum(seconds for _, seconds in spent.values()) < took_s
     same = Candidate(problem_id=problem.id, program=problem.reference, proposer="test")
     assert session.examine(problem, same).status == "passed"
