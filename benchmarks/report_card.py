@@ -11,6 +11,11 @@ part, and `run.json` is both as one.
 The size of a reference's tensors is found without computing anything, on torch's meta device, and
 kept in the folder's `sizes.json`: `--minutes 0` does that alone, on a machine without a GPU. One
 that cannot be called there counts as large. References are imported for it, outside of any sandbox.
+
+    python benchmarks/report_card.py h100.json --folder card --earlier report-card-h100.json.gz
+
+goes on with a card whose folder is gone: what run_facts.py has kept of it is in `run.json` too, and
+tasks that all columns have had their turn on are left alone.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from pathlib import Path
 import torch
 from torch.utils._pytree import tree_leaves
 
+from cudal1_ci.bench.reading import read_run
 from cudal1_ci.bench.solvers import DEFAULT
 from cudal1_ci.bench.tasks import Choice, Task, tasks_at
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
@@ -87,6 +93,21 @@ def sizes_of(tasks: Sequence[Task], file: Path) -> dict[str, int | None]:
     return {task.name: known[task.name] for task in tasks}
 
 
+def still_open(tasks: Sequence[Task], earlier: Sequence[Path]) -> list[Task]:
+    """Those that no earlier run has settled, on whatever machine it was.
+
+    Raises:
+        ReportError: A file is no run.
+    """
+    settled = {
+        task.problem_id
+        for file in earlier
+        for task in read_run(file).tasks
+        if task.standing != "missing"
+    }
+    return [task for task in tasks if task.problem.id not in settled]
+
+
 def done(file: Path) -> bool:
     return file.exists() and json.loads(file.read_bytes())["ended"] == "done"
 
@@ -124,8 +145,8 @@ def run(
         raise SystemExit(f"{part.name}: exit code {process.returncode}\n{said}")
 
 
-def merged(folder: Path) -> None:
-    files = (folder / f"{name}.json" for name in ("light", "large"))
+def merged(folder: Path, earlier: Sequence[Path]) -> None:
+    files = (*(folder / f"{name}.json" for name in ("light", "large")), *earlier)
     parts = [str(file.resolve()) for file in files if file.exists()]
     if not parts:
         return
@@ -137,6 +158,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("paths", nargs="+", type=Path, metavar="FOLDER|FILE")
     parser.add_argument("--task", action="append", default=[], metavar="GLOB")
+    parser.add_argument("--shard", default="1/1", help="2/4: every fourth task, from the second on")
+    parser.add_argument("--earlier", action="append", default=[], type=Path, metavar="RUN")
     parser.add_argument("--device", default="cuda:0", help="several as cuda:0,cuda:1")
     parser.add_argument("--few", type=int, default=2, help="judges on a device, of large tensors")
     parser.add_argument("--many", type=int, default=8, help="judges on a device, of others")
@@ -145,7 +168,9 @@ def main() -> None:
     given = parser.parse_args()
     ends_s = time.monotonic() + 60 * given.minutes
     paths = [path.resolve() for path in given.paths]
-    found = tasks_at(paths, Choice(globs=tuple(given.task))).tasks
+    number, _, count = given.shard.partition("/")
+    choice = Choice(globs=tuple(given.task), shard=(int(number), int(count)))
+    found = still_open(tasks_at(paths, choice).tasks, given.earlier)
     given.folder.mkdir(parents=True, exist_ok=True)
     sizes = sizes_of(found, given.folder / "sizes.json")
     for part in parts_of(sizes, given.few, given.many):
@@ -156,7 +181,7 @@ def main() -> None:
             break
         print(f"{part.name}: {len(part.tasks)} tasks, {left_s:.0f} s left", flush=True)
         run(part, paths, given.device.split(","), given.folder, left_s)
-    merged(given.folder)
+    merged(given.folder, given.earlier)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 
+import msgspec
 import pytest
 
+from cudal1_ci.bench.reading import read_run
 from cudal1_ci.bench.solvers import DEFAULT
+from tests.unit.bench.rig import a_run, a_task, told
 
 REFERENCE = """
 import torch
@@ -54,7 +57,7 @@ def begun(report_card, monkeypatch, tmp_path):
     (task / "1_product.py").write_text(REFERENCE.format(answer="self.fc(x)"))
     found = []
     monkeypatch.setattr(report_card, "run", lambda part, *rest: found.append((part.name, *rest)))
-    monkeypatch.setattr(report_card, "merged", lambda folder: found.append("merged"))
+    monkeypatch.setattr(report_card, "merged", lambda *_: found.append("merged"))
 
     def call(minutes):
         found.clear()
@@ -77,6 +80,20 @@ def test_what_is_done_is_not_done_again(begun, tmp_path):
     assert 240 < seconds <= 300
     (tmp_path / "light.json").write_text('{"ended": "done"}')
     assert begun("5") == ["merged"]
+
+
+def test_what_an_earlier_card_has_settled_is_left_alone(report_card, tmp_path):
+    one, two, three = (a_task(f"level1/{n}", f"class Model: {n} = 0") for n in (1, 2, 3))
+    missing = msgspec.structs.replace(told(two, {"eager": 1.0}), standing="missing")
+    earlier, light = tmp_path / "earlier.json", tmp_path / "light.json"
+    earlier.write_bytes(msgspec.json.encode(a_run(told(one, {"eager": 1.0}), missing)))
+    assert report_card.still_open([one, two, three], [earlier]) == [two, three]
+    assert report_card.still_open([one], []) == [one]
+    light.write_bytes(msgspec.json.encode(a_run(told(two, {"eager": 1.0}))))
+    report_card.merged(tmp_path, [earlier])
+    whole = read_run(tmp_path / "run.json")
+    assert [task.name for task in whole.tasks] == ["level1/1", "level1/2"]
+    assert {row.num_tasks for row in whole.card} == {2}
 
 
 def test_without_time_only_sizes_are_found(begun, tmp_path):
