@@ -7,7 +7,7 @@ from collections.abc import Callable
 import libcst as cst
 
 from cudal1_ci.propose.playbook.patterns import Bindings
-from cudal1_ci.propose.playbook.ranks import Ranks, is_last, ranks_of
+from cudal1_ci.propose.playbook.ranks import Ranks, is_last, rank_made, rank_of, ranks_of
 from cudal1_ci.propose.playbook.rewrite import (
     Edit,
     Replacement,
@@ -121,21 +121,37 @@ def reassociated(term: Term) -> Replacement | None:
     return Replacement("torch.matmul(X, torch.matmul(Y, V))", bindings)
 
 
-def with_summand(*rules: tuple[str, str]) -> Callable[[Site], Edit | None]:
+def with_summand(*rules: tuple[str, str], is_bias: bool = False) -> Callable[[Site], Edit | None]:
     """Rules of products with something added, `B`, where that is no number: of one torch makes no
-    sum by the same call."""
+    sum by the same call. `is_bias`: only where it is plainly a vector (`torch.nn.functional.linear`
+    documents no other bias, and raises for one in torch 2.6)."""
 
     def apply(site: Site) -> Edit | None:
         numbers = set().union(*map(numbers_of, site.methods()))
+        ranks = ranks_of(site)
 
         def is_tensor(bound: Bindings) -> bool:
             summand = bound["B"]
+            if is_bias and not is_vector(summand, ranks, site):
+                return False
             names = {term.value[0] for term in summand.walk() if term.op == "name"}
             return number(summand) is None and not (names and names <= numbers)
 
         return expressions(*(rule(wanted, new, is_tensor) for wanted, new in rules))(site)
 
     return apply
+
+
+def is_vector(term: Term, ranks: Ranks, site: Site) -> bool:
+    """What is known to have one dimension, or an attribute of self, unless the constructor plainly
+    gives it another number of them: `nn.Parameter(torch.zeros(6, 3))`."""
+    if term.op != "attr" or code(term.args[0].node) != "self":
+        return rank_of(term, ranks) == 1
+    made = site.names.attributes.get(str(term.value))
+    if made is None:
+        return True
+    inner = [one.value for one in made.args[:1]]
+    return all(rank_made(one) in (None, 1) for one in (made, *inner))
 
 
 def numbers_of(method: cst.FunctionDef) -> set[str]:
@@ -207,12 +223,14 @@ REWRITES = (
     Rewrite(
         name="linear",
         family="operation fusion",
-        precondition="x @ w.t() + b with a matrix w and a tensor b",
+        precondition="x @ w.t() + b with a matrix w and a vector b: an attribute of self, or an "
+        "argument that is called so",
         why="one call adds the bias inside of the matrix product instead of in another pass.",
         apply=with_summand(
             ("add(matmul(X, t(W)), B)", "F.linear(X, W, B)"),
             ("add(matmul(X, transpose(W, dim0=0, dim1=1)), B)", "F.linear(X, W, B)"),
             ("add(mm(X, t(W)), B)", "F.linear(X, W, B)"),
+            is_bias=True,
         ),
     ),
     Rewrite(

@@ -146,6 +146,8 @@ def rank_made(node: cst.BaseExpression) -> int | None:
     if len(shape) > 1:
         return len(shape)
     only = shape[0].value
+    if isinstance(only, cst.Integer):
+        return 1
     return len(only.elements) if isinstance(only, cst.Tuple | cst.List) else None
 
 

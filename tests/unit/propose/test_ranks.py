@@ -117,6 +117,41 @@ def test_traced_shapes_are_known():
     assert rewritten(source, Call()) is None
 
 
+ADDED = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.c = {made}
+
+    def forward(self, x, w, b):
+        return x @ w.t() + {summand}
+"""
+
+
+@pytest.mark.parametrize(
+    ("summand", "made", "shapes", "is_bias"),
+    [
+        ("b", "1", [(3,), (3,)], True),
+        ("b", "1", [(3,), (5, 3)], False),
+        ("b", "1", [(5, 3)], False),
+        ("b * 2", "1", [(3,)], True),
+        ("self.c", "nn.Parameter(torch.zeros(3))", [()], True),
+        ("self.c", "nn.Parameter(torch.zeros(size))", [()], True),
+        ("self.c", "nn.Parameter(torch.zeros(5, 3))", [()], False),
+        ("self.c", "torch.zeros((5, 3))", [()], False),
+        ("b.c", "1", [(3,)], False),
+    ],
+)
+def test_only_a_vector_becomes_a_bias(summand, made, shapes, is_bias):
+    calls = [tensors((5, 8), (3, 8), one) for one in shapes]
+    new = rewritten(ADDED.format(made=made, summand=summand), *calls, name="linear")
+    assert (new is not None) == is_bias
+    assert not is_bias or f".linear(x, w, {summand})" in new
+
+
 def test_ranks_go_through_what_keeps_them():
     assert rewritten(LAYER.format(given="torch.relu(x) * 2"), tensors((5, 8))) is not None
     for given in ("x.mean(1)", "x[0]", "x + y", "torch.unsqueeze(x, 0)"):
