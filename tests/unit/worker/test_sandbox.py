@@ -717,6 +717,7 @@ def test_what_compiles_starts_no_other_process(run: Run) -> None:
     from torch._inductor.async_compile import AsyncCompile
     compiled = torch.compile(lambda x: torch.relu(x) + 1)
     compiled(torch.ones(8))
-    [config.compile_threads, AsyncCompile.use_process_pool()]
+    has_pool = getattr(AsyncCompile, "use_process_pool", lambda: False)  # not in torch 2.6
+    [config.compile_threads, has_pool()]
     """
     assert run(body) == [1, False]
