@@ -84,10 +84,10 @@ was measured for the calls of the workloads on the device of the report; where o
 `triton.autotune` chooses on each.
 
 On an H100 (commit `9f3e37f`, 2026-11-25, `python -m benchmarks.scan_kernels --by playbook`,
-[raw](../benchmarks/results/scan-kernels-h100.json)) the example's kernels, which a copy of it launches in blocks of a
-warp, become 2.42x [2.28, 2.57] faster (Triton, 387 -> 160 us a call, nine variants, 82 s, `BLOCK=256`)
-and 1.85x [1.80, 1.91] (CUDA, 695 -> 375 us, 143 s, where the time that was given was over after one
-variant, `threads=64`: nvcc builds each).
+[raw](../benchmarks/results/scan-kernels-h100.json)) the example's kernels, which a copy of it
+launches in blocks of a warp, become 2.42x [2.28, 2.57] faster (Triton, 387 -> 160 us a call, nine
+variants, 82 s, `BLOCK=256`) and 1.85x [1.80, 1.91] (CUDA, 695 -> 375 us, 143 s, where the time that
+was given was over after one variant, `threads=64`: nvcc builds each).
 
 ## Rewrites
 

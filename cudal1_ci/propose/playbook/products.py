@@ -145,7 +145,7 @@ def with_summand(*rules: tuple[str, str], is_bias: bool = False) -> Callable[[Si
 def is_vector(term: Term, ranks: Ranks, site: Site) -> bool:
     """What is known to have one dimension, or an attribute of self, unless the constructor plainly
     gives it another number of them: `nn.Parameter(torch.zeros(6, 3))`."""
-    if term.op != "attr" or code(term.args[0].node) != "self":
+    if term.op != "attr" or term.args[0].value != ("self", 0):
         return rank_of(term, ranks) == 1
     made = site.names.attributes.get(str(term.value))
     if made is None:
