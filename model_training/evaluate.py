@@ -22,6 +22,7 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Record
 from model_training.asking import Asked, Group, first_prompt, judged, sample_lines
 from model_training.checkpoints import write_text
+from model_training.repeats import repeated
 from model_training.rollouts import Rollouts, Sampling
 from model_training.run import Run
 from model_training.run_files import EVALUATION, pretty
@@ -40,12 +41,14 @@ class EvaluateConfig(Record, frozen=True, kw_only=True):
     """Answers to a task, for each seed."""
     seeds: tuple[int, ...] = (0,)
     """Of sampling."""
+    num_measured: int = 1
+    """How often each right program is measured; its speedup is the geometric mean (repeats.py)."""
     has_greedy: bool = True
     """Whether the likeliest answer is judged too."""
     sampling: Sampling = Sampling(temperature=0.8, max_tokens=512)
 
     def __post_init__(self) -> None:
-        at_least(self, "evaluate", 1, "k")
+        at_least(self, "evaluate", 1, "k", "num_measured")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"evaluate.seeds: expected different seeds, got {list(self.seeds)}")
 
@@ -136,7 +139,11 @@ def evaluated(
     if config.has_greedy and seed == config.seeds[0]:
         settings = msgspec.structs.replace(config.sampling, temperature=0.0)
         likeliest = judged(prompts, rollouts, scorer, 1, settings, seed)
-    samples = samples_of(asked.groups)
+    repeats_s = time.monotonic()
+    num_first, some = len(asked.groups), [*asked.groups, *(likeliest.groups if likeliest else ())]
+    groups = repeated(some, scorer, config.num_measured)
+    repeats_s = time.monotonic() - repeats_s
+    samples = samples_of(groups[:num_first])
     row = table(samples, config.k)
     more = likeliest.numbers if likeliest else {}
     run.log(
@@ -146,10 +153,10 @@ def evaluated(
         geometric_mean=row.geometric_mean.value,
         rehearsed=asked.numbers["rehearsed"],
         generate_s=asked.generate_s + more.get("generate_s", 0.0),
-        score_s=checked_s + asked.score_s + more.get("score_s", 0.0),
+        score_s=checked_s + asked.score_s + more.get("score_s", 0.0) + repeats_s,
         rehearse_s=asked.rehearse_s + more.get("rehearse_s", 0.0),
     )
-    run.log_samples(stage, sample_lines(stage, number, asked.groups, seed))
+    run.log_samples(stage, sample_lines(stage, number, groups[:num_first], seed))
     return Evaluated(
         name=name,
         policy=policy,
@@ -159,7 +166,7 @@ def evaluated(
         samples=samples,
         table=row,
         num_refused=len(tasks) - len(usable),
-        greedy=greedy_row(likeliest.groups if likeliest else ()),
+        greedy=greedy_row(groups[num_first:]),
     )
 
 
