@@ -17,8 +17,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.layout import with_arguments
-from cudal1_ci.propose.playbook.memory import with_last_line
+from cudal1_ci.propose.playbook.layout import with_arguments, with_last_line
 from cudal1_ci.propose.playbook.patterns import bare
 from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, short
 from cudal1_ci.propose.playbook.table_shapes import CREATORS, Facts, shape_of, sizes_in

@@ -1,5 +1,5 @@
-"""How the author laid code out: arguments that come and go in calls over several lines, and
-expressions that leave the parentheses around them."""
+"""How the author laid code out: arguments that come and go in calls over several lines, lines at
+the ends of a body, and expressions that leave the parentheses around them."""
 
 from __future__ import annotations
 
@@ -79,6 +79,20 @@ def with_comments_of(
     """The comments of one line end before the indentation of another."""
     assert isinstance(other, cst.ParenthesizedWhitespace)
     return space.with_changes(first_line=other.first_line, empty_lines=other.empty_lines)
+
+
+def with_first_line(function: cst.FunctionDef, line: str) -> cst.FunctionDef:
+    """A line before the body, after the docstring."""
+    body = list(function.body.body)
+    place = 1 if function.get_docstring() is not None else 0
+    body.insert(place, cst.parse_statement(line))
+    return function.with_changes(body=function.body.with_changes(body=body))
+
+
+def with_last_line(function: cst.FunctionDef, line: str) -> cst.FunctionDef:
+    """A line after the body."""
+    body = [*function.body.body, cst.parse_statement(line)]
+    return function.with_changes(body=function.body.with_changes(body=body))
 
 
 class Outdent(cst.CSTTransformer):

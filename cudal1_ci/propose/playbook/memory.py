@@ -177,43 +177,6 @@ def is_self_attribute(term: Term) -> bool:
     return isinstance(term.node, cst.Attribute) and is_self(term.node.value)
 
 
-def channels_last(site: Site) -> Edit | None:
-    """Inputs and weights of a class that holds 2-D convolutions in channels-last order."""
-    constructor = site.constructor()
-    forward = next((m for m in site.methods() if m.name.value == "forward"), None)
-    dotted = {site.names.dotted(call.func) for call in site.names.attributes.values()}
-    if constructor is None or forward is None or "torch.nn.Conv2d" not in dotted:
-        return None
-    if len(forward.params.params) < 2 or not isinstance(forward.body, cst.IndentedBlock):
-        return None
-    if not isinstance(constructor.body, cst.IndentedBlock) or not site.is_inference:
-        return None
-    x = forward.params.params[1].name.value
-    if site.names.imports.get("torch") != "torch":
-        return None
-    order = "memory_format=torch.channels_last"
-    new_forward = with_first_line(forward, f"{x} = {x}.contiguous({order})")
-    new_constructor = with_last_line(constructor, f"self.to({order})")
-    return Edit(
-        {forward: new_forward, constructor: new_constructor},
-        (f"`{x}` and the weights of the convolutions in channels-last order",),
-    )
-
-
-def with_first_line(function: cst.FunctionDef, line: str) -> cst.FunctionDef:
-    """A line before the body, after the docstring."""
-    body = list(function.body.body)
-    place = 1 if function.get_docstring() is not None else 0
-    body.insert(place, cst.parse_statement(line))
-    return function.with_changes(body=function.body.with_changes(body=body))
-
-
-def with_last_line(function: cst.FunctionDef, line: str) -> cst.FunctionDef:
-    """A line after the body."""
-    body = [*function.body.body, cst.parse_statement(line)]
-    return function.with_changes(body=function.body.with_changes(body=body))
-
-
 def compiled(site: Site) -> Edit | None:
     """`@torch.compile` on a forward that does nothing but compute."""
     definition = site.definition
@@ -301,16 +264,7 @@ COPIES = (
     ),
 )
 
-LAYOUT = (
-    Rewrite(
-        name="channels_last",
-        family="memory layout",
-        precondition="a class that holds nn.Conv2d, called for inference with a 4-D input",
-        why="convolution kernels read channels-last data without repacking it, and every layer "
-        "keeps the order.",
-        apply=channels_last,
-        is_of_program=True,
-    ),
+COMPILATION = (
     Rewrite(
         name="compile",
         family="compilation",

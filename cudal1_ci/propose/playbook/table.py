@@ -3,6 +3,7 @@ see the simpler code; layout and compilation last."""
 
 from cudal1_ci.propose.playbook import (
     attention,
+    channel_order,
     convolutions,
     elementwise,
     graphs,
@@ -29,6 +30,7 @@ REWRITES: tuple[Rewrite, ...] = (
     *hoisting.REWRITES,
     *repetition.REWRITES,
     *tensor_cores.REWRITES,
-    *memory.LAYOUT,
+    *channel_order.REWRITES,
+    *memory.COMPILATION,
     *graphs.REWRITES,
 )

@@ -11,7 +11,7 @@ import torch
 
 from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
 from cudal1_ci.propose.playbook.table import REWRITES
-from cudal1_ci.schema import Call, Problem, TextProgram, Workload
+from cudal1_ci.schema import Call, Problem, TensorSpec, TextProgram, Workload
 from tests import triton_on_torch
 
 HEADER = """\
@@ -36,6 +36,24 @@ def module(init: str, forward: str, arguments: str = "self, x") -> str:
         + textwrap.indent(forward.strip(), "        ")
         + "\n"
     )
+
+
+DOUBLE_CONV = """
+
+def conv3x3(num_channels):
+    return nn.Conv2d(num_channels, num_channels, 3, bias=False)
+
+
+class DoubleConv(nn.Module):
+    def __init__(self, num_channels):
+        super().__init__()
+        self.double_conv = nn.Sequential(
+            conv3x3(num_channels), nn.BatchNorm2d(num_channels), nn.ReLU(inplace=True)
+        )
+
+    def forward(self, x):
+        return self.double_conv(x)
+"""
 
 
 def rewritten(source: str, name: str) -> str | None:
@@ -398,6 +416,16 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
      "return self.up(x)"), [randn(2, 3, 9, 9)], "untransposed(self.up, x)"),
     ("channels_last", module("self.conv = nn.Conv2d(3, 4, 3)", "return self.conv(x)"),
      [randn(2, 3, 8, 8)], "self.to(memory_format=torch.channels_last)"),
+    ("channels_last", module("self.net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), "
+     "nn.ReLU(inplace=True))", "return self.net(x)"), [randn(2, 3, 8, 8)],
+     "        self.to(memory_format=torch.channels_last)\n"),
+    ("channels_last", module("layers = []\nfor i in range(2):\n"
+     "    layers.append(nn.Conv2d(3, 3, 3))\nself.net = nn.Sequential(*layers)",
+     "return self.net(x)"), [randn(2, 3, 8, 8)],
+     "x = x.contiguous(memory_format=torch.channels_last)"),
+    ("channels_last", module("self.down = DoubleConv(3)\nself.pool = nn.MaxPool2d(2)",
+     "return self.pool(self.down(x))") + DOUBLE_CONV, [randn(2, 3, 8, 8)],
+     "x = x.contiguous(memory_format=torch.channels_last)"),
 ]  # fmt: skip
 
 
@@ -721,6 +749,9 @@ return w @ v
     ("hoist_table", module("self.dim = 8\nfactory_kwargs = {}\nself.fc = nn.Linear(8, 8, **"
      "factory_kwargs)", "return x + torch.arange(self.dim)")),
     ("channels_last", module("self.conv = nn.Conv1d(3, 4, 3)", "return self.conv(x)")),
+    ("channels_last", module("self.fc = nn.Linear(3, 4)", "return self.fc(x)") + DOUBLE_CONV),
+    ("channels_last", module("self.conv = nn.Conv2d(3, 4, 3)\n"
+                             "self.to(memory_format=torch.channels_last)", "return self.conv(x)")),
 ]  # fmt: skip
 
 
@@ -729,6 +760,36 @@ return w @ v
 )
 def test_a_rewrite_leaves_alone_what_it_does_not_match(name, source):
     assert rewritten(source, name) is None
+
+
+@pytest.mark.parametrize(
+    ("shapes", "is_tried"),
+    [(((2, 3, 8, 8),), True), (((3, 8, 8),), False), (((2, 3, 8, 8), (3, 8, 8)), False)],
+)
+def test_channels_last_order_is_tried_where_all_calls_have_images(shapes, is_tried):
+    source = module("self.conv = nn.Conv2d(3, 4, 3)", "return self.conv(x)")
+    workloads = tuple(
+        Workload(
+            name=str(shape),
+            provenance="traced",
+            init=Call(),
+            call=Call(args=(TensorSpec(shape=shape, dtype="float32"),)),
+        )
+        for shape in shapes
+    )
+    problem = Problem(reference=TextProgram(source=source, entry="Model"), workloads=workloads)
+    names = [candidate.proposer for candidate in Playbook().propose(problem, (), 50)]
+    assert ("playbook:channels_last" in names) is is_tried
+
+
+def test_channels_last_order_imports_torch_where_only_a_part_of_it_is():
+    source = module("self.net = nn.Sequential(nn.Conv2d(3, 4, 3))", "return self.net(x)")
+    source = source.replace("import torch\n", "")
+    new = rewritten(source, "channels_last")
+    assert "\nimport torch\n" in f"\n{new}"
+    images = [randn(2, 3, 8, 8)]
+    (expected,), (found,) = outputs(source, images), outputs(new, images)
+    torch.testing.assert_close(found, expected)
 
 
 def test_an_attribute_that_is_as_the_caller_gave_it_scales_the_query():
