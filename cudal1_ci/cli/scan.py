@@ -73,9 +73,10 @@ def scan(path: Path, **flags: Any) -> None:
     judges = not (flags["list_only"] or flags["dry_run"])
     refuse_unwritable_outputs(flags)
     refuse_missing(settings, with_model=not flags["no_model"], judges=judges)
-    progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
-    if flags["list_only"] or flags["dry_run"]:
-        foretell(path, settings, progress, flags)
+    here = settings if judges else unplaced(settings)
+    progress = progress_for(here, sys.stderr, os.environ, quiet=flags["quiet"])
+    if not judges:
+        foretell(path, here, progress, flags)
         return
     with placed(settings, path.resolve()) as place:
         plan = planned(path, place.settings, progress, flags)
@@ -88,10 +89,11 @@ def scan(path: Path, **flags: Any) -> None:
 
 
 def foretell(path: Path, settings: Settings, progress: Progress, flags: dict[str, Any]) -> None:
-    """What there is, or what would be tried; nothing is judged."""
-    here = unplaced(settings)
-    require(here.device)
-    plan = planned(path, here, progress, flags)
+    """What there is, whatever GPU this machine has, or what would be tried here; nothing is
+    judged."""
+    if not flags["list_only"]:
+        require(settings.device)
+    plan = planned(path, settings, progress, flags)
     if flags["list_only"]:
         write_listing(plan, flags)
         return

@@ -97,6 +97,18 @@ def test_no_gpu_is_said_before_anything_is_looked_at(folder):
     assert "no NVIDIA driver here" in result.stderr
 
 
+@pytest.mark.parametrize("device", ["cuda", "cuda:3", "cuda:all", "cuda:0,cuda:1"])
+def test_a_listing_needs_no_gpu(folder, device):
+    result = run("scan", folder, "--device", device, "--list", "--json", "-")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == run("scan", folder, "--list", "--json", "-").stdout
+    assert '"entries"' in result.stdout
+
+
+def test_a_dry_run_needs_the_gpu_that_a_run_needs(folder):
+    assert run("scan", folder, "--device", "cuda", "--dry-run").exit_code == 4
+
+
 def test_gpus_that_are_not_there_are_refused(gpus, folder):
     settings = settings_for(folder, device="cuda:0,cuda:7")
     message = r"cuda:7: this machine has 4 GPU\(s\)"
