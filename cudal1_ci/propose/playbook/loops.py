@@ -7,6 +7,7 @@ variable may only be used to pick slices, so iterations cannot depend on each ot
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -88,6 +89,39 @@ def is_whole(element: cst.SubscriptElement) -> bool:
     return isinstance(part, cst.Slice) and part.lower is part.upper is part.step is None
 
 
+def with_slices(
+    parts: Sequence[cst.CSTNode], index: str
+) -> tuple[list[cst.CSTNode], Slices] | None:
+    """The parts of a body with a parameter in the place of each slice. None where there is no slice
+    or the index serves for something else, and where a tensor is not read in every turn, as `x[i]`
+    of `x[i] if x is not None else 0`: it may be None, which vmap does not take."""
+    taker = TakeSlices(index)
+    new = [part.visit(taker) for part in parts]
+    read = {
+        code(node.value)
+        for part in parts
+        for node in evaluated(part)
+        if isinstance(node, cst.Subscript) and taker.dimension(node) is not None
+    }
+    if not taker.is_vectorizable or not read or taker.slices.dims.keys() - read:
+        return None
+    return [part for part in new if isinstance(part, cst.CSTNode)], taker.slices
+
+
+def evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A part of a program and those of its parts that are evaluated whenever it is."""
+    yield node
+    if isinstance(node, cst.Lambda):
+        return
+    children: Sequence[cst.CSTNode] = node.children
+    if isinstance(node, cst.IfExp):
+        children = [node.test]
+    elif isinstance(node, cst.BooleanOperation):
+        children = [node.left]
+    for child in children:
+        yield from evaluated(child)
+
+
 def vectorized(site: Site) -> Edit | None:
     """`outs.append(f(x[:, i]))` over a range, and `torch.stack` of them, as one vmap."""
     functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
@@ -123,15 +157,14 @@ class Comprehensions(cst.CSTTransformer):
         dim = stack_dim(original_node)
         if dim is None or not is_range(loop.iter):
             return updated_node
-        taker = TakeSlices(loop.target.value)
-        body = comprehension.elt.visit(taker)
-        assert isinstance(body, cst.BaseExpression)
-        if not taker.is_vectorizable or not taker.slices.dims:
+        taken = with_slices([comprehension.elt], loop.target.value)
+        if taken is None:
             return updated_node
-        parameters = ", ".join(name for name, _ in taker.slices.dims.values())
+        (body,), slices = taken
+        parameters = ", ".join(name for name, _ in slices.dims.values())
         function = f"lambda {parameters}: {code(body)}"
         self.found.append(f"`{short(code(original_node))}`")
-        return cst.parse_expression(vmap_call(function, taker.slices, dim))
+        return cst.parse_expression(vmap_call(function, slices, dim))
 
 
 def vmap_call(function: str, slices: Slices, dim: str) -> str:
@@ -196,22 +229,21 @@ def vmapped(lines: Lines, position: int, before: Lines) -> tuple[Lines, Lines] |
     uses = [i for i, line in enumerate(lines[position + 1 :]) if outs in names_in(line)]
     if len(uses) != 1 or carries_state(inner, value):
         return None
-    taker = TakeSlices(loop.target.value)
-    new_inner = [line.visit(taker) for line in inner]
-    new_value = value.visit(taker)
-    if not taker.is_vectorizable or not taker.slices.dims:
+    taken = with_slices([*inner, value], loop.target.value)
+    if taken is None:
         return None
-    call = StackCall(outs, taker.slices)
+    (*new_inner, new_value), slices = taken
+    call = StackCall(outs, slices)
     rest = list(lines[position + 1 :])
     rest[uses[0]] = rest[uses[0]].visit(call)  # type: ignore[assignment]
     if not call.is_replaced:
         return None
-    parameters = ", ".join(name for name, _ in taker.slices.dims.values())
-    text = "".join(code(line) for line in new_inner if isinstance(line, cst.CSTNode))
+    parameters = ", ".join(name for name, _ in slices.dims.values())
+    text = "".join(code(line) for line in new_inner)
     each = cst.parse_statement(
         f"def each({parameters}):\n"
         + "".join(f"    {row}\n" for row in text.strip().splitlines())
-        + f"    return {code(new_value)}\n"  # type: ignore[arg-type]
+        + f"    return {code(new_value)}\n"
     )
     assert isinstance(each, cst.FunctionDef)
     first = before[-1]
@@ -346,7 +378,8 @@ REWRITES = (
         name="loop_to_vmap",
         family="loops",
         precondition="a loop over range(n) whose turns only read slices of tensors at the index, "
-        "stacked into one tensor; n is the size of the sliced dimension",
+        "each of them in every turn, stacked into one tensor; n is the size of the sliced "
+        "dimension",
         why="one batched operation runs where the loop launched one a turn, each on a small slice.",
         apply=vectorized,
     ),

@@ -353,6 +353,9 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
     ("loop_to_vmap", function(
         "return torch.stack([x[b] @ x[b].t() for b in range(x.shape[0])])"), [X],
      "torch.vmap(lambda x_b: x_b @ x_b.t())(x)"),
+    ("loop_to_vmap", function(
+        "return torch.stack([x[i] * w[i] + (0 if v is None else v * w[i]) for i in range(4)])",
+        "x, w, v=None"), [X, randn(4, 6, 8)], "torch.vmap(lambda x_i, w_i: "),
     ("cat_in_loop", function(
         "out = x[:, :1]\nfor t in range(1, x.shape[1]):\n"
         "    out = torch.cat([out, x[:, t : t + 1] * 0.5], dim=1)\nreturn out"), [X],
@@ -735,6 +738,14 @@ return w @ v
     ("loop_to_vmap", function(
         "outs = []\nfor t in range(x.shape[1]):\n    outs.append(x[:, t] * t)\n"
         "return torch.stack(outs, dim=1)")),
+    ("loop_to_vmap", function(
+        "outs = []\nfor i in range(len(x)):\n    y = bias[i] if bias is not None else 0\n"
+        "    outs.append(x[i] + y)\nreturn torch.stack(outs)", "x, bias=None")),
+    ("loop_to_vmap", function(
+        "return torch.stack([attend(x[i], mask is not None and mask[i]) for i in range(len(x))])",
+        "x, mask=None")),
+    ("loop_to_vmap", module("self.bias = None", "return torch.stack("
+     "[x[i] if self.bias is None else x[i] + self.bias[i] for i in range(len(x))])")),
     ("cat_in_loop", function(
         "out = x[:, :1]\nfor t in range(1, 4):\n"
         "    out = torch.cat([out, out[:, -1:] * 0.5], dim=1)\nreturn out")),
