@@ -47,6 +47,11 @@ NOTHING_PROPOSED = "nothing to try: no rewrite matches"
 NO_KERNEL_PROPOSED = (
     "nothing to try: for a kernel the playbook changes numbers in its launches, and finds none here"
 )
+NEGLIGIBLE = (
+    "left out: by itself it takes {share:.2g} % of the traced time, less than {least:.2g} % "
+    "(`review.min-share`)"
+)
+NEGLIGIBLE_HINT = "to look at it all the same, set review.min-share = 0"
 KERNEL_HINT = "give a model, which writes kernels: --model"
 
 
@@ -57,6 +62,9 @@ class ReviewConfig(Record, frozen=True, kw_only=True):
     """Rounds of proposals; from the second on proposers see what passed before."""
     num_candidates: int = 12
     """Candidates of one proposer for one target in one round."""
+    min_share: float = 0.001
+    """Share (0..1) of the traced time below which rewrites of a target's own lines are not tried:
+    they save less. Those of a whole module are, which may save time of what it calls."""
     budget_s: float | None = None
     """Wall-clock seconds for the whole review; None is until done."""
 
@@ -122,16 +130,21 @@ def improve(planned: Planned, bench: Bench) -> Entry:
     attempt = Attempt(target, problem, bench)
     try:
         first = attempt.next_candidates()
-        is_worth = bool(first) or bench.optimizer is not None
-        if not is_worth and target.is_kernel:
+        is_negligible = score.is_negligible(problem, bench.config.min_share)
+        optimizer = None if is_negligible else bench.optimizer
+        is_worth = bool(first) or optimizer is not None
+        if not is_worth and is_negligible:
+            planned = replace(planned, hint=NEGLIGIBLE_HINT)
+            reason: str | None = negligible(problem, bench.config)
+        elif not is_worth and target.is_kernel:
             planned = replace(planned, hint=KERNEL_HINT)
-            reason: str | None = NO_KERNEL_PROPOSED
+            reason = NO_KERNEL_PROPOSED
         else:
             reason = reference_failure(target, problem, bench) if is_worth else NOTHING_PROPOSED
         if reason is None:
             judge(target, attempt, first)
-            if bench.optimizer is not None:
-                ask_the_model(target, attempt, bench.optimizer)
+            if optimizer is not None:
+                ask_the_model(target, attempt, optimizer)
             return attempt.entry(target)
     except KeyboardInterrupt:
         bench.ending.was_interrupted = True
@@ -147,6 +160,12 @@ def improve(planned: Planned, bench: Bench) -> Entry:
         reason = f"this is a bug of cudal1-ci, please report it:\n{tail}"
     bench.progress.target_skipped(target, reason)
     return untried(planned, reason)
+
+
+def negligible(problem: Problem, config: ReviewConfig) -> str:
+    """Why what takes so little time is left out."""
+    assert problem.share is not None
+    return NEGLIGIBLE.format(share=100 * problem.share, least=100 * config.min_share)
 
 
 class Attempt:

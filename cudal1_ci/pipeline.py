@@ -13,8 +13,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
+from cudal1_ci import score
 from cudal1_ci.attempt import INTERRUPTED, Bench, improve, untried
 from cudal1_ci.schema import Entry, Report
 from cudal1_ci.survey import Plan, Planned
@@ -40,7 +42,8 @@ def review(
     can_judge = any(planned.problem is not None for planned in plan.targets)
     device = bench.session.device() if can_judge else None
     bench.progress.start(len(plan.targets))
-    targets = (order or by_promise)(plan.targets)
+    order = order or partial(by_promise, min_share=bench.config.min_share)
+    targets = order(plan.targets)
     if bench.row:
         reached = side_by_side(targets, bench, look or improve)
     else:
@@ -146,12 +149,15 @@ def side_by_side(targets: Sequence[Planned], bench: Bench, look: Look) -> list[E
     return entries
 
 
-def by_promise(targets: Sequence[Planned]) -> list[Planned]:
+def by_promise(targets: Sequence[Planned], min_share: float = 0.0) -> list[Planned]:
     """Targets that can be judged first, what was changed itself before what uses it, and those
-    that take most of the traced time before others."""
+    that take most of the traced time before others; what takes less than `min_share` of it comes
+    after what was not traced."""
 
-    def promise(planned: Planned) -> tuple[bool, bool, float]:
+    def promise(planned: Planned) -> tuple[bool, bool, bool, float]:
         share = sum(w.share or 0.0 for w in planned.workloads)
-        return planned.problem is None, planned.target.only_uses_change, -share
+        problem, uses_change = planned.problem, planned.target.only_uses_change
+        is_last = problem is not None and score.is_negligible(problem, min_share)
+        return problem is None, uses_change, is_last, -share
 
     return sorted(targets, key=promise)

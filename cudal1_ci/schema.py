@@ -254,6 +254,13 @@ class Problem(Record, frozen=True, kw_only=True):
             parts.append((self.target.path, self.target.qualname))
         return content_hash(parts)
 
+    @property
+    def share(self) -> float | None:
+        """Share (0..1) of the traced time that its calls took by themselves, without that of other
+        traced calls inside of them; None where none was traced."""
+        shares = [one.share for one in self.workloads if one.share is not None]
+        return sum(shares) if shares else None
+
 
 class Identity(Record, frozen=True, kw_only=True):
     """A model as it answers, as exactly as its server says."""

@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from cudal1_ci.schema import Evaluation, Launch, Measurement, Workload
+from cudal1_ci.schema import Evaluation, Launch, Measurement, Problem, Workload
 
 LEVEL = 0.05
 MANY = 10**6
@@ -229,6 +229,12 @@ def speedups(evaluation: Evaluation) -> list[Interval]:
 def highest(evaluations: Sequence[Evaluation]) -> float:
     """The highest score; that of the original, 1, where none is higher."""
     return max([1.0, *map(score, evaluations)])
+
+
+def is_negligible(problem: Problem, min_share: float) -> bool:
+    """Whether its calls are known to take less than that share of the traced time: so much is the
+    most that a faster version of them alone saves."""
+    return problem.share is not None and problem.share < min_share
 
 
 def best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> int | None:

@@ -97,7 +97,7 @@ def foretell(path: Path, settings: Settings, progress: Progress, flags: dict[str
     if flags["list_only"]:
         write_listing(plan, flags)
         return
-    proposers = [Playbook(settings.playbook)]
+    proposers = [Playbook(settings.playbook, min_share=settings.review.min_share)]
     for line in preview(plan, proposers, settings.review.num_candidates):
         click.echo(line)
 

@@ -146,7 +146,7 @@ def bench_of(plan: Plan, place: Placed, progress: Progress, *, may_reuse: bool) 
         yield Bench(
             session=session,
             row=row,
-            proposers=[Playbook(settings.playbook)],
+            proposers=[Playbook(settings.playbook, min_share=settings.review.min_share)],
             archive=archive,
             progress=progress,
             config=settings.review,

@@ -116,7 +116,7 @@ def means_of(settings: Settings, *, with_model: bool) -> str:
             __version__,
             settings.trial.policy,
             settings.playbook,
-            (review.num_rounds, review.num_candidates),
+            (review.num_rounds, review.num_candidates, review.min_share),
             (*asked, settings.opinion.model) if with_model and model.model else None,
         ]
     )

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import libcst as cst
 import msgspec
 
+from cudal1_ci import score
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose import launches
 from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, defined_in, names_of
@@ -65,9 +66,16 @@ class Playbook:
     """Proposer of the rewrites in the table."""
 
     def __init__(
-        self, config: PlaybookConfig | None = None, rewrites: Sequence[Rewrite] = REWRITES
+        self,
+        config: PlaybookConfig | None = None,
+        rewrites: Sequence[Rewrite] = REWRITES,
+        *,
+        min_share: float = 0.0,
     ):
+        """Of a target that takes less than `min_share` (0..1) of the traced time its own lines are
+        left as they are."""
         self.config = config or PlaybookConfig()
+        self.min_share = min_share
         left_out = {*self.config.skip}
         left_out |= set() if self.config.compile else {"compile"}
         left_out |= set() if self.config.cuda_graph else {"cuda_graph"}
@@ -78,8 +86,10 @@ class Playbook:
     def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
         """Rewritten programs, single rewrites before combinations. For a kernel other numbers in
         its launches alone: what launches it is a target of its own, and rewritten there."""
+        is_negligible = score.is_negligible(problem, self.min_share)
         if problem.target is not None and problem.target.is_kernel:
-            others = launches.launch_candidates(problem, exemplars, n) if self.launches else []
+            is_tried = self.launches and not is_negligible
+            others = launches.launch_candidates(problem, exemplars, n) if is_tried else []
             return [msgspec.structs.replace(c, proposer=PREFIX + c.proposer) for c in others]
         located = locate(problem.reference)
         if located is None:
@@ -90,7 +100,8 @@ class Playbook:
         singles = [
             (applied, (one,))
             for one in self.rewrites
-            if (applied := self.applied(problem, text, qualname, [one])) is not None
+            if (one.is_of_program or not is_negligible)
+            and (applied := self.applied(problem, text, qualname, [one])) is not None
         ]
         candidates = [
             self.candidate(problem, text, new, found, used) for (new, found), used in singles

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cudal1_ci import score
@@ -389,3 +390,12 @@ def test_without_a_model_no_claims_are_looked_at(tmp_path):
     (entry,) = run(tmp_path, model, judge, config, FakeProposer([rewrite], [])).entries
     assert entry.best == 0
     assert entry.contradictions == ()
+
+
+def test_no_model_is_asked_about_what_takes_a_negligible_share(tmp_path):
+    workload = msgspec.structs.replace(a_problem(REFERENCE).workloads[0], share=0.0004)
+    model = counting()
+    problem = a_problem(REFERENCE, workload)
+    (entry,) = run(tmp_path, model, FakeSession({}), OptimizerConfig(), problem=problem).entries
+    assert model.asked == []
+    assert "0.04 % of the traced time" in entry.skipped

@@ -288,6 +288,41 @@ def test_targets_that_take_more_of_the_traced_time_come_first(tmp_path, shares):
     assert names == (["Block0", "Block1"] if shares[0] > shares[1] else ["Block1", "Block0"])
 
 
+@pytest.mark.parametrize(
+    ("share", "min_share", "is_tried"),
+    [(0.0004, 0.001, False), (0.0004, 0.0, True), (0.002, 0.001, True), (None, 0.001, True)],
+)
+def test_what_takes_a_negligible_share_is_left_out_and_said_to_be(
+    tmp_path, share, min_share, is_tried
+):
+    problem = msgspec.structs.replace(
+        a_problem("x * torch.sigmoid(x)"), workloads=(a_workload(share=share),)
+    )
+    session = FakeSession({"fast": ("passed", 2.0)})
+    # As the playbook does, which has no rewrite of the whole module here.
+    proposer = FakeProposer(["fast"] if is_tried else [])
+    config = ReviewConfig(min_share=min_share)
+    (entry,) = Setting(tmp_path, session, proposer, (problem,), config).review().entries
+    assert (entry.best == 0) is is_tried
+    if not is_tried:
+        assert session.asked == []
+        assert "0.04 % of the traced time, less than 0.1 %" in entry.skipped
+        assert "review.min-share" in entry.hint
+
+
+def test_what_takes_a_negligible_share_comes_after_what_was_not_traced():
+    targets = [
+        Planned(
+            target=a_target(qualname=str(share)),
+            problem=msgspec.structs.replace(a_problem(), workloads=(a_workload(share=share),)),
+            workloads=(a_workload(share=share),),
+        )
+        for share in (0.0004, None, 0.002, 0.5)
+    ]
+    order = [planned.target.qualname for planned in by_promise(targets, 0.001)]
+    assert order == ["0.5", "0.002", "None", "0.0004"]
+
+
 def test_what_was_changed_itself_comes_before_what_uses_it():
     shares = {"calls a.py:f": 0.9, "changed": 0.1}
     targets = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cudal1_ci.errors import ConfigError
@@ -52,6 +53,17 @@ def test_the_first_round_is_every_rewrite_alone_and_all_of_them_together():
         "playbook:needless_copy",
         "playbook:silu+sigmoid+needless_copy",
     ]
+
+
+@pytest.mark.parametrize(("share", "is_left"), [(0.0004, True), (0.002, False), (None, False)])
+def test_of_what_takes_a_negligible_share_the_whole_module_alone_is_rewritten(share, is_left):
+    workload = msgspec.structs.replace(WORKLOAD, share=share)
+    problem = msgspec.structs.replace(text_problem(), workloads=(workload,))
+    playbook = Playbook(PlaybookConfig(compile=True), min_share=0.001)
+    found = proposers(playbook.propose(problem, (), 20))
+    assert found[-1].endswith("compile")
+    assert (found == ["playbook:compile"]) is is_left
+    assert not is_left or Playbook(min_share=0.001).propose(problem, (), 20) == []
 
 
 def test_later_rounds_combine_what_passed_and_gained():
