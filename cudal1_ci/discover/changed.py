@@ -21,7 +21,7 @@ from cudal1_ci.discover.discovery import Discovery, targets_of
 from cudal1_ci.discover.facts import FileFacts
 from cudal1_ci.discover.files import PYTHON_SUFFIXES, SOURCE_SUFFIXES, Gate
 from cudal1_ci.discover.imports import ModuleIndex
-from cudal1_ci.discover.python_targets import ClassTable
+from cudal1_ci.discover.python_targets import ClassTable, launched_with
 from cudal1_ci.discover.reading import facts_of
 from cudal1_ci.discover.references import Key, References
 from cudal1_ci.discover.syntax import MODULE_LEVEL, PARSE_ERRORS
@@ -48,10 +48,12 @@ def select_changed(discovery: Discovery, change: Change) -> Selection:
         if file.path.endswith(tuple(SOURCE_SUFFIXES)):
             changed |= changed_in(file, before, references)
     origins = references.users_of(changed)
+    handed = launched_with(discovery.facts, discovery.modules)
     targets = []
     for target in discovery.targets:
         reason = reason_for(target, changed, origins, before, references)
         reason = reason or launched_otherwise(target, changed)
+        reason = reason or called_by_launch(target, handed, origins)
         if reason is not None:
             targets.append(msgspec.structs.replace(target, selected_because=reason))
     return Selection(tuple(targets), before.removed(discovery))
@@ -174,6 +176,17 @@ def launched_otherwise(target: Target, changed: set[Key]) -> str | None:
         path, _, qualname = launcher.partition(":")
         if (path, qualname) in changed:
             return f"launched by {launcher}"
+    return None
+
+
+def called_by_launch(
+    target: Target, handed: Mapping[Key, set[Key]], origins: Mapping[Key, Key]
+) -> str | None:
+    """The changed function that a kernel is launched with, or that this one uses."""
+    for key in sorted(handed.get((target.path, target.qualname), ())):
+        if key in origins:
+            path, name = origins[key]
+            return f"calls {path}:{name}"
     return None
 
 

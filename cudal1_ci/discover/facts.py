@@ -65,7 +65,7 @@ class TritonFact(Fact, frozen=True, array_like=True, gc=False):
     first_line: int
     last_line: int
     calls: tuple[str, ...]
-    """Names that its body mentions."""
+    """Names that its body mentions, dotted, as written."""
 
 
 class LaunchFact(Fact, frozen=True, array_like=True, gc=False):
@@ -75,6 +75,9 @@ class LaunchFact(Fact, frozen=True, array_like=True, gc=False):
     """Qualname of the function or method; `<module>` at module level."""
     kernel: str
     """Dotted, as written."""
+    arguments: tuple[str, ...] = ()
+    """Names among what it is launched with, dotted, as written: one may be of a function that the
+    kernel calls, `ACTIVATION=relu`."""
 
 
 class CudaKernelFact(Fact, frozen=True, array_like=True, gc=False):

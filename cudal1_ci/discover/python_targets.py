@@ -167,10 +167,9 @@ def function_targets(facts: Mapping[str, FileFacts]) -> Iterator[Target]:
 
 
 def triton_targets(facts: Mapping[str, FileFacts], modules: ModuleIndex) -> Iterator[Target]:
-    """Triton kernels with the functions that launch them; device functions are left out."""
-    kernels: dict[Key, TritonFact] = {
-        (path, each.qualname): each for path, file in facts.items() for each in file.triton_kernels
-    }
+    """Triton kernels with the functions that launch them; device functions are left out, which
+    others call, by name or as what they are launched with."""
+    kernels = triton_functions(facts)
     launchers: dict[Key, set[str]] = {key: set() for key in kernels}
     for path, file in facts.items():
         for launch in file.launches:
@@ -183,6 +182,7 @@ def triton_targets(facts: Mapping[str, FileFacts], modules: ModuleIndex) -> Iter
         for key in triton_keys(path, name, kernels, modules)
         if key != (path, fact.qualname)
     }
+    device_functions |= {key for keys in launched_with(facts, modules).values() for key in keys}
     for key, fact in kernels.items():
         if launchers[key] or key not in device_functions:
             yield Target(
@@ -195,10 +195,33 @@ def triton_targets(facts: Mapping[str, FileFacts], modules: ModuleIndex) -> Iter
             )
 
 
+def triton_functions(facts: Mapping[str, FileFacts]) -> dict[Key, TritonFact]:
+    """All jitted functions of a tree."""
+    return {
+        (path, each.qualname): each for path, file in facts.items() for each in file.triton_kernels
+    }
+
+
+def launched_with(facts: Mapping[str, FileFacts], modules: ModuleIndex) -> dict[Key, set[Key]]:
+    """The jitted functions that kernels are launched with, to call them: `ACTIVATION=relu`."""
+    functions = triton_functions(facts)
+    found: dict[Key, set[Key]] = {}
+    for path, file in facts.items():
+        for launch in file.launches:
+            handed = {
+                key
+                for name in launch.arguments
+                for key in triton_keys(path, name, functions, modules)
+            }
+            for kernel in triton_keys(path, launch.kernel, functions, modules) if handed else ():
+                found.setdefault(kernel, set()).update(handed - {kernel})
+    return found
+
+
 def triton_keys(
     path: str, name: str, kernels: Mapping[Key, TritonFact], modules: ModuleIndex
 ) -> Iterator[Key]:
-    """The kernels that a name in a file stands for."""
+    """The kernels that a dotted name in a file stands for."""
     local = [
         key for key in kernels if key[0] == path and key[1].rpartition(".<locals>.")[2] == name
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from cudal1_ci.discover.facts import LaunchFact, TritonFact
 from cudal1_ci.discover.syntax import (
@@ -51,10 +51,16 @@ def triton_kernels_in(
         if isinstance(node, ast.ClassDef):
             continue
         if any(is_triton_kernel(decorator, canonical) for decorator in node.decorator_list):
-            mentions = {inner.id for inner in walk(node) if isinstance(inner, ast.Name)}
             yield TritonFact(
-                qualname, first_line_of(node), last_line_of(node), tuple(sorted(mentions))
+                qualname, first_line_of(node), last_line_of(node), names_among(walk(node))
             )
+
+
+def names_among(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
+    """`relu` and `ops.relu` of what is a name."""
+    kinds = ast.Name | ast.Attribute
+    found = {dotted_name(node) for node in nodes if isinstance(node, kinds)}
+    return tuple(sorted(name for name in found if name is not None))
 
 
 def launches_in(
@@ -84,7 +90,8 @@ def launches_in(
                 wrapped = kernel.args[0] if isinstance(kernel, ast.Call) and kernel.args else kernel
                 name = dotted_name(wrapped)
                 if name is not None:
-                    yield LaunchFact(launcher, name)
+                    values = [*node.args, *(keyword.value for keyword in node.keywords)]
+                    yield LaunchFact(launcher, name, names_among(values))
             case ast.Call() | ast.Assign() if may_hand_on:
                 for name in handed_on(node):
                     if name in kernels:

@@ -388,6 +388,26 @@ def test_a_changed_triton_kernel_selects_the_modules_that_launch_it(
     }
 
 
+@pytest.mark.parametrize("name", ["by_name", "by_module", "by_launch", "deeper"])
+def test_a_change_of_what_a_kernel_calls_selects_the_kernel_alone(
+    write_tree: WriteTree, name: str
+) -> None:
+    names = ["by_name", "by_module", "by_launch", "deeper"]
+    maths = "import triton\n" + "".join(
+        f"@triton.jit\ndef {one}(x):\n    return x + {number}\n" for number, one in enumerate(names)
+    ).replace("x + 2", "deeper(x)")
+    kernels = (
+        "import maths, triton\nfrom maths import by_launch, by_name\n"
+        "@triton.jit\ndef kernel(x, F):\n    F(by_name(x) + maths.by_module(x))\n"
+        "@triton.jit\ndef other(x):\n    return x\n"
+        "def launch(x):\n    kernel[(1,)](x, F=by_launch)\n    other[(1,)](x)\n"
+    )
+    before = {"maths.py": maths, "k.py": kernels}
+    first, found, rest = maths.partition(f"def {name}(x):\n    return ")
+    after = {**before, "maths.py": f"{first}{found}7 * {rest}"}
+    assert reasons(selected(write_tree, after, before)) == {"kernel": f"calls maths.py:{name}"}
+
+
 def test_a_kernel_that_is_launched_otherwise_is_selected(
     write_tree: WriteTree,
 ) -> None:

@@ -354,6 +354,64 @@ def test_a_kernel_that_is_handed_on_is_launched_by_what_does_that(write_tree: Wr
     }
 
 
+def test_what_only_kernels_call_is_a_part_of_them_however_they_name_it(
+    write_tree: WriteTree,
+) -> None:
+    root = write_tree(
+        {
+            "maths.py": """
+            import triton
+
+            @triton.jit
+            def by_name(x):
+                return x * 2
+
+            @triton.jit
+            def by_module(x):
+                return deeper(x)
+
+            @triton.jit
+            def deeper(x):
+                return x * 2
+
+            @triton.jit
+            def by_launch(x):
+                return x * 2
+
+            @triton.jit
+            def by_launch_of_module(x):
+                return x * 2
+
+            @triton.jit
+            def by_nobody(x):
+                return x * 2
+            """,
+            "ops.py": """
+            import maths
+            import triton
+            import triton.language as tl
+            from maths import by_launch, by_name
+
+            class Steps:
+                @staticmethod
+                @triton.jit
+                def by_class(x):
+                    return x * 2
+
+            @triton.jit
+            def kernel(x, FIRST: tl.constexpr, SECOND: tl.constexpr):
+                y = by_name(tl.load(x)) + maths.by_module(x) + Steps.by_class(x)
+                tl.store(x, SECOND(FIRST(y)))
+
+            def run(x):
+                kernel[(1,)](x, by_launch, SECOND=maths.by_launch_of_module)
+            """,
+        }
+    )
+    launchers = {t.qualname: t.launchers for t in discover(root).targets if t.is_kernel}
+    assert launchers == {"kernel": ("ops.py:run",), "by_nobody": ()}
+
+
 def test_other_jits_are_no_triton_kernels(write_tree: WriteTree) -> None:
     root = write_tree(
         {
