@@ -124,7 +124,6 @@ def improve(planned: Planned, bench: Bench) -> Entry:
     """Try every proposal for one target. Where there is none, nothing is run."""
     target, problem = planned.target, planned.problem
     if problem is None:
-        bench.progress.target_skipped(target, planned.reason or "no workload")
         return untried(planned, "")
     bench.progress.target_started(target)
     attempt = Attempt(target, problem, bench)

@@ -39,9 +39,9 @@ def review(
     finished and is not `complete`. Every evaluation is in the archive before the next one starts.
     """
     # Fails at once where nothing can be judged, and not at all where there is nothing to judge.
-    can_judge = any(planned.problem is not None for planned in plan.targets)
-    device = bench.session.device() if can_judge else None
-    bench.progress.start(len(plan.targets))
+    num_posed = sum(planned.problem is not None for planned in plan.targets)
+    device = bench.session.device() if num_posed else None
+    bench.progress.start(num_posed, len(plan.targets) - num_posed)
     order = order or partial(by_promise, min_share=bench.config.min_share)
     targets = order(plan.targets)
     if bench.row:

@@ -25,6 +25,7 @@ from cudal1_ci.report.progress import (
     closing_text,
     compared_text,
     cropped,
+    opening_text,
     outcome_text,
     target_name,
 )
@@ -106,10 +107,10 @@ class PlainTurns:
     def __exit__(self, *_: object) -> None:
         self._say(self.tally.line())
 
-    def start(self, num_targets: int) -> None:
+    def start(self, num_targets: int, num_left_out: int = 0) -> None:
         with self._lock:
             self.tally.num_targets, self.tally.started_s = num_targets, self.tally.clock()
-            self._say(f"{count_text(num_targets, 'target')} to look at")
+            self._say(opening_text(num_targets, num_left_out))
 
     def target_started(self, target: Target) -> None:
         with self._lock:
@@ -183,8 +184,10 @@ class LiveTurns(PlainTurns):
         self._live.stop()
         self._console.print(Text(self.tally.line(), style="bold"))
 
-    def start(self, num_targets: int) -> None:
-        super().start(num_targets)
+    def start(self, num_targets: int, num_left_out: int = 0) -> None:
+        super().start(num_targets, num_left_out)
+        if num_left_out:
+            self._console.print(Text(opening_text(num_targets, num_left_out)))
         self._live.start(refresh=True)
 
     def notice(self, text: str) -> None:

@@ -51,7 +51,10 @@ class Progress(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
-    def start(self, num_targets: int) -> None: ...
+    def start(self, num_targets: int, num_left_out: int = 0) -> None:
+        """So many are looked at, and so many others have nothing that can be run."""
+        ...
+
     def target_started(self, target: Target) -> None: ...
     def target_skipped(self, target: Target, reason: str) -> None: ...
     def target_ended(self, target: Target) -> None:
@@ -86,7 +89,7 @@ class SilentProgress:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def start(self, num_targets: int) -> None:
+    def start(self, num_targets: int, num_left_out: int = 0) -> None:
         """Nothing."""
 
     def target_started(self, target: Target) -> None:
@@ -134,9 +137,9 @@ class PlainProgress:
     def __exit__(self, *_: object) -> None:
         self._end_group()
 
-    def start(self, num_targets: int) -> None:
+    def start(self, num_targets: int, num_left_out: int = 0) -> None:
         self._num_targets = num_targets
-        self._say(f"{count_text(num_targets, 'target')} to look at")
+        self._say(opening_text(num_targets, num_left_out))
 
     def target_started(self, target: Target) -> None:
         self._next(target)
@@ -234,8 +237,10 @@ class RichProgress:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def start(self, num_targets: int) -> None:
+    def start(self, num_targets: int, num_left_out: int = 0) -> None:
         self._bar.update(self._task, total=num_targets)
+        if num_left_out:
+            self._console.print(Text(opening_text(num_targets, num_left_out)))
         self._live.start(refresh=True)
 
     def target_started(self, target: Target) -> None:
@@ -298,6 +303,14 @@ class RichProgress:
         lines.append(cropped(f"{found} of {count_text(self._num_tried, 'candidate')}", "dim"))
         lines += [cropped(f"  {text}", "green") for _, text in gains[:NUM_GAINS_SHOWN]]
         return Group(*lines)
+
+
+def opening_text(num_targets: int, num_left_out: int) -> str:
+    """`12 targets to look at; 3 others cannot be run: ...`."""
+    said = f"{count_text(num_targets, 'target')} to look at"
+    if num_left_out:
+        said += f"; {count_text(num_left_out, 'other')} cannot be run (`scan --list` says why)"
+    return said
 
 
 def asked_text(use: ModelUse, num_open: int) -> str:

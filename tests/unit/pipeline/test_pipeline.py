@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from cudal1_ci.archive import Archive
 from cudal1_ci.attempt import Bench, ReviewConfig
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.pipeline import by_promise, review
-from cudal1_ci.report.progress import SilentProgress
+from cudal1_ci.report.progress import PlainProgress, SilentProgress
 from cudal1_ci.schema import Candidate, Evaluation, Problem
 from cudal1_ci.survey import Plan, Planned
 from tests.fakes import FakeProposer, FakeSession, a_candidate, a_problem, a_target, a_workload
@@ -308,6 +309,27 @@ def test_what_takes_a_negligible_share_is_left_out_and_said_to_be(
         assert session.asked == []
         assert "0.04 % of the traced time, less than 0.1 %" in entry.skipped
         assert "review.min-share" in entry.hint
+
+
+def test_what_has_no_problem_is_no_line_of_its_own(tmp_path):
+    stream = io.StringIO()
+    bare = [Planned(target=a_target(qualname=f"Bare{i}"), reason="no workload") for i in range(5)]
+    posed = Planned(target=a_target(), problem=a_problem(), workloads=a_problem().workloads)
+    plan = Plan(root=tmp_path, repository="repo", targets=(*bare, posed))
+    with Archive.open(tmp_path / "archive.sqlite") as archive:
+        bench = Bench(
+            session=FakeSession({"fast": ("passed", 2.0)}),
+            proposers=[FakeProposer(["fast"], [])],
+            archive=archive,
+            progress=PlainProgress(stream),
+            config=ReviewConfig(),
+            policy="p",
+        )
+        report = review(plan, bench)
+    assert [entry.skipped for entry in report.entries] == [None, *["no workload"] * 5]
+    lines = stream.getvalue().splitlines()
+    assert lines[0].startswith("1 target to look at; 5 others cannot be run")
+    assert not any("Bare" in line for line in lines)
 
 
 def test_what_takes_a_negligible_share_comes_after_what_was_not_traced():

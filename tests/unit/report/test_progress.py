@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from cudal1_ci import score
+from cudal1_ci.cluster.turns_view import LiveTurns, PlainTurns
 from cudal1_ci.report.progress import (
     PlainProgress,
     Progress,
@@ -63,6 +65,27 @@ def test_plain_progress_is_one_line_an_event(report):
     assert places == [f"[{i}/8]" for i in range(1, 9)]
     assert "  skipped: degenerate: the output is the same for all inputs" in lines
     assert lines[-1] == "2 faster versions for 8 targets in 94 s"
+
+
+@pytest.mark.parametrize("made", [PlainProgress, PlainTurns])
+def test_what_cannot_be_run_is_told_in_one_sentence(made):
+    stream = io.StringIO()
+    made(stream).start(1, 240)
+    made(stream).start(3)
+    assert stream.getvalue().splitlines() == [
+        "1 target to look at; 240 others cannot be run (`scan --list` says why)",
+        "3 targets to look at",
+    ]
+
+
+@pytest.mark.parametrize("made", [RichProgress, LiveTurns])
+def test_a_terminal_is_told_too_what_cannot_be_run(made):
+    stream = Terminal()
+    with made(Console(file=stream, width=100)) as progress:
+        progress.start(2, 1)
+    assert "2 targets to look at; 1 other cannot be run (`scan --list` says why)" in re.sub(
+        r"\x1b\[[\d;]*m", "", stream.getvalue()
+    )
 
 
 def test_actions_fold_each_target_and_obey_no_line_of_user_code(report):
