@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 import cudal1_ci
 from cudal1_ci.errors import ConfigError, CudaL1Error
-from cudal1_ci.forge.local import head_sha, repository_name, repository_top
+from cudal1_ci.forge.local import head_sha, name_of_remote, repository_name, repository_top
 from cudal1_ci.templates_path import templates_folder
 
 ALWAYS = "cudal1-ci.yml"
@@ -78,20 +82,50 @@ def rendered(name: str, action: str, gpus: Sequence[str]) -> str:
 
 
 def own_action() -> str:
-    """The Action of the checkout that this runs from.
+    """The Action of the clone that this runs from, or of what this was installed from.
 
     Raises:
-        ConfigError: It runs from no checkout, or from one whose remote is no forge's.
+        ConfigError: Neither says a repository of a forge and a commit.
     """
     package = Path(cudal1_ci.__file__).resolve().parent
+    for found in (of_clone(package, package.parent), of_installation()):
+        if found is not None and ACTION.fullmatch(found):
+            return found
+    version = cudal1_ci.__version__
+    raise ConfigError(
+        "--workflows: it is not known where the Action is, since this neither runs from a clone of "
+        "it nor was installed from its repository (`pip install git+https://...`); name it: "
+        f"--action OWNER/cudal1-ci@COMMIT, the commit that has v{version}"
+    )
+
+
+def of_clone(folder: Path, top: Path) -> str | None:
+    """`owner/name@commit` of a clone, for a folder that is in one with this top."""
     try:
-        top = repository_top(package)
-        name, commit = repository_name(package), head_sha(package)
+        if repository_top(folder) != top:
+            return None
+        return f"{repository_name(folder)}@{head_sha(folder)}"
     except CudaL1Error:
-        top, name, commit = None, "", None
-    if top != package.parent or not ACTION.fullmatch(f"{name}@{commit}"):
-        raise ConfigError(
-            "--workflows: it is not known where the Action is, since this is no clone of it; "
-            "name it: --action OWNER/cudal1-ci@COMMIT"
-        )
-    return f"{name}@{commit}"
+        return None
+
+
+class Origin(msgspec.Struct):
+    """What an installer writes down of where a package is from. Source: PEP 610."""
+
+    url: str
+    vcs_info: dict[str, str] = {}
+    dir_info: dict[str, bool] | None = None
+
+
+def of_installation() -> str | None:
+    """The same of the repository that this was installed from, or of a clone on this machine; None
+    where it is from a registry."""
+    try:
+        text = distribution("cudal1-ci").read_text("direct_url.json")
+        origin = msgspec.json.decode(text or "", type=Origin)
+    except (PackageNotFoundError, msgspec.MsgspecError):
+        return None
+    if origin.dir_info is not None:
+        folder = Path(unquote(urlsplit(origin.url).path))
+        return of_clone(folder, folder)
+    return f"{name_of_remote(origin.url)}@{origin.vcs_info.get('commit_id')}"

@@ -118,15 +118,21 @@ def head_sha(root: Path) -> str | None:
 def repository_name(root: Path) -> str:
     """`owner/name` of the remote `origin`, else the name of the repository's folder."""
     try:
-        match = _REMOTE.fullmatch(run_git(root, "config", "--get", "remote.origin.url").strip())
-        if match is not None:
-            return match["name"]
+        name = name_of_remote(run_git(root, "config", "--get", "remote.origin.url").strip())
+        if name is not None:
+            return name
     except DiscoveryError:
         pass  # no such remote, or no repository: the folder's name it is
     try:
         return Path(run_git(root, "rev-parse", "--show-toplevel").rstrip("\n")).name
     except DiscoveryError:
         return root.resolve().name
+
+
+def name_of_remote(url: str) -> str | None:
+    """`owner/name` of a repository's address; None where it has none of that form."""
+    match = _REMOTE.fullmatch(url)
+    return match["name"] if match else None
 
 
 def folder_in_repository(root: Path) -> str:

@@ -5,17 +5,21 @@ A linter that finds nothing may be one that does not look: each is given a bad w
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
+import cudal1_ci
+from cudal1_ci import __version__
 from cudal1_ci.action.admission import PHRASE
 from cudal1_ci.action.inputs import (
     CommandInputs,
@@ -451,4 +455,69 @@ def test_init_asks_where_the_action_is_when_it_runs_from_no_clone(tmp_path, monk
     monkeypatch.setattr(workflows, "repository_name", lambda root: "site-packages")
     done = init(tmp_path)
     assert done.exit_code == 2
+    assert f"--action OWNER/cudal1-ci@COMMIT, the commit that has v{__version__}" in done.output
+
+
+def installed(monkeypatch, text):
+    """As it is where the package is in no clone, and an installer wrote this down."""
+    workflows = sys.modules["cudal1_ci.cli.workflows"]
+    known = SimpleNamespace(read_text=lambda name: text if name == "direct_url.json" else None)
+    monkeypatch.setattr(workflows, "distribution", lambda name: known)
+    monkeypatch.setattr(cudal1_ci, "__file__", "/nowhere/site-packages/cudal1_ci/__init__.py")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://github.com/me/cudal1-ci",
+        "https://github.com/me/cudal1-ci.git",
+        "ssh://git@github.com/me/cudal1-ci.git",
+    ],
+)
+def test_init_knows_the_action_of_the_repository_that_it_was_installed_from(
+    tmp_path, monkeypatch, url
+):
+    vcs = {"vcs": "git", "requested_revision": "main", "commit_id": 40 * "c"}
+    installed(monkeypatch, json.dumps({"url": url, "vcs_info": vcs}))
+    done = init(tmp_path)
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / ".github" / "workflows" / ALWAYS).read_text()
+    assert f"uses: me/cudal1-ci@{40 * 'c'} # v" in text
+    assert f"uses: me/cudal1-ci/publish@{40 * 'c'} # v" in text
+
+
+def test_init_knows_the_action_of_the_clone_that_it_was_installed_from(tmp_path, monkeypatch):
+    clone, project = tmp_path / "a clone", tmp_path / "project"
+    project.mkdir()
+    subprocess.run(["git", "init", "-q", clone], check=True)
+    made = [["remote", "add", "origin", "git@github.com:me/cudal1-ci.git"]]
+    made += [["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m1"]]
+    for words in made:
+        subprocess.run(["git", "-C", clone, *words], check=True)
+    told = subprocess.run(
+        ["git", "-C", clone, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    )
+    installed(monkeypatch, json.dumps({"url": clone.as_uri(), "dir_info": {}}))
+    assert init(project).exit_code == 0
+    text = (project / ".github" / "workflows" / ALWAYS).read_text()
+    assert f"uses: me/cudal1-ci@{told.stdout.strip()} # v" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "{}",
+        '{"url": "https://host/cudal1_ci-0.1.0.whl", "archive_info": {}}',
+        '{"url": "file:///nowhere/cudal1-ci", "dir_info": {}}',
+    ],
+)
+def test_init_asks_where_the_action_is_when_an_installation_does_not_say(
+    tmp_path, monkeypatch, text
+):
+    installed(monkeypatch, text)
+    done = init(tmp_path)
+    assert done.exit_code == 2
     assert "--action OWNER/cudal1-ci@COMMIT" in done.output
+    assert not list(tmp_path.iterdir())
