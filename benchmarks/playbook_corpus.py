@@ -77,7 +77,7 @@ def others_are_the_same(before: str, after: str, qualname: str) -> None:
         return [
             ast.dump(node)
             for node in body
-            if not isinstance(node, ast.Import)
+            if not isinstance(node, ast.Import | ast.ImportFrom)
             and getattr(node, "name", None) in there
             and not any(getattr(one, "name", None) == head for one in ast.walk(node))
         ]

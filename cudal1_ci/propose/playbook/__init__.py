@@ -21,6 +21,8 @@ from cudal1_ci.propose import launches
 from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, defined_in, names_of
 from cudal1_ci.propose.playbook.table import REWRITES
 from cudal1_ci.propose.playbook.terms import code
+from cudal1_ci.propose.playbook.unused_imports import without_unused
+from cudal1_ci.propose.playbook.width import within_width
 from cudal1_ci.propose.target_file import (
     file_of,
     file_text,
@@ -160,10 +162,11 @@ class Playbook:
     ) -> tuple[str, list[str]] | None:
         """The file's text after the rewrites, each on the result of the one before, and what they
         found; None when nothing changed."""
-        module = parsed(text)
-        if module is None:
+        module = original = parsed(text)
+        if module is None or original is None:
             return None
         found: list[str] = []
+        definitions = ""
         for one in rewrites:
             for name in [qualname] if one.is_of_program else parts(problem, module, qualname):
                 if find(module, name) is None:
@@ -172,8 +175,13 @@ class Playbook:
                 edit = one.apply(site)
                 if edit is not None:
                     module = edited(module, edit)
+                    definitions += edit.definitions
                     found += [f"{one.name}: {line}" for line in edit.found]
-        return (module.code, found) if found and module.code != text else None
+        if not found or module.code == text:
+            return None
+        if not is_package(problem):
+            module = without_unused(original, module)
+        return within_width(text, module.code, definitions), found
 
     def candidate(
         self,
@@ -215,6 +223,13 @@ def added(candidate: Candidate, text: str, rewrites: Sequence[Rewrite]) -> Candi
         techniques=tuple(dict.fromkeys((*candidate.techniques, *(one.family for one in rewrites)))),
         exemplar_ids=(*candidate.exemplar_ids, candidate.id),
     )
+
+
+def is_package(problem: Problem) -> bool:
+    """Whether the target's file is a package's own, whose imports may be for others."""
+    program = problem.reference
+    path = file_of(program) if not isinstance(program, TextProgram) else None
+    return path is not None and path.endswith("__init__.py")
 
 
 def parts(problem: Problem, module: cst.Module, qualname: str) -> list[str]:

@@ -172,8 +172,11 @@ class Fill(cst.CSTTransformer):
     def leave_Attribute(  # noqa: N802
         self, original_node: cst.Attribute, updated_node: cst.Attribute
     ) -> cst.Attribute:
+        value = updated_node.value
+        if original_node.attr.value == "shape" and isinstance(original_node.value, cst.Name):
+            value = without_casts(value)
         # `torch.T` is no variable.
-        return updated_node.with_changes(attr=original_node.attr)
+        return updated_node.with_changes(attr=original_node.attr, value=value)
 
     def leave_Name(  # noqa: N802
         self,
@@ -197,6 +200,21 @@ class Fill(cst.CSTTransformer):
         if bound is None or bound.node is None or not reads_first(bound.node, original_node):
             return updated_node
         return updated_node.with_changes(left=bound.node)
+
+
+CASTS = {"float", "double", "half", "bfloat16", "to", "type", "type_as", "contiguous", "detach"}
+"""Methods whose result has the shape of what they are called on."""
+
+
+def without_casts(node: cst.BaseExpression) -> cst.BaseExpression:
+    """`x` of `x.float()`, for what is read of its shape alone."""
+    while (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Attribute)
+        and node.func.attr.value in CASTS
+    ):
+        node = node.func.value
+    return node
 
 
 PRODUCTS = (cst.Multiply, cst.Divide, cst.MatrixMultiply)

@@ -1,0 +1,80 @@
+"""Names that a rewrite uses no more are imported no more; all else stays."""
+
+from __future__ import annotations
+
+import libcst as cst
+import pytest
+
+from cudal1_ci.propose.playbook import Playbook
+from cudal1_ci.propose.playbook.unused_imports import without_unused
+from cudal1_ci.schema import Call, Problem, TextProgram, TreeProgram, Workload
+
+BODY = "\n\ndef f(x):\n    return {}\n"
+
+
+def left(imports: str, before: str = "einsum('ij,jk->ik', x, x)", after: str = "x @ x") -> str:
+    old, new = (cst.parse_module(imports + BODY.format(said)) for said in (before, after))
+    code = without_unused(old, new).code
+    assert code.endswith(BODY.format(after))
+    return code.removesuffix(BODY.format(after))
+
+
+@pytest.mark.parametrize(
+    ("imports", "expected"),
+    [
+        ("from torch import einsum, nn\n", "from torch import nn\n"),
+        ("from torch import nn, einsum\n", "from torch import nn\n"),
+        ("from torch import (\n    nn,\n    einsum,\n)\n", "from torch import (\n    nn,\n)\n"),
+        ("import torch\nfrom torch import einsum\nimport math\n", "import torch\nimport math\n"),
+        ("import os\n\nfrom torch import einsum\nimport b\n", "import os\n\nimport b\n"),
+        ("# A remark.\nimport os\n# Of torch.\nfrom torch import einsum\nimport b\n",
+         "# A remark.\nimport os\n# Of torch.\nimport b\n"),
+        ("from torch import matmul as einsum\n", ""),
+    ],
+)  # fmt: skip
+def test_a_name_without_uses_goes(imports, expected):
+    assert left(imports) == expected
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "from torch import einsum\n__all__ = ['einsum']\n",
+        "from torch import einsum\nother = einsum\n",
+        "from torch import *\n",
+        "import einsum\n",
+        "try:\n    from torch import einsum\nexcept ImportError:\n    einsum = None\n",
+        "from torch import sigmoid\n",
+    ],
+)
+def test_what_is_used_or_was_unused_before_stays(imports):
+    assert left(imports) == imports
+
+
+SOURCE = """\
+import torch
+from torch import einsum, nn
+
+
+class Model(nn.Module):
+    def forward(self, x, y):
+        return einsum('b i d, b j d -> b i j', x, y)
+"""
+
+
+def test_a_rewrite_takes_the_import_of_what_it_replaced_along():
+    workload = Workload(name="w", provenance="declared", init=Call(), call=Call())
+    program = TextProgram(source=SOURCE, entry="Model")
+    problem = Problem(reference=program, workloads=(workload,))
+    (candidate,) = Playbook().propose(problem, (), 5)
+    assert "from torch import nn\n" in candidate.program.source
+
+
+def test_a_package_may_import_for_others(tmp_path):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text(SOURCE)
+    workload = Workload(name="w", provenance="declared", init=Call(), call=Call())
+    program = TreeProgram(root=str(tmp_path), import_root=".", import_path="pkg:Model", digest="d")
+    (candidate,) = Playbook().propose(Problem(reference=program, workloads=(workload,)), (), 5)
+    (file,) = candidate.program.overlay
+    assert "from torch import einsum, nn\n" in file.text
