@@ -55,7 +55,7 @@ from cudal1_ci.report.wording import (
     NOT_MEASURED,
     count_text,
     device_text,
-    error_text,
+    error_long,
     kernels_text,
     one_line,
     percent_text,
@@ -138,12 +138,7 @@ def print_verification(
         if finding.evidence:
             console.print(Padding(Text(finding.evidence, style="dim"), (0, 0, 0, 4), expand=False))
     if document.status == "passed":
-        _line(
-            console,
-            f"largest error: {error_text(document.max_abs_error)} absolute, "
-            f"{error_text(document.max_rel_error)} relative",
-            indent=2,
-        )
+        _line(console, f"largest error: {error_long(document)}", indent=2)
     elif document.log:
         tail = log_tail(document.log)
         is_said = len(tail) == 1 and any(tail[0] in one.message for one in document.findings)

@@ -204,6 +204,33 @@ def error_text(error: float | None) -> str:
     return NOT_MEASURED if error is None else f"{error:.1e}"
 
 
+class HasErrors(Protocol):
+    """An evaluation, as judged or as documented."""
+
+    @property
+    def max_abs_error(self) -> float | None: ...
+    @property
+    def max_rel_error(self) -> float | None: ...
+
+
+def error_short(evaluation: HasErrors) -> str:
+    """`1.9e-06`, of the output's magnitude; where that is not known `0.2 absolute`."""
+    if evaluation.max_rel_error is None and evaluation.max_abs_error is not None:
+        return f"{error_text(evaluation.max_abs_error)} absolute"
+    return error_text(evaluation.max_rel_error)
+
+
+def error_long(evaluation: HasErrors) -> str:
+    """The largest error over all inputs that were tried, of which some are magnified: beside their
+    outputs an absolute error says little, and comes last."""
+    if evaluation.max_rel_error is None or evaluation.max_abs_error is None:
+        return error_short(evaluation)
+    return (
+        f"{error_text(evaluation.max_rel_error)} of the output's magnitude "
+        f"({error_text(evaluation.max_abs_error)} absolute, with magnified inputs)"
+    )
+
+
 def device_text(device: AnyDevice) -> str:
     """`AMD EPYC 9B14, 1 thread`."""
     if device.num_threads is None:
@@ -263,6 +290,8 @@ FILTERS: dict[str, Callable[..., str]] = {
     "direction": direction,
     "duration": duration_text,
     "error": error_text,
+    "error_long": error_long,
+    "error_short": error_short,
     "one_line": one_line,
     "percent": percent_text,
     "share": share_text,

@@ -13,6 +13,8 @@ from cudal1_ci.report.wording import (
     devices_text,
     direction,
     duration_text,
+    error_long,
+    error_short,
     error_text,
     interval_text,
     one_line,
@@ -21,6 +23,7 @@ from cudal1_ci.report.wording import (
     speedup_text,
     time_text,
 )
+from cudal1_ci.schema import Verdict
 
 CPU = DeviceDocument(kind="cpu", name="cpu")
 
@@ -139,3 +142,22 @@ def test_a_container_is_named_beside_the_device():
 def test_what_took_hardly_any_time_is_not_said_to_have_taken_none(share, said):
     workload = WorkloadDocument(name="w", provenance="traced", call="()", share=share)
     assert share_text(workload) == said
+
+
+@pytest.mark.parametrize(
+    ("absolute", "relative", "short", "long"),
+    [
+        (
+            1.5e5,
+            3.2e-7,
+            "3.2e-07",
+            "3.2e-07 of the output's magnitude (1.5e+05 absolute, with magnified inputs)",
+        ),
+        (0.25, None, "2.5e-01 absolute", "2.5e-01 absolute"),
+        (None, None, "-", "-"),
+    ],
+)
+def test_an_error_is_told_beside_what_it_is_an_error_of(absolute, relative, short, long):
+    verdict = Verdict(status="passed", max_abs_error=absolute, max_rel_error=relative)
+    assert error_short(verdict) == short
+    assert error_long(verdict) == long
