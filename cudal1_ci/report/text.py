@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cudal1_ci.report.changes import VERDICT_WORDS, Change, Changes, headline, row_text
+from cudal1_ci.report.columns import is_narrow, print_heading, print_line, table_of, target_width
 from cudal1_ci.report.digest import (
     SUSPECTED_WORDS,
     Digest,
@@ -68,12 +69,6 @@ from cudal1_ci.report.wording import (
 
 PIPE_WIDTH = 120
 """Columns where there is no terminal to ask."""
-NARROW = 110
-"""Below this the table of proposals is a list."""
-DEVICE_WIDTH = 24
-"""Columns that the table needs more when each row names its device."""
-MAX_TARGET_WIDTH = 38
-"""Columns that the names of targets get before the others shrink them."""
 CHANGE_STYLES = {"regression": "red", "improvement": "green", "inconclusive": "yellow"}
 MAX_NAMED = 12
 """Targets named for one reason of skipping; JSON and HTML have them all."""
@@ -100,17 +95,17 @@ def print_report(document: ReportDocument, console: Console, *, patches: bool = 
     found = digest(document)
     nothing = nothing_text(document)
     if nothing:
-        _line(console, nothing, "bold")
+        print_line(console, nothing, "bold")
     elif not found.is_search:
         said = headline(found.changes, 0, is_search=False)
-        _line(console, f"{said[:1].upper()}{said[1:]}.", "bold")
-    _line(console, summary(document), "bold")
+        print_line(console, f"{said[:1].upper()}{said[1:]}.", "bold")
+    print_line(console, summary(document), "bold")
     if used := model_text(document):
-        _line(console, used)
+        print_line(console, used)
     if asked := opinion_text(document):
-        _line(console, asked)
+        print_line(console, asked)
     if document.ended != "done":
-        _line(console, ENDED_WORDS[document.ended], "yellow")
+        print_line(console, ENDED_WORDS[document.ended], "yellow")
     _print_changes(found.changes, console)
     if found.is_search and not nothing:
         _print_proposals(document, found, console)
@@ -134,35 +129,48 @@ def print_verification(
     for finding in document.findings:
         is_said = f":{finding.line}:" in finding.message
         place = f" (line {finding.line})" if finding.line and not is_said else ""
-        _line(console, f"{finding.rule}: {finding.message}{place}", indent=2)
+        print_line(console, f"{finding.rule}: {finding.message}{place}", indent=2)
         if finding.evidence:
             console.print(Padding(Text(finding.evidence, style="dim"), (0, 0, 0, 4), expand=False))
     if document.status == "passed":
-        _line(console, f"largest error: {error_long(document)}", indent=2)
+        print_line(console, f"largest error: {error_long(document)}", indent=2)
     elif document.log:
         tail = log_tail(document.log)
         is_said = len(tail) == 1 and any(tail[0] in one.message for one in document.findings)
         for line in () if is_said else tail:
-            _line(console, line, "dim", indent=2)
+            print_line(console, line, "dim", indent=2)
     for measurement in document.measurements:
-        _line(console, _measured(measurement, device_text(measurement.device)), "bold", indent=2)
+        print_line(
+            console, _measured(measurement, device_text(measurement.device)), "bold", indent=2
+        )
     if document.kernels:
-        _line(console, kernels_text(document.kernels), indent=2)
+        print_line(console, kernels_text(document.kernels), indent=2)
 
 
 def print_listing(document: ListingDocument, console: Console) -> None:
     """What discovery found, and how each target can be called."""
     callable_ = [entry for entry in document.entries if entry.workloads]
-    _line(
+    print_line(
         console,
         f"{count_text(len(document.entries), 'target')}, {len(callable_)} with a workload",
         "bold",
     )
-    table = _table("target", "kind", "workloads")
-    for entry in callable_:
-        how = Text("\n".join(f"{_called(w)} {w.call}" for w in entry.workloads))
-        table.add_row(Text(target_text(entry.target)), KIND_WORDS[entry.target.kind], how)
-    if callable_:
+    names = [target_text(entry.target) for entry in callable_]
+    is_list = is_narrow(console, names)
+    table = table_of("target", "kind", "workloads")
+    table.columns[0].width = target_width(names, console.width // 2)
+    for entry, name in zip(callable_, names, strict=True):
+        kind, how = (
+            KIND_WORDS[entry.target.kind],
+            [f"{_called(w)} {w.call}" for w in entry.workloads],
+        )
+        if is_list:
+            print_line(console, f"{name} ({kind})", indent=2)
+            for line in how:
+                print_line(console, line, indent=5)
+        else:
+            table.add_row(Text(name), kind, Text("\n".join(how)))
+    if callable_ and not is_list:
         console.print(table)
     _print_uncallable(document, console)
     _print_notices(document.warnings, console)
@@ -174,29 +182,30 @@ def _print_uncallable(document: ListingDocument, console: Console) -> None:
     groups = uncallable(document)
     if not groups:
         return
-    _heading(console, f"Without a workload ({sum(len(group.entries) for group in groups)})")
+    print_heading(console, f"Without a workload ({sum(len(group.entries) for group in groups)})")
     for group in groups:
-        _line(console, f"{len(group.entries)}x {group.said}", "yellow", indent=2)
+        print_line(console, f"{len(group.entries)}x {group.said}", "yellow", indent=2)
         for entry in group.entries[:MAX_NAMED]:
-            _line(console, target_text(entry.target), indent=5)
+            print_line(console, target_text(entry.target), indent=5)
         if len(group.entries) > MAX_NAMED:
             num_more = len(group.entries) - MAX_NAMED
-            _line(console, f"and {num_more} more (`--list --json -` has all)", indent=5)
+            print_line(console, f"and {num_more} more (`--list --json -` has all)", indent=5)
 
 
 def _print_changes(found: Changes, console: Console) -> None:
     """A line for each workload of each target, with its times."""
     if not found.all:
         return
-    _heading(console, "Compared with the base")
+    print_heading(console, "Compared with the base")
     several = len(found.devices) > 1
-    if console.width < NARROW + (DEVICE_WIDTH if several else 0):
+    names = [_name_over_path(change.entry.target) for change in found.all]
+    if is_narrow(console, names, several):
         for change in found.all:
             _print_change(change, several, console)
     else:
         console.print(Padding(_changes_table(found, several), (0, 0, 0, 2), expand=False))
     if found.measured:
-        _line(
+        print_line(
             console,
             "A ratio is the head's time over the base's, with its interval over fresh processes; "
             "the worst workload decides.",
@@ -205,12 +214,11 @@ def _print_changes(found: Changes, console: Console) -> None:
 
 
 def _changes_table(found: Changes, several_devices: bool) -> Table:
-    table = _table("target", "workload", "base -> head", "head / base")
+    table = table_of("target", "workload", "base -> head", "head / base")
     if several_devices:
         table.add_column("device", overflow="fold")
     names = [_name_over_path(change.entry.target) for change in found.all]
-    longest = max(len(line) for name in names for line in name.split("\n"))
-    table.columns[0].width = min(longest, MAX_TARGET_WIDTH)
+    table.columns[0].width = target_width(names)
     table.columns[2].no_wrap = True
     for change, name in zip(found.all, names, strict=True):
         target, said = name, _remarks(change.comparison)
@@ -230,14 +238,14 @@ def _print_change(change: Change, several_devices: bool, console: Console) -> No
     comparison = change.comparison
     verdict = VERDICT_WORDS[comparison.verdict]
     style = CHANGE_STYLES.get(comparison.verdict, "")
-    _line(console, f"{target_text(change.entry.target)}: {verdict}", style, indent=2)
+    print_line(console, f"{target_text(change.entry.target)}: {verdict}", style, indent=2)
     for row in comparison.rows:
         workload, times = _workload_and_times(row)
         where = f" on {device_text(row.device)}" if several_devices and row.device else ""
         said = "; ".join([f"{times}, {row_text(row)}{where}", *_reason(row)])
-        _line(console, f"{workload}: {said}", indent=5)
+        print_line(console, f"{workload}: {said}", indent=5)
     for remark in _remarks(comparison):
-        _line(console, remark, indent=5)
+        print_line(console, remark, indent=5)
 
 
 def _workload_and_times(row: ComparedDocument | None) -> tuple[str, str]:
@@ -265,19 +273,20 @@ def _remarks(comparison: ComparisonDocument) -> list[str]:
 
 def _print_proposals(document: ReportDocument, found: Digest, console: Console) -> None:
     if not found.proposals:
-        _line(console, "No faster version was proven.")
+        print_line(console, "No faster version was proven.")
         return
     several = has_several_devices(document)
     console.print()
-    if console.width < NARROW + (DEVICE_WIDTH if several else 0):
+    names = [_name_over_path(proposal.entry.target) for proposal in found.proposals]
+    if is_narrow(console, names, several):
         for proposal in found.proposals:
             _print_proposal(proposal, console)
     else:
         console.print(_proposals_table(found.proposals, several))
         for proposal in found.proposals:
             if said := step_text(proposal.entry.step):
-                _line(console, f"{proposal.number}. in training: {said}")
-    _line(
+                print_line(console, f"{proposal.number}. in training: {said}")
+    print_line(
         console,
         "Speedup with its interval over fresh processes, bounds rounded outward; A/A is what the "
         "reference against itself shows in the same session.",
@@ -286,12 +295,11 @@ def _print_proposals(document: ReportDocument, found: Digest, console: Console) 
 
 
 def _proposals_table(proposals: Sequence[Proposal], several_devices: bool) -> Table:
-    table = _table("", "target", "speedup", "workload", "technique", "time", "A/A")
+    table = table_of("", "target", "speedup", "workload", "technique", "time", "A/A")
     if several_devices:
         table.add_column("device", overflow="fold")
     names = [_name_over_path(proposal.entry.target) for proposal in proposals]
-    longest = max(len(line) for name in names for line in name.split("\n"))
-    table.columns[1].width = min(longest, MAX_TARGET_WIDTH)
+    table.columns[1].width = target_width(names)
     for number in (2, 5, 6):
         table.columns[number].no_wrap = True
     for proposal, name in zip(proposals, names, strict=True):
@@ -323,29 +331,31 @@ def _before_and_after(measurement: MeasurementDocument) -> str:
 
 def _print_proposal(proposal: Proposal, console: Console) -> None:
     """The same as a list, for narrow terminals."""
-    _line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
-    _line(console, f"technique: {technique_text(proposal.evaluation)}", indent=3)
+    print_line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
+    print_line(console, f"technique: {technique_text(proposal.evaluation)}", indent=3)
     for measurement in proposal.evaluation.measurements:
         workload = _workload_text(proposal.workload(measurement), measurement)
-        _line(console, _measured(measurement, device_text(measurement.device), workload), indent=3)
+        print_line(
+            console, _measured(measurement, device_text(measurement.device), workload), indent=3
+        )
     if said := step_text(proposal.entry.step):
-        _line(console, f"in training: {said}", indent=3)
+        print_line(console, f"in training: {said}", indent=3)
 
 
 def _print_patch(proposal: Proposal, console: Console) -> None:
     console.print()
-    _line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
+    print_line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
     if proposal.evaluation.candidate.generation:
-        _line(console, MODEL_WORDS, "dim", indent=3)
+        print_line(console, MODEL_WORDS, "dim", indent=3)
     if proposal.evaluation.candidate.analysis:
         console.print(
             Padding(Text(proposal.evaluation.candidate.analysis), (0, 0, 0, 3), expand=False)
         )
     for claim in proposal.evaluation.candidate.contradictions:
-        _line(console, f'{CONTRADICTED_WORDS} "{claim.claim}" - {claim.measured}', indent=3)
+        print_line(console, f'{CONTRADICTED_WORDS} "{claim.claim}" - {claim.measured}', indent=3)
     patch = proposal.evaluation.candidate.patch
     if patch is None:
-        _line(console, "no patch", indent=3)
+        print_line(console, "no patch", indent=3)
     elif console.is_terminal:
         console.print(Syntax(patch, "diff", background_color="default", word_wrap=True))
     else:
@@ -355,19 +365,19 @@ def _print_patch(proposal: Proposal, console: Console) -> None:
 def _print_suspected(suspected: Sequence[Suspected], console: Console) -> None:
     if not suspected:
         return
-    _heading(console, f"{SUSPECTED_WORDS} ({len(suspected)})")
+    print_heading(console, f"{SUSPECTED_WORDS} ({len(suspected)})")
     for each in suspected:
         proposer = each.evaluation.candidate.proposer
-        _line(console, f"{target_text(each.entry.target)}, {proposer}:", indent=2)
-        _line(console, each.message, indent=5)
+        print_line(console, f"{target_text(each.entry.target)}, {proposer}:", indent=2)
+        print_line(console, each.message, indent=5)
 
 
 def _print_degenerate(entries: Sequence[EntryDocument], console: Console) -> None:
     if not entries:
         return
-    _heading(console, "Degenerate references: the output does not depend on the input")
+    print_heading(console, "Degenerate references: the output does not depend on the input")
     for entry in entries:
-        _line(console, target_text(entry.target), indent=2)
+        print_line(console, target_text(entry.target), indent=2)
 
 
 def _print_unimproved(
@@ -375,11 +385,17 @@ def _print_unimproved(
 ) -> None:
     if not entries:
         return
-    _heading(console, f"Judged, nothing faster ({len(entries)})")
-    table = _table("target", "speedup", "candidates", "workloads", header=False)
+    print_heading(console, f"Judged, nothing faster ({len(entries)})")
+    names = [target_text(entry.target) for entry in entries]
+    if is_narrow(console, names):
+        for entry in entries:
+            _print_attempts(entry, several_devices, console)
+        return
+    table = table_of("target", "speedup", "candidates", "workloads", header=False)
+    table.columns[0].width = target_width(names)
     table.columns[1].no_wrap = True  # a speedup and its interval are read together
-    for entry in entries:
-        target = Text(target_text(entry.target))
+    for entry, name in zip(entries, names, strict=True):
+        target = Text(name)
         workloads = Text(", ".join(_called(workload) for workload in entry.workloads))
         for speedup, said in attempts_rows(entry, several_devices):
             table.add_row(target, Text(speedup or NOT_MEASURED), Text(said), workloads)
@@ -387,21 +403,30 @@ def _print_unimproved(
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
+def _print_attempts(entry: EntryDocument, several_devices: bool, console: Console) -> None:
+    """The same as a list, for narrow terminals."""
+    print_line(console, target_text(entry.target), indent=2)
+    for speedup, said in attempts_rows(entry, several_devices):
+        print_line(console, f"{speedup}, {said}" if speedup else said, indent=5)
+    called = ", ".join(_called(workload) for workload in entry.workloads)
+    print_line(console, f"called as {called}", indent=5)
+
+
 def _print_skipped(found: Digest, console: Console) -> None:
     if not found.skipped:
         return
-    _heading(console, f"Skipped ({sum(len(group.entries) for group in found.skipped)})")
+    print_heading(console, f"Skipped ({sum(len(group.entries) for group in found.skipped)})")
     for group in found.skipped:
-        _line(console, f"{len(group.entries)}x {group.reason}", "yellow", indent=2)
+        print_line(console, f"{len(group.entries)}x {group.reason}", "yellow", indent=2)
         for hint in group.hints[:2]:
-            _line(console, f"to mend: {hint}", "dim", indent=5)
+            print_line(console, f"to mend: {hint}", "dim", indent=5)
         shown = list(zip(group.entries, group.details, strict=True))[:MAX_NAMED]
         for entry, details in shown:
             last_line = details.rpartition("\n")[2].strip()
             named = f"{target_text(entry.target)}: {last_line}".removesuffix(": ")
-            _line(console, named, indent=5)
+            print_line(console, named, indent=5)
         if len(group.entries) > MAX_NAMED:
-            _line(
+            print_line(
                 console,
                 f"and {len(group.entries) - MAX_NAMED} more (see --json or --html)",
                 indent=5,
@@ -411,11 +436,11 @@ def _print_skipped(found: Digest, console: Console) -> None:
 def _print_notices(notices: Sequence[NoticeDocument], console: Console) -> None:
     if not notices:
         return
-    _heading(console, f"Notices ({len(notices)})")
+    print_heading(console, f"Notices ({len(notices)})")
     for notice in notices[:MAX_NAMED]:
-        _line(console, f"{notice.path}: {notice.message}", indent=2)
+        print_line(console, f"{notice.path}: {notice.message}", indent=2)
     if len(notices) > MAX_NAMED:
-        _line(console, f"and {len(notices) - MAX_NAMED} more (see --json or --html)", indent=2)
+        print_line(console, f"and {len(notices) - MAX_NAMED} more (see --json or --html)", indent=2)
 
 
 def _called(workload: WorkloadDocument) -> str:
@@ -436,23 +461,3 @@ def _measured(measurement: MeasurementDocument, device: str, workload: str | Non
         f"{_before_and_after(measurement)}, "
         f"A/A {percent_text(measurement.control_spread)}"
     )
-
-
-def _heading(console: Console, text: str) -> None:
-    console.print()
-    _line(console, text, "bold")
-
-
-def _line(console: Console, text: str, style: str = "", indent: int = 0) -> None:
-    console.print(
-        Padding(Text(text, style=style), (0, 0, 0, indent), expand=False)
-        if indent
-        else Text(text, style)
-    )
-
-
-def _table(*columns: str, header: bool = True) -> Table:
-    table = Table(box=None, show_header=header, padding=(0, 2, 0, 0), header_style="bold dim")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table

@@ -20,7 +20,7 @@ from cudal1_ci.report.document import document, plan_document, verification
 from cudal1_ci.report.html import prose as html_prose
 from cudal1_ci.report.markdown import render_markdown
 from cudal1_ci.report.markup import code, escaped, fenced, inline, prose
-from cudal1_ci.report.shape import FindingDocument
+from cudal1_ci.report.shape import FindingDocument, ListedDocument, ListingDocument
 from cudal1_ci.report.text import print_report, print_verification, render_text
 from cudal1_ci.schema import Report
 from tests.unit.report.conftest import GOLDEN
@@ -135,6 +135,27 @@ def test_text_fits_its_width(sample, width):
     lines = render_text(sample, width).splitlines()
     # A speedup is not broken: its number and its interval are read together.
     assert max(map(len, lines)) <= max(width, 40)
+
+
+@pytest.mark.parametrize("width", [72, 100, 120, 160])
+@pytest.mark.parametrize("folder", ["pkg", "src/package_of_layers/models", "a_folder/" * 6])
+def test_a_path_is_not_broken_within_a_word(sample, width, folder):
+    def moved(entry):
+        target = msgspec.structs.replace(entry.target, path=f"{folder.strip('/')}/module.py")
+        return msgspec.structs.replace(entry, target=target)
+
+    entries = tuple(map(moved, sample.entries))
+    report = msgspec.structs.replace(sample, entries=entries)
+    listed = tuple(
+        ListedDocument(target=entry.target, workloads=entry.workloads, skipped=entry.skipped)
+        for entry in entries
+    )
+    listing = ListingDocument(repository="mine", entries=listed)
+    for shown in (report, listing):
+        words = set(render_text(shown, width).split())
+        for entry in entries:
+            place = f"{entry.target.path}:{entry.target.first_line}"
+            assert words & {place, f"{place},", f"{place}:"}, place
 
 
 def test_a_terminal_gets_colors_and_a_pipe_gets_none(sample):
