@@ -36,7 +36,7 @@ class Model(nn.Module):
         return 2 * x
 """
 EXTENSION = """
-import ctypes, os
+import ctypes, inspect, os
 import torch
 from torch import nn
 from torch.utils.cpp_extension import load_inline
@@ -46,7 +46,10 @@ extern "C" void scale(const float *from, float *to, long n) {{
     for (long i = 0; i < n; ++i) to[i] = {factor} * from[i];
 }}
 '''
-load_inline("scale", cpp_sources=CPP, no_implicit_headers=True, is_python_module=False)
+# torch 2.6 knows no such argument, and takes longer.
+known = "no_implicit_headers" in inspect.signature(load_inline).parameters
+QUICKLY = {{"no_implicit_headers": True}} if known else {{}}
+load_inline("scale", cpp_sources=CPP, is_python_module=False, **QUICKLY)
 scale = ctypes.CDLL(os.environ["TORCH_EXTENSIONS_DIR"] + "/scale/scale.so").scale
 
 
