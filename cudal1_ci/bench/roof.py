@@ -24,13 +24,16 @@ NOTE = "bench.demand"
 
 
 def demand_of(session: Judge, archive: Archive, problem: Problem) -> Demand | None:
-    """What a call of the reference that is being judged asks of its device, asked once; None on a
-    device without a data sheet, or where it cannot be counted: that costs the task nothing."""
+    """What a call of the problem's reference asks of its device, asked once; None on a device
+    without a data sheet, or where it cannot be counted: that costs the task nothing."""
     if facts_of(session.device().name) is None:
         return None
     known = archive.noted(NOTE, problem.id, Demand)
     if known is None:
         try:
+            # It tells of what it checked last: another task's, where this one's verdict was known.
+            if session.check(problem).status != "passed":
+                return None
             found = session.demand(problem.workloads[0].name)
         except WorkerError:  # the next request starts another judge
             return None

@@ -24,13 +24,20 @@ class Counting(Judge):
 
     num_asked = 0
     answer: Demand | str = DEMAND
+    checked: str | None = None
+    asked_of: tuple[str | None, ...] = ()
 
     def device(self):
         return H200
 
+    def check(self, problem):
+        self.checked = problem.id
+        return super().check(problem)
+
     def demand(self, workload):
         assert workload == "small"
         self.num_asked += 1
+        self.asked_of += (self.checked,)
         if self.answer == "died":
             raise WorkerError("the judge ended")
         return self.answer
@@ -60,6 +67,18 @@ def test_what_cannot_be_counted_costs_nothing_and_is_asked_again(tmp_path, answe
             (task,) = run(found(a_task()), bench).tasks
         assert judge.num_asked == expected
         assert (task.standing, task.demand, task.least_us) == ("judged", None, None)
+
+
+def test_a_task_whose_verdict_is_known_is_not_told_by_the_reference_of_another(tmp_path):
+    judge = Counting({"a": ("passed", 2.0)})
+    judge.answer = "died"
+    one, other = a_task("level1/1", "class Model: 1"), a_task("level1/2", "class Model: 2")
+    with a_bench(tmp_path, judge, {"playbook": ["a"]}) as bench:
+        run(found(one), bench)  # killed, say, before it was asked
+    judge.answer = DEMAND
+    with a_bench(tmp_path, judge, {"playbook": ["a"]}) as bench:
+        run(found(other, one), bench)
+    assert judge.asked_of == (one.problem.id, other.problem.id, one.problem.id)
 
 
 def test_a_device_without_a_data_sheet_has_no_bound(tmp_path):
