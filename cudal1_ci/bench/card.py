@@ -21,7 +21,7 @@ from cudal1_ci.bench.summary import (
     median,
     quantile,
 )
-from cudal1_ci.bench.worth import is_gain, worth
+from cudal1_ci.bench.worth import gains, worth
 
 ALL = "all"
 
@@ -78,7 +78,7 @@ def row_of(
         num_given=sum(one.is_given for one in found),
         num_success=sum(one.is_success for one in found),
         num_above=sum(one.is_success and one.speedup > ABOVE for one in found),
-        num_gains=sum(is_gain(one, policy) for one in found),
+        num_gains=sum(bool(gains(task, columns, policy)) for task in tasks),
         judged_s=sum(one.elapsed_s for one in trials),
         completion_tokens=sum(one.completion_tokens or 0 for one in generations),
         num_thrown_away=sum(one.is_thrown_away for one in found),

@@ -49,21 +49,26 @@ def worth(task: TaskDocument, solver: str, policy: Policy = "strict") -> Worth:
 def own_worth(task: TaskDocument, solver: str, policy: Policy) -> Worth:
     """Of what a column proposed itself."""
     result = result_of(task, solver)
-    trials = result.trials if result is not None else ()
-    passed = [one for one in trials if one.status == "passed" and one.measurements]
-    if not passed:
-        return Worth(solver=solver, speedup=FILL, is_given=bool(trials))
-    found = [_counted(solver, one, policy) for one in passed]
-    return max(found, key=lambda one: (not one.is_thrown_away, certain(one, policy)))
+    if result is None:
+        return Worth(solver=solver, speedup=FILL)
+    floor = Worth(solver=solver, speedup=FILL, is_given=bool(result.trials))
+    found = _right(result, policy)
+    return max(found, key=lambda one: (not one.is_thrown_away, certain(one, policy)), default=floor)
 
 
 def best_of(task: TaskDocument, policy: Policy) -> Worth:
     """The best of our own columns, with the reference as floor."""
-    names = [result.solver for result in task.results if result.solver in OWN]
-    own = [own_worth(task, name, policy) for name in names]
     floor = Worth(solver="reference", speedup=FILL, is_success=True, is_given=True)
-    gains = [one for one in own if is_gain(one, policy)]
-    return max(gains, key=lambda one: certain(one, policy), default=floor)
+    found = gains(task, OWN, policy)
+    return max(found, key=lambda one: certain(one, policy), default=floor)
+
+
+def gains(task: TaskDocument, solvers: Sequence[str], policy: Policy) -> list[Worth]:
+    """All that would be proposed of what some columns found. What counts in a column need not be
+    among them: of two candidates the less certain one may be the one that clears the noise."""
+    results = [result for result in task.results if result.solver in solvers]
+    right = [one for result in results for one in _right(result, policy)]
+    return [one for one in right if is_gain(one, policy)]
 
 
 def is_gain(one: Worth, policy: Policy) -> bool:
@@ -95,6 +100,12 @@ def result_of(task: TaskDocument, solver: str) -> ResultDocument | None:
 def certain(one: Worth, policy: Policy) -> float:
     """What the choice among candidates goes by."""
     return one.speedup if policy == "cuda-l1" else one.low or 0.0
+
+
+def _right(result: ResultDocument, policy: Policy) -> list[Worth]:
+    """The candidates of a column that passed."""
+    passed = [one for one in result.trials if one.status == "passed" and one.measurements]
+    return [_counted(result.solver, one, policy) for one in passed]
 
 
 def _counted(solver: str, trial: TrialDocument, policy: Policy) -> Worth:

@@ -120,6 +120,23 @@ def test_best_is_what_would_be_proposed_and_never_noise():
     assert best({"playbook": 1.3}, reference_us=0.1) == ("reference", 1.0), "half a microsecond"
 
 
+def test_a_find_that_a_noisy_session_hides_does_not_hide_another_that_is_a_gain():
+    task = told(a_task(), {"eager": 1.0, "playbook": 1.4})
+    eager, playbook = task.results
+    (noisy,) = playbook.trials
+    other = told(a_task(), {"playbook": 1.3}).results[0].trials[0]
+    noisy = msgspec.structs.replace(
+        noisy,
+        measurements=[msgspec.structs.replace(m, control_spread=0.9) for m in noisy.measurements],
+    )
+    both = msgspec.structs.replace(playbook, trials=(noisy, other))
+    run = a_run(msgspec.structs.replace(task, results=(eager, both)))
+    rows = rows_of(run)
+    assert rows["playbook"].max == pytest.approx(1.4, rel=0.02), "the higher bound counts there"
+    assert rows["best"].max == pytest.approx(1.3, rel=0.02), "and what is proposed here"
+    assert (rows["playbook"].num_gains, rows["best"].num_gains) == (1, 1)
+
+
 def test_a_card_is_drawn_from_the_tasks_alone():
     run = a_run(told(a_task(), {"eager": 1.0, "playbook": 2.0}))
     assert carded(msgspec.structs.replace(run, card=())) == run
