@@ -18,8 +18,8 @@ import msgspec
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Problem, Record
-from cudal1_ci.task_files import number_of, numbered, release
-from cudal1_ci.verification import problem_of
+from cudal1_ci.task_files import NumberedFile, number_of, numbered, release
+from cudal1_ci.verification import problem_of, text_of
 
 NEVER_TASKS = ("__init__.py", "conftest.py", "setup.py")
 
@@ -113,7 +113,8 @@ def _joined(tasks: Sequence[Task]) -> list[Task]:
 
 def _at(path: Path, left_out: list[str]) -> Iterator[Task]:
     if path.is_file():
-        yield from _released(path) if path.suffix in (".json", ".jsonl") else [_single(path)]
+        is_release = path.suffix in (".json", ".jsonl")
+        yield from _released(path, left_out) if is_release else [_single(path)]
         return
     if not path.is_dir():
         raise ConfigError(f"{path}: expected a folder of tasks, a .py or a .json file, got nothing")
@@ -121,37 +122,48 @@ def _at(path: Path, left_out: list[str]) -> Iterator[Task]:
     if releases:
         names = ", ".join(str(one.relative_to(path)) for one in releases)
         raise ConfigError(f"{path}: it holds releases for several GPUs, name one of {names}")
-    found = list(_numbered(path)) or list(_folder(path, left_out))
+    files, before = numbered(path), len(left_out)
+    found = list(_numbered(files, left_out) if files else _folder(path, left_out))
     if not found:
+        first = f"; the first that is none: {left_out[before]}" if left_out[before:] else ""
         raise ConfigError(
             f"{path}: expected KernelBench/level1/*.py or files with `Model` and `get_inputs`, "
-            "found none"
+            f"found none{first}"
         )
     yield from found
 
 
-def _numbered(root: Path) -> Iterator[Task]:
-    for one in numbered(root):
+def _numbered(files: Sequence[NumberedFile], left_out: list[str]) -> Iterator[Task]:
+    for one in files:
         level = f"level{one.level}"
-        yield Task(
-            name=f"{level}/{one.number or one.path.stem}",
-            level=level,
-            title=one.path.stem,
-            source="kernelbench",
-            problem=problem_of(one.path.read_text(encoding="utf-8"), str(one.path)),
-        )
+        problem = _stated(one.path, left_out)
+        if problem is not None:
+            yield Task(
+                name=f"{level}/{one.number or one.path.stem}",
+                level=level,
+                title=one.path.stem,
+                source="kernelbench",
+                problem=problem,
+            )
 
 
 def _folder(root: Path, left_out: list[str]) -> Iterator[Task]:
-    files = (p for p in sorted(root.rglob("*.py")) if p.name not in NEVER_TASKS)
-    for path in files:
-        name = path.relative_to(root).with_suffix("").as_posix()
-        try:
-            problem = problem_of(path.read_text(encoding="utf-8", errors="replace"), str(path))
-        except ConfigError as error:
-            left_out.append(str(error))
-            continue
-        yield Task(name=name, title=path.stem, source=root.resolve().name, problem=problem)
+    for path in sorted(root.rglob("*.py")):
+        name, problem = path.relative_to(root).with_suffix("").as_posix(), _stated(path, left_out)
+        if problem is not None:
+            yield Task(name=name, title=path.stem, source=root.resolve().name, problem=problem)
+
+
+def _stated(path: Path, left_out: list[str]) -> Problem | None:
+    """What a file of a folder states; None of one that is no task, which is named: of hundreds of
+    files a broken one keeps none of the others from being judged."""
+    if path.name in NEVER_TASKS:
+        return None
+    try:
+        return problem_of(text_of(path, errors="replace"), str(path))
+    except ConfigError as error:
+        left_out.append(str(error))
+        return None
 
 
 def _single(path: Path) -> Task:
@@ -163,16 +175,21 @@ def _single(path: Path) -> Task:
         level=level if is_numbered else None,
         title=path.stem,
         source="kernelbench" if is_numbered else path.resolve().parent.name,
-        problem=problem_of(path.read_text(encoding="utf-8"), str(path)),
+        problem=problem_of(text_of(path), str(path)),
     )
 
 
-def _released(file: Path) -> Iterator[Task]:
-    rows = list(release(file))
+def _released(file: Path, left_out: list[str]) -> Iterator[Task]:
+    rows, before = list(release(file)), len(left_out)
     if not rows:
         raise ConfigError(f"{file}: expected rows with `ref_code`, found none")
     for row in rows:
         name = f"level{row.level}/{row.number}"
+        try:
+            problem = problem_of(row.reference, f"{file}: {name}")
+        except ConfigError as error:
+            left_out.append(str(error))
+            continue
         published = Published(
             origin=file.stem, code=row.code or "", claimed_speedup=row.claimed_speedup
         )
@@ -180,6 +197,8 @@ def _released(file: Path) -> Iterator[Task]:
             name=name,
             level=f"level{row.level}",
             source="cuda-l1",
-            problem=problem_of(row.reference, f"{file}: {name}"),
+            problem=problem,
             published=(published,) if row.code else (),
         )
+    if len(left_out) - before == len(rows):
+        raise ConfigError(f"none of {len(rows)} rows is a task; the first: {left_out[before]}")

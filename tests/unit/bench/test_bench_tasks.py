@@ -77,6 +77,42 @@ def test_any_folder_of_such_files_is_read_and_others_are_named(tmp_path):
     assert "helpers.py" in line
 
 
+def test_a_broken_file_of_a_checkout_keeps_no_other_from_being_judged(tmp_path):
+    written(tmp_path / "level1" / "__init__.py", "")
+    written(tmp_path / "level1" / "1_good.py")
+    written(tmp_path / "level1" / "2_broken.py", "def Model(:\n")
+    latin = "# caf\xe9, in an encoding of before\n" + TEXT
+    (tmp_path / "level1" / "3_latin.py").write_bytes(latin.encode("latin-1"))
+    found = tasks_at([tmp_path])
+    assert [task.name for task in found.tasks] == ["level1/1", "level1/3"]
+    (line,) = found.left_out
+    assert "2_broken.py:1:" in line
+
+
+def test_a_broken_row_of_a_release_keeps_no_other_from_being_judged(tmp_path):
+    broken = ("1", "2", {"ref_code": "class Model: ..."})
+    lines = map(json.dumps, rows(("1", "1", {}), broken, ("1", "3", {})))
+    found = tasks_at([written(tmp_path / "h100.json", "\n".join(lines))])
+    assert [task.name for task in found.tasks] == ["level1/1", "level1/3"]
+    (line,) = found.left_out
+    assert "h100.json: level1/2: expected a top-level `get_inputs`" in line
+    alone = written(tmp_path / "a100.json", json.dumps(rows(broken)[0]))
+    with pytest.raises(ConfigError, match=r"none of 1 rows is a task; the first: .*level1/2"):
+        tasks_at([alone])
+
+
+def test_of_a_checkout_without_a_task_the_first_reason_is_said(tmp_path):
+    written(tmp_path / "level1" / "1_broken.py", "def Model(:\n")
+    with pytest.raises(ConfigError, match=r"found none; the first .*1_broken.py:1:"):
+        tasks_at([tmp_path])
+
+
+def test_a_file_that_is_not_utf_8_is_named(tmp_path):
+    (tmp_path / "mine.py").write_bytes(b"# caf\xe9\n" + TEXT.encode())
+    with pytest.raises(ConfigError, match=r"mine.py: expected Python in UTF-8"):
+        tasks_at([tmp_path / "mine.py"])
+
+
 def test_a_choice_is_made_before_the_shard(tmp_path):
     for number in range(1, 12):
         written(tmp_path / "level1" / f"{number}_x.py", f"{TEXT}# {number}")
