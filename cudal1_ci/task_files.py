@@ -10,6 +10,7 @@ nor whether its text can be run.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,12 +77,14 @@ def release(file: Path) -> Iterator[ReleasedRow]:
     """
     try:
         text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: expected a release in UTF-8: {error}") from error
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
     for place, row in rows_of(file, text):
         try:
             level, number = int(row["level_id"]), int(row["task_id"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise ConfigError(f"{place}: expected a row of the release: {error}") from error
         reference, code = row.get("ref_code"), row.get("custom_code")
         if is_code(reference):
@@ -100,9 +103,12 @@ def rows_of(file: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if isinstance(whole, dict) and whole and all(isinstance(x, list) for x in whole.values()):
         for level, rows in whole.items():
             for row in rows:
+                if not isinstance(row, dict):
+                    raise ConfigError(f"{file}: level {level}: expected rows that are JSON objects")
                 yield f"{file}: level {level}", {"level_id": level, **row}
         return
-    for number, line in enumerate(text.splitlines(), 1):
+    # Not `splitlines`: a text in a row may hold U+2028 and others that it takes for ends of lines.
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             row = json_or_none(line)
             if not isinstance(row, dict):
@@ -115,7 +121,7 @@ def rows_of(file: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def json_or_none(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -129,4 +135,4 @@ def number_or_none(value: Any) -> float | None:
         number = float(value)
     except (TypeError, ValueError):
         return None
-    return number if number > 0 else None
+    return number if 0 < number < math.inf else None

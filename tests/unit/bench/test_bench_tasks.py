@@ -18,9 +18,9 @@ def names(*paths, **choice):
     return [task.name for task in tasks_at(paths, Choice(**choice)).tasks]
 
 
-def written(path, text=TEXT):
+def written(path, text=TEXT, encoding="utf-8"):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, encoding=encoding)
     return path
 
 
@@ -64,6 +64,19 @@ def test_both_forms_of_a_release_are_read(tmp_path):
     assert second.published == ()
     (alone,) = tasks_at([old]).tasks
     assert alone.published[0].claimed_speedup == 1.25
+
+
+def test_a_row_ends_where_its_line_ends_and_not_within_a_text(tmp_path):
+    code = "a = 'a line\u2028and\u2029another\x85one'"
+    lines = [json.dumps(one, ensure_ascii=False) for one in rows(("1", "1", {"custom_code": code}))]
+    (task,) = tasks_at([written(tmp_path / "h100.json", "\n".join(lines))]).tasks
+    assert task.published[0].code == code
+
+
+def test_a_claim_that_is_no_number_is_none(tmp_path):
+    more = {"custom_code": "code", "score_default": "inf"}
+    (task,) = tasks_at([written(tmp_path / "a.json", json.dumps(*rows(("1", "1", more))))]).tasks
+    assert task.published[0].claimed_speedup is None
 
 
 def test_any_folder_of_such_files_is_read_and_others_are_named(tmp_path):
@@ -131,6 +144,12 @@ def test_a_choice_is_made_before_the_shard(tmp_path):
         (lambda root: root, "found none"),
         (lambda root: written(root / "a.json", "[1]"), "a JSON object a line"),
         (lambda root: written(root / "a.json", "{}"), "a row of the release"),
+        (lambda root: written(root / "a.json", '{"1": [1]}'), "level 1: expected rows that are"),
+        (lambda root: written(root / "a.json", "[" * 100_000), "a JSON object a line"),
+        (
+            lambda root: written(root / "a.json", TEXT, "utf-16"),
+            "a.json: expected a release in UTF",
+        ),
         (lambda root: written(root / "a.py", "x = 1"), "expected a top-level `Model`"),
         (
             lambda root: written(root / "optimized_cuda_code" / "h100.json").parents[1],
