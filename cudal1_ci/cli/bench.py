@@ -37,6 +37,7 @@ from cudal1_ci.cli.model import (
     refuse_a_key_for_a_url_in_a_file,
     refuse_a_model_that_disturbs,
 )
+from cudal1_ci.cli.outputs import refuse_unwritable
 from cudal1_ci.cli.seats import KEYS as SEAT_KEYS
 from cudal1_ci.cli.seats import Placed, address_option, placed, progress_for
 from cudal1_ci.cluster.turns import Row
@@ -96,8 +97,18 @@ KEYS = {
     show_default=True,
     help="cuda-l1: beside ours, the numbers by the rules of CUDA-L1's paper.",
 )
-@click.option("--output", metavar="FILE|-", help="Write the run as JSON (docs/bench.md).")
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the card.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, writable=True, allow_dash=True),
+    metavar="FILE|-",
+    help="Write the run as JSON (docs/bench.md).",
+)
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write the card.",
+)
 @click.option("--budget", callback=seconds_of, help="Stop after 90s, 10m, 8h; --resume goes on.")
 @click.option("--resume", is_flag=True, help="Go on with the last unfinished run of these tasks.")
 @click.option("--fresh", is_flag=True, help="Measure again what the archive already knows.")
@@ -129,6 +140,7 @@ def bench_verb(paths: tuple[Path, ...], **flags: Any) -> None:
     Exit code 0 when every column had its turn on every task, 6 when the budget was spent before,
     130 when interrupted: what was finished is kept, and --resume asks nothing twice.
     """
+    refuse_unwritable(flags["output"], flags["html"])
     if flags["merges"]:
         told(merge([read_run(path) for path in paths]), flags)
         return

@@ -58,7 +58,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return stdout(command)
 
 
-def refuse_unwritable(*paths: str | None) -> None:
+def refuse_unwritable(*paths: str | Path | None) -> None:
     """Make the folders of output files, before anything is measured for them.
 
     Raises:

@@ -1,0 +1,44 @@
+"""What `bench` refuses before anything is judged."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+from click.testing import CliRunner
+
+from cudal1_ci.cli import main
+
+TASK = "class Model: ...\ndef get_inputs(): return []\n"
+
+
+def run(*words):
+    return CliRunner().invoke(main, ["bench", *map(str, words)])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """With a task in it; nothing is judged."""
+
+    def judged(*_):
+        raise AssertionError("it was judged for hours before anybody was told")
+
+    # The package has the verb by that name.
+    monkeypatch.setattr(importlib.import_module("cudal1_ci.cli.bench"), "measured", judged)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "task.py").write_text(TASK)
+    return tmp_path
+
+
+@pytest.mark.parametrize("flag", ["--output", "--html"])
+def test_a_file_that_cannot_be_written_is_refused_first(folder, flag):
+    result = run("task.py", flag, "task.py/run.json")
+    assert result.exit_code == 4, result.output
+    assert "task.py/run.json: cannot be written into task.py" in result.stderr
+
+
+@pytest.mark.parametrize("flag", ["--output", "--html"])
+def test_a_folder_in_the_place_of_a_file_is_refused_first(folder, flag):
+    result = run("task.py", flag, folder)
+    assert result.exit_code == 2, result.output
+    assert "is a directory" in result.stderr
