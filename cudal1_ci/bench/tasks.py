@@ -96,7 +96,7 @@ def choose(tasks: Sequence[Task], choice: Choice) -> list[Task]:
 def natural(name: str) -> list[tuple[int, str]]:
     """A key by which `level1/9` comes before `level1/10`."""
     return [
-        (int(part), "") if part.isdigit() else (0, part)
+        (int(part), "") if part.isdecimal() else (0, part)
         for part in re.split(r"(\d+)", name)
         if part
     ]

@@ -21,7 +21,7 @@ def shard_of(context: click.Context, option: click.Parameter, given: str) -> tup
     """`2/4`."""
     del context, option
     number, _, count = given.partition("/")
-    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise click.BadParameter(f"expected a part and their number, such as 2/4, got {given!r}")
     return int(number), int(count)
 

@@ -174,3 +174,11 @@ def test_numbers_are_counted_in_names():
         "level1/9",
         "level1/10",
     ]
+
+
+def test_a_superscript_in_a_name_is_no_number():
+    assert sorted(["square_x²", "square_x10", "square_x9"], key=natural) == [
+        "square_x9",
+        "square_x10",
+        "square_x²",
+    ]

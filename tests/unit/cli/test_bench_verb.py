@@ -42,3 +42,10 @@ def test_a_folder_in_the_place_of_a_file_is_refused_first(folder, flag):
     result = run("task.py", flag, folder)
     assert result.exit_code == 2, result.output
     assert "is a directory" in result.stderr
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b", "²/3", ""])
+def test_a_part_that_is_none_is_refused(folder, shard):
+    result = run("task.py", "--shard", shard)
+    assert result.exit_code == 2, result.output
+    assert "such as 2/4" in result.stderr
