@@ -127,7 +127,9 @@ def is_settled(problem: Problem, entry: Entry, bench: Bench) -> bool:
     if entry.skipped in NOTHING_TO_TRY:
         return True
     reference = Candidate(problem_id=problem.id, program=problem.reference, proposer="reference")
-    return remembered(problem, reference, bench) is not None
+    known = remembered(problem, reference, bench)
+    # Of a reference that passed it was something else: that the judge died, or a bug of ours.
+    return known is not None and known.verdict.status != "passed"
 
 
 def recalled(planned: Planned, look: Look, bench: Bench) -> Entry | None:

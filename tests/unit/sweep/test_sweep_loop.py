@@ -11,6 +11,7 @@ import pytest
 
 from cudal1_ci.archive import Archive
 from cudal1_ci.attempt import Bench, ReviewConfig
+from cudal1_ci.errors import WorkerError
 from cudal1_ci.report.progress import SilentProgress
 from cudal1_ci.schema import Problem, Report
 from cudal1_ci.survey import Plan, Planned
@@ -186,6 +187,20 @@ def test_a_reference_that_does_not_run_is_tried_again_and_one_without_a_rewrite_
     second, _ = degenerate.sweep(session)
     assert session.asked == []
     assert second.entries[0].skipped == first.entries[0].skipped
+
+
+def test_a_target_with_which_the_judge_died_is_tried_again(repository):
+    class Dies(FakeSession):
+        def evaluate(self, problem, candidate):
+            if candidate.program.source == "fast 1":
+                raise WorkerError("out of memory")
+            return super().evaluate(problem, candidate)
+
+    report, _ = repository.sweep(Dies(repository.answers))
+    assert proposals(report) == {"T0", "T2"}
+    report, asked = repository.sweep()
+    assert asked == ["fast 1"]
+    assert proposals(report) == {"T0", "T1", "T2"}
 
 
 def test_a_fresh_sweep_measures_everything_again(repository):
