@@ -48,8 +48,10 @@ def course_of(plan: Plan, bench: Bench, means: str) -> Course:
     forgotten: list[Planned] = []
     for planned in plan.targets:
         standing, look = looks.standing(planned), looks.of(planned)
-        if look is None or standing in (Standing.NEW, Standing.CHANGED):
+        if look is None or not looks.is_as_it_was(planned):
             continue
+        if standing is Standing.CHANGED and look.skipped is not None:
+            continue  # other means may find what to try
         entry = recalled(planned, look, bench)
         if standing is Standing.SETTLED and entry is not None:
             settled.append(entry)

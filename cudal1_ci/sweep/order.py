@@ -55,6 +55,14 @@ class Looks:
             return Standing.CHANGED
         return Standing.SETTLED if look.is_settled else Standing.UNSETTLED
 
+    def is_as_it_was(self, planned: Planned) -> bool:
+        """Whether the last look was at this very code on such a device, with whatever means: what
+        it has proven holds."""
+        look, problem = self.of(planned), planned.problem
+        if look is None or problem is None:
+            return False
+        return (look.code, look.device_key) == (code_of(problem), self._device_key)
+
     def turns(self, targets: Sequence[Planned]) -> list[Planned]:
         """Those that have a turn, in order; what poses no problem comes last."""
         having = [one for one in targets if self.standing(one) is not Standing.SETTLED]

@@ -143,6 +143,16 @@ def test_another_model_looks_at_everything_again_and_what_is_proven_costs_nothin
     assert proposals(report) == {"T0", "T1", "T2"}
 
 
+def test_a_short_night_with_other_means_loses_none_of_what_is_proven(repository):
+    repository.sweep()
+    repository.means = "with a model"
+    repository.problems["T1"] = a_problem("slow 5")
+    report, asked = repository.sweep(budget_s=-1.0)
+    assert asked == []
+    assert report.ended == "budget"
+    assert proposals(report) == {"T0", "T2"}, "and T1 is another one now"
+
+
 def test_what_was_inconclusive_is_tried_again_after_all_else(repository):
     repository.answers["fast 0"] = ("inconclusive", 0.0)
     repository.sweep()
