@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import glob
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,13 +85,21 @@ def num_bytes(source: str) -> int | None:
 
 
 def sizes_of(tasks: Sequence[Task], file: Path) -> dict[str, int | None]:
-    """Bytes by task, those that are known from the file."""
+    """Bytes by task, those that are known from the file, where they are by problem: of one name
+    there may be several, of two corpora or of before the text was changed. What has one name is
+    run together, and as large as the largest of it."""
     known = json.loads(file.read_bytes()) if file.exists() else {}
     for task in tasks:
-        if task.name not in known and isinstance(task.problem.reference, TextProgram):
-            known[task.name] = num_bytes(task.problem.reference.source)
+        if task.problem.id not in known and isinstance(task.problem.reference, TextProgram):
+            known[task.problem.id] = num_bytes(task.problem.reference.source)
     file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    return {task.name: known[task.name] for task in tasks}
+    by_name: dict[str, list[int | None]] = {}
+    for task in tasks:
+        by_name.setdefault(task.name, []).append(known[task.problem.id])
+    return {
+        name: None if None in sizes else max(size for size in sizes if size is not None)
+        for name, sizes in by_name.items()
+    }
 
 
 def still_open(tasks: Sequence[Task], earlier: Sequence[Path]) -> list[Task]:
@@ -108,8 +117,15 @@ def still_open(tasks: Sequence[Task], earlier: Sequence[Path]) -> list[Task]:
     return [task for task in tasks if task.problem.id not in settled]
 
 
-def done(file: Path) -> bool:
-    return file.exists() and json.loads(file.read_bytes())["ended"] == "done"
+def done(file: Path, problem_ids: Collection[str]) -> bool:
+    """Whether a run came to its end with all of these problems: an earlier call may have been for
+    others."""
+    if not file.exists():
+        return False
+    run = json.loads(file.read_bytes())
+    return run["ended"] == "done" and set(problem_ids) <= {
+        task["problem_id"] for task in run["tasks"]
+    }
 
 
 def run(
@@ -124,7 +140,7 @@ def run(
     seats = [one for one in devices for _ in range(1 if one == "cpu" else part.num_judges)]
     command = [
         *(sys.executable, "-m", "cudal1_ci", "bench", *map(str, paths)),
-        *(word for name in part.tasks for word in ("--task", name)),
+        *(word for name in part.tasks for word in ("--task", glob.escape(name))),
         *("--solvers", ",".join(DEFAULT), "--device", ",".join(seats)),
         *("--budget", f"{seconds:.0f}s", "--output", f"{part.name}.json"),
     ]
@@ -175,7 +191,10 @@ def main() -> None:
     sizes = sizes_of(found, given.folder / "sizes.json")
     for part in parts_of(sizes, given.few, given.many):
         left_s = ends_s - time.monotonic()
-        if done(given.folder / f"{part.name}.json"):
+        if done(
+            given.folder / f"{part.name}.json",
+            [task.problem.id for task in found if task.name in part.tasks],
+        ):
             continue
         if left_s < LEAST_S:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import sys
 
@@ -72,13 +73,15 @@ def begun(report_card, monkeypatch, tmp_path):
 def test_what_is_done_is_not_done_again(begun, tmp_path):
     names = [one[0] if one != "merged" else one for one in begun("5")]
     assert names == ["light", "merged"]
-    assert json.loads((tmp_path / "sizes.json").read_text()) == {"level1/1": 2359296}
-    (tmp_path / "light.json").write_text('{"ended": "budget"}')
+    ((problem_id, size),) = json.loads((tmp_path / "sizes.json").read_text()).items()
+    assert size == 2359296
+    run = {"ended": "budget", "tasks": [{"problem_id": problem_id}]}
+    (tmp_path / "light.json").write_text(json.dumps(run))
     ((name, paths, devices, folder, seconds), last) = begun("5")
     assert (name, devices, folder, last) == ("light", ["cuda:0", "cuda:1"], tmp_path, "merged")
     assert paths == [tmp_path]
     assert 240 < seconds <= 300
-    (tmp_path / "light.json").write_text('{"ended": "done"}')
+    (tmp_path / "light.json").write_text(json.dumps(run | {"ended": "done"}))
     assert begun("5") == ["merged"]
 
 
@@ -96,6 +99,30 @@ def test_what_an_earlier_card_has_settled_is_left_alone(report_card, tmp_path):
     assert {row.num_tasks for row in whole.card} == {2}
 
 
+def test_what_was_done_of_other_tasks_or_of_another_text_is_not_done(begun, tmp_path):
+    run = {"ended": "done", "tasks": [{"problem_id": "of another text"}]}
+    (tmp_path / "light.json").write_text(json.dumps(run))
+    assert [one[0] for one in begun("5")[:-1]] == ["light"]
+
+
+def test_of_one_name_the_largest_size_counts_and_a_changed_text_has_its_own(report_card, tmp_path):
+    def sized(*answers):
+        tasks = []
+        for number, answer in enumerate(answers):
+            text = REFERENCE.format(answer=answer)
+            file = tmp_path / str(number) / "level1" / "1_x.py"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            tasks += report_card.tasks_at([file]).tasks
+        return report_card.sizes_of(tasks, tmp_path / "sizes.json")
+
+    inputs, weights = 4 * 1024 * 256, 4 * 256 * 256
+    assert sized("x.sum()") == {"level1/1": inputs + weights + 4}
+    assert sized("x") == {"level1/1": 2 * inputs + weights}
+    assert sized("x.sum()", "x") == sized("x", "x.sum()") == {"level1/1": 2 * inputs + weights}
+    assert sized("x", "x.nothing()") == {"level1/1": None}
+
+
 def test_without_time_only_sizes_are_found(begun, tmp_path):
     assert begun("0") == ["merged"]
     assert (tmp_path / "sizes.json").exists()
@@ -105,12 +132,12 @@ def test_without_time_only_sizes_are_found(begun, tmp_path):
 def fake(report_card, monkeypatch, tmp_path):
     """A run of this script in the place of `cudal1-ci bench`; what it said."""
 
-    def call(script, seconds):
+    def call(script, seconds, task="level1/1"):
         file = tmp_path / "fake"
         file.write_text(f"#!{sys.executable}\n{script}")
         file.chmod(0o755)
         monkeypatch.setattr(report_card.sys, "executable", str(file))
-        part = report_card.Part("light", ("level1/1",), 3)
+        part = report_card.Part("light", (task,), 3)
         devices = ["cuda:0", "cpu"]
         report_card.run(part, [tmp_path], devices, tmp_path, seconds)
         return (tmp_path / "light.log").read_text()
@@ -127,6 +154,14 @@ def test_a_part_has_its_tasks_columns_and_judges(fake):
     words = f"'--task', 'level1/1', '--solvers', '{columns}', '--device', '{seats}'"
     assert words in said
     assert said.endswith("'--budget', '9s', '--output', 'light.json'] 1\n")
+
+
+def test_a_name_with_brackets_is_chosen_by_itself(fake):
+    (pattern,) = fake(
+        "import sys; print(sys.argv[sys.argv.index('--task') + 1])", 9, task="deep/norm[2]"
+    ).splitlines()
+    assert fnmatch.fnmatch("deep/norm[2]", pattern)
+    assert not fnmatch.fnmatch("deep/norm2", pattern)
 
 
 def test_a_part_that_does_not_end_is_told_to(fake):
