@@ -1,6 +1,7 @@
 """The report card: many tasks, several ways to make each faster, one judge.
 
     tasks.py        paths -> tasks: KernelBench checkouts, CUDA-L1's releases, other folders
+    names.py        names that tell tasks apart, where two corpora have the same
     solvers.py      a problem -> candidates, by the name of a column; wrapped.py has the texts
     run.py          tasks x columns -> a run, on an archive; turn.py is one task, work.py the means
     shape.py        the JSON of a run; reading.py reads it back

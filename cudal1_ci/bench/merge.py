@@ -14,6 +14,7 @@ from itertools import chain
 import msgspec
 
 from cudal1_ci.bench.card import carded
+from cudal1_ci.bench.names import Named, names_apart
 from cudal1_ci.bench.shape import ResultDocument, RunDocument, TaskDocument, TrialDocument
 from cudal1_ci.bench.solvers import BEST, COLUMNS
 from cudal1_ci.bench.tasks import natural
@@ -43,6 +44,8 @@ def merge(runs: Sequence[RunDocument]) -> RunDocument:
     for task in chain.from_iterable(run.tasks for run in runs):
         by_task.setdefault((task.machine, task.problem_id), []).append(task)
     tasks = [joined(same, solvers) for same in by_task.values()]
+    tasks.sort(key=lambda t: (t.machine, t.source, natural(t.name)))
+    names = names_apart(Named(t.name, t.source, t.title, t.problem_id) for t in tasks)
     return carded(
         msgspec.structs.replace(
             runs[0],
@@ -51,7 +54,7 @@ def merge(runs: Sequence[RunDocument]) -> RunDocument:
             policy=runs[0].policy,
             judge=tuple(sorted({judge for run in runs for judge in run.judge})),
             devices=distinct_devices(chain.from_iterable(run.devices for run in runs)),
-            tasks=tuple(sorted(tasks, key=lambda t: (t.machine, t.source, natural(t.name)))),
+            tasks=tuple(msgspec.structs.replace(t, name=names[t.problem_id]) for t in tasks),
             left_out=tuple(sorted({one for run in runs for one in run.left_out})),
             elapsed_s=sum(run.elapsed_s for run in runs),
             generated_at=max((r.generated_at for r in runs if r.generated_at), default=None),

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from cudal1_ci.bench.names import Named, names_apart
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.schema import Problem, Record
 from cudal1_ci.task_files import NumberedFile, number_of, numbered, release
@@ -37,7 +38,7 @@ class Task(Record, frozen=True, kw_only=True):
     """A reference to make faster."""
 
     name: str
-    """`level1/12`, `softmax`."""
+    """`level1/12`, `softmax`; of no other task here (names.py)."""
     level: str | None = None
     title: str = ""
     """Of its file: `12_Matmul_with_diagonal_matrices_`."""
@@ -72,7 +73,11 @@ def tasks_at(paths: Sequence[Path], choice: Choice | None = None) -> Found:
     left_out: list[str] = []
     found = [task for path in paths for task in _at(path, left_out)]
     tasks = sorted(_joined(found), key=lambda task: (task.source, natural(task.name)))
-    chosen = choose(tasks, choice or Choice())
+    names = names_apart(Named(one.name, one.source, one.title, one.problem.id) for one in tasks)
+    chosen = [
+        msgspec.structs.replace(task, name=names[task.problem.id])
+        for task in choose(tasks, choice or Choice(), names)
+    ]
     if not chosen:
         raise ConfigError(
             f"none of the {len(tasks)} tasks is chosen; see --level, --task and --shard"
@@ -80,14 +85,22 @@ def tasks_at(paths: Sequence[Path], choice: Choice | None = None) -> Found:
     return Found(tasks=tuple(chosen), left_out=tuple(left_out))
 
 
-def choose(tasks: Sequence[Task], choice: Choice) -> list[Task]:
-    """Levels and names first, then the shard: machines with the same choice share it out."""
+def choose(tasks: Sequence[Task], choice: Choice, names: Mapping[str, str]) -> list[Task]:
+    """Levels and names first, then the shard: machines with the same choice share it out. A glob is
+    of what a task's source calls it, or of its name among all, which is in `names` by problem."""
     levels = {f"level{number}" for number in choice.levels}
     chosen = [
         task
         for task in tasks
         if (not levels or task.level in levels)
-        and (not choice.globs or any(fnmatch.fnmatch(task.name, glob) for glob in choice.globs))
+        and (
+            not choice.globs
+            or any(
+                fnmatch.fnmatch(name, glob)
+                for name in (task.name, names[task.problem.id])
+                for glob in choice.globs
+            )
+        )
     ]
     number, count = choice.shard
     return chosen[number - 1 :: count]
