@@ -15,7 +15,13 @@ import msgspec
 
 from cudal1_ci.bench.card import carded
 from cudal1_ci.bench.names import Named, names_apart
-from cudal1_ci.bench.shape import ResultDocument, RunDocument, TaskDocument, TrialDocument
+from cudal1_ci.bench.shape import (
+    ResultDocument,
+    RunDocument,
+    Standing,
+    TaskDocument,
+    TrialDocument,
+)
 from cudal1_ci.bench.solvers import BEST, COLUMNS
 from cudal1_ci.bench.tasks import natural
 from cudal1_ci.errors import ReportError
@@ -75,6 +81,8 @@ def joined(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> TaskDocumen
         for solver in solvers
         if (found := [r for task in tasks for r in task.results if r.solver == solver])
     ]
+    standing: Standing
+    reason: str | None
     # That a reference fails may be one run's bad luck; that it is degenerate is not.
     absent = [one for one in solvers if one not in {result.solver for result in results}]
     if any(task.standing == "judged" for task in tasks):
@@ -82,16 +90,20 @@ def joined(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> TaskDocumen
         absent = [one for one in absent if one != BEST]
     if not absent and not degenerate:
         first = next(task for task in tasks if task.results)
-        return msgspec.structs.replace(
-            first, standing="judged", reason=None, claimed=claims(tasks), results=tuple(results)
-        )
-    if told:
-        return msgspec.structs.replace(first, claimed=claims(tasks), results=tuple(results))
+        standing, reason = "judged", None
+    elif told:
+        standing, reason = first.standing, first.reason
+    else:
+        standing, reason = "missing", f"no result of {', '.join(absent)}"
+    # Counted once: a run may have been cut before, or its judge died of the question.
+    counted = next((task for task in tasks if task.demand is not None), first)
     return msgspec.structs.replace(
         first,
-        standing="missing",
-        reason=f"no result of {', '.join(absent)}",
+        standing=standing,
+        reason=reason,
         claimed=claims(tasks),
+        demand=counted.demand,
+        least_us=counted.least_us,
         results=tuple(results),
     )
 

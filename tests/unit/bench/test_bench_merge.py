@@ -11,6 +11,7 @@ import pytest
 from cudal1_ci.bench.merge import merge
 from cudal1_ci.bench.page import portability
 from cudal1_ci.bench.reading import read_run
+from cudal1_ci.bench.shape import DemandDocument
 from cudal1_ci.bench.worth import worth
 from cudal1_ci.errors import ReportError
 from tests.unit.bench.rig import a_run, a_task, told
@@ -63,6 +64,17 @@ def test_a_reference_that_is_degenerate_somewhere_is_left_out():
         assert merge(runs).tasks[0].standing == "degenerate"
     failed = msgspec.structs.replace(weak, standing="invalid", reason="out of memory")
     assert merge([a_run(failed), a_run(fine)]).tasks[0].standing == "judged"
+
+
+def test_what_the_device_takes_at_the_least_is_known_from_any_part():
+    first, second = told(ONE, {"eager": 1.0}), told(ONE, {"playbook": 2.0})
+    demand = DemandDocument(num_bytes=48_000)
+    known = msgspec.structs.replace(second, demand=demand, least_us=5.0)
+    for parts in ((first, known), (known, first)):
+        (task,) = merge([a_run(part) for part in parts]).tasks
+        assert (task.standing, task.demand, task.least_us) == ("judged", demand, 5.0)
+    alike = merge([a_run(msgspec.structs.replace(known, demand=None, least_us=None))])
+    assert alike.tasks[0].least_us is None
 
 
 def test_machines_are_told_apart_and_compared_where_both_were():
