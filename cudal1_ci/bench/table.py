@@ -66,12 +66,12 @@ def _lines(run: RunDocument) -> Iterator[str]:
         yield from _costs(run, machine)
         yield from _unmoved(run, machine)
         yield from _apart([task for task in run.tasks if task.machine == machine])
-    for row in run.card:
-        if row.num_thrown_away and row.scope == ALL:
-            yield (
-                f"{row.solver}: CUDA-L1's rules throw the times of "
-                f"{count_text(row.num_thrown_away, 'task')} away, which count 1.00x"
-            )
+        for row in run.card:
+            if row.num_thrown_away and (row.machine, row.scope) == (machine, ALL):
+                yield (
+                    f"{row.solver}: CUDA-L1's rules throw the times of "
+                    f"{count_text(row.num_thrown_away, 'task')} away, which count 1.00x"
+                )
     yield FILL_RULE
     yield f"{count_text(len(run.tasks), 'task')} in {duration_text(run.elapsed_s)}" + (
         "" if run.ended == "done" else "; incomplete, --resume goes on"

@@ -95,6 +95,22 @@ def test_by_cuda_l1s_rules_what_is_doubted_counts_one_and_strictly_what_it_is():
     assert rows_of(run)["playbook"].max == pytest.approx(5.0, rel=0.02)
 
 
+def test_what_the_rules_throw_away_is_told_with_its_machine():
+    def doubted(machine):
+        task = told(a_task(), {"playbook": 5.0}, machine=machine)
+        (playbook,) = task.results
+        doubt = FindingDocument(rule="policy.variance", message="they vary")
+        trial = msgspec.structs.replace(playbook.trials[0], doubted=doubt)
+        result = msgspec.structs.replace(playbook, trials=(trial,))
+        return msgspec.structs.replace(task, results=(result,))
+
+    other = told(a_task("level1/2", "b"), {"playbook": 5.0}, machine="another")
+    text = render_table(a_run(doubted("first"), other, policy="cuda-l1"))
+    first, another = text.split("another\n")
+    assert "playbook: CUDA-L1's rules throw the times of 1 task away" in first
+    assert "throw the times" not in another
+
+
 def test_best_is_what_would_be_proposed_and_never_noise():
     def best(columns, **measured):
         task = told(a_task(), columns)
