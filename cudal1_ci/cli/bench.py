@@ -42,7 +42,7 @@ from cudal1_ci.cli.seats import KEYS as SEAT_KEYS
 from cudal1_ci.cli.seats import Placed, address_option, placed, progress_for
 from cudal1_ci.cluster.turns import Row
 from cudal1_ci.config import Settings
-from cudal1_ci.errors import ConfigError
+from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.propose.models.opening import opened
 from cudal1_ci.report.progress import Progress
 
@@ -162,11 +162,23 @@ def told(document: RunDocument, flags: dict[str, Any]) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Whole or not at all.
+
+    Raises:
+        UnsupportedError: The disk is full, say.
+    """
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise UnsupportedError(
+            f"{path}: cannot be written: {error.strerror or error}; mend that and run again "
+            "without --resume: what was judged is kept"
+        ) from error
 
 
 def measured(paths: tuple[Path, ...], flags: dict[str, Any]) -> RunDocument:

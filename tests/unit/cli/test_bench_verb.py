@@ -1,13 +1,16 @@
-"""What `bench` refuses before anything is judged."""
+"""What `bench` refuses before anything is judged, and says of a file that it cannot write."""
 
 from __future__ import annotations
 
+import errno
 import importlib
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from cudal1_ci.cli import main
+from tests.unit.bench.rig import a_run, a_task, told
 
 TASK = "class Model: ...\ndef get_inputs(): return []\n"
 
@@ -49,3 +52,17 @@ def test_a_part_that_is_none_is_refused(folder, shard):
     result = run("task.py", "--shard", shard)
     assert result.exit_code == 2, result.output
     assert "such as 2/4" in result.stderr
+
+
+def test_a_disk_that_is_full_is_told_with_the_file_and_nothing_half_is_left(folder, monkeypatch):
+    (folder / "part.json").write_bytes(msgspec.json.encode(a_run(told(a_task(), {"eager": 1.0}))))
+
+    def full(path, text, **_):
+        path.write_bytes(text.encode()[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")  # a write names no file
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    result = run("--merge", "part.json", "--output", "whole.json")
+    assert result.exit_code == 4, result.output
+    assert "whole.json: cannot be written: No space left on device; mend that" in result.stderr
+    assert sorted(one.name for one in folder.iterdir()) == ["part.json", "task.py"]
