@@ -17,7 +17,7 @@ from cudal1_ci.attempt import Bench, improve, untried
 from cudal1_ci.pipeline import review
 from cudal1_ci.schema import Entry, Report, Target
 from cudal1_ci.survey import Plan, Planned
-from cudal1_ci.sweep.memory import LOOK, Look, note_look, recalled
+from cudal1_ci.sweep.memory import LOOK, Look, is_settled, note_look, recalled
 from cudal1_ci.sweep.order import Looks, Standing
 
 
@@ -74,10 +74,19 @@ def sweep(course: Course, bench: Bench) -> Report:
         is_done = not bench.ending.is_early
         if not is_done and not entry.evaluations and entry.skipped is None:
             entry = untried(planned, "not reached: the budget was spent")
+        target = planned.target
         if is_done or entry.best is not None:
-            reached.add(planned.target)
+            reached.add(target)
         if planned.problem is not None and is_done:
-            note_look(planned, entry, bench, course.means)
+            settled, known = is_settled(planned.problem, entry, bench), course.earlier.get(target)
+            if (
+                entry.skipped is not None
+                and not settled
+                and known is not None
+                and known.evaluations
+            ):
+                entry = known  # that the judge died tonight takes back nothing that was proven
+            note_look(planned, entry, bench, course.means, is_settled=settled)
         return entry
 
     bench.progress.notice(f"sweep: {course.told()}")

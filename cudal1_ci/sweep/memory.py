@@ -5,7 +5,7 @@ a budget, an interrupt or a kill has none, and is looked at again, where its fin
 cost nothing. It holds the names of evaluations and not their contents: the archive has those, under
 its own rule of what may stand in for a new trial.
 
-    look = look_of(planned, entry, bench, means)
+    note_look(planned, entry, bench, means, is_settled=is_settled(problem, entry, bench))
     entry = recalled(planned, look, bench)
 """
 
@@ -96,7 +96,9 @@ def without_ranges(value: Any) -> Any:
     return value
 
 
-def note_look(planned: Planned, entry: Entry, bench: Bench, means: str) -> None:
+def note_look(
+    planned: Planned, entry: Entry, bench: Bench, means: str, *, is_settled: bool
+) -> None:
     """Keep what became of a target; what was kept of it on this device before is replaced."""
     assert planned.problem is not None
     device = bench.session.device()
@@ -111,7 +113,7 @@ def note_look(planned: Planned, entry: Entry, bench: Bench, means: str) -> None:
         candidate_ids=tuple(one.candidate.id for one in entry.evaluations),
         skipped=entry.skipped,
         hint=entry.hint,
-        is_settled=is_settled(planned.problem, entry, bench),
+        is_settled=is_settled,
         times_us={
             m.workload: score.reference_us(m) for e in entry.evaluations for m in e.measurements
         },

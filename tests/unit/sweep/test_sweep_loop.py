@@ -213,6 +213,26 @@ def test_a_target_with_which_the_judge_died_is_tried_again(repository):
     assert proposals(report) == {"T0", "T1", "T2"}
 
 
+def test_a_judge_that_dies_takes_back_nothing_that_was_proven(repository):
+    class Dies(FakeSession):
+        def evaluate(self, problem, candidate):
+            raise WorkerError("out of memory")
+
+    class More(OneEach):
+        def propose(self, problem, exemplars, n):
+            return [*super().propose(problem, exemplars, n), a_candidate(problem, "fast 8")]
+
+    first, _ = repository.sweep()
+    repository.proposer, repository.means = More(), "with a model"
+    report, _ = repository.sweep(Dies({}))
+    told = {e.target.qualname: e.evaluations for e in first.entries}
+    assert {e.target.qualname: e.evaluations for e in report.entries} == told
+    report, _ = repository.sweep(budget_s=-1.0)
+    assert proposals(report) == {"T0", "T1", "T2"}, "as the next one knows too"
+    _, asked = repository.sweep()
+    assert asked == ["fast 8"] * 3, "and what was not judged is tried again"
+
+
 def test_a_fresh_sweep_measures_everything_again(repository):
     repository.sweep()
     _, asked = repository.sweep(may_reuse=False)
