@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -183,7 +183,7 @@ def run(options: argparse.Namespace, num_seats: int, kill_s: float | None) -> di
             moments.append(time.monotonic())
             on_seat[str(found.seat)] += 1
         recorded = [one for _, one in archive.recorded()]
-        elapsed_s = moments[-1] - seats.there_s
+        elapsed_s, per_hour = rate(moments, seats.there_s if seats.are_there.is_set() else None)
         found_ids = Counter(one.candidate.id for one in recorded)
         devices = {one.device.key: one.device for one in recorded if one.device}
     return {
@@ -194,7 +194,7 @@ def run(options: argparse.Namespace, num_seats: int, kill_s: float | None) -> di
         "ray_starts_s": round(begun_s - started_s, 2),
         "seats_start_s": round(seats.there_s - begun_s, 2),
         "elapsed_s": round(elapsed_s, 3),
-        "per_hour": round(3600 * len(ids) / elapsed_s, 1),
+        "per_hour": round(per_hour, 1),
         "judged_by_seat": dict(on_seat),
         "statuses": dict(Counter(one.verdict.status for one in recorded)),
         "devices": [f"{one.kind} {one.name}" for one in devices.values()],
@@ -203,6 +203,20 @@ def run(options: argparse.Namespace, num_seats: int, kill_s: float | None) -> di
         "num_lost": len(set(ids) - set(found_ids)),
         "num_judged_twice": sum(number > 1 for number in found_ids.values()),
     }
+
+
+def rate(moments: Sequence[float], there_s: float | None) -> tuple[float, float]:
+    """Seconds from the moment at which all seats were there, and candidates an hour since then:
+    what the first seats have judged by that time took none of them.
+
+    Raises:
+        SystemExit: There was never a moment with all seats and something to do.
+    """
+    counted = [] if there_s is None else [one for one in moments if one > there_s]
+    if there_s is None or not counted:
+        raise SystemExit("all was judged before every seat was there: ask for more candidates")
+    elapsed_s = counted[-1] - there_s
+    return elapsed_s, 3600 * len(counted) / elapsed_s
 
 
 def seats_of(options: argparse.Namespace, config: SessionConfig, num_seats: int) -> Seats | Threads:
