@@ -45,7 +45,9 @@ def merge(runs: Sequence[RunDocument]) -> RunDocument:
         raise ReportError(f"expected runs of one precision, got {' and '.join(precisions)}")
     distinct = {content_hash(run): run for run in runs}
     runs = [distinct[key] for key in sorted(distinct)]
-    solvers = tuple(one for one in COLUMNS if any(one in run.solvers for run in runs))
+    asked = {solver for run in runs for solver in run.solvers}
+    # Of those that another version has and this one does not know, results are kept all the same.
+    solvers = (*(one for one in COLUMNS if one in asked), *sorted(asked - set(COLUMNS)))
     by_task: dict[tuple[str, str], list[TaskDocument]] = {}
     for task in chain.from_iterable(run.tasks for run in runs):
         by_task.setdefault((task.machine, task.problem_id), []).append(task)

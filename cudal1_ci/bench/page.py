@@ -96,7 +96,14 @@ def render_page(run: RunDocument) -> str:
         run=run,
         views=views,
         portability=portability(run),
-        colors={solver: color(solver) for solver in COLUMNS},
+        colors={
+            solver: color(solver)
+            for solver in (
+                *COLUMNS,
+                *run.solvers,
+                *(r.solver for t in run.tasks for r in t.results),
+            )
+        },
         devices=devices_text(run.devices),
         shown_code=shown_code,
         paired_times=paired_times,

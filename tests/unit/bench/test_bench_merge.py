@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.bench.merge import merge
-from cudal1_ci.bench.page import portability
+from cudal1_ci.bench.page import portability, render_page
 from cudal1_ci.bench.reading import read_run
 from cudal1_ci.bench.shape import DemandDocument
 from cudal1_ci.bench.worth import worth
@@ -41,6 +41,17 @@ def test_columns_of_two_runs_stand_beside_each_other():
     assert [task.standing for task in whole.tasks] == ["judged", "missing"]
     assert whole.tasks[1].reason == "no result of eager"
     assert {row.num_tasks for row in whole.card} == {1}
+
+
+def test_a_column_of_another_version_is_kept():
+    known = told(ONE, {"eager": 1.0})
+    (eager,) = known.results
+    newer = msgspec.structs.replace(known, results=(msgspec.structs.replace(eager, solver="tvm"),))
+    whole = merge([a_run(known), a_run(newer, solvers=("tvm", "best"))])
+    assert whole.solvers == ("eager", "best", "tvm")
+    assert [result.solver for result in whole.tasks[0].results] == ["eager", "tvm"]
+    assert {row.solver for row in whole.card} == {"eager", "best", "tvm"}
+    assert "tvm" in render_page(whole)
 
 
 def test_of_two_trials_of_one_candidate_a_refusal_stands():
