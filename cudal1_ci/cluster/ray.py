@@ -81,7 +81,7 @@ class RaySeats:
                 os.environ.setdefault(name, "0")  # of a cluster that is started here
             try:
                 ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
-            except (ConnectionError, ValueError, RuntimeError) as error:
+            except Exception as error:  # of a node that does not start, Ray raises just that
                 raise UnsupportedError(
                     f"address {self.address}: no cluster of Ray answers ({error}); start one with "
                     "`ray start --head`, or give the address of its head"

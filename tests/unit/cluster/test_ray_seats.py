@@ -262,8 +262,9 @@ def test_ray_and_not_the_user_chooses_which_gpu(ray):
         RaySeats(CONFIG, device="cuda:1")
 
 
-def test_an_address_at_which_nobody_answers(ray):
-    ray.init_error = ConnectionError("Could not find any running Ray instance")
+@pytest.mark.parametrize("kind", [ConnectionError, Exception])
+def test_an_address_at_which_nobody_answers(ray, kind):
+    ray.init_error = kind("Could not find any running Ray instance")
     with pytest.raises(UnsupportedError, match="ray start --head"):
         RaySeats(CONFIG, address="10.0.0.1:6379").__enter__()
 
