@@ -230,8 +230,9 @@ def begun(
     unfinished = archive.unfinished_run(arguments) if flags["resume"] else None
     if flags["resume"] and unfinished is None:
         raise ConfigError(
-            f"{archive.path}: there is no unfinished run of these tasks and solvers to resume; "
-            "run without --resume (verdicts that hold are re-used anyway)"
+            f"{archive.path}: there is no unfinished run of these tasks and solvers to resume, by "
+            "the same policy and settings of the judge (`trial`, also of the environment); run "
+            "without --resume (verdicts that hold are re-used anyway)"
         )
     return unfinished.id if unfinished else archive.start_run(arguments)
 

@@ -9,7 +9,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from cudal1_ci.archive import Archive
+from cudal1_ci.bench.tasks import Choice
 from cudal1_ci.cli import main
+from cudal1_ci.config import Settings
+from cudal1_ci.errors import ConfigError
 from tests.unit.bench.rig import a_run, a_task, told
 
 TASK = "class Model: ...\ndef get_inputs(): return []\n"
@@ -66,3 +70,18 @@ def test_a_disk_that_is_full_is_told_with_the_file_and_nothing_half_is_left(fold
     assert result.exit_code == 4, result.output
     assert "whole.json: cannot be written: No space left on device; mend that" in result.stderr
     assert sorted(one.name for one in folder.iterdir()) == ["part.json", "task.py"]
+
+
+def test_a_run_under_other_settings_of_the_judge_is_not_gone_on_with(folder):
+    def begun(seed, **flags):
+        trial = msgspec.structs.replace(Settings().trial, seed=seed)
+        settings = msgspec.structs.replace(Settings(), trial=trial)
+        given = {"solvers": ("eager",), "policy": "strict", "resume": False} | flags
+        return bench.begun(archive, (folder,), Choice(), settings, given)
+
+    bench = importlib.import_module("cudal1_ci.cli.bench")
+    with Archive.open(folder / "bench.sqlite") as archive:
+        run_id = begun(0)
+        assert begun(0, resume=True) == run_id
+        with pytest.raises(ConfigError, match=r"by the same policy and settings of the judge"):
+            begun(1, resume=True)
