@@ -3,7 +3,8 @@
     python benchmarks/torch_versions.py 2.6.0 2.14.1
 
 Each has an environment of its own in `--folder`, with everything else as constraints.txt pins it,
-and runs what `make test` runs. Tests that measure are run by themselves, so that nothing else
+or with `--lowest` what the tool itself needs in the lowest versions that pyproject.toml allows, and
+runs what `make test` runs. Tests that measure are run by themselves, so that nothing else
 should run meanwhile. A test that fails is named; one that cannot run for want of a tool is skipped.
 """
 
@@ -13,6 +14,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -32,15 +34,29 @@ PARTS = {
 }
 
 
-def environment_of(version: str, folder: Path) -> Path:
+def lowest() -> dict[str, str]:
+    """The lowest version of each dependency that is allowed, by its name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    pairs = (one.partition(">=") for one in project["dependencies"])
+    return {name.lower(): version for name, _, version in pairs}
+
+
+def environment_of(version: str, folder: Path, *, is_lowest: bool) -> Path:
     """Its interpreter."""
-    python = folder / version / "bin" / "python"
+    name = f"{version}-lowest" if is_lowest else version
+    python = folder / name / "bin" / "python"
     if not python.exists():
-        venv.create(folder / version, with_pip=True)
-    pins = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
-    others = [line for line in pins if not line.lower().startswith(OF_TORCH)]
-    constraints = folder / f"{version}.txt"
-    constraints.write_text("\n".join([*others, f"torch=={version}"]) + "\n", encoding="utf-8")
+        venv.create(folder / name, with_pip=True)
+    pinned = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pins = dict(line.split("==") for line in pinned if "==" in line)
+    pins = {key: pin for key, pin in pins.items() if not key.lower().startswith(OF_TORCH)}
+    if is_lowest:
+        own = lowest()
+        pins = {key: pin for key, pin in pins.items() if key.lower() not in own} | own
+    pins["torch"] = version
+    constraints = folder / f"{name}.txt"
+    lines = [f"{key}=={pin}\n" for key, pin in pins.items()]
+    constraints.write_text("".join(lines), encoding="utf-8")
     install = [python, "-m", "pip", "install", "-q", "-c", constraints, "-e", f"{ROOT}[test]"]
     subprocess.run(install, check=True)
     return python
@@ -75,14 +91,16 @@ def counted(report: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("versions", nargs="+")
+    parser.add_argument("--lowest", action="store_true", help="of what the tool itself needs")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "torch-versions")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for version in options.versions:
-        python = environment_of(version, options.folder.resolve())
-        rows.append({"torch": version, **tested(python, options.folder.resolve())})
+        folder = options.folder.resolve()
+        python = environment_of(version, folder, is_lowest=options.lowest)
+        rows.append({"torch": version, "lowest": options.lowest, **tested(python, folder)})
         print(rows[-1], file=sys.stderr, flush=True)
         write(options.output, {**provenance(), "rows": rows})
 
