@@ -25,7 +25,7 @@ from text_trials import write
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = Path(__file__).parent / "results" / "torch-versions.json"
-OF_TORCH = ("torch", "triton", "nvidia", "cuda")
+OF_TORCH = ("torch", "triton", "nvidia-c", "cuda", "sympy", "setuptools")
 """How the names begin of what a version of torch brings along."""
 USUAL = "not gpu and not model and not network and not slow"
 PARTS = {
