@@ -43,6 +43,7 @@ from cudal1_ci.trial.confirmation import confirmed, is_jump
 from cudal1_ci.trial.judging import Judge
 
 INTERRUPTED = "the run was interrupted"
+FELL = "{reason}; what was judged before is kept, the rest was not tried"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
 NO_KERNEL_PROPOSED = (
     "nothing to try: for a kernel the playbook changes numbers in its launches, and finds none here"
@@ -96,6 +97,9 @@ class Bench:
     turn_ends_s: float | None = None
     """Until when, by the monotonic clock, the target that is looked at may begin another candidate,
     as others wait for their turn; None where none does."""
+    fallen: dict[Target, str] = field(default_factory=dict)
+    """Of targets in the middle of which the judge died, why: of each something may be left to
+    try."""
     was_deferred: bool = False
     """Whether a candidate was left for another turn."""
 
@@ -126,6 +130,7 @@ def improve(planned: Planned, bench: Bench) -> Entry:
     if problem is None:
         return untried(planned, "")
     bench.progress.target_started(target)
+    bench.fallen.pop(target, None)  # of a try whose seat was lost as well
     attempt = Attempt(target, problem, bench)
     try:
         first = attempt.next_candidates()
@@ -152,6 +157,10 @@ def improve(planned: Planned, bench: Bench) -> Entry:
         reason = INTERRUPTED
     except WorkerError as error:
         reason = f"the judge failed: {error}"
+        if attempt.evaluations:
+            bench.fallen[target] = reason
+            bench.progress.notice(f"{target.qualname}: {FELL.format(reason=reason)}")
+            return attempt.entry(target)
     except (CudaL1Error, SeatLost):
         raise
     except Exception as error:  # noqa: BLE001 (a bug that one target meets costs that target only)
@@ -303,6 +312,8 @@ def ask_the_model(target: Target, attempt: Attempt, optimizer: Optimizer) -> Non
             evaluate(target, candidate, attempt)
     except (PromptError, WorkerError) as error:  # what the rewrites came to stays
         bench.progress.notice(f"{target.qualname}: the model is asked no more: {error}")
+        if isinstance(error, WorkerError):
+            bench.fallen[target] = f"the judge failed: {error}"
 
 
 def together(attempt: Attempt) -> list[Candidate]:

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Literal
 
 from cudal1_ci import score
-from cudal1_ci.attempt import INTERRUPTED, Bench, improve, untried
-from cudal1_ci.schema import Entry, Report
+from cudal1_ci.attempt import FELL, INTERRUPTED, Bench, improve, untried
+from cudal1_ci.schema import Entry, Notice, Report
 from cudal1_ci.survey import Plan, Planned
 from cudal1_ci.trial.judging import Judge
 
@@ -67,7 +67,7 @@ def review(
         head_sha=plan.head_sha,
         device=device,
         entries=tuple(entries),
-        warnings=plan.notices,
+        warnings=(*plan.notices, *falls(targets, bench)),
         elapsed_s=time.monotonic() - bench.started_s,
         generated_at=datetime.now(UTC).replace(microsecond=0),
         ended=ended,
@@ -110,6 +110,16 @@ def one_by_one(
         bench.ending.was_interrupted = True
         entries[number] = entries[number] or untried(targets[number], INTERRUPTED)
     return entries
+
+
+def falls(targets: Sequence[Planned], bench: Bench) -> list[Notice]:
+    """Why of some targets not everything was tried, though there was time."""
+    found = [(one.target, bench.fallen.get(one.target)) for one in targets]
+    return [
+        Notice(path=target.path, message=f"{target.qualname}: {FELL.format(reason=reason)}")
+        for target, reason in found
+        if reason is not None
+    ]
 
 
 def end_of_turn(bench: Bench, num_waiting: int) -> float | None:

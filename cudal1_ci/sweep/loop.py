@@ -17,7 +17,7 @@ from cudal1_ci.attempt import Bench, improve, untried
 from cudal1_ci.pipeline import review
 from cudal1_ci.schema import Entry, Report, Target
 from cudal1_ci.survey import Plan, Planned
-from cudal1_ci.sweep.memory import LOOK, Look, is_settled, note_look, recalled
+from cudal1_ci.sweep.memory import LOOK, Look, is_settled, note_look, recalled, with_earlier
 from cudal1_ci.sweep.order import Looks, Standing
 
 
@@ -78,14 +78,14 @@ def sweep(course: Course, bench: Bench) -> Report:
         if is_done or entry.best is not None:
             reached.add(target)
         if planned.problem is not None and is_done:
-            settled, known = is_settled(planned.problem, entry, bench), course.earlier.get(target)
-            if (
-                entry.skipped is not None
-                and not settled
-                and known is not None
-                and known.evaluations
-            ):
-                entry = known  # that the judge died tonight takes back nothing that was proven
+            has_fallen, known = target in bench.fallen, course.earlier.get(target)
+            settled = not has_fallen and is_settled(planned.problem, entry, bench)
+            # That the judge died tonight takes back nothing that was proven.
+            if known is not None and known.evaluations:
+                if has_fallen:
+                    entry = with_earlier(entry, known)
+                elif entry.skipped is not None and not settled:
+                    entry = known
             note_look(planned, entry, bench, course.means, is_settled=settled)
         return entry
 

@@ -161,6 +161,25 @@ def evaluations_of(problem: Problem, look: Look, bench: Bench) -> Iterator[Evalu
             yield msgspec.structs.replace(found, candidate=candidate)
 
 
+def with_earlier(entry: Entry, known: Entry) -> Entry:
+    """What tonight's look and an earlier one found of a target that is as it was."""
+    own = {one.candidate.id for one in entry.evaluations}
+    evaluations = (
+        *entry.evaluations,
+        *(one for one in known.evaluations if one.candidate.id not in own),
+    )
+    return msgspec.structs.replace(
+        entry,
+        evaluations=evaluations,
+        contradictions=(
+            *entry.contradictions,
+            *(one for one in known.contradictions if one.candidate_id not in own),
+        ),
+        reused=(*entry.reused, *(one for one in known.reused if one not in own)),
+        best=score.best(evaluations, entry.workloads),
+    )
+
+
 def moved(candidate: Candidate, problem: Problem) -> Candidate:
     """With the folder in which the checkout lies now."""
     if not isinstance(candidate.program, TreeProgram):

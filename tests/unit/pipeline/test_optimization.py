@@ -273,9 +273,12 @@ def test_what_the_rewrites_came_to_stays_when_the_model_cannot_be_asked(tmp_path
     rewrite = SOURCE.format(" * 77").replace("class Model(", "class ModelNew(")
     config = OptimizerConfig(num_rounds=1, prompt_tokens=20 if what == "prompt" else 6000)
     judge = Dying(lambda number: 1.5)
-    (entry,) = run(tmp_path, counting(), judge, config, FakeProposer([rewrite], [])).entries
+    report = run(tmp_path, counting(), judge, config, FakeProposer([rewrite], []))
+    (entry,) = report.entries
     assert entry.skipped is None
     assert entry.best == 0
+    told = [notice.message for notice in report.warnings]
+    assert ["the judge was killed" in message for message in told] == ([True] * (what == "judge"))
 
 
 def test_a_run_that_was_killed_asks_nothing_again_and_ends_as_it_would_have(tmp_path):

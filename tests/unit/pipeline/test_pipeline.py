@@ -121,6 +121,26 @@ def test_a_target_whose_judge_dies_does_not_stop_the_others(tmp_path):
     assert good.best == 0
 
 
+def test_a_judge_that_dies_in_the_middle_of_a_target_takes_back_nothing_that_was_judged(tmp_path):
+    class Dying(FakeSession):
+        def evaluate(self, problem, candidate):
+            if candidate.program.source == "deadly":
+                raise WorkerError("killed by signal 9")
+            return super().evaluate(problem, candidate)
+
+    session = Dying({"fast": ("passed", 2.0), "other": ("passed", 3.0)})
+    report = Setting(tmp_path, session, FakeProposer(["fast", "deadly", "other"])).review()
+    (entry,) = report.entries
+    assert [one.candidate.program.source for one in entry.evaluations] == ["fast"]
+    assert (entry.best, entry.skipped, report.ended) == (0, None, "done")
+    (notice,) = report.warnings
+    assert notice.path == entry.target.path
+    assert notice.message == (
+        "Block0: the judge failed: killed by signal 9; what was judged before is kept, "
+        "the rest was not tried"
+    )
+
+
 def test_a_report_says_when_it_was_finished(tmp_path):
     before = datetime.now(UTC).replace(microsecond=0)
     finished = Setting(tmp_path, FakeSession({})).review().generated_at

@@ -213,6 +213,55 @@ def test_a_target_with_which_the_judge_died_is_tried_again(repository):
     assert proposals(report) == {"T0", "T1", "T2"}
 
 
+class OneMore(OneEach):
+    """A better one comes first."""
+
+    def propose(self, problem, exemplars, n):
+        return [a_candidate(problem, "fast 8"), *super().propose(problem, exemplars, n)]
+
+
+class Others(OneEach):
+    """What an earlier sweep proved does not come again."""
+
+    def propose(self, problem, exemplars, n):
+        return [a_candidate(problem, "fast 8"), a_candidate(problem, "fast 7")]
+
+
+class DiesLater(FakeSession):
+    """With all but `fast 8`."""
+
+    def evaluate(self, problem, candidate):
+        if candidate.program.source != "fast 8":
+            raise WorkerError("out of memory")
+        return super().evaluate(problem, candidate)
+
+
+def test_a_target_in_whose_middle_the_judge_died_is_told_and_looked_at_again(repository):
+    repository.proposer = OneMore()
+    report, asked = repository.sweep(DiesLater(repository.answers))
+    assert asked == ["fast 8"] * 3
+    assert proposals(report) == {"T0", "T1", "T2"}
+    assert len(report.warnings) == 3
+    report, asked = repository.sweep()
+    assert asked == ["fast 0", "fast 1", "fast 2"], "and what was judged is known"
+    assert [len(entry.evaluations) for entry in report.entries] == [2, 2, 2]
+    assert report.warnings == ()
+    assert repository.sweep()[1] == []
+
+
+def test_what_was_judged_before_a_death_and_what_was_proven_earlier_are_told_together(repository):
+    repository.sweep()
+    repository.proposer, repository.means = Others(), "with a model"
+    repository.answers["fast 8"] = ("passed", 1.0)
+    report, _ = repository.sweep(DiesLater(repository.answers))
+    for number, entry in enumerate(report.entries):
+        sources = [one.candidate.program.source for one in entry.evaluations]
+        assert sources == ["fast 8", f"fast {number}"]
+        assert entry.best == 1
+    report, _ = repository.sweep(budget_s=-1.0)
+    assert proposals(report) == {"T0", "T1", "T2"}, "as the next one knows too"
+
+
 def test_a_judge_that_dies_takes_back_nothing_that_was_proven(repository):
     class Dies(FakeSession):
         def evaluate(self, problem, candidate):
