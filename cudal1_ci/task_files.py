@@ -21,6 +21,8 @@ from cudal1_ci.schema import Record
 
 LEVEL = re.compile(r"level_?(\d+)", re.IGNORECASE)
 """Of a folder's name: `level1`, and `level_1` as some copies have it."""
+MARK = "\ufeff"
+"""A byte order mark, which Python skips at the beginning of a file and nowhere else."""
 NUMBER = re.compile(r"(\d+)[_.-]")
 
 
@@ -76,7 +78,7 @@ def release(file: Path) -> Iterator[ReleasedRow]:
         ConfigError: The file cannot be read, or is neither.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file}: expected a release in UTF-8: {error}") from error
     except OSError as error:
@@ -91,8 +93,8 @@ def release(file: Path) -> Iterator[ReleasedRow]:
             yield ReleasedRow(
                 level=level,
                 number=number,
-                reference=str(reference),
-                code=str(code) if is_code(code) else None,
+                reference=str(reference).removeprefix(MARK),
+                code=str(code).removeprefix(MARK) if is_code(code) else None,
                 claimed_speedup=number_or_none(row.get("score_default", row.get("score"))),
             )
 

@@ -85,9 +85,10 @@ def text_problem(path: Path, mode: str) -> Problem:
 
 
 def text_of(path: Path, errors: str = "strict") -> str:
-    """Raises: ConfigError, where the file cannot be read, or is not UTF-8 and must be."""
+    """As Python reads it, which skips a byte order mark. Raises: ConfigError, where the file cannot
+    be read, or is not UTF-8 and must be."""
     try:
-        return path.read_text(encoding="utf-8", errors=errors)
+        return path.read_text(encoding="utf-8-sig", errors=errors)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: expected Python in UTF-8: {error}") from error
     except OSError as error:

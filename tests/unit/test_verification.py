@@ -37,6 +37,15 @@ def test_a_reference_that_does_not_parse_is_named_with_line_and_column(tmp_path)
     )
 
 
+def test_a_byte_order_mark_is_skipped_as_python_skips_it(tmp_path):
+    plain, marked = tmp_path / "plain.py", tmp_path / "marked.py"
+    for path, mark in ((plain, ""), (marked, "\ufeff")):
+        path.write_text(mark + REFERENCE, encoding="utf-8")
+    problem = text_problem(plain, "infer")
+    assert text_problem(marked, "infer").reference == problem.reference
+    assert candidate_of(problem, marked) == candidate_of(problem, plain)
+
+
 def test_a_reference_without_what_it_must_define_is_called_the_reference(tmp_path):
     path = tmp_path / "slow.py"
     path.write_text("")

@@ -126,6 +126,21 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path):
         tasks_at([tmp_path / "mine.py"])
 
 
+def test_a_byte_order_mark_makes_no_other_task(tmp_path):
+    (row,) = rows(("1", "2", {"custom_code": "code"}))
+    marked = row | {key: "\ufeff" + row[key] for key in ("ref_code", "custom_code")}
+    found = tasks_at(
+        [
+            written(tmp_path / "h100.json", json.dumps(row)),
+            written(tmp_path / "a100.json", "\ufeff" + json.dumps(marked)),
+            written(tmp_path / "level1" / "2_own.py", "\ufeff" + row["ref_code"]),
+        ]
+    )
+    (task,) = found.tasks
+    assert [one.code for one in task.published] == ["code", "code"]
+    assert found.left_out == ()
+
+
 def test_a_choice_is_made_before_the_shard(tmp_path):
     for number in range(1, 12):
         written(tmp_path / "level1" / f"{number}_x.py", f"{TEXT}# {number}")
