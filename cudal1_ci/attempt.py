@@ -23,6 +23,7 @@ from cudal1_ci.cluster.seat import SeatLost
 from cudal1_ci.cluster.turns import Row
 from cudal1_ci.ending import Ending
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
+from cudal1_ci.executor.patience import GaveUp, patient_until
 from cudal1_ci.opinion.review import Review, Reviewer
 from cudal1_ci.optimization import Loop, Optimizer, begin, known_profile, optimize
 from cudal1_ci.propose import Proposer
@@ -43,6 +44,7 @@ from cudal1_ci.trial.confirmation import confirmed, is_jump
 from cudal1_ci.trial.judging import Judge
 
 INTERRUPTED = "the run was interrupted"
+SPENT = "not reached: the budget was spent"
 FELL = "{reason}; what was judged before is kept, the rest was not tried"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
 NO_KERNEL_PROPOSED = (
@@ -131,7 +133,13 @@ def improve(planned: Planned, bench: Bench) -> Entry:
         return untried(planned, "")
     bench.progress.target_started(target)
     bench.fallen.pop(target, None)  # of a try whose seat was lost as well
-    attempt = Attempt(target, problem, bench)
+    with patient_until(bench.is_over):
+        return tried(planned, Attempt(target, problem, bench))
+
+
+def tried(planned: Planned, attempt: Attempt) -> Entry:
+    """What comes of a target that poses a problem, whatever happens."""
+    target, problem, bench = planned.target, attempt.problem, attempt.bench
     try:
         first = attempt.next_candidates()
         is_negligible = score.is_negligible(problem, bench.config.min_share)
@@ -155,6 +163,10 @@ def improve(planned: Planned, bench: Bench) -> Entry:
         if attempt.evaluations:
             return attempt.entry(target)
         reason = INTERRUPTED
+    except GaveUp:
+        if attempt.evaluations:
+            return attempt.entry(target)
+        reason = INTERRUPTED if bench.ending.was_interrupted else SPENT
     except WorkerError as error:
         reason = f"the judge failed: {error}"
         if attempt.evaluations:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from cudal1_ci.executor.patience import until
 from cudal1_ci.propose.models import Answer, Message
 from cudal1_ci.schema import (
     Call,
@@ -125,6 +127,28 @@ class FakeSession:
         status, speedup = self.answers[candidate.program.source]
         names = [w.name for w in problem.workloads]
         return an_evaluation(candidate, status, speedup, names)
+
+
+class Waiting(FakeSession):
+    """Before some sources it waits for a device that somebody else has for ten seconds."""
+
+    def __init__(self, answers: dict[str, tuple[Status, float]], waits: Sequence[str]):
+        super().__init__(answers)
+        self.waits = waits
+
+    def check(self, problem: Problem) -> Verdict:
+        self._wait("reference")
+        return super().check(problem)
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        assert isinstance(candidate.program, TextProgram)
+        self._wait(candidate.program.source)
+        return super().evaluate(problem, candidate)
+
+    def _wait(self, source: str) -> None:
+        if source in self.waits:
+            free_s = time.monotonic() + 10.0
+            until(lambda _: threading.Event().wait(0.01) or time.monotonic() > free_s)
 
 
 class FakeProposer:

@@ -22,6 +22,7 @@ from cudal1_ci.bench.tasks import Task
 from cudal1_ci.bench.work import Bench, judged_columns, missing_because, target_of
 from cudal1_ci.cluster.seat import SeatLost
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
+from cudal1_ci.executor.patience import GaveUp, patient_until
 from cudal1_ci.optimization import Loop, Optimizer, begin, optimize
 from cudal1_ci.schema import Candidate, Demand, Evaluation, Exemplar, Finding, Verdict, content_hash
 from cudal1_ci.trial import cuda_l1
@@ -45,6 +46,10 @@ class Turn:
 
     def taken(self) -> TaskDocument:
         """The task, after every column had its turn or the run is over."""
+        with patient_until(self.bench.is_over):
+            return self._taken()
+
+    def _taken(self) -> TaskDocument:
         bench = self.bench
         try:
             verdict = self.reference()
@@ -54,6 +59,8 @@ class Turn:
                 self.columns()
         except KeyboardInterrupt:
             bench.ending.was_interrupted = True
+            verdict, standing, reason = Verdict(status="inconclusive"), "missing", None
+        except GaveUp:
             verdict, standing, reason = Verdict(status="inconclusive"), "missing", None
         except WorkerError as error:
             verdict = Verdict(status="harness_error")
@@ -132,6 +139,8 @@ class Turn:
             return work()
         except KeyboardInterrupt:
             self.bench.ending.was_interrupted = True
+            return None
+        except GaveUp:  # the run is over
             return None
         except (PromptError, WorkerError) as error:
             self.failures[column] = str(error)

@@ -37,8 +37,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 STOP_S = 10.0
-"""For a thread to end when its judge was taken back; one that waits for another process's lock on
-the device cannot be ended, and is left."""
+"""For a thread to end when its judge was taken back; one that cannot be ended is left. Who waits
+for a device that another process has gives up (executor/patience.py)."""
 
 
 class Row:

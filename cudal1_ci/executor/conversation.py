@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.executor.patience import is_patient_for_ever, until
 
 HEADER = struct.Struct("!Q")
 WAITS = "waits"
@@ -36,6 +37,7 @@ class Conversation:
 
         Raises:
             WorkerError: The worker is gone, or did not answer in time.
+            GaveUp: It waits for the device, and the time for that is over.
         """
         body = json.dumps(request).encode()
         deadline = time.monotonic() + timeout_s
@@ -45,6 +47,8 @@ class Conversation:
             reply = self._message(deadline)
             while "turn" in request and isinstance(reply, dict) and WAITS in reply:
                 since_s, waits = time.monotonic(), reply[WAITS]
+                if waits and not is_patient_for_ever():
+                    until(self._has_more)
                 reply = self._message(None if waits else deadline)
                 if waits:
                     deadline += time.monotonic() - since_s
@@ -61,6 +65,15 @@ class Conversation:
     def close(self) -> None:
         """Hang up: the worker ends."""
         self.end.close()
+
+    def _has_more(self, timeout_s: float) -> bool:
+        """Whether something came meanwhile, if only the end."""
+        self.end.settimeout(timeout_s)
+        try:
+            self.end.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            return False
+        return True
 
     def _message(self, deadline: float | None) -> Any:
         """What comes next, at the latest then. Raises TimeoutError."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from cudal1_ci.attempt import Bench, improve, untried
+from cudal1_ci.attempt import SPENT, Bench, improve, untried
 from cudal1_ci.pipeline import review
 from cudal1_ci.schema import Entry, Report, Target
 from cudal1_ci.survey import Plan, Planned
@@ -73,7 +73,7 @@ def sweep(course: Course, bench: Bench) -> Report:
         entry = improve(planned, bench)
         is_done = not bench.ending.is_early
         if not is_done and not entry.evaluations and entry.skipped is None:
-            entry = untried(planned, "not reached: the budget was spent")
+            entry = untried(planned, SPENT)
         target = planned.target
         if is_done or entry.best is not None:
             reached.add(target)

@@ -10,7 +10,7 @@ import pytest
 from cudal1_ci.bench.run import run, spread
 from cudal1_ci.bench.worth import worth
 from cudal1_ci.errors import WorkerError
-from tests.fakes import FakeSession
+from tests.fakes import FakeSession, Waiting
 from tests.unit.bench.rig import Judge, a_bench, a_task, found
 
 ANSWERS = {"faster": ("passed", 2.0), "slower": ("passed", 0.5), "wrong": ("incorrect_values", 1.0)}
@@ -121,6 +121,21 @@ def test_a_spent_budget_ends_the_waiting_for_a_build_and_a_run_that_goes_on_judg
         document = run(found(a_task()), bench)
     assert second.asked == ["slower"]
     assert (document.ended, document.tasks[0].standing) == ("done", "judged")
+
+
+@pytest.mark.parametrize("what", ["reference", "slower"])
+def test_a_budget_ends_while_another_process_has_the_device_and_loses_nothing(tmp_path, what):
+    proposed = {"playbook": ["faster", "slower"]}
+    began = time.time()
+    with a_bench(tmp_path, Waiting(ANSWERS, [what]), proposed, since=began, budget_s=1.0) as bench:
+        document = run(found(a_task()), bench)
+    (task,) = document.tasks
+    assert (document.ended, task.standing) == ("budget", "missing")
+    assert task.reason == "not reached: the budget was spent"
+    again = FakeSession(ANSWERS)
+    with a_bench(tmp_path, again, proposed, since=began) as bench:
+        assert run(found(a_task()), bench).ended == "done"
+    assert again.asked == (["slower"] if what == "slower" else ["reference", "faster", "slower"])
 
 
 @pytest.mark.parametrize(

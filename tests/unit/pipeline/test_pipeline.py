@@ -18,7 +18,15 @@ from cudal1_ci.pipeline import by_promise, review
 from cudal1_ci.report.progress import PlainProgress, SilentProgress
 from cudal1_ci.schema import Candidate, Evaluation, Problem
 from cudal1_ci.survey import Plan, Planned
-from tests.fakes import FakeProposer, FakeSession, a_candidate, a_problem, a_target, a_workload
+from tests.fakes import (
+    FakeProposer,
+    FakeSession,
+    Waiting,
+    a_candidate,
+    a_problem,
+    a_target,
+    a_workload,
+)
 
 
 @dataclass
@@ -202,6 +210,24 @@ def test_a_spent_budget_ends_the_review_and_says_which_targets_were_not_reached(
     report = setting.review()
     assert not report.complete
     assert all("budget" in entry.skipped for entry in report.entries)
+
+
+def test_a_budget_ends_while_another_process_has_the_device_and_loses_nothing(tmp_path):
+    answers = {"fast": ("passed", 2.0), "other": ("passed", 3.0)}
+    config = ReviewConfig(budget_s=0.5)
+    problems = (a_problem("0"), a_problem("1"))
+    session = Waiting(answers, ["other"])
+    setting = Setting(tmp_path, session, FakeProposer(["fast", "other"]), problems[:1], config)
+    report = setting.review()
+    (entry,) = report.entries
+    assert (report.ended, entry.skipped, entry.best) == ("budget", None, 0)
+    assert report.warnings == ()
+    setting = Setting(
+        tmp_path, Waiting(answers, ["reference"]), FakeProposer(["other"]), problems[1:], config
+    )
+    report = setting.review()
+    (entry,) = report.entries
+    assert (report.ended, entry.skipped) == ("budget", "not reached: the budget was spent")
 
 
 def test_a_budget_that_ends_after_the_last_candidate_has_cut_nothing(tmp_path):
