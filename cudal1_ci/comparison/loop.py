@@ -25,6 +25,7 @@ from cudal1_ci.archive import Archive
 from cudal1_ci.comparison.config import CompareConfig
 from cudal1_ci.comparison.pairs import Pair, Pairs, in_order, is_guess
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.executor.patience import GaveUp, patient_until
 from cudal1_ci.report.progress import Progress
 from cudal1_ci.schema import (
     Candidate,
@@ -143,7 +144,8 @@ def reserved_s(looks: Sequence[Looks], wanted: int, config: CompareConfig) -> fl
 def look(one: Looks, number: int, bench: Bench) -> None:
     """Measure a pair once more."""
     began_s = bench.clock()
-    measure(one, number, bench)
+    with patient_until(lambda: not bench.has_time()):
+        measure(one, number, bench)
     one.took_s = bench.clock() - began_s
 
 
@@ -154,6 +156,10 @@ def measure(one: Looks, number: int, bench: Bench) -> None:
         if number == 1 and found.verdict.status in DIFFERING:
             one.output_change = said(found) or "they differ"
             found = evaluation(one.problem, one.pair.head, number, bench)
+    except GaveUp:  # another process had the device for the rest of the budget
+        reason = NO_BUDGET if one.measurements else SPENT
+        refuse(one, Comparison(verdict="skipped", reason=reason), bench)
+        return
     except WorkerError as error:
         refuse(one, Comparison(verdict="inconclusive", reason=f"the judge failed: {error}"), bench)
         return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import threading
+import time
 
 import msgspec
 import pytest
@@ -13,6 +15,7 @@ from cudal1_ci.comparison.config import CompareConfig
 from cudal1_ci.comparison.loop import NO_BUDGET, SPENT, UNCONFIRMED, Bench, compare
 from cudal1_ci.comparison.pairs import Pair, Pairs
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.executor.patience import until
 from cudal1_ci.report.progress import PlainProgress, SilentProgress
 from cudal1_ci.schema import Comparison, Entry, Evaluation, Finding, Verdict
 from tests.fakes import CPU, a_candidate, a_problem, a_target, a_workload
@@ -186,6 +189,24 @@ def test_an_alarm_that_the_budget_leaves_unconfirmed_is_none(run):
     assert found["slow"].verdict == "inconclusive"
     assert found["slow"].rows[0].reason == UNCONFIRMED + NO_BUDGET
     assert len(found["slow"].rows[0].measurements) == 1
+
+
+def test_a_budget_ends_while_another_process_has_the_device(run):
+    class Waiting(Judge):
+        def evaluate(self, problem, candidate):
+            if not self.answers[candidate.program.source]:
+                free_s = time.monotonic() + 10.0
+                until(lambda _: threading.Event().wait(0.01) or time.monotonic() > free_s)
+            return super().evaluate(problem, candidate)
+
+    judge = Waiting(slow=[1.2], second=[])
+    found, ended = run(judge, a_pair("slow"), a_pair("second"), budget_s=1.0)
+    assert ended == "budget"
+    assert found["slow"].rows[0].reason == UNCONFIRMED + NO_BUDGET
+    assert (found["second"].verdict, found["second"].reason) == ("skipped", SPENT)
+    found, ended = run(Waiting(slow=[]), a_pair("slow"), budget_s=1.0)
+    assert (ended, found["slow"].verdict) == ("budget", "inconclusive"), "its look is known"
+    assert found["slow"].rows[0].reason == UNCONFIRMED + NO_BUDGET
 
 
 def test_the_budget_is_kept_for_alarms_rather_than_for_more_targets(run):
