@@ -45,12 +45,14 @@ SHAPED_LIKE = words(
 
 
 class PythonText:
-    """A parsed module. Raises: one of PARSE_ERRORS."""
+    """A parsed module, as Python would read it from a file: a byte order mark is skipped, and a
+    line that names an encoding is obeyed, by which a comment may hold code (`utf-7`). Raises: one
+    of PARSE_ERRORS."""
 
     def __init__(self, source: str, entry: str = ""):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes are not what is looked for
-            self.tree = ast.parse(source)
+            self.tree = ast.parse(source.encode("utf-8"))
         self.lines = source.splitlines()
         self.entry = entry
         self.parents: dict[ast.AST, ast.AST] = {}

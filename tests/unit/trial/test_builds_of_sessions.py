@@ -6,6 +6,7 @@ is as people write them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,7 +161,7 @@ def test_built_ahead_candidates_get_the_verdicts_that_they_get_without(judged, t
     assert ahead[2].verdict == alone[2].verdict
     finding = ahead[2].verdict.findings[0]
     assert (finding.rule, finding.line) == ("program.compile", 9)
-    assert finding.message.startswith("main.cpp:3:")
+    assert re.match("main.cpp:[34]:", finding.message)  # in torch 2.6 a line later
     assert "error: ‘two’ was not declared in this scope" in finding.message
     assert finding.evidence is not None
     assert finding.evidence.splitlines()[1].endswith("to[i] = two * from[i];")

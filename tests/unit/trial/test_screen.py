@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -69,6 +71,26 @@ def test_a_cuda_rule_sees_strings_and_files_alike(rule, bad, good):
     assert rule not in rules_in(in_python(good))
     assert rule in {f.rule.removeprefix("static.") for f in screened_text(bad, "k.cu", "")}
     assert rule not in {f.rule.removeprefix("static.") for f in screened_text(good, "k.cu", "")}
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        # In UTF-7 the comment ends with the line that `+AAo-` is.
+        "# -*- coding: utf-7 -*-\n# A comment.+AAo-import time+AAo-time.perf_counter +AD0- print\n",
+        "\N{BYTE ORDER MARK}import time\ntime.perf_counter = print\n",
+    ],
+)
+def test_a_text_is_read_as_python_reads_it_from_a_file(hidden, tmp_path):
+    module = tmp_path / "program.py"
+    module.write_bytes(f"{hidden}assert time.perf_counter is print\n".encode())
+    subprocess.run([sys.executable, str(module)], check=True)
+    assert "clock_patched" in rules_in(hidden)
+
+
+@pytest.mark.parametrize("name", ["latin-1", "utf-8", "ascii"])
+def test_an_encoding_that_hides_nothing_is_no_finding(name):
+    assert rules_in(f"# -*- coding: {name} -*-\nimport torch\n") == set()
 
 
 def test_no_look_alike_is_convicted():
