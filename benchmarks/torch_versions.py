@@ -46,7 +46,7 @@ def environment_of(version: str, folder: Path, *, is_lowest: bool) -> Path:
     name = f"{version}-lowest" if is_lowest else version
     python = folder / name / "bin" / "python"
     if not python.exists():
-        venv.create(folder / name, with_pip=True)
+        venv.create(folder / name, with_pip=True, symlinks=True)
     pinned = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     pins = dict(line.split("==") for line in pinned if "==" in line)
     pins = {key: pin for key, pin in pins.items() if not key.lower().startswith(OF_TORCH)}
