@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import libcst as cst
 import msgspec
@@ -179,8 +180,7 @@ class Playbook:
                     found += [f"{one.name}: {line}" for line in edit.found]
         if not found or module.code == text:
             return None
-        if not is_package(problem):
-            module = without_unused(original, module)
+        module = without_unused(original, module, *place_of(problem))
         return within_width(text, module.code, definitions), found
 
     def candidate(
@@ -225,11 +225,13 @@ def added(candidate: Candidate, text: str, rewrites: Sequence[Rewrite]) -> Candi
     )
 
 
-def is_package(problem: Problem) -> bool:
-    """Whether the target's file is a package's own, whose imports may be for others."""
+def place_of(problem: Problem) -> tuple[Path, Path] | tuple[None, None]:
+    """The target's file and its checkout; of a text there are none."""
     program = problem.reference
-    path = file_of(program) if not isinstance(program, TextProgram) else None
-    return path is not None and path.endswith("__init__.py")
+    path = None if isinstance(program, TextProgram) else file_of(program)
+    if path is None or isinstance(program, TextProgram):
+        return None, None
+    return Path(program.root) / path, Path(program.root)
 
 
 def parts(problem: Problem, module: cst.Module, qualname: str) -> list[str]:

@@ -3,13 +3,17 @@
 
 A name counts as used wherever its word stands outside of the imports at the top of the file, in a
 comment or a string too (`__all__`, an annotation). What was unused before is left to its author,
-and so is a name that a package's `__init__.py` may import for others.
+and so is what other files of the checkout may find there: all of a package's `__init__.py`, and of
+another module what any file takes from one of that name.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
+from pathlib import Path
 
 import libcst as cst
 
@@ -19,9 +23,20 @@ _WORD = re.compile(r"\w+")
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
-def without_unused(before: cst.Module, after: cst.Module) -> cst.Module:
-    """The file after a rewrite without the imports that it made unused."""
+_TAKEN = r"^\s*from\s+[.\w]*\b{stem}\s+import\s+(\([^)]*\)|[^\n#;]*)"
+_READ = r"\b{stem}\.(\w+)"
+EVERYTHING = "*"
+
+
+def without_unused(
+    before: cst.Module, after: cst.Module, file: Path | None = None, root: Path | None = None
+) -> cst.Module:
+    """The file after a rewrite without the imports that it made unused; `file` is where it lies in
+    the checkout at `root`, where it is of one."""
     unused = (words_beside_imports(before) - words_beside_imports(after)) & imported_names(after)
+    if unused and file is not None and root is not None:
+        taken = taken_by_others(root, file)
+        unused = set() if EVERYTHING in taken else unused - taken
     if not unused:
         return after
     body: list[Line] = []
@@ -88,3 +103,39 @@ def without_names(line: Line, names: Set[str]) -> Line | None:
     assert isinstance(line, cst.SimpleStatementLine)
     assert isinstance(statement, cst.ImportFrom)
     return line.with_changes(body=[statement.with_changes(names=kept)])
+
+
+@functools.lru_cache(maxsize=64)
+def taken_by_others(root: Path, file: Path) -> frozenset[str]:
+    """What other Python files of a checkout take from a module of this one's name, `*` where that
+    may be anything. Modules of one name are not told apart."""
+    if file.name == "__init__.py":
+        return frozenset({EVERYTHING})
+    stem = re.escape(file.stem)
+    by_import = re.compile(_TAKEN.format(stem=stem), re.MULTILINE)
+    by_reading = re.compile(_READ.format(stem=stem))
+    found: set[str] = set()
+    for other in python_files(root):
+        text = text_of(other) if other != file else ""
+        if file.stem not in text:
+            continue
+        for match in by_import.finditer(text):
+            said = match.group(1)
+            found |= {EVERYTHING} if EVERYTHING in said else set(_WORD.findall(said))
+        found |= set(by_reading.findall(text))
+    return frozenset(found)
+
+
+def python_files(root: Path) -> Iterator[Path]:
+    """Those of a checkout, without hidden folders and what is installed there."""
+    for folder, below, files in os.walk(root):
+        below[:] = [one for one in below if not one.startswith(".") and one != "site-packages"]
+        yield from (Path(folder) / one for one in files if one.endswith((".py", ".pyi")))
+
+
+def text_of(file: Path) -> str:
+    """Nothing of one that cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

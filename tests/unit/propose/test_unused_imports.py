@@ -78,3 +78,31 @@ def test_a_package_may_import_for_others(tmp_path):
     (candidate,) = Playbook().propose(Problem(reference=program, workloads=(workload,)), (), 5)
     (file,) = candidate.program.overlay
     assert "from torch import einsum, nn\n" in file.text
+
+
+@pytest.mark.parametrize(
+    ("other", "stays"),
+    [
+        ("", False),
+        ("from pkg.model import Model\n", False),
+        ("from torch import einsum\nfrom pkg.model import Model\neinsum\n", False),
+        ("from pkg.model import Model, einsum\n", True),
+        ("from .model import (\n    Model,\n    einsum,\n)\n", True),
+        ("def later():\n    from pkg.model import *\n", True),
+        ("from pkg import model\n\nmodel.einsum('ij->ji', x)\n", True),
+        ("from pkg.supermodel import einsum\n", False),
+    ],
+)
+def test_what_other_files_take_from_a_module_stays_there(tmp_path, other, stays):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "model.py").write_text(SOURCE)
+    (tmp_path / "other.py").write_text(other)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "a.py").write_text("from pkg.model import einsum\n")
+    workload = Workload(name="w", provenance="declared", init=Call(), call=Call())
+    program = TreeProgram(
+        root=str(tmp_path), import_root=".", import_path="pkg.model:Model", digest="d"
+    )
+    (candidate,) = Playbook().propose(Problem(reference=program, workloads=(workload,)), (), 5)
+    (file,) = candidate.program.overlay
+    assert ("from torch import einsum, nn\n" in file.text) == stays
