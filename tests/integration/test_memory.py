@@ -38,7 +38,7 @@ def evaluate(limit_bytes: int, forward: str, device: str):
     candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
     config = msgspec.structs.replace(QUICK, memory_bytes=limit_bytes)
     with Session(config, device=device) as session:
-        for _ in range(4):  # again where the machine is too busy to measure on
+        for _ in range(12):  # again where the machine is too busy to measure on
             evaluation = session.evaluate(problem, candidate)
             if [f.rule for f in evaluation.verdict.findings[:1]] != ["timing.noisy"]:
                 break
