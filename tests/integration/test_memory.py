@@ -37,12 +37,14 @@ def evaluate(limit_bytes: int, forward: str, device: str):
     )
     candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
     config = msgspec.structs.replace(QUICK, memory_bytes=limit_bytes)
-    with Session(config, device=device) as session:
-        for _ in range(12):  # again where the machine is too busy to measure on
+    # Again where the machine is too busy to measure on, by another judge: where a process's memory
+    # lies sways single calls, and stays as it is.
+    for _ in range(8):
+        with Session(config, device=device) as session:
             evaluation = session.evaluate(problem, candidate)
-            if [f.rule for f in evaluation.verdict.findings[:1]] != ["timing.noisy"]:
-                break
-        return evaluation
+        if [f.rule for f in evaluation.verdict.findings[:1]] != ["timing.noisy"]:
+            break
+    return evaluation
 
 
 @pytest.mark.parametrize("calls_that_fit", [20, 11.5])
