@@ -155,7 +155,7 @@ def again(judged: Judged, tasks: Mapping[str, Task], found: Mapping[Key, float |
 
 
 def spread(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """How far two measurements of one program are from each other: |log| of their ratio."""
+    """How far two measurements of one program are from each other: the larger over the smaller."""
     found: dict[Key, list[float]] = defaultdict(list)
     for row in rows:
         if row["status"] == PASSED:

@@ -33,12 +33,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import torch
 from torch.utils._pytree import tree_leaves
 
 from cudal1_ci.bench.reading import read_run
 from cudal1_ci.bench.solvers import DEFAULT
 from cudal1_ci.bench.tasks import Choice, Task, tasks_at
+from cudal1_ci.cli.bench_flags import shard_of
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
 from cudal1_ci.schema import TextProgram
 
@@ -161,6 +163,14 @@ def run(
         raise SystemExit(f"{part.name}: exit code {process.returncode}\n{said}")
 
 
+def shard(given: str) -> tuple[int, int]:
+    """`2/4`."""
+    try:
+        return shard_of(None, None, given)
+    except click.BadParameter as error:
+        raise argparse.ArgumentTypeError(error.message) from error
+
+
 def merged(folder: Path, earlier: Sequence[Path]) -> None:
     files = (*(folder / f"{name}.json" for name in ("light", "large")), *earlier)
     parts = [str(file.resolve()) for file in files if file.exists()]
@@ -174,7 +184,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("paths", nargs="+", type=Path, metavar="FOLDER|FILE")
     parser.add_argument("--task", action="append", default=[], metavar="GLOB")
-    parser.add_argument("--shard", default="1/1", help="2/4: every fourth task, from the second on")
+    parser.add_argument("--shard", type=shard, default=(1, 1), metavar="2/4", help="as of bench")
     parser.add_argument("--earlier", action="append", default=[], type=Path, metavar="RUN")
     parser.add_argument("--device", default="cuda:0", help="several as cuda:0,cuda:1")
     parser.add_argument("--few", type=int, default=2, help="judges on a device, of large tensors")
@@ -184,8 +194,7 @@ def main() -> None:
     given = parser.parse_args()
     ends_s = time.monotonic() + 60 * given.minutes
     paths = [path.resolve() for path in given.paths]
-    number, _, count = given.shard.partition("/")
-    choice = Choice(globs=tuple(given.task), shard=(int(number), int(count)))
+    choice = Choice(globs=tuple(given.task), shard=given.shard)
     found = still_open(tasks_at(paths, choice).tasks, given.earlier)
     given.folder.mkdir(parents=True, exist_ok=True)
     sizes = sizes_of(found, given.folder / "sizes.json")

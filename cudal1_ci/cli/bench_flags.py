@@ -17,7 +17,9 @@ def columns_of(context: click.Context, option: click.Parameter, given: str) -> t
     return tuple(one for one in COLUMNS if one in names)
 
 
-def shard_of(context: click.Context, option: click.Parameter, given: str) -> tuple[int, int]:
+def shard_of(
+    context: click.Context | None, option: click.Parameter | None, given: str
+) -> tuple[int, int]:
     """`2/4`."""
     del context, option
     number, _, count = given.partition("/")

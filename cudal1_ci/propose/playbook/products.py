@@ -128,7 +128,7 @@ def with_summand(*rules: tuple[str, str], is_bias: bool = False) -> Callable[[Si
 
     def apply(site: Site) -> Edit | None:
         numbers = set().union(*map(numbers_of, site.methods()))
-        ranks = ranks_of(site)
+        ranks = ranks_of(site) if is_bias else {}
 
         def is_tensor(bound: Bindings) -> bool:
             summand = bound["B"]

@@ -23,8 +23,9 @@ _WORD = re.compile(r"\w+")
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
-_TAKEN = r"^\s*from\s+[.\w]*\b{stem}\s+import\s+(\([^)]*\)|[^\n#;]*)"
+_TAKEN = r"^\s*from\s+[.\w]*\b{stem}\s+import\s+(\([^)]*\)|(?:\\\n|[^\n#;])*)"
 _READ = r"\b{stem}\.(\w+)"
+_RENAMED = r"\b{stem}\s+as\s+\w"
 EVERYTHING = "*"
 
 
@@ -114,6 +115,7 @@ def taken_by_others(root: Path, file: Path) -> frozenset[str]:
     stem = re.escape(file.stem)
     by_import = re.compile(_TAKEN.format(stem=stem), re.MULTILINE)
     by_reading = re.compile(_READ.format(stem=stem))
+    renamed = re.compile(_RENAMED.format(stem=stem))
     found: set[str] = set()
     for other in python_files(root):
         text = text_of(other) if other != file else ""
@@ -122,7 +124,7 @@ def taken_by_others(root: Path, file: Path) -> frozenset[str]:
         for match in by_import.finditer(text):
             said = match.group(1)
             found |= {EVERYTHING} if EVERYTHING in said else set(_WORD.findall(said))
-        found |= set(by_reading.findall(text))
+        found |= {EVERYTHING} if renamed.search(text) else set(by_reading.findall(text))
     return frozenset(found)
 
 
