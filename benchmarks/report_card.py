@@ -10,7 +10,9 @@ part, and `run.json` is both as one.
 
 The size of a reference's tensors is found without computing anything, on torch's meta device, and
 kept in the folder's `sizes.json`: `--minutes 0` does that alone, on a machine without a GPU. One
-that cannot be called there counts as large. References are imported for it, outside of any sandbox.
+that cannot be called there counts as large, and so does one for which a GPU of many judges had too
+little memory: what a reference makes in between is not seen. References are imported for it,
+outside of any sandbox.
 
     python benchmarks/report_card.py h100.json --folder card --earlier report-card-h100.json.gz
 
@@ -29,7 +31,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from cudal1_ci.bench.reading import read_run
+from cudal1_ci.bench.shape import TaskDocument
 from cudal1_ci.bench.solvers import DEFAULT
 from cudal1_ci.bench.tasks import Choice, Task, tasks_at
 from cudal1_ci.cli.bench_flags import shard_of
@@ -62,12 +65,21 @@ class Part:
     """On each device."""
 
 
-def parts_of(sizes: Mapping[str, int | None], few: int, many: int) -> Iterator[Part]:
-    """All that is to be done, in order; `sizes` are bytes by task, None where that is not known."""
-    light = [name for name, size in sizes.items() if size is not None and size <= LARGE_BYTES]
-    large = [name for name in sizes if name not in light]
+def parts_of(
+    sizes: Mapping[str, int | None], few: int, many: int, crowded: Callable[[], Collection[str]]
+) -> Iterator[Part]:
+    """All that is to be done, in order; `sizes` are bytes by task, None where that is not known.
+    `crowded` are tasks by name for which too little memory was left, as far as is known."""
+    now = crowded()
+    light = [
+        name
+        for name, size in sizes.items()
+        if size is not None and size <= LARGE_BYTES and name not in now
+    ]
     if light:
         yield Part("light", tuple(light), many)
+    now = crowded()
+    large = [name for name in sizes if name not in light or name in now]
     if large:
         yield Part("large", tuple(large), few)
 
@@ -114,20 +126,44 @@ def still_open(tasks: Sequence[Task], earlier: Sequence[Path]) -> list[Task]:
         task.problem_id
         for file in earlier
         for task in read_run(file).tasks
-        if task.standing != "missing"
+        if task.standing != "missing" and not lacked_memory(task)
     }
     return [task for task in tasks if task.problem.id not in settled]
 
 
+def lacked_memory(task: TaskDocument) -> bool:
+    """Whether the reference might be judged by fewer judges on a GPU."""
+    rules = {finding.rule for finding in task.findings}
+    return task.standing == "invalid" and "memory.device" in rules
+
+
+def crowded_in(tasks: Sequence[Task], runs: Sequence[Path]) -> set[str]:
+    """Tasks by name for which a run's GPU had too little memory; files that are not there are none.
+
+    Raises:
+        ReportError: A file is no run.
+    """
+    ids = {
+        task.problem_id
+        for file in runs
+        if file.exists()
+        for task in read_run(file).tasks
+        if lacked_memory(task)
+    }
+    return {task.name for task in tasks if task.problem.id in ids}
+
+
 def done(file: Path, problem_ids: Collection[str]) -> bool:
     """Whether a run came to its end with all of these problems: an earlier call may have been for
-    others."""
+    others.
+
+    Raises:
+        ReportError: The file is no run.
+    """
     if not file.exists():
         return False
-    run = json.loads(file.read_bytes())
-    return run["ended"] == "done" and set(problem_ids) <= {
-        task["problem_id"] for task in run["tasks"]
-    }
+    run = read_run(file)
+    return run.ended == "done" and set(problem_ids) <= {task.problem_id for task in run.tasks}
 
 
 def run(
@@ -198,7 +234,8 @@ def main() -> None:
     found = still_open(tasks_at(paths, choice).tasks, given.earlier)
     given.folder.mkdir(parents=True, exist_ok=True)
     sizes = sizes_of(found, given.folder / "sizes.json")
-    for part in parts_of(sizes, given.few, given.many):
+    known = (*given.earlier, given.folder / "light.json")
+    for part in parts_of(sizes, given.few, given.many, lambda: crowded_in(found, known)):
         left_s = ends_s - time.monotonic()
         if done(
             given.folder / f"{part.name}.json",

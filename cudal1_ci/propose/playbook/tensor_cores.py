@@ -101,21 +101,25 @@ def fp32_product(a, b):
     return out
 
 
-def fp32_is_large(a, b):
-    """Whether a @ b is faster on tensor cores: of float32, large, and no gradients are wanted."""
-    is_plain = torch.get_float32_matmul_precision() == "highest" and not torch.is_autocast_enabled()
-    if not (is_plain and a.is_cuda and b.is_cuda and a.dtype == b.dtype == torch.float32):
+def fp32_is_large(a, b, num_columns):
+    """Whether a product of so many columns is faster on tensor cores: of float32, large, and no
+    gradients are wanted. b is a matrix, turned or not. Of a small one little may be asked, which
+    takes longer than the product."""
+    if a.numel() * num_columns < 2**32 or a.dim() < 2:
         return False
-    if a.dim() < 2 or b.dim() != 2 or torch.is_grad_enabled():
+    if not (a.is_cuda and b.is_cuda and a.dtype == b.dtype == torch.float32):
         return False
-    num_rows = a.shape[:-1].numel()
-    num_blocks = triton.cdiv(num_rows, 128) * triton.cdiv(b.shape[1], 128)
-    return num_rows * b.numel() >= 2**32 and num_blocks >= 128 and min(num_rows, *b.shape) >= 32
+    if torch.is_grad_enabled() or torch.is_autocast_enabled():
+        return False
+    num_rows = a.numel() // a.shape[-1]
+    num_blocks = triton.cdiv(num_rows, 128) * triton.cdiv(num_columns, 128)
+    is_wide = num_blocks >= 128 and min(num_rows, *b.shape) >= 32
+    return is_wide and torch.get_float32_matmul_precision() == "highest"
 
 
 def fp32_matmul(a, b):
     """a @ b, on tensor cores where that is faster."""
-    if not fp32_is_large(a, b):
+    if b.dim() != 2 or not fp32_is_large(a, b, b.shape[1]):
         return torch.matmul(a, b)
     with torch.cuda.device(a.device):
         product = fp32_product(a.reshape(-1, a.shape[-1]), b)
@@ -124,7 +128,7 @@ def fp32_matmul(a, b):
 
 def fp32_linear(x, weight, bias):
     """A linear layer, on tensor cores where that is faster."""
-    if not fp32_is_large(x, weight.t()):
+    if not fp32_is_large(x, weight, weight.shape[0]):
         return torch.nn.functional.linear(x, weight, bias)
     return fp32_matmul(x, weight.t()) + bias
 '''

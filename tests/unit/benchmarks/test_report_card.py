@@ -11,6 +11,7 @@ import pytest
 
 from cudal1_ci.bench.reading import read_run
 from cudal1_ci.bench.solvers import DEFAULT
+from cudal1_ci.report.shape import FindingDocument
 from tests.unit.bench.rig import a_run, a_task, told
 
 REFERENCE = """
@@ -44,10 +45,36 @@ def test_sizes_are_found_without_computing(report_card):
 def test_large_tasks_come_last_and_have_few_judges(report_card):
     light = {f"level1/{number}": number for number in range(120)}
     large = {"level2/1": report_card.LARGE_BYTES + 1, "level2/2": None}
-    first, last = report_card.parts_of({**large, **light}, few=2, many=8)
+    first, last = report_card.parts_of({**large, **light}, 2, 8, set)
     assert (first.name, first.tasks, first.num_judges) == ("light", tuple(light), 8)
     assert (last.name, last.tasks, last.num_judges) == ("large", tuple(large), 2)
-    assert [one.name for one in report_card.parts_of(large, few=2, many=8)] == ["large"]
+    assert [one.name for one in report_card.parts_of(large, 2, 8, set)] == ["large"]
+
+
+def test_what_had_too_little_memory_among_many_is_judged_among_few(report_card):
+    crowded = {"level1/1"}
+    parts = report_card.parts_of(
+        dict.fromkeys(("level1/1", "level1/2", "level1/3"), 1), 2, 8, lambda: crowded
+    )
+    first = next(parts)
+    assert (first.name, first.tasks) == ("light", ("level1/2", "level1/3"))
+    crowded.add("level1/3")  # seen in what the first part has written
+    (last,) = parts
+    assert (last.name, last.tasks, last.num_judges) == ("large", ("level1/1", "level1/3"), 2)
+
+
+def test_too_little_memory_settles_nothing(report_card, tmp_path):
+    one, two, three = (a_task(f"level1/{n}", f"class Model: {n} = 0") for n in (1, 2, 3))
+
+    def invalid(task, rule):
+        findings = (FindingDocument(rule=rule, message="", line=None, evidence=None),)
+        return msgspec.structs.replace(told(task, {}), standing="invalid", findings=findings)
+
+    file = tmp_path / "light.json"
+    run = a_run(invalid(one, "memory.device"), invalid(two, "reference.raised"))
+    file.write_bytes(msgspec.json.encode(run))
+    assert report_card.still_open([one, two, three], [file]) == [one, three]
+    assert report_card.crowded_in([one, two, three], [file, tmp_path / "none"]) == {"level1/1"}
 
 
 @pytest.fixture
@@ -70,18 +97,22 @@ def begun(report_card, monkeypatch, tmp_path):
     return call
 
 
+def write_run(file, problem_id, ended):
+    task = msgspec.structs.replace(told(a_task(), {"eager": 1.0}), problem_id=problem_id)
+    file.write_bytes(msgspec.json.encode(a_run(task, ended=ended)))
+
+
 def test_what_is_done_is_not_done_again(begun, tmp_path):
     names = [one[0] if one != "merged" else one for one in begun("5")]
     assert names == ["light", "merged"]
     ((problem_id, size),) = json.loads((tmp_path / "sizes.json").read_text()).items()
     assert size == 2359296
-    run = {"ended": "budget", "tasks": [{"problem_id": problem_id}]}
-    (tmp_path / "light.json").write_text(json.dumps(run))
+    write_run(tmp_path / "light.json", problem_id, "budget")
     ((name, paths, devices, folder, seconds), last) = begun("5")
     assert (name, devices, folder, last) == ("light", ["cuda:0", "cuda:1"], tmp_path, "merged")
     assert paths == [tmp_path]
     assert 240 < seconds <= 300
-    (tmp_path / "light.json").write_text(json.dumps(run | {"ended": "done"}))
+    write_run(tmp_path / "light.json", problem_id, "done")
     assert begun("5") == ["merged"]
 
 
@@ -100,8 +131,7 @@ def test_what_an_earlier_card_has_settled_is_left_alone(report_card, tmp_path):
 
 
 def test_what_was_done_of_other_tasks_or_of_another_text_is_not_done(begun, tmp_path):
-    run = {"ended": "done", "tasks": [{"problem_id": "of another text"}]}
-    (tmp_path / "light.json").write_text(json.dumps(run))
+    write_run(tmp_path / "light.json", "of another text", "done")
     assert [one[0] for one in begun("5")[:-1]] == ["light"]
 
 
