@@ -5,6 +5,7 @@
 All numbers are of the run alone, which `cudal1-ci bench ... --output` writes, except the commit,
 which no run knows. Several files are parts of one run, as for `cudal1-ci bench --merge`. What lies
 between the two marks is written anew, and nothing else; without marks it is put at the top.
+`--without COLUMN` leaves out what a run is known to have measured wrongly.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from results_beside import beside
 from results_plot import picture
 from results_table import by_the_paper, costs, headline, levels, opening, out_of_it
@@ -56,6 +58,24 @@ def section(run: RunDocument, source: str) -> tuple[str, dict[str, str]]:
     return "\n\n".join(part for part in parts if part) + "\n", drawings
 
 
+def without(run: RunDocument, columns: Sequence[str]) -> RunDocument:
+    """The run as if these had not been asked for.
+
+    Raises:
+        ValueError: It has no such column.
+    """
+    if unknown := sorted(set(columns) - set(run.solvers)):
+        raise ValueError(f"expected columns of the run ({', '.join(run.solvers)}), got {unknown}")
+    tasks = tuple(
+        msgspec.structs.replace(
+            task, results=tuple(one for one in task.results if one.solver not in columns)
+        )
+        for task in run.tasks
+    )
+    solvers = tuple(one for one in run.solvers if one not in columns)
+    return carded(msgspec.structs.replace(run, solvers=solvers, tasks=tasks))
+
+
 def replaced(page: str, text: str) -> str:
     """The page with the text between its marks.
 
@@ -94,11 +114,12 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.json", help="may be gzipped")
     parser.add_argument("--commit", type=commit, action="append", required=True)
     parser.add_argument("--command", help="with which the run was made, to be told")
+    parser.add_argument("--without", action="append", default=[], metavar="COLUMN")
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
     try:
         runs = [read_run(path) for path in options.runs]
-        run = merge(runs) if len(runs) > 1 else carded(runs[0])
+        run = without(merge(runs) if len(runs) > 1 else carded(runs[0]), options.without)
         source = source_text(options.runs, options.page, options.commit, options.command)
         text, drawings = section(run, source)
         page = replaced(options.page.read_text(encoding="utf-8"), text)

@@ -50,7 +50,8 @@ def examine(
 ) -> Examined:
     """What is known of a candidate that is right; `profiles` looks at its kernels too, in the
     process that is there already. `hold` is given that process, by the workload's name, instead of
-    its being ended; not one in which a call has failed.
+    its being ended; not one in which a call has failed. Not both: what a profiler has been in is
+    not timed.
 
     Raises:
         Rejected: It is not, and how.
@@ -72,7 +73,7 @@ def examine(
             special = specialization(case, runner, program, limits)
             rows = rows_of(case, runner, limits) if profiles else None
             lost = compare_reach(case, template, runner, program, limits)
-            if hold is not None and not special and not lost and not (profiles and rows is None):
+            if hold is not None and not special and not lost:
                 hold(case.name, runner, stack.pop_all())
     except RunnerFailure as failure:
         raise rejection_of_candidate(failure, program) from failure

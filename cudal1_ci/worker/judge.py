@@ -251,7 +251,9 @@ class Judge:
     def examine(
         self, program: dict[str, Any], profiled: str | None = None, keeps: bool = False
     ) -> dict[str, Any]:
-        """Correctness of a candidate on every workload that was taken up."""
+        """Correctness of a candidate on every workload that was taken up. Under the workload
+        `profiled` its kernels are looked at meanwhile, unless it `keeps` the processes to time
+        them: a profiler that has been in one slows down its launches from then on."""
         self.dismiss()
         self.keeps = keeps
         self.candidate, self.slots, self.at_hand = program, {}, {}
@@ -260,7 +262,8 @@ class Judge:
         findings = list(self.findings)
         try:
             for case in self.cases.values():
-                case, found = self.examine_one(case, program, profiles=case.name == profiled)
+                profiles = case.name == profiled and not keeps
+                case, found = self.examine_one(case, program, profiles=profiles)
                 self.at_hand[case.name] = case
                 self.slots[case.name] = timed_slots(case, found.call)
                 if found.rows is not None:
@@ -388,7 +391,8 @@ class Judge:
         return {"verdict": verdict} if op == "launch" else verdict
 
     def profile(self, workload: str, is_candidate: bool) -> dict[str, Any]:
-        """Kernels or operators of a call of the reference, or of the candidate at hand."""
+        """Kernels or operators of a call of the reference, or of the candidate at hand, after
+        which no process of it is there to be timed."""
         case = (self.at_hand if is_candidate else self.cases).get(workload)
         if case is None:
             return {"left_out": True}
@@ -396,6 +400,9 @@ class Judge:
             return {"rows": self.rows[workload]}
         program = self.candidate if is_candidate else case.program
         try:
+            with self.kept.last_use(workload if is_candidate else None) as runner:
+                if runner is not None:
+                    return {"rows": case.profiled(runner, self.limits)}
             return {"rows": case.profile(self.template, program, self.limits)}
         except (Rejected, RunnerFailure) as failure:
             return {"failure": str(failure)}

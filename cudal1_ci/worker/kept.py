@@ -114,6 +114,16 @@ class Kept:
             self.close()
             raise
 
+    @contextmanager
+    def last_use(self, workload: str | None) -> Iterator[RunnerHandle | None]:
+        """The candidate's process, which is ended afterwards; None where there is none."""
+        crew = self.examined.pop(workload, None) if workload is not None else None
+        try:
+            yield None if crew is None else crew.runners.get("candidate")
+        finally:
+            if crew is not None:
+                crew.end()
+
     def dismiss(self) -> None:
         """End the candidate."""
         while self.examined:

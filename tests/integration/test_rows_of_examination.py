@@ -55,15 +55,29 @@ def judge():
     judge.template.close()
 
 
-def examined(judge, source: str, profiled: str | None) -> None:
+def examined(judge, source: str, profiled: str | None, *, keeps: bool = False) -> None:
     program = msgspec.to_builtins(TextProgram(source=source, entry="Model"))
-    assert judge.examine(program, profiled)["status"] == "passed"
+    assert judge.examine(program, profiled, keeps)["status"] == "passed"
 
 
 def test_no_further_process_is_started_for_it(judge, monkeypatch):
     examined(judge, REFERENCE, "w")
     monkeypatch.setattr(judge.template, "fork", None)
     assert "aten::tanh" in {row["name"] for row in judge.profile("w", is_candidate=True)["rows"]}
+
+
+def test_a_process_that_is_timed_is_looked_at_afterwards_and_not_timed_again(judge, monkeypatch):
+    """On a GPU a profiler slows down all launches of a process that it has been in."""
+    examined(judge, REFERENCE, "w", keeps=True)
+    assert judge.rows == {} and list(judge.kept.examined) == ["w"]
+    runner = judge.kept.examined["w"].runners["candidate"]
+    with monkeypatch.context() as patch:
+        patch.setattr(judge.template, "fork", None)
+        rows = judge.profile("w", is_candidate=True)["rows"]
+    assert "aten::tanh" in {row["name"] for row in rows}
+    assert judge.kept.examined == {} and runner.ended
+    again = judge.profile("w", is_candidate=True)["rows"]
+    assert "aten::tanh" in {row["name"] for row in again}, "by a process of its own"
 
 
 def test_of_another_candidate_it_is_looked_at_anew(judge):
@@ -75,5 +89,7 @@ def test_of_another_candidate_it_is_looked_at_anew(judge):
 
 
 def test_who_cannot_be_looked_at_is_right_all_the_same_and_the_reason_is_told(judge):
-    examined(judge, WRONG_WHEN_PROFILED, "w")
-    assert "nobody shall look" in judge.profile("w", is_candidate=True)["failure"]
+    for keeps in (False, True):
+        examined(judge, WRONG_WHEN_PROFILED, "w", keeps=keeps)
+        assert "nobody shall look" in judge.profile("w", is_candidate=True)["failure"]
+    assert judge.kept.examined == {}

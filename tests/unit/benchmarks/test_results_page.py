@@ -289,6 +289,22 @@ def test_parts_of_a_run_are_told_as_one_and_machines_apart(run_page, tmp_path):
     assert (tmp_path / "docs/images/report-card-2.svg").exists()
 
 
+def test_a_column_that_is_left_out_is_in_no_number(run_page):
+    run = a_run(task(0, eager=1.0, playbook=2.0, published=4.0))
+    assert "`published`" in run_page(run) and "Beside the published kernels" in run_page(run)
+    words = ("--commit", "abcdef0", "--without", "published")
+    text = run_page(run, words=words)
+    assert "published" not in text
+    assert row_of(text, "playbook")[0] == "2.00"
+
+
+def test_a_column_that_the_run_lacks_cannot_be_left_out(run_page, capsys):
+    words = ("--commit", "abcdef0", "--without", "publshed")
+    with pytest.raises(SystemExit):
+        run_page(a_run(task(0, playbook=2.0)), words=words)
+    assert "publshed" in capsys.readouterr().err
+
+
 def test_the_picture_is_a_drawing_of_its_own_with_a_legend(run_page, tmp_path):
     run_page(a_run(task(0, eager=1.0, playbook=2.0, published=None)))
     file = tmp_path / "docs/images/report-card.svg"

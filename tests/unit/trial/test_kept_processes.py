@@ -73,6 +73,35 @@ def test_one_that_fails_elsewhere_is_timed_in_a_new_process(keeping):
     assert "shape.specialized" in rules and evaluation.measurements
 
 
+SMALL = """
+class Model(nn.Module):
+    def forward(self, x):
+        for _ in range(20):
+            x = torch.relu(x) + 1
+        return x
+"""
+UNUSED_KERNEL = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def nothing(x, BLOCK: tl.constexpr):
+    pass
+"""
+
+
+@pytest.mark.gpu
+def test_a_program_with_kernels_is_timed_where_no_profiler_has_been():
+    config = msgspec.structs.replace(QUICK, num_launches=1, batch_us=20_000)
+    with Session(config, device="cuda") as opened:
+        problem = problem_of(SMALL, tensor(32, 16))
+        plain = evaluate(opened, problem, SMALL + "\n# the same\n")
+        with_kernel = evaluate(opened, problem, UNUSED_KERNEL + SMALL)
+    assert with_kernel.kernels, "they were looked at"
+    for evaluation in (plain, with_kernel):
+        assert 0.9 < score.estimate(evaluation) < 1.1
+
+
 def test_a_process_waits_for_the_next_candidate_where_it_needs_a_context(keeping, device):
     problem = problem_of(REFERENCE, tensor(32, 16))
     keeping.check(problem)
