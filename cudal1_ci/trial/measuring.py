@@ -60,13 +60,16 @@ class Seat:
     """Of the judge, whose descendants are no foreign processes on the GPU."""
 
 
-def measure(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement | Verdict | None:
+def measure(
+    seat: Seat, config: TrialConfig, workload: Workload, *, goes_on: bool = False
+) -> Measurement | Verdict | None:
     """Launches until the interval is settled or the time is spent; the verdict that they led to;
     None for a workload that the judge left out. The device is held for all of them: to wait anew
-    for each would take several judges of one device much longer."""
+    for each would take several judges of one device much longer. Afterwards the candidate has no
+    processes on a GPU, unless it `goes_on` with them."""
     with exclusive(seat.lock):
         found = measured(seat, config, workload)
-        if MOST_AHEAD[seat.device.kind] > 1:
+        if MOST_AHEAD[seat.device.kind] > 1 and not goes_on:
             seat.ask({"op": "dismiss"}, DISMISS_S)
         return found
 

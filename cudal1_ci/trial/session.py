@@ -206,7 +206,8 @@ class Session:
         seen = screen(candidate.program, problem.reference)
         verdict = self._judged(problem, candidate, seen)
         if verdict.status == "passed":
-            verdict, measurements = self._measure(problem.workloads, verdict)
+            goes_on = self.config.keeps and self._needs_evidence(problem, candidate.program)
+            verdict, measurements = self._measure(problem.workloads, verdict, goes_on)
         kernels: tuple[Kernel, ...] = ()
         if verdict.status == "passed":
             verdict, kernels = self._evidence(problem, candidate, verdict)
@@ -251,18 +252,19 @@ class Session:
             "program": msgspec.to_builtins(candidate.program),
             "keeps": self.config.keeps,
         }
-        if self._needs_evidence(problem, candidate.program):
+        if not self.config.keeps and self._needs_evidence(problem, candidate.program):
             request["profiled"] = problem.workloads[0].name
         timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)
         return verdict_of(self._ask_beside(request, timeout_s))
 
     def _measure(
-        self, workloads: tuple[Workload, ...], verdict: Verdict
+        self, workloads: tuple[Workload, ...], verdict: Verdict, goes_on: bool
     ) -> tuple[Verdict, tuple[Measurement, ...]]:
-        """Measurements of all workloads, or the verdict that timing led to."""
+        """Measurements of all workloads, or the verdict that timing led to. What is timed is looked
+        at afterwards where it `goes_on`."""
         measurements = []
         for workload in workloads:
-            found = measure(self._seat(), self.config, workload)
+            found = measure(self._seat(), self.config, workload, goes_on=goes_on)
             if isinstance(found, Verdict):
                 return self._beside_others(found), ()
             if found is not None:

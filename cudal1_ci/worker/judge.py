@@ -252,8 +252,9 @@ class Judge:
         self, program: dict[str, Any], profiled: str | None = None, keeps: bool = False
     ) -> dict[str, Any]:
         """Correctness of a candidate on every workload that was taken up. Under the workload
-        `profiled` its kernels are looked at meanwhile, unless it `keeps` the processes to time
-        them: a profiler that has been in one slows down its launches from then on."""
+        `profiled` its kernels are looked at meanwhile, which it does not ask that `keeps` the
+        processes to time them: a profiler that has been in one slows down its launches."""
+        assert not (keeps and profiled)
         self.dismiss()
         self.keeps = keeps
         self.candidate, self.slots, self.at_hand = program, {}, {}
@@ -262,8 +263,7 @@ class Judge:
         findings = list(self.findings)
         try:
             for case in self.cases.values():
-                profiles = case.name == profiled and not keeps
-                case, found = self.examine_one(case, program, profiles=profiles)
+                case, found = self.examine_one(case, program, profiles=case.name == profiled)
                 self.at_hand[case.name] = case
                 self.slots[case.name] = timed_slots(case, found.call)
                 if found.rows is not None:

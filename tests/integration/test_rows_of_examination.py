@@ -68,7 +68,7 @@ def test_no_further_process_is_started_for_it(judge, monkeypatch):
 
 def test_a_process_that_is_timed_is_looked_at_afterwards_and_not_timed_again(judge, monkeypatch):
     """On a GPU a profiler slows down all launches of a process that it has been in."""
-    examined(judge, REFERENCE, "w", keeps=True)
+    examined(judge, REFERENCE, None, keeps=True)
     assert judge.rows == {} and list(judge.kept.examined) == ["w"]
     runner = judge.kept.examined["w"].runners["candidate"]
     with monkeypatch.context() as patch:
@@ -90,6 +90,6 @@ def test_of_another_candidate_it_is_looked_at_anew(judge):
 
 def test_who_cannot_be_looked_at_is_right_all_the_same_and_the_reason_is_told(judge):
     for keeps in (False, True):
-        examined(judge, WRONG_WHEN_PROFILED, "w", keeps=keeps)
+        examined(judge, WRONG_WHEN_PROFILED, None if keeps else "w", keeps=keeps)
         assert "nobody shall look" in judge.profile("w", is_candidate=True)["failure"]
     assert judge.kept.examined == {}

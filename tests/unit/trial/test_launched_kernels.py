@@ -55,8 +55,14 @@ class Judge:
 
 
 @pytest.fixture
-def evaluate(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "measure", lambda *_: None)
+def went_on():
+    """By measured workload, whether the candidate's processes are there afterwards."""
+    return []
+
+
+@pytest.fixture
+def evaluate(tmp_path, monkeypatch, went_on):
+    monkeypatch.setattr(session, "measure", lambda *_, goes_on: went_on.append(goes_on))
     (tmp_path / "k.py").write_text(KERNELS)
     reference = TreeProgram(root=str(tmp_path), import_root=".", import_path="k:f", digest="d")
 
@@ -66,6 +72,7 @@ def evaluate(tmp_path, monkeypatch):
         text: str = KERNELS,
         path: str = "k.py",
         profiled: str | None = a_workload().name,
+        config: TrialConfig = TrialConfig(),  # noqa: B008 - frozen
     ):
         target = Target(path="k.py", qualname=SILU, kind=kind, first_line=4, last_line=5)
         problem = Problem(reference=reference, workloads=(a_workload(),), target=target)
@@ -74,7 +81,7 @@ def evaluate(tmp_path, monkeypatch):
             root=str(tmp_path), import_root=".", import_path="k:f", digest="d", overlay=(file,)
         )
         candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
-        with Session(TrialConfig(), executor=Judge(ran, profiled)) as opened:
+        with Session(config, executor=Judge(ran, profiled)) as opened:
             found = opened.evaluate(problem, candidate)
         rules = [one.rule for one in found.verdict.findings]
         return found.verdict.status, rules, [k.name for k in found.kernels if k.is_own]
@@ -96,6 +103,15 @@ def evaluate(tmp_path, monkeypatch):
 )
 def test_a_candidate_for_a_kernel_must_launch_it(evaluate, ran, text, expected):
     assert evaluate(ran, text=text) == expected
+
+
+def test_a_process_that_is_timed_is_looked_at_when_it_has_been(evaluate, went_on):
+    """A profiler that has been in a process slows down its launches."""
+    evaluate({SILU: 5.0})
+    found = evaluate({SILU: 5.0}, profiled=None, config=TrialConfig(num_launches=1))
+    assert found == ("passed", [], [SILU])
+    evaluate({SILU: 5.0}, "torch_function", profiled=None, config=TrialConfig(num_launches=1))
+    assert went_on == [False, True, False]
 
 
 def test_for_what_is_no_kernel_a_new_kernel_that_does_not_run_is_only_named(evaluate):

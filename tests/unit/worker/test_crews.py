@@ -152,3 +152,6 @@ def test_a_measurement_leaves_no_process_waiting(monkeypatch):
     ahead = [one["clock"]["num_ahead"] for one in asked if one["op"] == "launch"]
     assert ahead == [5, 4, 3, 2, 1]
     assert asked[-1] == {"op": "dismiss"}
+    seat = measuring.Seat(ask, CPU, "crews")
+    measuring.measure(seat, measuring.TrialConfig(), workload, goes_on=True)
+    assert asked[-1]["op"] == "launch"
