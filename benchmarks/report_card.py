@@ -17,7 +17,8 @@ outside of any sandbox.
     python benchmarks/report_card.py h100.json --folder card --earlier report-card-h100.json.gz
 
 goes on with a card whose folder is gone: what run_facts.py has kept of it is in `run.json` too, and
-tasks that all columns have had their turn on are left alone.
+tasks that all columns have had their turn on are left alone. `--solvers` asks for some columns, and
+for those tasks that lack one of them.
 """
 
 from __future__ import annotations
@@ -116,18 +117,25 @@ def sizes_of(tasks: Sequence[Task], file: Path) -> dict[str, int | None]:
     }
 
 
-def still_open(tasks: Sequence[Task], earlier: Sequence[Path]) -> list[Task]:
-    """Those that no earlier run has settled, on whatever machine it was.
+def still_open(
+    tasks: Sequence[Task], earlier: Sequence[Path], solvers: Sequence[str] = DEFAULT
+) -> list[Task]:
+    """Those that no earlier run has settled, on whatever machine it was: some of these columns have
+    not had their turn, and it is not known that none can.
 
     Raises:
         ReportError: A file is no run.
     """
+    told = [task for file in earlier for task in read_run(file).tasks]
     settled = {
         task.problem_id
-        for file in earlier
-        for task in read_run(file).tasks
-        if task.standing != "missing" and not lacked_memory(task)
+        for task in told
+        if task.standing in ("degenerate", "invalid") and not lacked_memory(task)
     }
+    columns: dict[str, set[str]] = {}
+    for task in told:
+        columns.setdefault(task.problem_id, set()).update(one.solver for one in task.results)
+    settled |= {problem_id for problem_id, found in columns.items() if set(solvers) <= found}
     return [task for task in tasks if task.problem.id not in settled]
 
 
@@ -167,7 +175,12 @@ def done(file: Path, problem_ids: Collection[str]) -> bool:
 
 
 def run(
-    part: Part, paths: Sequence[Path], devices: Sequence[str], folder: Path, seconds: float
+    part: Part,
+    paths: Sequence[Path],
+    solvers: str,
+    devices: Sequence[str],
+    folder: Path,
+    seconds: float,
 ) -> None:
     """For so many seconds at the most; what it found by then is kept.
 
@@ -179,7 +192,7 @@ def run(
     command = [
         *(sys.executable, "-m", "cudal1_ci", "bench", *map(str, paths)),
         *(word for name in part.tasks for word in ("--task", glob.escape(name))),
-        *("--solvers", ",".join(DEFAULT), "--device", ",".join(seats)),
+        *("--solvers", solvers, "--device", ",".join(seats)),
         *("--budget", f"{seconds:.0f}s", "--output", f"{part.name}.json"),
     ]
     settings = {"CUDAL1_CI_TRIAL_NUM_LAUNCHES": "1", **os.environ}
@@ -222,6 +235,7 @@ def main() -> None:
     parser.add_argument("--task", action="append", default=[], metavar="GLOB")
     parser.add_argument("--shard", type=shard, default=(1, 1), metavar="2/4", help="as of bench")
     parser.add_argument("--earlier", action="append", default=[], type=Path, metavar="RUN")
+    parser.add_argument("--solvers", default=",".join(DEFAULT), metavar="COLUMN,COLUMN")
     parser.add_argument("--device", default="cuda:0", help="several as cuda:0,cuda:1")
     parser.add_argument("--few", type=int, default=2, help="judges on a device, of large tensors")
     parser.add_argument("--many", type=int, default=8, help="judges on a device, of others")
@@ -231,7 +245,7 @@ def main() -> None:
     ends_s = time.monotonic() + 60 * given.minutes
     paths = [path.resolve() for path in given.paths]
     choice = Choice(globs=tuple(given.task), shard=given.shard)
-    found = still_open(tasks_at(paths, choice).tasks, given.earlier)
+    found = still_open(tasks_at(paths, choice).tasks, given.earlier, given.solvers.split(","))
     given.folder.mkdir(parents=True, exist_ok=True)
     sizes = sizes_of(found, given.folder / "sizes.json")
     known = (*given.earlier, given.folder / "light.json")
@@ -245,7 +259,7 @@ def main() -> None:
         if left_s < LEAST_S:
             break
         print(f"{part.name}: {len(part.tasks)} tasks, {left_s:.0f} s left", flush=True)
-        run(part, paths, given.device.split(","), given.folder, left_s)
+        run(part, paths, given.solvers, given.device.split(","), given.folder, left_s)
     merged(given.folder, given.earlier)
 
 

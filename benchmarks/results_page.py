@@ -16,10 +16,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 from results_beside import beside
 from results_plot import picture
 from results_table import by_the_paper, costs, headline, levels, opening, out_of_it
+from run_facts import without
 
 from cudal1_ci.bench.card import carded, counted, machines
 from cudal1_ci.bench.merge import merge
@@ -56,24 +56,6 @@ def section(run: RunDocument, source: str) -> tuple[str, dict[str, str]]:
             costs(run, machine),
         ]
     return "\n\n".join(part for part in parts if part) + "\n", drawings
-
-
-def without(run: RunDocument, columns: Sequence[str]) -> RunDocument:
-    """The run as if these had not been asked for.
-
-    Raises:
-        ValueError: It has no such column.
-    """
-    if unknown := sorted(set(columns) - set(run.solvers)):
-        raise ValueError(f"expected columns of the run ({', '.join(run.solvers)}), got {unknown}")
-    tasks = tuple(
-        msgspec.structs.replace(
-            task, results=tuple(one for one in task.results if one.solver not in columns)
-        )
-        for task in run.tasks
-    )
-    solvers = tuple(one for one in run.solvers if one not in columns)
-    return carded(msgspec.structs.replace(run, solvers=solvers, tasks=tasks))
 
 
 def replaced(page: str, text: str) -> str:

@@ -5,7 +5,8 @@ what they wrote: this repository keeps none of that.
 
 In the place of each text is its hash, so that a run can still be told from another, merged with it,
 and checked against programs that somebody has fetched. Numbers, verdicts, and what the judge says
-of them stay; of a log the last line does, as tracebacks quote the program.
+of them stay; of a log the last line does, as tracebacks quote the program. `--without COLUMN` keeps
+nothing of what is to be measured again, which report_card.py does with `--earlier` and `--solvers`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,6 +36,24 @@ FOLDERS = re.compile(r"(?<![\w.:/])/(?:[\w.-]+/)+(?=[\w.-]+\.py\b)")
 
 def facts(run: RunDocument) -> RunDocument:
     return msgspec.structs.replace(run, tasks=tuple(of_task(task) for task in run.tasks))
+
+
+def without(run: RunDocument, columns: Sequence[str]) -> RunDocument:
+    """The run as if these had not been asked for.
+
+    Raises:
+        ValueError: It has no such column.
+    """
+    if unknown := sorted(set(columns) - set(run.solvers)):
+        raise ValueError(f"expected columns of the run ({', '.join(run.solvers)}), got {unknown}")
+    tasks = tuple(
+        msgspec.structs.replace(
+            task, results=tuple(one for one in task.results if one.solver not in columns)
+        )
+        for task in run.tasks
+    )
+    solvers = tuple(one for one in run.solvers if one not in columns)
+    return carded(msgspec.structs.replace(run, solvers=solvers, tasks=tasks))
 
 
 def of_task(task: TaskDocument) -> TaskDocument:
@@ -87,12 +107,14 @@ def last_line(text: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="The facts of a run, without its programs.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN.json", help="may be gzipped")
+    parser.add_argument("--without", action="append", default=[], metavar="COLUMN")
     parser.add_argument("--output", type=Path, required=True, metavar="FACTS.json.gz")
     options = parser.parse_args()
     try:
         runs = [read_run(path) for path in options.runs]
-        run = facts(merge(runs) if len(runs) > 1 else carded(runs[0]))
-    except ReportError as error:
+        whole = merge(runs) if len(runs) > 1 else carded(runs[0])
+        run = facts(without(whole, options.without))
+    except (ReportError, ValueError) as error:
         parser.error(str(error))
     # The same facts are the same file: no name and no time of packing.
     options.output.write_bytes(gzip.compress(msgspec.json.encode(run), mtime=0))

@@ -74,6 +74,7 @@ def test_too_little_memory_settles_nothing(report_card, tmp_path):
     run = a_run(invalid(one, "memory.device"), invalid(two, "reference.raised"))
     file.write_bytes(msgspec.json.encode(run))
     assert report_card.still_open([one, two, three], [file]) == [one, three]
+    assert report_card.still_open([one, two, three], [file], ["eager"]) == [one, three]
     assert report_card.crowded_in([one, two, three], [file, tmp_path / "none"]) == {"level1/1"}
 
 
@@ -108,9 +109,9 @@ def test_what_is_done_is_not_done_again(begun, tmp_path):
     ((problem_id, size),) = json.loads((tmp_path / "sizes.json").read_text()).items()
     assert size == 2359296
     write_run(tmp_path / "light.json", problem_id, "budget")
-    ((name, paths, devices, folder, seconds), last) = begun("5")
+    ((name, paths, solvers, devices, folder, seconds), last) = begun("5")
     assert (name, devices, folder, last) == ("light", ["cuda:0", "cuda:1"], tmp_path, "merged")
-    assert paths == [tmp_path]
+    assert (paths, solvers) == ([tmp_path], ",".join(DEFAULT))
     assert 240 < seconds <= 300
     write_run(tmp_path / "light.json", problem_id, "done")
     assert begun("5") == ["merged"]
@@ -118,11 +119,19 @@ def test_what_is_done_is_not_done_again(begun, tmp_path):
 
 def test_what_an_earlier_card_has_settled_is_left_alone(report_card, tmp_path):
     one, two, three = (a_task(f"level1/{n}", f"class Model: {n} = 0") for n in (1, 2, 3))
-    missing = msgspec.structs.replace(told(two, {"eager": 1.0}), standing="missing")
+    missing = msgspec.structs.replace(told(two, {}), standing="missing")
     earlier, light = tmp_path / "earlier.json", tmp_path / "light.json"
     earlier.write_bytes(msgspec.json.encode(a_run(told(one, {"eager": 1.0}), missing)))
-    assert report_card.still_open([one, two, three], [earlier]) == [two, three]
+    assert report_card.still_open([one, two, three], [earlier], ["eager"]) == [two, three]
+    assert report_card.still_open([one, two, three], [earlier], ["eager", "best"]) == [
+        one,
+        two,
+        three,
+    ]
     assert report_card.still_open([one], []) == [one]
+    other = tmp_path / "other.json"  # the other column, of another run
+    other.write_bytes(msgspec.json.encode(a_run(told(one, {"best": 1.0}))))
+    assert report_card.still_open([one], [earlier, other], ["eager", "best"]) == []
     light.write_bytes(msgspec.json.encode(a_run(told(two, {"eager": 1.0}))))
     report_card.merged(tmp_path, [earlier])
     whole = read_run(tmp_path / "run.json")
@@ -169,7 +178,7 @@ def fake(report_card, monkeypatch, tmp_path):
         monkeypatch.setattr(report_card.sys, "executable", str(file))
         part = report_card.Part("light", (task,), 3)
         devices = ["cuda:0", "cpu"]
-        report_card.run(part, [tmp_path], devices, tmp_path, seconds)
+        report_card.run(part, [tmp_path], "eager,best", devices, tmp_path, seconds)
         return (tmp_path / "light.log").read_text()
 
     monkeypatch.setattr(report_card, "END_S", 5.0)
@@ -180,7 +189,7 @@ def test_a_part_has_its_tasks_columns_and_judges(fake):
     said = fake(
         "import os, sys; print(sys.argv[3:], os.environ['CUDAL1_CI_TRIAL_NUM_LAUNCHES'])", 9
     )
-    columns, seats = ",".join(DEFAULT), "cuda:0,cuda:0,cuda:0,cpu"
+    columns, seats = "eager,best", "cuda:0,cuda:0,cuda:0,cpu"
     words = f"'--task', 'level1/1', '--solvers', '{columns}', '--device', '{seats}'"
     assert words in said
     assert said.endswith("'--budget', '9s', '--output', 'light.json'] 1\n")

@@ -83,3 +83,18 @@ def test_a_file_that_is_no_run_is_named(run_facts, tmp_path, monkeypatch, capsys
         run_facts.main()
     assert "other.json: expected a run" in capsys.readouterr().err
     assert file.read_text() == "{}"
+
+
+def test_of_a_column_that_is_measured_again_nothing_stays(run_facts, tmp_path, monkeypatch):
+    one = told(a_task("level1/1"), {"playbook": 2.0, "published": 3.0})
+    raw, packed = tmp_path / "run.json", tmp_path / "facts.json.gz"
+    raw.write_bytes(msgspec.json.encode(a_run(one)))
+    words = ["run_facts.py", str(raw), "--output", str(packed), "--without"]
+    monkeypatch.setattr(sys, "argv", [*words, "published"])
+    run_facts.main()
+    kept = read_run(packed)
+    assert [result.solver for result in kept.tasks[0].results] == ["playbook"]
+    assert "published" not in kept.solvers + tuple(row.solver for row in kept.card)
+    monkeypatch.setattr(sys, "argv", [*words, "publshed"])
+    with pytest.raises(SystemExit):
+        run_facts.main()
