@@ -135,7 +135,7 @@ def test_nor_is_it_while_a_candidate_is_timed(monkeypatch):
     finding = Finding(rule="memory.exhausted", message=EXHAUSTED)
     monkeypatch.setattr(
         "cudal1_ci.trial.session.measure",
-        lambda *_: Verdict(status="runtime_error", findings=(finding,)),
+        lambda *_, goes_on: Verdict(status="runtime_error", findings=(finding,)),
     )
     with SessionConfig().session("cuda:0", 3) as session:
         session._device = Device(kind="cuda", name="none", num_threads=1)

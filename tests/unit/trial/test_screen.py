@@ -239,7 +239,9 @@ def evaluated(monkeypatch, source: str, reference: str = "passed"):
     monkeypatch.setattr(Session, "check", lambda self, problem: Verdict(status=reference))
     monkeypatch.setattr(Session, "device", lambda self: device)
     monkeypatch.setattr(Session, "_ask", ask)
-    monkeypatch.setattr(Session, "_measure", lambda self, workloads, verdict: (verdict, ()))
+    monkeypatch.setattr(
+        Session, "_measure", lambda self, workloads, verdict, goes_on: (verdict, ())
+    )
     problem = Problem(reference=REFERENCE, workloads=())
     program = TextProgram(source=source, entry="ModelNew")
     candidate = Candidate(problem_id=problem.id, program=program, proposer="test")

@@ -1,0 +1,123 @@
+"""What a timed batch costs beyond its calls and what the judge takes off for the exchange.
+
+    python benchmarks/batch_overhead.py --device cuda --output FILE
+
+Of one call a batch takes `fixed + call`, of n calls `fixed + n * call`. Both are fitted to batches
+of one call, two, four and so on, of a program beside itself. What is fixed makes everything look
+alike: 0.4 ms of a batch of 2 ms make 1.7x of what is twice as fast. Long batches hide it, and
+memory limits how long they may be: several judges on a GPU share it (worker/memory_plan.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from discovery_speed import provenance
+from text_trials import write
+
+from cudal1_ci.schema import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.trial import Session, TrialConfig
+
+OUTPUT = Path(__file__).parent / "results" / "batch-overhead.json"
+SOURCE = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        for _ in range({steps}):
+            x = x + 1
+        return x
+"""
+PROGRAMS = ((16, 1), (16, 8), (1024, 1), (1024, 8), (4096, 8), (16384, 8))
+"""Rows of 1024 numbers, 4 KiB each, and additions in a row."""
+MOST_CALLS = (1, 2, 4, 8, 16, 32, 64)
+CONFIG = TrialConfig(num_launches=1, batch_us=1e6, num_rounds=12)
+"""As long as `max_calls` allows."""
+
+
+def problem_of(rows: int, steps: int) -> Problem:
+    tensor = TensorSpec(dtype="float32", shape=(rows, 1024), stride=(1024, 1))
+    workload = Workload(
+        name="default", provenance="declared", call=Call(args=(tensor,)), init=Call()
+    )
+    program = TextProgram(source=SOURCE.format(steps=steps), entry="Model")
+    return Problem(reference=program, workloads=(workload,))
+
+
+def batches(device: str, problem: Problem) -> Iterator[dict[str, Any]]:
+    """Microseconds of batches by their number of calls, less the exchange, until memory allows no
+    longer one. Each by a judge of its own, which settles the number once."""
+    assert isinstance(problem.reference, TextProgram)
+    program = TextProgram(source=f"{problem.reference.source}# itself\n", entry="Model")
+    candidate = Candidate(problem_id=problem.id, program=program, proposer="itself")
+    for most in MOST_CALLS:
+        config = msgspec.structs.replace(CONFIG, max_calls=most)
+        with Session(config, device=device) as session:
+            found = session.evaluate(problem, candidate)
+        if found.verdict.status == "inconclusive":  # so short a batch is all noise
+            continue
+        if not found.measurements:
+            raise SystemExit(f"{found.verdict}")
+        (launch,) = found.measurements[0].launches
+        if launch.num_calls < most:
+            return
+        yield {"num_calls": most, "batch_us": [one * most for one in launch.reference_us]}
+
+
+def fit(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
+    """What is fixed, and a call's, in microseconds: least squares over medians, each weighed by
+    its inverse, as a long batch strays by more."""
+    points = [(row["num_calls"], statistics.median(row["batch_us"])) for row in rows]
+    weights = [1 / us for _, us in points]
+    total = sum(weights)
+    mean_n = sum(w * n for w, (n, _) in zip(weights, points, strict=True)) / total
+    mean_us = sum(w * us for w, (_, us) in zip(weights, points, strict=True)) / total
+    above = sum(
+        w * (n - mean_n) * (us - mean_us) for w, (n, us) in zip(weights, points, strict=True)
+    )
+    below = sum(w * (n - mean_n) ** 2 for w, (n, _) in zip(weights, points, strict=True))
+    call_us = above / below
+    return mean_us - call_us * mean_n, call_us
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    given = parser.parse_args()
+    with Session(CONFIG, device=given.device) as session:
+        name = session.device().name
+    document: dict[str, Any] = {**provenance(), "device": name, "programs": []}
+    for rows, steps in PROGRAMS:
+        found = list(batches(given.device, problem_of(rows, steps)))
+        if len(found) < 2:
+            print(f"{rows * 4096:>12,} bytes, {steps} steps: noise", flush=True)
+            continue
+        fixed_us, call_us = fit(found)
+        document["programs"].append(
+            {
+                "bytes": rows * 4096,
+                "steps": steps,
+                "fixed_us": round(fixed_us, 1),
+                "call_us": round(call_us, 2),
+                "batches": [
+                    {**one, "batch_us": [round(us, 1) for us in one["batch_us"]]} for one in found
+                ],
+            }
+        )
+        write(given.output, document)
+        print(
+            f"{rows * 4096:>12,} bytes, {steps} steps: fixed {fixed_us:7.1f} us, "
+            f"call {call_us:8.2f} us, {len(found)} lengths",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
