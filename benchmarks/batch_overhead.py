@@ -4,7 +4,7 @@
 
 Of one call a batch takes `fixed + call`, of n calls `fixed + n * call`. Both are fitted to batches
 of one call, two, four and so on, of a program beside itself. What is fixed makes everything look
-alike: 0.4 ms of a batch of 2 ms make 1.7x of what is twice as fast. Long batches hide it, and
+alike: 0.4 ms beside 2 ms of calls make 1.7x of what is twice as fast. Long batches hide it, and
 memory limits how long they may be: several judges on a GPU share it (worker/memory_plan.py).
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 from discovery_speed import provenance
 from text_trials import write
 
@@ -73,17 +74,11 @@ def batches(device: str, problem: Problem) -> Iterator[dict[str, Any]]:
 def fit(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
     """What is fixed, and a call's, in microseconds: least squares over medians, each weighed by
     its inverse, as a long batch strays by more."""
-    points = [(row["num_calls"], statistics.median(row["batch_us"])) for row in rows]
-    weights = [1 / us for _, us in points]
-    total = sum(weights)
-    mean_n = sum(w * n for w, (n, _) in zip(weights, points, strict=True)) / total
-    mean_us = sum(w * us for w, (_, us) in zip(weights, points, strict=True)) / total
-    above = sum(
-        w * (n - mean_n) * (us - mean_us) for w, (n, us) in zip(weights, points, strict=True)
-    )
-    below = sum(w * (n - mean_n) ** 2 for w, (n, _) in zip(weights, points, strict=True))
-    call_us = above / below
-    return mean_us - call_us * mean_n, call_us
+    medians = [(row["num_calls"], statistics.median(row["batch_us"])) for row in rows]
+    weighed = torch.tensor([(1.0, n, us) for n, us in medians], dtype=torch.float64)
+    weighed /= weighed[:, 2:].sqrt()
+    fixed_us, call_us = torch.linalg.lstsq(weighed[:, :2], weighed[:, 2:]).solution.flatten()
+    return float(fixed_us), float(call_us)
 
 
 def main() -> None:

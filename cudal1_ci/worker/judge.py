@@ -400,9 +400,10 @@ class Judge:
             return {"rows": self.rows[workload]}
         program = self.candidate if is_candidate else case.program
         try:
-            with self.kept.last_use(workload if is_candidate else None) as runner:
-                if runner is not None:
-                    return {"rows": case.profiled(runner, self.limits)}
+            if is_candidate:
+                with self.kept.last_use(workload) as runner:
+                    if runner is not None:
+                        return {"rows": case.profiled(runner, self.limits)}
             return {"rows": case.profile(self.template, program, self.limits)}
         except (Rejected, RunnerFailure) as failure:
             return {"failure": str(failure)}

@@ -115,14 +115,13 @@ class Kept:
             raise
 
     @contextmanager
-    def last_use(self, workload: str | None) -> Iterator[RunnerHandle | None]:
+    def last_use(self, workload: str) -> Iterator[RunnerHandle | None]:
         """The candidate's process, which is ended afterwards; None where there is none."""
-        crew = self.examined.pop(workload, None) if workload is not None else None
+        crew = self.examined.pop(workload, Crew())
         try:
-            yield None if crew is None else crew.runners.get("candidate")
+            yield crew.runners.get("candidate")
         finally:
-            if crew is not None:
-                crew.end()
+            crew.end()
 
     def dismiss(self) -> None:
         """End the candidate."""

@@ -103,8 +103,8 @@ def fp32_product(a, b):
 
 def fp32_is_large(a, b, num_columns):
     """Whether a product of so many columns is faster on tensor cores: of float32, large, and no
-    gradients are wanted. b is a matrix, turned or not. Of a small one little may be asked, which
-    takes longer than the product."""
+    gradients are wanted. b is a matrix, turned or not. Its size is asked first: what is small
+    is done before more is asked."""
     if a.numel() * num_columns < 2**32 or a.dim() < 2:
         return False
     if not (a.is_cuda and b.is_cuda and a.dtype == b.dtype == torch.float32):

@@ -1,0 +1,139 @@
+"""What docs/results.md says of a report card's run beside the tables that results_page.py writes.
+
+    python benchmarks/results_counts.py benchmarks/results/report-card-h100.json.gz \\
+        --beside benchmarks/results/report-card-h200.json.gz
+
+By what gains are made, what stays at 1.00x, how long timed batches were and how far they stray,
+what became of the published kernels, and the tasks that another run has too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cudal1_ci.bench.card import counted, machines
+from cudal1_ci.bench.reading import read_run
+from cudal1_ci.bench.shape import TaskDocument, TrialDocument
+from cudal1_ci.bench.solvers import BEST, GIVEN
+from cudal1_ci.bench.summary import ABOVE
+from cudal1_ci.bench.worth import worth
+from cudal1_ci.report.shape import MeasurementDocument
+from cudal1_ci.score import geometric_mean
+
+SHORT_US = 50.0
+SHORT_BATCH_US = 3000.0
+TIE = 1.02
+
+
+def tasks_in(file: Path) -> list[TaskDocument]:
+    """Those of the first machine that are in its tables. Raises ReportError."""
+    run = read_run(file)
+    return counted(run, machines(run)[0])
+
+
+def trials_of(task: TaskDocument, solver: str) -> Iterator[TrialDocument]:
+    return (t for result in task.results if result.solver == solver for t in result.trials)
+
+
+def eager_of(task: TaskDocument) -> MeasurementDocument:
+    """The reference beside itself."""
+    return next(t.measurements[0] for t in trials_of(task, "eager") if t.measurements)
+
+
+def gains(tasks: Sequence[TaskDocument]) -> Iterator[str]:
+    found = [worth(task, BEST) for task in tasks]
+    by = Counter(one.trial.candidate.proposer for one in found if one.trial is not None)
+    yield f"gains: {sum(by.values())}"
+    yield from (f"  {count:3} {proposer}" for proposer, count in by.most_common())
+    stay = [task for task, one in zip(tasks, found, strict=True) if one.speedup <= ABOVE]
+    yield f"at 1.00x: {len(stay)} {dict(Counter(task.level for task in stay))}"
+    yield f"  {', '.join(task.name for task in stay if task.level != 'level1')} beside level1"
+    short = [
+        one.speedup
+        for task, one in zip(tasks, found, strict=True)
+        if task.level == "level1" and (eager_of(task).reference_us or math.inf) < SHORT_US
+    ]
+    if short:
+        yield f"level1 below {SHORT_US:.0f} us: {len(short)}, {geometric_mean(short):.2f}x"
+
+
+def noise(tasks: Sequence[TaskDocument]) -> Iterator[str]:
+    eager = [eager_of(task) for task in tasks]
+    logs = [math.log(one.speedup) for one in eager if one.speedup is not None]
+    yield f"log of `eager`: standard deviation {statistics.pstdev(logs):.3f}"
+    spread = [one.control_spread for one in eager if one.control_spread is not None]
+    yield f"a control strays by {statistics.median(spread):.3f} in the median"
+    batches_us = [one.launches[0].num_calls * (one.reference_us or math.nan) for one in eager]
+    short = sum(us < SHORT_BATCH_US for us in batches_us)
+    yield f"batches: {short} of {len(eager)} below {SHORT_BATCH_US / 1000:.0f} ms"
+    precise = Counter(t.status for task in tasks for t in trials_of(task, "compile"))
+    yield f"compile: {dict(precise)}"
+
+
+def published(tasks: Sequence[TaskDocument]) -> Iterator[str]:
+    trials = [trial for task in tasks for trial in trials_of(task, GIVEN)]
+    yield f"published: {len(trials)} {dict(Counter(trial.status for trial in trials))}"
+    rules = Counter(t.findings[0].rule for t in trials if t.status != "passed" and t.findings)
+    yield f"  refused by {dict(rules.most_common())}"
+    for declares in (False, True):
+        pairs = []
+        for task in tasks:
+            theirs = worth(task, GIVEN)
+            if theirs.trial is not None and bool(theirs.trial.kernels) == declares:
+                pairs.append((worth(task, BEST).speedup, theirs.speedup))
+        if not pairs:
+            continue
+        ours, given = (geometric_mean(some) for some in zip(*pairs, strict=True))
+        ahead = sum(one > TIE * other for one, other in pairs)
+        behind = sum(one * TIE < other for one, other in pairs)
+        kernels = "with" if declares else "without"
+        yield f"  {len(pairs)} right {kernels} kernels: {given:.2f}x, ours {ours:.2f}x,"
+        yield f"  ahead on {ahead}, behind on {behind}"
+    unlaunched = [
+        trial.measurements[0].speedup or math.nan
+        for task in tasks
+        for trial in trials_of(task, "playbook")
+        if trial.status == "passed" and trial.kernels and not any(k.is_own for k in trial.kernels)
+    ]
+    if unlaunched:
+        told = f"{len(unlaunched)}, {geometric_mean(unlaunched):.2f}x"
+        yield f"playbook, with kernels and none of them launched: {told}"
+
+
+def beside(tasks: Sequence[TaskDocument], others: Sequence[TaskDocument]) -> Iterator[str]:
+    here, there = ({task.problem_id: task for task in some} for some in (tasks, others))
+    both = [(here[key], there[key]) for key in sorted(here.keys() & there.keys())]
+    if not both:
+        yield "no task of both"
+        return
+    ours, theirs = (
+        geometric_mean([worth(task, BEST).speedup for task in some])
+        for some in zip(*both, strict=True)
+    )
+    yield f"{len(both)} tasks of both: {ours:.2f}x here, {theirs:.2f}x there"
+    for one, other in both:
+        mine, its = eager_of(one), eager_of(other)
+        if mine.launches[0].num_calls * 4 < its.launches[0].num_calls:
+            told = [f"{m.reference_us:.0f} us, {m.launches[0].num_calls}" for m in (mine, its)]
+            yield f"  {one.name}: a call and calls in a batch {told[0]} here, {told[1]} there"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--beside", type=Path)
+    given = parser.parse_args()
+    tasks = tasks_in(given.run)
+    for line in (*gains(tasks), *noise(tasks), *published(tasks)):
+        print(line)
+    if given.beside:
+        print("\n".join(beside(tasks, tasks_in(given.beside))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""What is counted of a report card beside its tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.bench.rig import a_run, a_task, told
+
+
+@pytest.fixture
+def counts(benchmark_module):
+    return benchmark_module("results_counts")
+
+
+def task(number, **columns):
+    one = a_task(f"level1/{number}", f"class Model: {number} = 0")
+    return told(one, {"eager": 1.0, **columns})
+
+
+def test_gains_and_what_stays_are_told_apart(counts):
+    tasks = a_run(task(1, playbook=2.0), task(2, playbook=1.0), task(3, playbook=4.0)).tasks
+    said = list(counts.gains(tasks))
+    assert said[0] == "gains: 2"
+    assert "at 1.00x: 1 {'level1': 1}" in said
+
+
+def test_published_kernels_are_counted_beside_ours(counts):
+    refused = task(3, playbook=2.0, published="incorrect_values")
+    ahead, behind = (task(n, playbook=2.0, published=s) for n, s in ((1, 1.5), (2, 6.0)))
+    said = "\n".join(counts.published(a_run(ahead, behind, refused).tasks))
+    assert "published: 3 {'passed': 2, 'incorrect_values': 1}" in said
+    assert "2 right without kernels: 3.00x, ours 2.00x" in said
+    assert "ahead on 1, behind on 1" in said
+
+
+def test_only_tasks_of_both_runs_are_beside_one_another(counts):
+    here, there = (task(1, playbook=2.0), task(2, playbook=9.0)), (task(1, playbook=3.0),)
+    assert next(counts.beside(here, there)) == "1 tasks of both: 2.00x here, 3.00x there"
+    assert list(counts.beside(here[1:], there)) == ["no task of both"]
