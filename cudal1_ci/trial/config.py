@@ -10,7 +10,7 @@ from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.schema import Record, content_hash
 from cudal1_ci.trial.statistics import Settles
 
-PROTOCOL = 13
+PROTOCOL = 14
 """Of the judge and the static rules. Raised when a verdict or a time may come out differently, so
 that evaluations from before are not re-used."""
 
@@ -82,8 +82,8 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     TF32 loses, or what KernelBench's old tolerance of 1e-2 does not see. What is right by that
     alone is told (worker/precision.py)."""
     memory_bytes: int | None = None
-    """Of the device for a trial's tensors; None is four fifths of what is free, or of a GPU that
-    several judges share, of all of it by their number."""
+    """Of the device for a trial's tensors; None is four fifths of what is free. Of a GPU that
+    several judges share each has its share, and while it times, what the others leave."""
 
     def __post_init__(self) -> None:
         at_least(self, "trial", 1, "threads", "max_calls", "num_rounds", "memory_bytes")

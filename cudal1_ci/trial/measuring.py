@@ -65,12 +65,12 @@ def measure(
 ) -> Measurement | Verdict | None:
     """Launches until the interval is settled or the time is spent; the verdict that they led to;
     None for a workload that the judge left out. The device is held for all of them: to wait anew
-    for each would take several judges of one device much longer. Afterwards the candidate has no
-    processes on a GPU, unless it `goes_on` with them."""
+    for each would take several judges of one device much longer. Afterwards others have its memory,
+    and the candidate has no processes on a GPU unless it `goes_on` with them."""
     with exclusive(seat.lock):
         found = measured(seat, config, workload)
-        if MOST_AHEAD[seat.device.kind] > 1 and not goes_on:
-            seat.ask({"op": "dismiss"}, DISMISS_S)
+        if MOST_AHEAD[seat.device.kind] > 1:
+            seat.ask({"op": "dismiss", "goes_on": goes_on}, DISMISS_S)
         return found
 
 

@@ -147,7 +147,8 @@ class Session:
             "problem": msgspec.to_builtins(problem),
             "limits": limits,
             "seed": self.config.seed,
-            "memory_bytes": self._memory_bytes(),
+            "memory_bytes": self.config.memory_bytes,
+            "share_bytes": self._share_bytes(),
             "weights": self.config.weights,
             "precision": self.config.precision,
             "store": store_of(self.builds),
@@ -305,10 +306,10 @@ class Session:
             return f"the judge left `{workload}` out"
         return reply.get("failure") or msgspec.convert(reply["demand"], Demand)
 
-    def _memory_bytes(self) -> int | None:
-        """For a trial's tensors; None is what the judge finds free."""
+    def _share_bytes(self) -> int | None:
+        """For a trial's tensors while others may work on the device; None is what is free."""
         if self.config.memory_bytes is not None or self._gpu is None or self.num_sharing == 1:
-            return self.config.memory_bytes
+            return None
         total_bytes = self._gpu.memory_bytes
         return None if total_bytes is None else total_bytes * 4 // 5 // self.num_sharing
 

@@ -54,7 +54,9 @@ class Accelerator(Protocol):
     kind: str
     device: torch.device
     limit_bytes: int | None
-    """What the user allows of its memory."""
+    """What the user allows of its memory,"""
+    share_bytes: int | None
+    """and what is this judge's of it while others work there too."""
     spin_s: float
     """How long judge and runner wait for each other without a pause while something is timed."""
 
@@ -74,8 +76,9 @@ class Accelerator(Protocol):
         """Wait for a moment in which nobody else works on the device, for a while."""
         ...
 
-    def memory_bytes(self) -> int:
-        """Memory for tensors that the judge and its runners may take together."""
+    def memory_bytes(self, *, is_alone: bool = False) -> int:
+        """Memory for tensors that the judge and its runners may take together: more than its share
+        while it holds the device alone."""
         ...
 
     def holds(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> bool:
@@ -97,6 +100,7 @@ class Cpu:
 
     def __init__(self) -> None:
         self.limit_bytes: int | None = None
+        self.share_bytes: int | None = None
 
     def segment(self, num_bytes: int) -> Segment:
         return Segment.create(num_bytes)
@@ -113,8 +117,8 @@ class Cpu:
         # Runners are stopped by signals.
         return
 
-    def memory_bytes(self) -> int:
-        return min(available_memory_bytes(), self.limit_bytes or sys.maxsize)
+    def memory_bytes(self, *, is_alone: bool = False) -> int:
+        return min(available_memory_bytes(), allowed_bytes(self, is_alone=is_alone))
 
     def holds(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> bool:  # noqa: ARG002
         return True
@@ -136,6 +140,7 @@ class Cuda:
     def __init__(self) -> None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         self.limit_bytes: int | None = None
+        self.share_bytes: int | None = None
         self.spin_s = SPIN_S if len(os.sched_getaffinity(0)) >= SPIN_CORES else 0.0
         self.device = torch.device("cuda", 0)
         torch.cuda.set_device(self.device)
@@ -167,17 +172,17 @@ class Cuda:
         self.synchronize()
         return time.perf_counter() - started_s
 
-    def memory_bytes(self) -> int:
+    def memory_bytes(self, *, is_alone: bool = False) -> int:
         # What this process has cached of its own tensors is free as well. To give it back and take
         # it again waits for the driver, which starts other processes meanwhile: not for a little.
         reserved = torch.cuda.memory_reserved(self.device)
         if reserved - torch.cuda.memory_allocated(self.device) > self.total_bytes // CACHED_SHARE:
             torch.cuda.empty_cache()
         free_bytes = torch.cuda.mem_get_info(self.device)[0] * 4 // 5
-        return min(free_bytes, self.limit_bytes or sys.maxsize)
+        return min(free_bytes, allowed_bytes(self, is_alone=is_alone))
 
     def holds(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> bool:
-        limit_bytes = min(self.total_bytes, self.limit_bytes or sys.maxsize)
+        limit_bytes = min(self.total_bytes, allowed_bytes(self))
         share = KEPT_SHARE * max(1, min(num_trials, KEPT_TRIALS)) // KEPT_TRIALS
         if tensor.nbytes <= self.total_bytes // ASKED_SHARE:
             return tensor.nbytes <= limit_bytes // share
@@ -199,6 +204,12 @@ class Cuda:
             "uuid": str(properties.uuid),
             "software": {**software(), **versions},
         }
+
+
+def allowed_bytes(accelerator: Accelerator, *, is_alone: bool = False) -> int:
+    """Of a device's memory, by the user and, unless it is held alone, for the sake of others."""
+    share_bytes = None if is_alone else accelerator.share_bytes
+    return min(accelerator.limit_bytes or sys.maxsize, share_bytes or sys.maxsize)
 
 
 def place_for(

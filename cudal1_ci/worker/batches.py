@@ -70,6 +70,11 @@ class Batches:
         self.num_settled = 0
         return {}
 
+    def let_go(self, segments: list[str]) -> dict[str, Any]:
+        """Of shared memory, and of all that was returned: see Subject."""
+        self.timed, self.gathered, self.regions = [], None, [[]]
+        return self.subject.let_go(segments)
+
     def arrange(self, sets: list[int]) -> dict[str, Any]:
         """What `batch` will call, so that its own message stays small."""
         self.order = sets

@@ -18,6 +18,7 @@ from .compare import Difference, Tolerance, difference, tolerance
 from .handles import RunnerHandle
 from .inputs import InputSet, Room, Source
 from .memory_plan import Plan
+from .processes import Source as ProcessSource
 from .processes import Template
 from .segment import ALIGNMENT_BYTES, place, size_bytes
 
@@ -129,8 +130,9 @@ class Case:
     num_together: int = 1
     """Trial sets that a runner gets at a time."""
     plan: Plan | None = None
+    """How tensors of a batch fit into memory, for the candidate at hand."""
     num_calls: int | None = None
-    """Calls in a timed batch, settled at the first launch as the plan is,"""
+    """Calls wanted in a timed batch, settled at the first launch,"""
     is_device_bound: bool = False
     """and whether the device is still computing when the reference's last call has returned."""
 
@@ -154,9 +156,10 @@ class Case:
         dtype: str | None = None,
         is_trusted: bool = False,
         is_new: bool = False,
+        source: ProcessSource | None = None,
     ) -> Iterator[RunnerHandle]:
         """A fresh runner with the program constructed and, once it is known, the state loaded."""
-        with template.runner(program, is_trusted, is_new) as runner:
+        with template.runner(program, is_trusted, is_new, source) as runner:
             if self.init_tensors:
                 self.lend(runner, "init", self.init_slots, self.init_tensors, limits)
             runner.facts = runner.ask(
@@ -307,7 +310,9 @@ class Case:
 
     def demand(self, template: Template, limits: Limits) -> dict[str, Any]:
         """What a call of the reference asks of the device (demand.py). Raises RunnerFailure."""
-        with self.runner(template, self.program, limits, is_trusted=True) as runner:
+        # What torch imports to count takes seconds; a process that compiles has it already.
+        source = template.compiling
+        with self.runner(template, self.program, limits, is_trusted=True, source=source) as runner:
             self.prepare(runner, limits, [self.trials[0][1]])
             return runner.ask("demand", limits.load_s, number=0)
 

@@ -107,8 +107,10 @@ def launch(
         RunnerFailure: The reference failed, which says nothing of the candidate.
     """
     generator = torch.Generator(case.accelerator.device).manual_seed(rng.randrange(2**62))
-    if case.plan is None:
+    if case.plan is None or num_calls is None:
+        # What others leave of the device's memory is not the same for each candidate.
         case.plan = plan_of(case, config)
+    plan = case.plan
     if case.num_calls is None:
         case.num_calls = alone(case, crews, limits, config, rng, generator)
 
@@ -124,10 +126,10 @@ def launch(
             config,
             rng,
             generator,
-            max(case.num_calls or 1, num_calls or 1),
+            min(plan.most_calls, max(case.num_calls or 1, num_calls or 1)),
         )
 
-    if case.plan.num_lanes == 3:
+    if plan.num_lanes == 3:
         number = min(config.num_ahead, most_crews(case, 3, config.memory_bytes))
         return together(number, "reference", "candidate", "control")
     found = together(1, "reference", "candidate")
@@ -367,11 +369,11 @@ def choose_num_calls(
     rng: random.Random,
     generator: torch.Generator,
 ) -> int:
-    """Calls that make a batch long enough, as far as the memory for their tensors allows, by a
-    runner of the reference that is alone."""
+    """Calls that make a batch long enough, by a runner of the reference that is alone: as far as
+    the memory for their tensors allows here, which a later launch may have more of."""
     assert case.plan is not None
     slots = reference_slots_of(case)
-    num_calls = 1
+    wanted = num_calls = 1
     for _ in range(2):  # one call, then as many as that one says: a moment of noise misleads less
         base = [case.kept(case.source.draw_alike(i, generator)) for i in range(num_calls)]
         room = room_of(case, base * case.plan.num_places)
@@ -387,10 +389,11 @@ def choose_num_calls(
         waits_us = [float(one["claim_us"]) - float(one["issue_us"]) for one in said[1:]]
         case.is_device_bound = min(waits_us) > GATHER_US * num_calls * max(1, len(slots))
         call_us = max(min(claims_us) / num_calls, 0.5)
-        num_calls = max(1, min(int(config.batch_us / call_us) + 1, case.plan.most_calls))
+        wanted = min(int(config.batch_us / call_us) + 1, config.max_calls)
+        num_calls = min(wanted, case.plan.most_calls)
         if num_calls == 1:
             break
-    return num_calls
+    return wanted
 
 
 def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:

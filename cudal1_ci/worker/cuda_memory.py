@@ -90,6 +90,11 @@ class Driver:
         self.call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), record, LAZY_PEER_ACCESS)
         return pointer.value
 
+    def let_go(self, pointer: int) -> None:
+        """Of another process's allocation, here."""
+        self.enter()
+        self.call("cuIpcCloseMemHandle", ctypes.c_uint64(pointer))
+
 
 @functools.cache
 def driver(index: int) -> Driver:
@@ -154,9 +159,10 @@ class DeviceSegment:
         return flat.as_strided(shape, stride)
 
     def close(self) -> None:
-        """Free it; only when the importers have ended."""
-        if self.owned and self.pointer:
-            driver(self.index).free(self.pointer)
+        """Free it, only when the importers have closed it or ended; an importer lets it go."""
+        if self.pointer:
+            one = driver(self.index)
+            (one.free if self.owned else one.let_go)(self.pointer)
         self.pointer = 0
 
 

@@ -115,7 +115,7 @@ class RunnerHandle:
         self.ended = False
         self.facts: dict[str, Any] = {}
         self.segments: dict[str, AnySegment] = {}
-        self.outgrown: list[AnySegment] = []
+        self.outgrown: dict[str, list[AnySegment]] = {}
         self.shared: list[tuple[dict[str, Any], list[int]]] = []
         """What it is told first, such as of memory that was shared before there was a process."""
         self.last_words = ""
@@ -207,7 +207,7 @@ class RunnerHandle:
         if before is not None and before.num_bytes >= num_bytes:
             return before
         if before is not None:
-            self.outgrown.append(before)
+            self.outgrown.setdefault(name, []).append(before)
         with self.template.spent.over("segment"):
             segment = self.segments[name] = accelerator.segment(num_bytes)
         words, descriptors = segment.address()
@@ -218,6 +218,23 @@ class RunnerHandle:
             self.resume()
             self.map(self.channel, message, descriptors, timeout_s)
         return segment
+
+    def let_go(self, names: Sequence[str], most_bytes: int, timeout_s: float) -> None:
+        """Of memory that was shared under these names, and of what its program has cached, where
+        that memory is more than so much. Raises RunnerFailure."""
+        found = {
+            name: [self.segments[name], *self.outgrown.get(name, ())]
+            for name in names
+            if name in self.segments
+        }
+        if sum(one.num_bytes for some in found.values() for one in some) <= most_bytes:
+            return
+        self.ask("let_go", timeout_s, segments=list(found))
+        for name, some in found.items():
+            for one in some:
+                one.close()
+            del self.segments[name]
+            self.outgrown.pop(name, None)
 
     def map(
         self, channel: Channel, message: dict[str, Any], descriptors: list[int], timeout_s: float
@@ -334,9 +351,10 @@ class RunnerHandle:
                 self.process.close()
             if self.channel is not None:
                 self.channel.close()
-            for segment in (*self.segments.values(), *self.outgrown):
-                segment.close()
-            self.segments, self.outgrown = {}, []
+            for some in (self.segments.values(), *self.outgrown.values()):
+                for segment in some:
+                    segment.close()
+            self.segments, self.outgrown = {}, {}
             self.last_words = self.log()
             self.log_path.unlink(missing_ok=True)
             shutil.rmtree(self.scratch, ignore_errors=True)

@@ -49,7 +49,7 @@ from .cuda_memory import DriverError
 from .failures import rejection_of_launch
 from .giving_way import Turn
 from .handles import RunnerFailure
-from .kept import Kept
+from .kept import KEPT_SHARE, Kept
 from .known import Known
 from .order import UNORDERED
 from .processes import Template
@@ -87,7 +87,7 @@ def main(
         "check": judge.check,
         "examine": judge.examine,
         "launch": judge.launch,
-        "dismiss": judge.dismiss,
+        "dismiss": judge.leave,
         "profile": judge.profile,
         "demand": judge.demand,
     }
@@ -173,6 +173,7 @@ class Judge:
         limits: dict[str, Any],
         seed: int,
         memory_bytes: int | None,
+        share_bytes: int | None,
         weights: str,
         precision: str,
         store: dict[str, Any] | None,
@@ -180,7 +181,9 @@ class Judge:
         keeps: bool = False,
         cores: list[int] | None = None,
     ) -> dict[str, Any]:
-        """Learn the reference; the verdict is `passed` when it can be judged against. `store` is
+        """Learn the reference; the verdict is `passed` when it can be judged against. Of the
+        device's memory a trial gets `memory_bytes` at the most, and `share_bytes` while others may
+        work there; None is what is free. `store` is
         where what programs build is kept, None where it is not. By its `key` a problem is known
         when it comes again, with the same settings. `keeps`: candidates are timed beside processes
         that it was learned from. A judge that does not time is given the
@@ -197,6 +200,7 @@ class Judge:
         self.template.builds.forget_checkouts()
         self.cases = {}
         self.accelerator.limit_bytes = memory_bytes
+        self.accelerator.share_bytes = share_bytes
         self.limits = Limits(**limits)
         with self.template.spent.over("recall"):
             known = self.known.find(key)
@@ -331,7 +335,9 @@ class Judge:
             return {"left_out": True}
         gpu_index = clock.pop("gpu_index", None)
         config = ClockConfig(
-            memory_bytes=self.accelerator.memory_bytes(), cores=self.turns(gpu_index), **clock
+            memory_bytes=self.accelerator.memory_bytes(is_alone=True),
+            cores=self.turns(gpu_index),
+            **clock,
         )
         try:
             result = launch(
@@ -356,11 +362,20 @@ class Judge:
             return {"launch": result}
         return {"launch": result, "suspicion": verdict_of(contradicted(**contradiction))}
 
-    def dismiss(self) -> dict[str, Any]:
+    def leave(self, goes_on: bool) -> dict[str, Any]:
+        """The device, to others: end what was started for launches that are not to come, the
+        candidate too unless it `goes_on`, and keep no more memory than a judge may beside them."""
+        self.crews.dismiss()
+        if not goes_on:
+            self.kept.dismiss()
+        # To ask for it gives back what this process has cached.
+        self.kept.let_go(self.accelerator.memory_bytes() // KEPT_SHARE, self.limits)
+        return {}
+
+    def dismiss(self) -> None:
         """End what was started for launches that are not to come."""
         self.crews.dismiss()
         self.kept.dismiss()
-        return {}
 
     def turns(self, gpu_index: int | None) -> list[int] | None:
         """Cores for the runners of a launch on a GPU, other ones for each of a machine's, and none

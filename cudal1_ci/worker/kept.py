@@ -26,6 +26,9 @@ KEPT_SHARE = 16
 """A sixteenth of the memory for a trial is for the tensors of correctness trials that a process of
 the reference still holds when candidates are timed beside it; one that has more is not kept."""
 
+LENT = ("inputs", "outputs", "aftermath")
+"""What is shared with a process for the batches of a launch."""
+
 
 class Held(Crew):
     """Lent for a launch: whoever takes it ends nothing."""
@@ -122,6 +125,17 @@ class Kept:
             yield crew.runners.get("candidate")
         finally:
             crew.end()
+
+    def let_go(self, most_bytes: int, limits: Limits) -> None:
+        """The references hold no more than so much of what was shared for a launch: the next one
+        to time, of other judges, has the device alone."""
+        for runner in self.references.runners.values():
+            try:
+                runner.let_go(LENT, most_bytes, limits.call_s)
+                runner.pause()
+            except RunnerFailure:
+                self.close()
+                return
 
     def dismiss(self) -> None:
         """End the candidate."""

@@ -17,7 +17,7 @@ from typing import Any
 from .build_keys import software_key
 from .builds import Builds
 from .channel import Channel, ChannelClosed, ChannelTimeout
-from .giving_way import Turn
+from .giving_way import LOOK_S, Turn
 from .handles import Process, RunnerHandle
 from .sandbox import Granted, SandboxError, is_granted
 from .spares import Spares
@@ -43,20 +43,31 @@ class Source:
         self.lock = threading.Lock()
 
     def ask(
-        self, message: dict[str, Any], timeout_s: float, descriptors: Sequence[int] = ()
+        self,
+        message: dict[str, Any],
+        timeout_s: float,
+        descriptors: Sequence[int] = (),
+        turn: Turn | None = None,
     ) -> tuple[dict[str, Any], list[int]]:
+        """Its answer; who wants to time meanwhile is given way to in a `turn`."""
         with self.lock:
             self.channel.send(message, descriptors)
+            until_s = time.monotonic() + timeout_s
+            while turn is not None and not self.channel.has_more(LOOK_S):
+                turn.look()
+                if time.monotonic() > until_s:
+                    break
             return self.channel.receive(timeout_s)
 
-    def warm(self, modules: Iterable[str]) -> int:
-        """Import what it was not told of yet; how many modules those were."""
+    def warm(self, modules: Iterable[str], turn: Turn | None = None) -> int:
+        """Import what it was not told of yet; how many modules those were. It takes seconds of a
+        processor, and none of the device: it goes on while others time."""
         fresh = [name for name in modules if name not in self.known]
         self.known.update(fresh)
         if fresh:
             with contextlib.suppress(ChannelTimeout):
                 message = {"op": "warm", "modules": fresh, "path": []}
-                return int(self.ask(message, TEMPLATE_START_S)[0]["imported"])
+                return int(self.ask(message, TEMPLATE_START_S, turn=turn)[0]["imported"])
         return 0
 
 
@@ -102,8 +113,8 @@ class Template:
         """Import in the template what a runner had to import, once."""
         modules = tuple(modules)
         if self.compiling is not None:
-            self.compiling.warm(modules)
-        if self.plain.warm(modules):
+            self.compiling.warm(modules, self.turn)
+        if self.plain.warm(modules, self.turn):
             self.spares.renew()
 
     def source(self, program: dict[str, Any] | None) -> Source:
@@ -119,7 +130,7 @@ class Template:
                     self.plain.ask({"op": "branch"}, TEMPLATE_START_S, [theirs.fileno()])
                 self.compiling = Source(Channel(ours), self.plain.known)
             with self.spent.over("warm"):
-                self.compiling.warm(modules)
+                self.compiling.warm(modules, self.turn)
         return self.compiling
 
     @contextlib.contextmanager
@@ -128,13 +139,15 @@ class Template:
         program: dict[str, Any] | None = None,
         is_trusted: bool = False,
         is_new: bool = False,
+        source: Source | None = None,
     ) -> Iterator[RunnerHandle]:
         """A fresh runner, killed with all that it started at the end. It is forked when it is first
         asked something: what it may read is settled then, and the request says what it needs. It is
         not told whether it is trusted; its failures say so. What a program compiles outlives its
         runner, for the same program alone: whoever can write there chooses what the next one
-        finds. One that need not be `is_new` may be a spare one (spares.py)."""
-        source = self.source(program)
+        finds. One that need not be `is_new` may be a spare one (spares.py). It is forked from a
+        `source` where one is given."""
+        source = source or self.source(program)
         folder = self.builds.use(program) if program else contextlib.nullcontext()
         with folder as cache:
             handle = self.handle(cache, source, is_trusted, is_new)

@@ -43,6 +43,8 @@ class Subject:
         self.attributes = attributes()
         """Of torch and of others, as they are before the program is imported."""
         self.segments: dict[str, Segment | DeviceSegment] = {}
+        self.outgrown: dict[str, list[Segment | DeviceSegment]] = {}
+        """What had the same name before."""
         self.program: Any = None
         self.module: torch.nn.Module | None = None
         self.is_plain = False
@@ -157,11 +159,28 @@ class Subject:
         self, segment: str, num_bytes: int, fd: int | None = None, handle: str | None = None
     ) -> dict[str, Any]:
         """Take a segment under a name."""
+        if segment in self.segments:
+            self.outgrown.setdefault(segment, []).append(self.segments[segment])
         if fd is not None:
             self.segments[segment] = Segment(fd, num_bytes)
         elif handle is not None:
             opened = DeviceSegment.open(bytes.fromhex(handle), num_bytes, 0)
             self.segments[segment] = opened
+        return {}
+
+    def let_go(self, segments: list[str]) -> dict[str, Any]:
+        """Of shared memory by its names, of the calls that it held, and of what is cached of the
+        device's."""
+        self.calls.clear()
+        self.inputs.clear()
+        self.cotangents.clear()
+        self.kept = []
+        self.synchronize()
+        for name in segments:
+            for one in (self.segments.pop(name), *self.outgrown.pop(name, ())):
+                one.close()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
         return {}
 
     def state_tensors(self) -> dict[str, torch.Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import weakref
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from cudal1_ci.worker.cases import Limits, Rejected
 from cudal1_ci.worker.clock import ClockConfig, launch, timed_slots
 from cudal1_ci.worker.correctness import examine
 from cudal1_ci.worker.kept import Kept
+from cudal1_ci.worker.memory_plan import Plan
 from cudal1_ci.worker.reference import make_case
 from tests.unit.trial.test_session import HEAD, problem_of, tensor
 
@@ -58,7 +60,7 @@ def timed(template, monkeypatch):
     monkeypatch.setitem(clock.RECONCILIATION, Elsewhere.kind, (1.0, 1e6))
     kept = Kept(template)
 
-    def launched(mode: str, reference: str, text: str):
+    def launched(mode: str, reference: str, text: str, between=None):
         accelerator = Elsewhere()
         given = tensor(32, 16, requires_grad=mode == "train")
         problem = msgspec.json.decode(msgspec.json.encode(problem_of(reference, given, mode=mode)))
@@ -67,7 +69,14 @@ def timed(template, monkeypatch):
         program = {**problem["reference"], "source": HEAD + text}
         found = examine(case, template, program, LIMITS, profiles=True, hold=kept.hold)
         slots = timed_slots(case, found.call)
-        said = launch(case, kept, program, slots, LIMITS, CONFIG, random.Random(0), num_calls=8)
+
+        def again():
+            return launch(case, kept, program, slots, LIMITS, CONFIG, random.Random(0), num_calls=8)
+
+        said = again()
+        if between is not None:
+            between(kept)
+            said = again()
         return said, accelerator
 
     yield launched
@@ -83,6 +92,58 @@ def test_a_program_has_its_times(timed, mode, returned):
     assert len(said["candidate_us"]) == len(said["reference_us"]) == CONFIG.num_rounds
     assert accelerator.num_flushed > 3 * CONFIG.num_rounds
     assert said["contradiction"] is None
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("most_bytes", [0, 2**40])
+def test_references_let_memory_go_between_launches_and_take_it_again(timed, mode, most_bytes):
+    """Beside inputs and outputs, and those that were outgrown, it has been lent its state."""
+
+    def shared(runner) -> int:
+        maps = Path(f"/proc/{runner.process.group}/maps").read_text()
+        return len({line.split()[4] for line in maps.splitlines() if "memfd:segment" in line})
+
+    def between(kept):
+        references = list(kept.references.runners.values())
+        before = [shared(one) for one in references]
+        assert len(before) == 2 and min(before) >= 3
+        kept.let_go(most_bytes, LIMITS)
+        now = [shared(one) for one in references]
+        if most_bytes:
+            assert now == before
+        else:
+            assert [set(one.segments) for one in references] == [{"state"}] * 2
+            assert now == [1 + len(one.outgrown.get("state", ())) for one in references]
+
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed(mode, text, text + "\n", between)
+    assert len(said["reference_us"]) == CONFIG.num_rounds
+
+
+def test_a_reference_that_cannot_let_go_is_kept_no_longer(timed):
+    def between(kept):
+        before = dict(kept.references.runners)
+        before["control"].kill()
+        kept.let_go(0, LIMITS)
+        assert not kept.references.runners
+        assert all(runner.ended for runner in before.values())
+
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed("infer", text, text + "\n", between)
+    assert len(said["control_us"]) == CONFIG.num_rounds
+
+
+def test_a_batch_holds_what_the_device_has_room_for_now(timed, monkeypatch):
+    """The first launch of each candidate asks anew."""
+    plans = []
+
+    def plan_of(case, config):
+        plans.append(case.plan)
+        return Plan(most_calls=3 if len(plans) == 1 else 5, num_places=2, num_lanes=3)
+
+    monkeypatch.setattr(clock, "plan_of", plan_of)
+    text = MODEL.format(returned="y.relu()")
+    assert timed("infer", text, text + "\n")[0]["num_calls"] == 3
 
 
 def test_no_more_rounds_are_held_than_are_needed(timed, monkeypatch):

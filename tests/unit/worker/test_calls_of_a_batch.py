@@ -40,7 +40,7 @@ def test_a_launch_begins_with_the_calls_of_the_last_one_until_another_candidate_
         return {"num_calls": 201, "contradiction": None}
 
     monkeypatch.setattr(judge_module, "launch", launch)
-    here = SimpleNamespace(memory_bytes=lambda: 2**30, kind="cpu")
+    here = SimpleNamespace(memory_bytes=lambda is_alone: 2**30, kind="cpu")
     judge = Judge(1, here, SimpleNamespace())
     judge.limits = None
 

@@ -138,7 +138,7 @@ def test_as_many_as_are_sure_to_come(kind, num_launches, expected):
     assert measuring.num_ahead(TrialConfig(), kind, num_launches) == expected
 
 
-def test_a_measurement_leaves_no_process_waiting(monkeypatch):
+def test_a_measurement_leaves_no_process_waiting_that_does_not_go_on(monkeypatch):
     monkeypatch.setitem(measuring.MOST_AHEAD, "cpu", 12)
     asked = []
 
@@ -151,7 +151,7 @@ def test_a_measurement_leaves_no_process_waiting(monkeypatch):
     measuring.measure(measuring.Seat(ask, CPU, "crews"), measuring.TrialConfig(), workload)
     ahead = [one["clock"]["num_ahead"] for one in asked if one["op"] == "launch"]
     assert ahead == [5, 4, 3, 2, 1]
-    assert asked[-1] == {"op": "dismiss"}
+    assert asked[-1] == {"op": "dismiss", "goes_on": False}
     seat = measuring.Seat(ask, CPU, "crews")
     measuring.measure(seat, measuring.TrialConfig(), workload, goes_on=True)
-    assert asked[-1]["op"] == "launch"
+    assert asked[-1] == {"op": "dismiss", "goes_on": True}

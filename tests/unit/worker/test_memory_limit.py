@@ -37,11 +37,27 @@ def test_a_judge_gives_back_what_it_has_cached_where_that_is_much(monkeypatch, c
         monkeypatch.setattr(torch.cuda, name, lambda device, answer=answer: answer)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
     gpu = object.__new__(accelerators.Cuda)
-    gpu.device, gpu.total_bytes, gpu.limit_bytes = torch.device("cuda", 0), 80 * 2**30, None
+    gpu.device, gpu.total_bytes = torch.device("cuda", 0), 80 * 2**30
+    gpu.limit_bytes = gpu.share_bytes = None
     assert gpu.memory_bytes() == 8 * 2**30
     assert bool(emptied) is is_emptied
-    gpu.limit_bytes = 2**30
-    assert gpu.memory_bytes() == 2**30
+
+
+@pytest.mark.parametrize(
+    ("limit", "share", "beside", "alone"),
+    [(None, None, 8, 8), (None, 2, 2, 8), (4, 2, 2, 4), (1, 2, 1, 1), (None, 9, 8, 8)],
+)
+def test_who_holds_a_device_alone_has_more_than_a_share(monkeypatch, limit, share, beside, alone):
+    """In GiB; four fifths of 10 are free."""
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * 2**30, 80 * 2**30))
+    gpu = object.__new__(accelerators.Cuda)
+    gpu.device, gpu.total_bytes = torch.device("cuda", 0), 80 * 2**30
+    gpu.limit_bytes = limit and limit * 2**30
+    gpu.share_bytes = share and share * 2**30
+    assert gpu.memory_bytes() == beside * 2**30
+    assert gpu.memory_bytes(is_alone=True) == alone * 2**30
 
 
 @pytest.mark.parametrize(
@@ -56,7 +72,8 @@ def test_the_fewer_trials_there_are_the_larger_may_be_what_the_device_holds(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free * 2**30, 80 * 2**30))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 50 * 2**30)
     gpu = object.__new__(accelerators.Cuda)
-    gpu.total_bytes, gpu.limit_bytes = 80 * 2**30, allowed * 2**30
+    gpu.total_bytes, gpu.limit_bytes = 80 * 2**30, None
+    gpu.share_bytes = allowed * 2**30
     gpu.device = torch.device("cuda", 0)
     for nbytes, place in ((largest, gpu.device), (largest + 1, torch.device("cpu"))):
         tensor = SimpleNamespace(nbytes=nbytes)
