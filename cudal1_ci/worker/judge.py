@@ -49,7 +49,7 @@ from .cuda_memory import DriverError
 from .failures import rejection_of_launch
 from .giving_way import Turn
 from .handles import RunnerFailure
-from .kept import KEPT_SHARE, Kept
+from .kept import Kept
 from .known import Known
 from .order import UNORDERED
 from .processes import Template
@@ -369,7 +369,7 @@ class Judge:
         if not goes_on:
             self.kept.dismiss()
         # To ask for it gives back what this process has cached.
-        self.kept.let_go(self.accelerator.memory_bytes() // KEPT_SHARE, self.limits)
+        self.kept.let_go(self.accelerator)
         return {}
 
     def dismiss(self) -> None:

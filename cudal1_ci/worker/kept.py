@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from .accelerators import Accelerator
 from .cases import Case, Limits
 from .crews import Crew
 from .failures import side_by_side
@@ -23,11 +24,12 @@ from .handles import RunnerFailure, RunnerHandle
 from .processes import Template
 
 KEPT_SHARE = 16
-"""A sixteenth of the memory for a trial is for the tensors of correctness trials that a process of
-the reference still holds when candidates are timed beside it; one that has more is not kept."""
+"""A sixteenth of the memory for a trial may stay with each process of the reference, while others
+time and from one candidate to the next; who has been given more lets all of it go."""
+LET_GO_S = 30.0
 
 LENT = ("inputs", "outputs", "aftermath")
-"""What is shared with a process for the batches of a launch."""
+"""What is shared with a process for trials and batches."""
 
 
 class Held(Crew):
@@ -58,14 +60,11 @@ class Kept:
 
     def keep(self, case: Case, name: str, runner: RunnerHandle, stack: ExitStack) -> None:
         """Take over a process that the problem was learned from, as `reference` or `control`."""
-        if tensor_bytes(case) > case.accelerator.memory_bytes() // KEPT_SHARE:
-            stack.close()
-            return
         self._of(case)
         runner.is_trusted = True
         self.references.runners[name] = runner
         self.references.stack.push(stack)
-        runner.pause()
+        self.let_go(case.accelerator)
 
     def take(
         self,
@@ -126,16 +125,17 @@ class Kept:
         finally:
             crew.end()
 
-    def let_go(self, most_bytes: int, limits: Limits) -> None:
-        """The references hold no more than so much of what was shared for a launch: the next one
-        to time, of other judges, has the device alone."""
+    def let_go(self, accelerator: Accelerator) -> None:
+        """No reference holds much memory for trials or a launch that are over: the next one to time
+        may be another judge."""
+        most_bytes = accelerator.memory_bytes() // KEPT_SHARE
         for runner in self.references.runners.values():
             try:
-                runner.let_go(LENT, most_bytes, limits.call_s)
-                runner.pause()
+                runner.let_go(LENT, most_bytes, LET_GO_S)
             except RunnerFailure:
                 self.close()
                 return
+            runner.pause()
 
     def dismiss(self) -> None:
         """End the candidate."""
@@ -152,11 +152,3 @@ class Kept:
         """End the references; the next launch has others."""
         self.references.end()
         self.references, self.case = Crew(), None
-
-
-def tensor_bytes(case: Case) -> int:
-    """What a process of the reference has got and returned in the trials."""
-    assert case.expected is not None
-    sets = [one.num_bytes for _, one in case.trials[: case.num_together]]
-    outputs = case.expected.outputs[: case.num_together]
-    return sum(sets) + sum(tensor.nbytes for some in outputs for tensor in some)

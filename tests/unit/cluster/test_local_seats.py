@@ -74,10 +74,10 @@ def test_seats_of_one_device_know_how_many_share_it(monkeypatch):
 @pytest.mark.parametrize(
     ("num_sharing", "configured", "total", "expected"),
     [
-        (1, None, 100, None),  # what is free
-        (3, None, 150, 40),
-        (3, 7, 150, 7),
-        (3, None, None, None),  # a GPU that does not say
+        (1, None, 100, (None, None)),  # what is free
+        (3, None, 150, (None, 40)),
+        (3, 7, 150, (7, None)),
+        (3, None, None, (None, None)),  # a GPU that does not say
     ],
 )
 def test_sessions_of_one_gpu_share_its_memory(num_sharing, configured, total, expected):
@@ -93,7 +93,7 @@ def test_sessions_of_one_gpu_share_its_memory(num_sharing, configured, total, ex
         session._uuid, session._gpu = "GPU-0", SimpleNamespace(memory_bytes=total)
         session._ask = ask
         assert session.check(a_problem()).status == "passed"
-    assert [one["memory_bytes"] for one in asked] == [expected]
+    assert [(one["memory_bytes"], one["share_bytes"]) for one in asked] == [expected]
 
 
 EXHAUSTED = "OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB."

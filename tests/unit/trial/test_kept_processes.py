@@ -14,7 +14,6 @@ from cudal1_ci import score
 from cudal1_ci.schema import Candidate, TextProgram
 from cudal1_ci.trial import Session
 from cudal1_ci.worker import judge as judge_module
-from cudal1_ci.worker import kept as kept_module
 from cudal1_ci.worker.cases import Rejected
 from cudal1_ci.worker.judge import Judge
 from cudal1_ci.worker.known import MOST, Known
@@ -278,7 +277,7 @@ def judge_of(monkeypatch, make_case) -> Judge:
 def checked(judge: Judge, name: str, *workloads: str, **settings):
     problem = {"name": name, "workloads": [{"name": one} for one in workloads]}
     usual = {"seed": 0, "memory_bytes": None, "weights": "checkpoint", "precision": "strict"}
-    usual["store"] = None
+    usual["store"] = usual["share_bytes"] = None
     limits = {"load_s": 1.0, "call_s": 1.0}
     return judge.check(problem=problem, limits=limits, **usual, **settings)
 
@@ -351,8 +350,9 @@ def test_what_was_kept_of_a_reference_that_is_refused_ends_at_once(monkeypatch):
     def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
         stack = ExitStack()
         stack.callback(ended.append, "reference")
-        runner = SimpleNamespace(pause=lambda: None, kill=lambda: None)
-        monkeypatch.setattr(kept_module, "tensor_bytes", lambda case: 0)
+        runner = SimpleNamespace(
+            pause=lambda: None, kill=lambda: None, let_go=lambda names, most_bytes, timeout_s: None
+        )
         case = SimpleNamespace(accelerator=SimpleNamespace(memory_bytes=lambda: 2**30))
         hold(case, "reference", runner, stack)
         raise Rejected("degenerate", "reference.constant", "the same for all inputs")

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.worker import clock, lanes
+from cudal1_ci.worker import kept as kept_module
 from cudal1_ci.worker.accelerators import Cpu
 from cudal1_ci.worker.cases import Limits, Rejected
 from cudal1_ci.worker.clock import ClockConfig, launch, timed_slots
@@ -95,8 +96,10 @@ def test_a_program_has_its_times(timed, mode, returned):
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
-@pytest.mark.parametrize("most_bytes", [0, 2**40])
-def test_references_let_memory_go_between_launches_and_take_it_again(timed, mode, most_bytes):
+@pytest.mark.parametrize("share", [2**40, 16])
+def test_references_let_memory_go_between_launches_and_take_it_again(
+    timed, mode, share, monkeypatch
+):
     """Beside inputs and outputs, and those that were outgrown, it has been lent its state."""
 
     def shared(runner) -> int:
@@ -107,9 +110,10 @@ def test_references_let_memory_go_between_launches_and_take_it_again(timed, mode
         references = list(kept.references.runners.values())
         before = [shared(one) for one in references]
         assert len(before) == 2 and min(before) >= 3
-        kept.let_go(most_bytes, LIMITS)
+        monkeypatch.setattr(kept_module, "KEPT_SHARE", share)
+        kept.let_go(Elsewhere())
         now = [shared(one) for one in references]
-        if most_bytes:
+        if share == 16:
             assert now == before
         else:
             assert [set(one.segments) for one in references] == [{"state"}] * 2
@@ -120,11 +124,12 @@ def test_references_let_memory_go_between_launches_and_take_it_again(timed, mode
     assert len(said["reference_us"]) == CONFIG.num_rounds
 
 
-def test_a_reference_that_cannot_let_go_is_kept_no_longer(timed):
+def test_a_reference_that_cannot_let_go_is_kept_no_longer(timed, monkeypatch):
     def between(kept):
+        monkeypatch.setattr(kept_module, "KEPT_SHARE", 2**40)
         before = dict(kept.references.runners)
         before["control"].kill()
-        kept.let_go(0, LIMITS)
+        kept.let_go(Elsewhere())
         assert not kept.references.runners
         assert all(runner.ended for runner in before.values())
 

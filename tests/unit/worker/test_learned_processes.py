@@ -90,12 +90,18 @@ def test_one_of_which_a_call_has_failed_does_not_serve(template, forks, text, le
     kept.close()
 
 
-def test_one_that_holds_much_memory_does_not_serve(template, monkeypatch):
-    monkeypatch.setattr(kept_module, "tensor_bytes", lambda case: 2**60)
+@pytest.mark.parametrize("share", [16, 2**40])
+def test_one_that_holds_much_memory_lets_it_go_and_serves(template, forks, monkeypatch, share):
+    monkeypatch.setattr(kept_module, "KEPT_SHARE", share)
     kept = Kept(template)
-    learn(template, PLAIN, kept.keep)
-    assert kept.references.runners == {}
-    assert not list(template.scratch.glob("r*"))
+    case = learn(template, PLAIN, kept.keep)
+    forks.clear()
+    for runner in kept.references.runners.values():
+        assert ("outputs" in runner.segments) is (share == 16)
+    for runner in take(kept, case).values():
+        assert case.answer(runner, LIMITS).outputs[0][0].equal(case.expected.outputs[0][0])
+    assert forks == []
+    kept.close()
 
 
 def test_what_is_refused_leaves_no_process_that_nobody_ends(template):
