@@ -3,16 +3,16 @@
     python benchmarks/batch_overhead.py --device cuda --output FILE
 
 Of one call a batch takes `fixed + call`, of n calls `fixed + n * call`. Both are fitted to batches
-of one call, two, four and so on, of a program beside itself. What is fixed makes everything look
-alike: 0.4 ms beside 2 ms of calls make 1.7x of what is twice as fast. Long batches hide it, and
-memory limits how long they may be: several judges on a GPU share it (worker/memory_plan.py).
+of one call, four, sixteen and so on, of a program beside itself. What is fixed makes everything
+look alike: 0.4 ms beside 2 ms of calls make 1.7x of what is twice as fast. Long batches hide it,
+and memory limits how long they may be (worker/memory_plan.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ class Model(torch.nn.Module):
 """
 PROGRAMS = ((16, 1), (16, 8), (1024, 1), (1024, 8), (4096, 8), (16384, 8))
 """Rows of 1024 numbers, 4 KiB each, and additions in a row."""
-MOST_CALLS = (1, 2, 4, 8, 16, 32, 64)
+MOST_CALLS = (1, 4, 16, 64)
 CONFIG = TrialConfig(num_launches=1, batch_us=1e6, num_rounds=12)
 """As long as `max_calls` allows."""
 
@@ -51,24 +51,21 @@ def problem_of(rows: int, steps: int) -> Problem:
     return Problem(reference=program, workloads=(workload,))
 
 
-def batches(device: str, problem: Problem) -> Iterator[dict[str, Any]]:
-    """Microseconds of batches by their number of calls, less the exchange, until memory allows no
-    longer one. Each by a judge of its own, which settles the number once."""
+def batch_us(session: Session, problem: Problem, most: int) -> list[float] | None:
+    """Microseconds of batches of so many calls, less the exchange; None where memory does not allow
+    as many, or where they are so short that all is noise."""
     assert isinstance(problem.reference, TextProgram)
     program = TextProgram(source=f"{problem.reference.source}# itself\n", entry="Model")
     candidate = Candidate(problem_id=problem.id, program=program, proposer="itself")
-    for most in MOST_CALLS:
-        config = msgspec.structs.replace(CONFIG, max_calls=most)
-        with Session(config, device=device) as session:
-            found = session.evaluate(problem, candidate)
-        if found.verdict.status == "inconclusive":  # so short a batch is all noise
-            continue
-        if not found.measurements:
-            raise SystemExit(f"{found.verdict}")
-        (launch,) = found.measurements[0].launches
-        if launch.num_calls < most:
-            return
-        yield {"num_calls": most, "batch_us": [one * most for one in launch.reference_us]}
+    found = session.evaluate(problem, candidate)
+    if found.verdict.status == "inconclusive":
+        return None
+    if not found.measurements:
+        raise SystemExit(f"{found.verdict}")
+    (launch,) = found.measurements[0].launches
+    if launch.num_calls < most:
+        return None
+    return [one * most for one in launch.reference_us]
 
 
 def fit(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
@@ -86,11 +83,17 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     given = parser.parse_args()
-    with Session(CONFIG, device=given.device) as session:
-        name = session.device().name
-    document: dict[str, Any] = {**provenance(), "device": name, "programs": []}
-    for rows, steps in PROGRAMS:
-        found = list(batches(given.device, problem_of(rows, steps)))
+    document: dict[str, Any] = {**provenance(), "device": None, "programs": []}
+    batches: dict[tuple[int, int], list[dict[str, Any]]] = {program: [] for program in PROGRAMS}
+    for most in MOST_CALLS:
+        config = msgspec.structs.replace(CONFIG, max_calls=most)
+        with Session(config, device=given.device) as session:
+            document["device"] = session.device().name
+            for program, found in batches.items():
+                times = batch_us(session, problem_of(*program), most)
+                if times is not None:
+                    found.append({"num_calls": most, "batch_us": times})
+    for (rows, steps), found in batches.items():
         if len(found) < 2:
             print(f"{rows * 4096:>12,} bytes, {steps} steps: noise", flush=True)
             continue
