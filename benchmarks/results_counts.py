@@ -111,11 +111,14 @@ def beside(tasks: Sequence[TaskDocument], others: Sequence[TaskDocument]) -> Ite
     if not both:
         yield "no task of both"
         return
-    ours, theirs = (
-        geometric_mean([worth(task, BEST).speedup for task in some])
-        for some in zip(*both, strict=True)
-    )
-    yield f"{len(both)} tasks of both: {ours:.2f}x here, {theirs:.2f}x there"
+    yield f"{len(both)} tasks of both"
+    solvers = [one.solver for one in both[0][0].results]
+    for solver in solvers:
+        ours, theirs = (
+            geometric_mean([worth(task, solver).speedup for task in some])
+            for some in zip(*both, strict=True)
+        )
+        yield f"  {solver}: {ours:.2f}x here, {theirs:.2f}x there"
     for one, other in both:
         mine, its = eager_of(one), eager_of(other)
         if mine.launches[0].num_calls * 4 < its.launches[0].num_calls:
