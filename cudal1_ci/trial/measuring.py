@@ -35,7 +35,8 @@ MAX_CALLS = {"cpu": 200, "cuda": 400}
 NUM_ROUNDS = {"cpu": 12, "cuda": 6}
 FEWEST_ROUNDS = 3
 """Of a launch, where the launches before it differ by a fourth or more: their own spread is what
-such an interval is made of, and more rounds would not narrow it."""
+such an interval is made of, and more rounds would not narrow it. So it is with the rounds of a
+launch that is the only one, whose spread is taken for known."""
 PLAIN_EFFECT = math.log(1.25)
 MOST_AHEAD = {"cpu": 1, "cuda": score.LOOKS[-1]}
 """Launches whose processes are started together. On a CPU they would wait for the same cores."""
@@ -169,6 +170,8 @@ def clock_of(seat: Seat, config: TrialConfig, launches: Sequence[Launch] = ()) -
         "batch_us": config.batch_us or BATCH_US[kind],
         "max_calls": config.max_calls or MAX_CALLS[kind],
         "num_rounds": num_rounds(config, launches, kind),
+        "fewest_rounds": FEWEST_ROUNDS if kind == "cuda" and config.num_launches == 1 else None,
+        "plain_effect": PLAIN_EFFECT,
         "launch_s": config.launch_s,
         "num_ahead": num_ahead(config, kind, len(launches)),
         "gpu_index": None if seat.gpu is None else seat.gpu.index,

@@ -197,8 +197,9 @@ class Batches:
         """Leave NaN in the blocks that the allocator will hand out for the next outputs, so that
         memory which nobody wrote does not look like an answer."""
         blocks = [
-            torch.full((max(1, place.nbytes // 4),), math.nan, device=self.subject.device)
+            torch.empty(max(1, place.nbytes // 4), device=self.subject.device)
             for place in self.regions[0]
         ]
+        torch._foreach_mul_(blocks, math.nan)
         del blocks
         self.subject.synchronize()

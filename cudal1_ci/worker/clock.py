@@ -14,6 +14,7 @@ Not covered: a candidate that finds all inputs of a batch in its memory may comp
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -80,6 +81,10 @@ class ClockConfig:
     num_rounds: int
     launch_s: float
     memory_bytes: int
+    fewest_rounds: int | None = None
+    """After so many a launch ends in which every round says that the two differ by more than
+    `plain_effect`, a log ratio, and the same way; None is never."""
+    plain_effect: float = math.inf
     num_ahead: int = 1
     """Launches whose processes may be started together, this one among them."""
     cores: list[int] | None = None
@@ -252,7 +257,7 @@ def timed(
         play(case, lanes, one, rng, limits, counts=True)
         check_round(case, reference, candidate, one, tolerances, limits)
         is_late = number >= 2 and time.monotonic() - started_s > config.launch_s
-        ends = is_late or number == config.num_rounds - 1
+        ends = is_late or number == config.num_rounds - 1 or is_plain(opened, cost_us, config)
         if ends or number == checked or (number > checked and rng.random() < CHECKED_SHARE):
             check_aftermath(case, reference, candidate, limits)
         if number == close or (number > close and rng.random() < CLOSE_SHARE):
@@ -271,6 +276,24 @@ def timed(
         "contradiction": contradiction,
         "phases_s": phases_s,
     }
+
+
+def is_plain(lanes: dict[str, Lane], cost_us: float, config: ClockConfig) -> bool:
+    """Whether more rounds would say nothing new: the candidate is far from the reference in each,
+    and the control is not."""
+    if "candidate" not in lanes or len(lanes["reference"].spans_us) < (
+        config.fewest_rounds or math.inf
+    ):
+        return False
+    found = times(lanes, cost_us, 1)
+
+    def logs(name: str) -> list[float]:
+        pairs = zip(found["reference_us"], found[f"{name}_us"], strict=True)
+        return [math.log(ours / theirs) for ours, theirs in pairs]
+
+    ratios, most = logs("candidate"), config.plain_effect
+    is_far = min(ratios) > most or max(ratios) < -most
+    return is_far and ("control" not in lanes or max(map(abs, logs("control"))) < most)
 
 
 def play(

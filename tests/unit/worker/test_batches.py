@@ -91,3 +91,17 @@ def test_what_the_first_batches_leave_is_looked_at_no_more_and_later_garbage_is_
         assert gc.get_freeze_count() <= num_frozen
     finally:
         gc.unfreeze()
+
+
+def test_what_the_next_outputs_may_lie_in_is_no_number(batches, monkeypatch):
+    """Whatever was there, infinities among it."""
+    made = []
+
+    def empty(*sizes, device):
+        made.append(torch.tensor([0.0, float("inf")] * 8)[: sizes[0]].clone())
+        return made[-1]
+
+    monkeypatch.setattr(torch, "empty", empty)
+    batches.poison()
+    assert [len(one) for one in made] == [2]
+    assert all(one.isnan().all() for one in made)
