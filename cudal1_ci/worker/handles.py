@@ -273,6 +273,7 @@ class RunnerHandle:
         turn = self.template.turn
         if turn is None:
             return channel.receive(timeout_s, self.spin_s, self.doze_s)
+        turn.look()  # what is answered at once is often one of many
         until_s = turn.awake_s() + timeout_s
         while not channel.has_more(LOOK_S):
             turn.look()

@@ -9,6 +9,7 @@ to one that asks for torch.compile, which is forked from another process; nor fo
 processes are to be alike.
 
 No request is answered before the spare one is ready: whoever times next is not disturbed by it.
+Who waits to time meanwhile is given way to, as by all runners.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Spares:
         if not spare.is_awake:
             try:
                 with self.template.spent.over("wake"):
-                    reply, _ = runner.start([], WAKE_S).receive(WAKE_S)
+                    reply, _ = runner.receive(runner.start([], WAKE_S), WAKE_S)
             except (ChannelClosed, ChannelTimeout):
                 return False
             spare.is_awake = "error" not in reply

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -68,6 +71,47 @@ def test_the_next_program_is_loaded_by_the_process_that_waits(template):
         assert pid_of(template) not in (None, waiting)
     template.spares.settle()
     assert alive(pid_of(template)) and not alive(waiting)
+
+
+class Looks:
+    """Stands in for a turn."""
+
+    def __init__(self):
+        self.count = 0
+
+    def look(self):
+        self.count += 1
+
+    def awake_s(self):
+        return time.monotonic()
+
+
+def test_who_wants_to_time_does_not_wait_for_it(template):
+    with template.runner(text()) as runner:
+        load(runner, text())
+    template.spares.settle()
+    template.turn = looks = Looks()
+    process = template.spares.one.runner.process
+    process.signal(signal.SIGSTOP)
+    goes_on = threading.Timer(0.3, process.signal, [signal.SIGCONT])
+    goes_on.start()
+    template.spares.one.is_awake = False
+    template.spares.one.runner.channel.send({"op": "wake", "device": "cpu"})
+    template.spares.settle()
+    goes_on.join()
+    template.turn = None
+    assert 3 <= looks.count <= 12
+    assert template.spares.one.is_awake
+
+
+def test_of_requests_that_are_answered_at_once_each_gives_way(template):
+    with template.runner(text()) as runner:
+        load(runner, text())
+        template.turn = looks = Looks()
+        for _ in range(5):
+            runner.ask("imported", LOAD_S)
+        template.turn = None
+    assert looks.count >= 5
 
 
 def test_what_it_builds_is_found_by_the_programs_next_runner_alone(template):
