@@ -41,6 +41,7 @@ class SessionConfig(Record, frozen=True, kw_only=True):
             require_kernel=self.require_kernel,
             builds=self.builds,
             executor=EXECUTORS[self.executor](self.container, python, checkouts),
+            recalls=False,  # a target has its whole turn
         )
 
 

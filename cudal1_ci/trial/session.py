@@ -58,11 +58,14 @@ class Session:
         builds: BuildsConfig | None = None,
         executor: Executor | None = None,
         cores: Sequence[int] | None = None,
+        recalls: bool = True,
     ):
         """`executor` says where the judge runs; without one it is a process in `python`. Of the
         memory of a GPU that `num_sharing` sessions have, this one takes its share. A session with
         `cores` examines and does not time: its programs have these processor cores together with
-        whoever else does, instead of the one on which all CPU judges of a machine time in turn."""
+        whoever else does, instead of the one on which all CPU judges of a machine time in turn.
+        Where candidates have one launch it `recalls` problems that come again, as those of training
+        do: others take memory for nothing."""
         self.config = config
         self.where = device
         self.num_sharing = num_sharing
@@ -70,6 +73,7 @@ class Session:
         self.require_kernel = require_kernel
         self.executor: Executor = executor or Local(python)
         self.cores = cores
+        self.recalls = recalls
         self.builds = builds or BuildsConfig()
         if not self.executor.has_disk:
             self.builds = msgspec.structs.replace(self.builds, keep=False)
@@ -152,7 +156,7 @@ class Session:
             "weights": self.config.weights,
             "precision": self.config.precision,
             "store": store_of(self.builds),
-            "key": problem.id if self.config.keeps else None,
+            "key": problem.id if self.config.keeps and self.recalls else None,
             "keeps": self.config.keeps and self.cores is None,
             "cores": None if self.cores is None else list(self.cores),
         }

@@ -21,7 +21,7 @@ from cudal1_ci.schema import (
     Verdict,
     Workload,
 )
-from cudal1_ci.trial import TrialConfig
+from cudal1_ci.trial import Session, TrialConfig
 from tests.fakes import FakeSession, a_candidate, a_problem
 
 REFERENCE = """\
@@ -94,6 +94,24 @@ def test_sessions_of_one_gpu_share_its_memory(num_sharing, configured, total, ex
         session._ask = ask
         assert session.check(a_problem()).status == "passed"
     assert [(one["memory_bytes"], one["share_bytes"]) for one in asked] == [expected]
+
+
+@pytest.mark.parametrize("num_launches", [1, None])
+def test_what_a_seat_judged_is_not_kept_for_later(num_launches):
+    asked = []
+
+    def ask(request, timeout_s):
+        asked.append(request)
+        return {"status": "passed", "findings": []}
+
+    config = SessionConfig(trial=TrialConfig(num_launches=num_launches))
+    for session in (config.session("cpu"), Session(config.trial, device="cpu")):
+        with session:
+            session._device = Device(kind="cpu", name="none", num_threads=1)
+            session._ask = ask
+            session.check(a_problem())
+    known = a_problem().id if num_launches == 1 else None
+    assert [one["key"] for one in asked] == [None, known]
 
 
 EXHAUSTED = "OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB."
