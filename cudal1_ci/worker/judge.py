@@ -183,11 +183,10 @@ class Judge:
     ) -> dict[str, Any]:
         """Learn the reference; the verdict is `passed` when it can be judged against. Of the
         device's memory a trial gets `memory_bytes` at the most, and `share_bytes` while others may
-        work there; None is what is free. `store` is
-        where what programs build is kept, None where it is not. By its `key` a problem is known
-        when it comes again, with the same settings. `keeps`: candidates are timed beside processes
-        that it was learned from. A judge that does not time is given the
-        `cores` that it and its runners may be on."""
+        work there; None is what is free. `store` is where what programs build is kept, None where
+        it is not. By its `key` a problem is known when it comes again, with the same settings.
+        `keeps`: candidates are timed beside processes that it was learned from. A judge that does
+        not time is given the `cores` that it and its runners may be on."""
         self.dismiss()
         if cores is not None:
             os.sched_setaffinity(0, cores)
