@@ -18,7 +18,6 @@ from .compare import Difference, Tolerance, difference, tolerance
 from .handles import RunnerHandle
 from .inputs import InputSet, Room, Source
 from .memory_plan import Plan
-from .processes import Source as ProcessSource
 from .processes import Template
 from .segment import ALIGNMENT_BYTES, place, size_bytes
 
@@ -156,10 +155,9 @@ class Case:
         dtype: str | None = None,
         is_trusted: bool = False,
         is_new: bool = False,
-        source: ProcessSource | None = None,
     ) -> Iterator[RunnerHandle]:
         """A fresh runner with the program constructed and, once it is known, the state loaded."""
-        with template.runner(program, is_trusted, is_new, source) as runner:
+        with template.runner(program, is_trusted, is_new) as runner:
             if self.init_tensors:
                 self.lend(runner, "init", self.init_slots, self.init_tensors, limits)
             runner.facts = runner.ask(
@@ -310,9 +308,7 @@ class Case:
 
     def demand(self, template: Template, limits: Limits) -> dict[str, Any]:
         """What a call of the reference asks of the device (demand.py). Raises RunnerFailure."""
-        # What torch imports to count takes seconds; a process that compiles has it already.
-        source = template.compiling
-        with self.runner(template, self.program, limits, is_trusted=True, source=source) as runner:
+        with self.runner(template, self.program, limits, is_trusted=True) as runner:
             self.prepare(runner, limits, [self.trials[0][1]])
             return runner.ask("demand", limits.load_s, number=0)
 

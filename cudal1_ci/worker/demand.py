@@ -10,11 +10,12 @@ counted, so the demand is a lower bound.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils import flop_counter
 
 from .arguments import flatten
 
@@ -22,7 +23,8 @@ from .arguments import flatten
 def demand_of(call: Callable[[], Any], held: Sequence[torch.Tensor]) -> dict[str, Any]:
     """Of a `call`, which computes with the tensors that are `held`: `num_bytes`; `product_flops`
     and `convolution_flops`; the `dtype` of what it returns, as hardware differs by it."""
-    with FlopCounterMode(display=False) as counter:
+    leave_the_compiler_alone()
+    with flop_counter.FlopCounterMode(display=False) as counter:
         returned = call()
     outputs, _ = flatten(returned)
     flops = {"product_flops": 0, "convolution_flops": 0}
@@ -35,6 +37,16 @@ def demand_of(call: Callable[[], Any], held: Sequence[torch.Tensor]) -> dict[str
         "dtype": str(floating[0]).removeprefix("torch.") if floating else "none",
         **flops,
     }
+
+
+def leave_the_compiler_alone() -> None:
+    """torch tells its compiler not to look into the counter, and imports the compiler to do so: a
+    second, and several beside other judges of a GPU. In a process that has not imported it
+    nothing is compiled, so the counter is taken for told (torch/_compile.py)."""
+    counts = getattr(flop_counter, "_FlopCounterMode", flop_counter.FlopCounterMode)
+    function = getattr(getattr(counts, "__torch_dispatch__", None), "__wrapped__", None)
+    if function is not None and "torch._dynamo" not in sys.modules:
+        setattr(function, "__dynamo_disable", function)
 
 
 def num_bytes(tensors: Iterable[torch.Tensor]) -> int:

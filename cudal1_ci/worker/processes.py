@@ -139,15 +139,13 @@ class Template:
         program: dict[str, Any] | None = None,
         is_trusted: bool = False,
         is_new: bool = False,
-        source: Source | None = None,
     ) -> Iterator[RunnerHandle]:
         """A fresh runner, killed with all that it started at the end. It is forked when it is first
         asked something: what it may read is settled then, and the request says what it needs. It is
         not told whether it is trusted; its failures say so. What a program compiles outlives its
         runner, for the same program alone: whoever can write there chooses what the next one
-        finds. One that need not be `is_new` may be a spare one (spares.py). It is forked from a
-        `source` where one is given."""
-        source = source or self.source(program)
+        finds. One that need not be `is_new` may be a spare one (spares.py)."""
+        source = self.source(program)
         folder = self.builds.use(program) if program else contextlib.nullcontext()
         with folder as cache:
             handle = self.handle(cache, source, is_trusted, is_new)

@@ -145,7 +145,7 @@ class Trials:
 
     def demand(self, number: int) -> dict[str, Any]:
         """What a call on an input set asks of the device, asked of references alone."""
-        from .demand import demand_of  # torch's counter takes a while to import
+        from .demand import demand_of  # few runners count
 
         subject = self.subject
         module = subject.module

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -34,6 +37,30 @@ def test_a_convolution_and_its_gradients():
     found = demand_of(call, [x, *module.parameters()])
     assert found["convolution_flops"] == 2 * forward, "x needs no gradient"
     assert found["product_flops"] == 0
+
+
+COUNTS = """
+import sys
+import torch
+{first}
+from cudal1_ci.worker.demand import demand_of
+
+module, x = torch.nn.Linear(16, 32), torch.randn(8, 16)
+found = demand_of(lambda: module(x), [x])
+print(found["product_flops"], "torch._dynamo" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("first", "is_there"), [("", False), ("import torch._dynamo", True)])
+def test_the_compiler_is_not_imported_to_count(first, is_there):
+    told = subprocess.run(
+        [sys.executable, "-c", COUNTS.format(first=first)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert told.stdout.split() == [str(2 * 8 * 16 * 32), str(is_there)]
 
 
 @pytest.mark.parametrize(
