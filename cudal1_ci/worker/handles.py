@@ -138,9 +138,8 @@ class RunnerHandle:
         if self.ended:
             raise self.failure("died", "the process ended")
         spare = None
-        is_plain = self.source is self.template.plain and not self.is_new
-        if device is not None and not checkouts and is_plain:
-            spare = self.template.spares.take(self.cache, device)
+        if device is not None and not checkouts and not self.is_new:
+            spare = self.template.spare(self.source, self.cache, device)
         if spare is not None:
             channel = self.adopt(spare)
         else:

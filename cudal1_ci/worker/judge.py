@@ -100,7 +100,7 @@ def main(
                     reply = answers[op](**message)
                 except (torch.cuda.OutOfMemoryError, DriverError) as error:
                     reply = judge.without_memory(op, error)
-                template.spares.settle()
+                template.settle()
             channel.send({**reply, "spent": judge.template.spent.taken()})
     except ChannelClosed:
         return

@@ -97,7 +97,8 @@ class Template:
         """Whether runners may open the devices of a GPU."""
         self.spent = Spent()
         self.branching = threading.Lock()
-        self.spares = Spares(self)
+        self.spares = Spares(self, self.plain)
+        self.compiling_spares: Spares | None = None
         self.turn: Turn | None = None
         """On the device, of the request at hand; None where nobody is given way to."""
         self.alive: set[RunnerHandle] = set()
@@ -112,8 +113,9 @@ class Template:
     def warm(self, modules: Iterable[str]) -> None:
         """Import in the template what a runner had to import, once."""
         modules = tuple(modules)
-        if self.compiling is not None:
-            self.compiling.warm(modules, self.turn)
+        if self.compiling is not None and self.compiling.warm(modules, self.turn):
+            assert self.compiling_spares is not None
+            self.compiling_spares.renew()
         if self.plain.warm(modules, self.turn):
             self.spares.renew()
 
@@ -129,6 +131,7 @@ class Template:
                 with theirs:
                     self.plain.ask({"op": "branch"}, TEMPLATE_START_S, [theirs.fileno()])
                 self.compiling = Source(Channel(ours), self.plain.known)
+                self.compiling_spares = Spares(self, self.compiling, self.spares.device)
             with self.spent.over("warm"):
                 self.compiling.warm(modules, self.turn)
         return self.compiling
@@ -232,8 +235,24 @@ class Template:
         for one in stopped:
             one.signal(signal.SIGCONT)
 
+    def spare(self, source: Source, cache: Path | None, device: str) -> RunnerHandle | None:
+        """One that was begun for the next program of a source, if it can have it."""
+        for spares in self.all_spares():
+            if spares.source is source:
+                return spares.take(cache, device)
+        return None
+
+    def settle(self) -> None:
+        """Wait until none is being begun."""
+        for spares in self.all_spares():
+            spares.settle()
+
+    def all_spares(self) -> list[Spares]:
+        return [one for one in (self.spares, self.compiling_spares) if one is not None]
+
     def close(self) -> None:
-        self.spares.close()
+        for spares in self.all_spares():
+            spares.close()
         if self.compiling is not None:
             self.compiling.channel.close()
         self.plain.channel.close()

@@ -5,8 +5,8 @@ the other (benchmarks/results/scoring-rate-h200-before.json): here that is done 
 before it is at work. It is forked and confined like any other, knows no program, and is given to
 the next text that is loaded. Not to a program of a checkout, since what a runner may read is
 settled when it is forked; nor to one that has built something, since so is where it finds that; nor
-to one that asks for torch.compile, which is forked from another process; nor for a launch, whose
-processes are to be alike.
+for a launch, whose processes are to be alike. Programs that ask for torch.compile are forked from
+another process than all others, and have one of their own from the first such program on.
 
 No request is answered before the spare one is ready: whoever times next is not disturbed by it.
 Who waits to time meanwhile is given way to, as by all runners.
@@ -25,7 +25,7 @@ from .sandbox import SandboxError
 
 if TYPE_CHECKING:
     from .handles import RunnerHandle
-    from .processes import Template
+    from .processes import Source, Template
 
 WAKE_S = 60.0
 """A context takes a tenth of a second, and the first one of a machine some seconds."""
@@ -44,12 +44,13 @@ class Spare:
 
 
 class Spares:
-    """Of a template, one at a time; for no device until it is told of one."""
+    """Of a process that runners are forked from, one at a time."""
 
-    def __init__(self, template: Template):
+    def __init__(self, template: Template, source: Source, device: str | None = None):
         self.template = template
-        self.device: str | None = None
-        """Where a process is slow to begin: `cuda`."""
+        self.source = source
+        self.device = device
+        """Where a process is slow to begin: `cuda`; None is nowhere."""
         self.one: Spare | None = None
         self.lock = threading.Lock()
 
@@ -78,7 +79,7 @@ class Spares:
         """Fork one and let it make its context; none where that fails, as whoever needs a runner
         hears of it."""
         folder = self.template.builds.fresh()
-        runner = self.template.handle(folder.products, self.template.plain)
+        runner = self.template.handle(folder.products, self.source)
         self.one = Spare(runner, folder, self.template.settings())
         try:
             runner.start([], WAKE_S).send({"op": "wake", "device": self.device})

@@ -132,6 +132,42 @@ def test_what_it_builds_is_found_by_the_programs_next_runner_alone(template):
         assert runner.process.group == waiting[-1]
 
 
+COMPILES = """
+import os
+import sys
+import torch
+assert "torch._inductor.codecache" in sys.modules  # as whoever asks for torch.compile finds it
+from torch._inductor import codecache
+cache, scratch = os.getenv("XDG_CACHE_HOME"), os.getenv("TMPDIR")
+for place, own in (codecache.cache_dir(), cache), (codecache._HEADER_DIR, scratch):
+    assert place.startswith(own), (place, own)
+Model = torch.nn.Identity
+"""
+
+
+def test_programs_that_compile_have_one_of_their_own(template):
+    """It has the compiler imported, and builds in the folder of the program that it is given."""
+    with template.runner(text()) as runner:
+        load(runner, text())
+    plain = pid_of(template)
+    for number in (1, 2, 3):
+        source = f"{COMPILES}# {number}\n"
+        program = {"type": "text", "source": source, "entry": "Model"}
+        waiting = template.compiling_spares
+        before = None if waiting is None else waiting.one.runner.process.group
+        with template.runner(program) as runner:
+            load(runner, program)
+            assert (runner.process.group == before) is (number > 1)
+            assert pid_of(template) == plain
+    waiting = template.compiling_spares.one.runner.process.group
+    template.settle()
+    assert alive(waiting)
+    template.warm(["wave"])
+    assert not alive(waiting)
+    template.close()
+    assert template.compiling_spares.one is None
+
+
 def test_what_it_built_is_kept_for_later_sessions(template, tmp_path):
     for number in (0, 1):
         with template.runner(text(number=number)) as runner:
