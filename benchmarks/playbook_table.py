@@ -73,6 +73,7 @@ On an H200, outside of the judge (torch 2.11.0+cu130, triton 3.6, `d0dd8b3`, 202
   1.45x [1.31, 1.59] to 1.78x [1.61, 1.95] as fast on five large products, and 0.99x in the
   geometric mean on the 22 others, which are left to torch.
   Products of 1024 x 1024 x 1024, which took 2.9 times as long as torch's, are left to torch.
+  Many products at once (`bmm`) are made in one launch since; that has not been run on a GPU.
 - Tried, and out again: batch normalizations folded at every call into the convolution before them
   (`folded_batch_norm`). Six layers ran at 0.52x to 0.94x of eager's speed; two whose weights are
   larger than their input, which it left alone, at 0.95x and 0.96x. To keep what was folded would be

@@ -19,14 +19,19 @@ from cudal1_ci.propose.playbook.terms import Term
 HELPERS = '''
 
 @triton.jit
-def fp32_split_kernel(x, high, low, rows, cols, x_row, x_col, num_cols, BLOCK: tl.constexpr):
+def fp32_split_kernel(
+    x, high, low, rows, cols, x_batch, x_row, x_col, size, num_cols, BLOCK: tl.constexpr
+):
+    batch = tl.program_id(2).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[:, None]
     col = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    value = tl.load(x + row * x_row + col * x_col, (row < rows) & (col < cols), other=0.0)
+    place = x + batch * x_batch + row * x_row + col * x_col
+    value = tl.load(place, (row < rows) & (col < cols), other=0.0)
     bits = value.to(tl.int32, bitcast=True) & -8192  # the ten bits of the mantissa in TF32
     first = bits.to(tl.float32, bitcast=True)
-    tl.store(high + row * num_cols + col, first)
-    tl.store(low + row * num_cols + col, value - first)
+    place = batch * size + row * num_cols + col
+    tl.store(high + place, first)
+    tl.store(low + place, value - first)
 
 
 @triton.jit
@@ -39,6 +44,8 @@ def fp32_product_kernel(
     m,
     n,
     k,
+    a_size,
+    b_size,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -53,8 +60,9 @@ def fp32_product_kernel(
     row = (first + place % size) * BLOCK_M + tl.arange(0, BLOCK_M)
     col = (place // size) * BLOCK_N + tl.arange(0, BLOCK_N)
     inner = tl.arange(0, BLOCK_K)
-    a = row[:, None].to(tl.int64) * k + inner[None, :]
-    b = col[:, None].to(tl.int64) * k + inner[None, :]
+    batch = tl.program_id(1).to(tl.int64)
+    a = batch * a_size + row[:, None].to(tl.int64) * k + inner[None, :]
+    b = batch * b_size + col[:, None].to(tl.int64) * k + inner[None, :]
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for _ in range(0, k, BLOCK_K):
         x, y = tl.load(a_high + a), tl.load(b_high + b)
@@ -64,25 +72,27 @@ def fp32_product_kernel(
         total += tl.dot(x, y.T, part, input_precision="tf32")
         a += BLOCK_K
         b += BLOCK_K
-    place = out + row[:, None].to(tl.int64) * n + col[None, :]
+    place = out + batch * m * n + row[:, None].to(tl.int64) * n + col[None, :]
     tl.store(place, total, (row[:, None] < m) & (col[None, :] < n))
 
 
 def fp32_split(x):
-    """x as the sum of two matrices that TF32 holds, with zeros up to whole blocks."""
-    rows, cols = triton.cdiv(x.shape[0], 128) * 128, triton.cdiv(x.shape[1], 32) * 32
-    high, low = x.new_empty(2, rows, cols)
-    grid = (rows // 32, cols // 32)
-    fp32_split_kernel[grid](x, high, low, *x.shape, *x.stride(), cols, BLOCK=32)
+    """Matrices as the sums of two that TF32 holds, with zeros up to whole blocks."""
+    num, rows, cols = x.shape
+    all_rows, all_cols = triton.cdiv(rows, 128) * 128, triton.cdiv(cols, 32) * 32
+    high, low = x.new_empty(2, num, all_rows, all_cols)
+    grid = (all_rows // 32, all_cols // 32, num)
+    sizes = (rows, cols, *x.stride(), all_rows * all_cols, all_cols)
+    fp32_split_kernel[grid](x, high, low, *sizes, BLOCK=32)
     return high, low
 
 
 def fp32_product(a, b):
-    """a @ b of two matrices of float32 by three products in TF32."""
-    (m, k), n = a.shape, b.shape[1]
-    out = a.new_empty(m, n)
-    (a_high, a_low), (b_high, b_low) = fp32_split(a), fp32_split(b.t())
-    fp32_product_kernel[(triton.cdiv(m, 128) * triton.cdiv(n, 128),)](
+    """a @ b of as many matrices of float32, each by three products in TF32."""
+    (num, m, _), n = a.shape, b.shape[2]
+    out = a.new_empty(num, m, n)
+    (a_high, a_low), (b_high, b_low) = fp32_split(a), fp32_split(b.transpose(1, 2))
+    fp32_product_kernel[(triton.cdiv(m, 128) * triton.cdiv(n, 128), num)](
         a_high,
         a_low,
         b_high,
@@ -90,7 +100,9 @@ def fp32_product(a, b):
         out,
         m,
         n,
-        a_high.shape[1],
+        a_high.shape[2],
+        a_high.stride(0),
+        b_high.stride(0),
         BLOCK_M=128,
         BLOCK_N=128,
         BLOCK_K=32,
@@ -103,27 +115,32 @@ def fp32_product(a, b):
 
 def fp32_is_large(a, b, num_columns):
     """Whether a product of so many columns is faster on tensor cores: of float32, large, and no
-    gradients are wanted. b is a matrix, turned or not. Its size is asked first: what is small
-    is done before more is asked."""
+    gradients are wanted. b is a matrix, turned or not, or has one for each of a's. Its size is
+    asked first: what is small is done before more is asked."""
     if a.numel() * num_columns < 2**32 or a.dim() < 2:
         return False
     if not (a.is_cuda and b.is_cuda and a.dtype == b.dtype == torch.float32):
         return False
     if torch.is_grad_enabled() or torch.is_autocast_enabled():
         return False
-    num_rows = a.numel() // a.shape[-1]
-    num_blocks = triton.cdiv(num_rows, 128) * triton.cdiv(num_columns, 128)
-    is_wide = num_blocks >= 128 and min(num_rows, *b.shape) >= 32
+    num, least = (1, 32) if b.dim() == 2 else (a.shape[:-2].numel(), 128)
+    num_rows = a.numel() // a.shape[-1] // num
+    num_blocks = num * triton.cdiv(num_rows, 128) * triton.cdiv(num_columns, 128)
+    is_wide = num_blocks >= 128 and min(num_rows, *b.shape[-2:]) >= least and num < 2**16
     return is_wide and torch.get_float32_matmul_precision() == "highest"
 
 
 def fp32_matmul(a, b):
     """a @ b, on tensor cores where that is faster."""
-    if b.dim() != 2 or not fp32_is_large(a, b, b.shape[1]):
+    is_one = b.dim() == 2
+    if not is_one and (b.dim() < 3 or a.shape[:-2] != b.shape[:-2]):
+        return torch.matmul(a, b)
+    if not fp32_is_large(a, b, b.shape[-1]):
         return torch.matmul(a, b)
     with torch.cuda.device(a.device):
-        product = fp32_product(a.reshape(-1, a.shape[-1]), b)
-    return product.view(*a.shape[:-1], b.shape[1])
+        rows = a.reshape(1, -1, a.shape[-1]) if is_one else a.reshape(-1, *a.shape[-2:])
+        product = fp32_product(rows, b.reshape(-1, *b.shape[-2:]))
+    return product.view(*a.shape[:-1], b.shape[-1])
 
 
 def fp32_linear(x, weight, bias):
@@ -136,7 +153,7 @@ def fp32_linear(x, weight, bias):
 
 def rules() -> Iterator[Rule]:
     """Products of two operands, and linear layers."""
-    for op in ("matmul", "mm"):
+    for op in ("matmul", "mm", "bmm"):
         yield product(op)
     yield linear
 
@@ -177,8 +194,8 @@ REWRITES = (
     Rewrite(
         name="fp32_tensor_cores",
         family="tensor cores",
-        precondition="a product of matrices of finite float32 numbers on a GPU, in inference; two "
-        "Triton kernels are added to the file",
+        precondition="a product of matrices, or of many pairs of them, of finite float32 numbers "
+        "on a GPU, in inference; two Triton kernels are added to the file",
         why="a float32 number is the sum of two in TF32: three products on tensor cores are as "
         "exact as one in float32, which has no tensor cores.",
         apply=on_tensor_cores,

@@ -413,6 +413,8 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
      "return -fp32_linear(x, self.fc.weight, self.fc.bias) * 2"),
     ("fp32_tensor_cores", function("return torch.mm(a, b)", "a, b"), [X[0], randn(8, 3)],
      "import triton\nimport triton.language as tl\n"),
+    ("fp32_tensor_cores", function("return a.bmm(b) + torch.bmm(a, b)", "a, b"),
+     [randn(2, 4, 8), randn(2, 8, 3)], "return fp32_matmul(a, b) + fp32_matmul(a, b)"),
     ("transposed_convolution", module("self.up = nn.ConvTranspose1d(3, 4, 5, padding=2)",
      "return -F.relu(self.up(x))"), [randn(2, 3, 8)], "return -F.relu(untransposed(self.up, x))"),
     ("transposed_convolution", module("self.up = nn.ConvTranspose2d(3, 4, (3, 4), 1, (1, 0), "

@@ -32,7 +32,7 @@ def error(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("x", [randn(70, 33), randn(33, 70).t(), randn(64, 256)[:, ::2]])
 def test_a_matrix_is_the_sum_of_its_parts_and_zeros_follow(file, x):
-    high, low = file["fp32_split"](x)
+    (high,), (low,) = file["fp32_split"](x[None])
     rows, cols = x.shape
     assert torch.equal((high + low)[:rows, :cols], x)
     assert not (high[:rows, :cols].view(torch.int32) & 8191).any()
@@ -47,7 +47,7 @@ def test_a_matrix_is_the_sum_of_its_parts_and_zeros_follow(file, x):
 @pytest.mark.parametrize("is_turned", [False, True])
 def test_a_product_is_as_exact_as_one_in_float32(file, m, k, n, is_turned):
     a, b = (randn(k, m).t(), randn(n, k).t()) if is_turned else (randn(m, k), randn(k, n))
-    found = file["fp32_product"](a, b)
+    (found,) = file["fp32_product"](a[None], b[None])
     assert found.shape == (m, n)
     assert error(found, a, b) <= max(2 * error(a @ b, a, b), 1e-6)
     in_tf32 = triton_on_torch.dot(a, b, input_precision="tf32")
@@ -63,13 +63,29 @@ def test_short_sums_on_tensor_cores_are_more_exact_than_long_ones(file, k, of_on
     here, and torch those of float32 (benchmarks/results/rewrite-ratios-h200.json). What stands for
     tensor cores here has them too."""
     a, b = randn(128, k), randn(k, 128)
-    (a_high, a_low), (b_high, b_low) = file["fp32_split"](a), file["fp32_split"](b.t())
+    (a_high, a_low), (b_high, b_low) = (
+        [part[0] for part in file["fp32_split"](one[None])] for one in (a, b.t())
+    )
     total = torch.zeros(128, 128)
     for part in (slice(i, i + 32) for i in range(0, k, 32)):
         for x, y in ((a_low, b_high), (a_high, b_low), (a_high, b_high)):
             total = triton_on_torch.dot(x[:, part], y[:, part].T, total, input_precision="tf32")
     assert of_one_sum / 2 < error(total, a, b) < of_one_sum * 2
-    assert error(file["fp32_product"](a, b), a, b) < of_torch
+    assert error(file["fp32_product"](a[None], b[None])[0], a, b) < of_torch
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_each_of_several_products_is(file, is_turned):
+    a, b = (
+        (randn(3, 40, 130).mT, randn(3, 70, 40).mT)
+        if is_turned
+        else (randn(3, 130, 40), randn(3, 40, 70))
+    )
+    found = file["fp32_product"](a, b)
+    for one, x, y in zip(found, a, b, strict=True):
+        assert error(one, x, y) <= 4 * error(x @ y, x, y)
+    same = a[:1].expand(3, -1, -1)
+    assert torch.equal(file["fp32_product"](same, b)[1], file["fp32_product"](same[:1], b[1:2])[0])
 
 
 class OnGPU(torch.Tensor):
@@ -87,23 +103,30 @@ def test_large_products_are_made_on_tensor_cores(file, monkeypatch):
 
     def product(a, b):
         asked.append((a.shape, b.shape))
-        return on_gpu(a.shape[0], b.shape[1])
+        return on_gpu(*a.shape[:2], b.shape[2])
 
     file["fp32_product"] = product
     with torch.no_grad():
         found = file["fp32_matmul"](on_gpu(2, 4, 512, 1024), on_gpu(1024, 1024))
         file["fp32_matmul"](on_gpu(2048, 2048), on_gpu(2048, 2048))
-    assert asked == [((4096, 1024), (1024, 1024)), ((2048, 2048), (2048, 2048))]
+    assert asked == [((1, 4096, 1024), (1, 1024, 1024)), ((1, 2048, 2048), (1, 2048, 2048))]
     assert found.shape == (2, 4, 512, 1024)
     with torch.no_grad():
         found = file["fp32_linear"](on_gpu(4, 1024, 2048), on_gpu(1024, 2048), torch.ones(1024))
-    assert asked[2:] == [((4096, 2048), (2048, 1024))]
+    assert asked[2:] == [((1, 4096, 2048), (1, 2048, 1024))]
     assert found.shape == (4, 1024, 1024) and bool((found == 1).all())
+    with torch.no_grad():
+        found = file["fp32_matmul"](on_gpu(4, 8, 512, 1024), on_gpu(4, 8, 1024, 512))
+    assert asked[3:] == [((32, 512, 1024), (32, 1024, 512))]
+    assert found.shape == (4, 8, 512, 512)
 
 
 @pytest.mark.parametrize(
     "left_alone",
-    ["small", "thin", "few blocks", "half", "batches", "gradients", "tf32", "autocast", "cpu"],
+    [
+        *("small", "thin", "few blocks", "half", "batches", "other batches", "small each"),
+        *("gradients", "tf32", "autocast", "cpu"),
+    ],
 )
 def test_other_products_are_torchs(file, monkeypatch, left_alone):
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
@@ -114,6 +137,8 @@ def test_other_products_are_torchs(file, monkeypatch, left_alone):
         "few blocks": lambda: (on_gpu(1024, 8192), on_gpu(8192, 1024)),
         "half": lambda: (on_gpu(2048, 2048, dtype=torch.half),) * 2,
         "batches": lambda: (on_gpu(2048, 2048), on_gpu(2, 2048, 2048)),
+        "other batches": lambda: (on_gpu(2, 2048, 2048), on_gpu(1, 2048, 2048)),
+        "small each": lambda: (on_gpu(4096, 64, 512), on_gpu(4096, 512, 64)),
         "cpu": lambda: (torch.zeros(2048, 2048),) * 2,
     }.get(left_alone, lambda: (on_gpu(2048, 2048),) * 2)()
     if left_alone == "tf32":
@@ -124,15 +149,18 @@ def test_other_products_are_torchs(file, monkeypatch, left_alone):
     monkeypatch.setattr(torch.nn.functional, "linear", lambda x, weight, bias: (x, weight, bias))
     with torch.set_grad_enabled(left_alone == "gradients"):
         assert file["fp32_matmul"](a, b) == (a, b)
-        if left_alone != "batches":
+        if b.dim() == 2:
             weight = b.t()
             assert file["fp32_linear"](a, weight, "bias") == (a, weight, "bias")
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("m", "k", "n"), [(2048, 4096, 2048), (8205, 2949, 1011)])
+@pytest.mark.parametrize(
+    ("num", "m", "k", "n"),
+    [((), 2048, 4096, 2048), ((), 8205, 2949, 1011), ((4, 8), 515, 1030, 700)],
+)
 @pytest.mark.parametrize("is_turned", [False, True])
-def test_on_a_gpu_products_are_as_exact_as_in_float32(tmp_path, m, k, n, is_turned):
+def test_on_a_gpu_products_are_as_exact_as_in_float32(tmp_path, num, m, k, n, is_turned):
     path = tmp_path / "file.py"  # Triton reads a kernel's text from its file
     path.write_text("import torch\nimport triton\nimport triton.language as tl\n" + HELPERS)
     spec = importlib.util.spec_from_file_location("file", path)
@@ -141,9 +169,9 @@ def test_on_a_gpu_products_are_as_exact_as_in_float32(tmp_path, m, k, n, is_turn
     made = []
     product = module.fp32_product
     module.fp32_product = lambda a, b: made.append(1) or product(a, b)
-    a, b = (one.cuda() for one in (randn(m, k), randn(k, n)))
+    a, b = (one.cuda() for one in (randn(*num, m, k), randn(*num, k, n)))
     if is_turned:
-        a, b = a.t().contiguous().t(), b.t().contiguous().t()
+        a, b = a.mT.contiguous().mT, b.mT.contiguous().mT
     with torch.no_grad():
         found = module.fp32_matmul(a, b)
     assert made
