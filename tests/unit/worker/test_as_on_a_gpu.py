@@ -139,15 +139,20 @@ def test_a_reference_that_cannot_let_go_is_kept_no_longer(timed, monkeypatch):
     assert len(said["control_us"]) == CONFIG.num_rounds
 
 
-@pytest.mark.parametrize(("pause_s", "num_rounds"), [(0.05, 3), (0.0, 6)])
-def test_a_launch_ends_when_every_round_says_the_same(timed, monkeypatch, pause_s, num_rounds):
-    """Each of eight calls waits; beside that nothing here is far from the reference."""
-    config = replace(CONFIG, num_rounds=6, launch_s=20.0, fewest_rounds=3, plain_effect=2.0)
-    monkeypatch.setattr(f"{__name__}.CONFIG", config)
+def test_a_launch_ends_when_every_round_says_the_same(timed, monkeypatch):
+    """What does: test_plain_launches.py."""
+    looked = []
+
+    def is_plain(lanes, cost_us, config):
+        looked.append([len(lane.spans_us) for lane in lanes.values()])
+        return len(looked) == 4
+
+    monkeypatch.setattr(clock, "is_plain", is_plain)
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, num_rounds=6, launch_s=60.0))
     text = MODEL.format(returned="y.relu()")
-    slow = text.replace("y = self", f"import time; time.sleep({pause_s}); y = self")
-    said, _ = timed("infer", text, slow)
-    assert len(said["candidate_us"]) == num_rounds
+    said, _ = timed("infer", text, text + "\n")
+    assert len(said["candidate_us"]) == len(said["control_us"]) == 4
+    assert looked == [[number] * 3 for number in range(1, 5)]
 
 
 def test_a_batch_holds_what_the_device_has_room_for_now(timed, monkeypatch):
