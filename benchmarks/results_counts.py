@@ -1,10 +1,12 @@
-"""What docs/results.md says of a report card's run beside the tables that results_page.py writes.
+"""What docs/results.md and docs/playbook.md say of a report card's run beside the tables that
+results_page.py writes.
 
     python benchmarks/results_counts.py benchmarks/results/report-card-h100.json.gz \\
         --beside benchmarks/results/report-card-h200.json.gz
 
 By what gains are made, what stays at 1.00x, how long timed batches were and how far they stray,
-what became of the published kernels, and the tasks that another run has too.
+what became of the published kernels and of each rewrite alone, and the tasks that another run has
+too.
 """
 
 from __future__ import annotations
@@ -105,6 +107,27 @@ def published(tasks: Sequence[TaskDocument]) -> Iterator[str]:
         yield f"playbook, with kernels and none of them launched: {told}"
 
 
+def rewrites(tasks: Sequence[TaskDocument]) -> Iterator[str]:
+    """Those that are clearly faster by name, the others of a rewrite together."""
+    tried: dict[str, list[tuple[str, TrialDocument]]] = {}
+    for task in tasks:
+        for trial in trials_of(task, "playbook"):
+            tried.setdefault(trial.candidate.proposer, []).append((task.name, trial))
+    for proposer, trials in sorted(tried.items()):
+        right = [(name, t.measurements[0]) for name, t in trials if t.status == "passed"]
+        yield f"{proposer}: {len(right)} of {len(trials)} right"
+        others = []
+        for name, one in right:
+            speedup = one.speedup or math.nan
+            if (one.speedup_low or 0.0) > TIE:
+                yield f"  {name} {speedup:.2f}x [{one.speedup_low:.2f}, {one.speedup_high:.2f}]"
+            else:
+                others.append(speedup)
+        if others:
+            told = f"{geometric_mean(others):.2f}x, from {min(others):.2f}x"
+            yield f"  {len(others)} others {told}"
+
+
 def beside(tasks: Sequence[TaskDocument], others: Sequence[TaskDocument]) -> Iterator[str]:
     here, there = ({task.problem_id: task for task in some} for some in (tasks, others))
     both = [(here[key], there[key]) for key in sorted(here.keys() & there.keys())]
@@ -132,7 +155,7 @@ def main() -> None:
     parser.add_argument("--beside", type=Path)
     given = parser.parse_args()
     tasks = tasks_in(given.run)
-    for line in (*gains(tasks), *noise(tasks), *published(tasks)):
+    for line in (*gains(tasks), *noise(tasks), *published(tasks), *rewrites(tasks)):
         print(line)
     if given.beside:
         print("\n".join(beside(tasks, tasks_in(given.beside))))

@@ -1,7 +1,7 @@
 """A judge's turn on a device that others share: let go while somebody times, and taken again.
 
     with Turn("GPU-5f1c", stop=template.stop, go_on=template.go_on, host=channel) as turn:
-        ...                   # examine a program; whoever waits for it calls turn.look()
+        turn.receive(runner, 60.0)  # of a program that is examined
 
 The judge's half of cudal1_ci/executor/lock.py, in the same files. Who times waits until nobody
 examines, and of many judges one examines a program that a compiler works on for a minute: all would
@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from .channel import ChannelClosed
+from .channel import Channel, ChannelClosed, ChannelTimeout
 
 FOLDER = Path("/tmp")
 """As in cudal1_ci/executor/lock.py."""
@@ -87,6 +87,17 @@ class Turn:
         """Seconds of a clock that stands still while the device is let go; waits for its end."""
         with self._mutex:
             return time.monotonic() - self._lost_s
+
+    def receive(self, channel: Channel, timeout_s: float) -> tuple[dict[str, Any], list[int]]:
+        """What comes over a channel within that time, by the clock that stands still. Raises
+        ChannelTimeout, ChannelClosed."""
+        self.look()  # what is answered at once is often one of many
+        until_s = self.awake_s() + timeout_s
+        while not channel.has_more(LOOK_S):
+            self.look()
+            if self.awake_s() > until_s:
+                raise ChannelTimeout("no answer in time")
+        return channel.receive(max(LOOK_S, until_s - self.awake_s()))
 
     def look(self) -> None:
         """Give way to those who have waited for a moment."""

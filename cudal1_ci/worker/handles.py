@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from . import replies
 from .accelerators import Accelerator, AnySegment
 from .channel import Channel, ChannelClosed, ChannelTimeout
-from .giving_way import LOOK_S
 
 if TYPE_CHECKING:
     from .processes import Source, Template
@@ -139,7 +138,7 @@ class RunnerHandle:
             raise self.failure("died", "the process ended")
         spare = None
         if device is not None and not checkouts and not self.is_new:
-            spare = self.template.spare(self.source, self.cache, device)
+            spare = self.source.spares.take(self.cache, device)
         if spare is not None:
             channel = self.adopt(spare)
         else:
@@ -272,13 +271,7 @@ class RunnerHandle:
         turn = self.template.turn
         if turn is None:
             return channel.receive(timeout_s, self.spin_s, self.doze_s)
-        turn.look()  # what is answered at once is often one of many
-        until_s = turn.awake_s() + timeout_s
-        while not channel.has_more(LOOK_S):
-            turn.look()
-            if turn.awake_s() > until_s:
-                raise ChannelTimeout("no answer in time")
-        return channel.receive(max(LOOK_S, until_s - turn.awake_s()))
+        return turn.receive(channel, timeout_s)
 
     def pin(self, cores: Sequence[int]) -> None:
         """Leave it these processor cores alone, with all threads that it has."""

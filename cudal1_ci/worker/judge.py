@@ -80,7 +80,7 @@ def main(
     if here.kind == "cpu":
         template.cores = cores_for(num_threads)
     else:
-        template.spares.device = here.kind
+        template.device = here.kind
     judge = Judge(num_threads, here, template)
     answers: dict[str, Callable[..., dict[str, Any]]] = {
         "describe": judge.describe,

@@ -17,7 +17,7 @@ from typing import Any
 from .build_keys import software_key
 from .builds import Builds
 from .channel import Channel, ChannelClosed, ChannelTimeout
-from .giving_way import LOOK_S, Turn
+from .giving_way import Turn
 from .handles import Process, RunnerHandle
 from .sandbox import Granted, SandboxError, is_granted
 from .spares import Spares
@@ -36,11 +36,13 @@ class Source:
     """A process that runners are forked from, which answers one request at a time: they are opened
     side by side."""
 
-    def __init__(self, channel: Channel, known: Iterable[str] = ()):
+    def __init__(self, template: Template, channel: Channel, known: Iterable[str] = ()):
+        self.template = template
         self.channel = channel
         self.known = set(known)
         """Modules that it was told of."""
         self.lock = threading.Lock()
+        self.spares = Spares(template, self)
 
     def ask(
         self,
@@ -52,23 +54,21 @@ class Source:
         """Its answer; who wants to time meanwhile is given way to in a `turn`."""
         with self.lock:
             self.channel.send(message, descriptors)
-            until_s = time.monotonic() + timeout_s
-            while turn is not None and not self.channel.has_more(LOOK_S):
-                turn.look()
-                if time.monotonic() > until_s:
-                    break
+            if turn is not None:
+                return turn.receive(self.channel, timeout_s)
             return self.channel.receive(timeout_s)
 
-    def warm(self, modules: Iterable[str], turn: Turn | None = None) -> int:
-        """Import what it was not told of yet; how many modules those were. It takes seconds of a
-        processor, and none of the device: it goes on while others time."""
+    def warm(self, modules: Iterable[str]) -> None:
+        """Import what it was not told of yet. It takes seconds of a processor, and none of the
+        device: it goes on while others time."""
         fresh = [name for name in modules if name not in self.known]
         self.known.update(fresh)
         if fresh:
             with contextlib.suppress(ChannelTimeout):
                 message = {"op": "warm", "modules": fresh, "path": []}
-                return int(self.ask(message, TEMPLATE_START_S, turn=turn)[0]["imported"])
-        return 0
+                reply, _ = self.ask(message, TEMPLATE_START_S, turn=self.template.turn)
+                if reply["imported"]:
+                    self.spares.renew()
 
 
 class Template:
@@ -82,7 +82,9 @@ class Template:
         self, process: subprocess.Popen[bytes], channel: Channel, memory_bytes: int | None
     ):
         self.process = process
-        self.plain = Source(channel)
+        self.device: str | None = None
+        """Where a process is slow to begin, and one is begun ahead: `cuda`; None is nowhere."""
+        self.plain = Source(self, channel)
         self.compiling: Source | None = None
         """Of programs that ask for torch.compile, once there is one."""
         self.memory_bytes = memory_bytes
@@ -97,8 +99,6 @@ class Template:
         """Whether runners may open the devices of a GPU."""
         self.spent = Spent()
         self.branching = threading.Lock()
-        self.spares = Spares(self, self.plain)
-        self.compiling_spares: Spares | None = None
         self.turn: Turn | None = None
         """On the device, of the request at hand; None where nobody is given way to."""
         self.alive: set[RunnerHandle] = set()
@@ -113,11 +113,8 @@ class Template:
     def warm(self, modules: Iterable[str]) -> None:
         """Import in the template what a runner had to import, once."""
         modules = tuple(modules)
-        if self.compiling is not None and self.compiling.warm(modules, self.turn):
-            assert self.compiling_spares is not None
-            self.compiling_spares.renew()
-        if self.plain.warm(modules, self.turn):
-            self.spares.renew()
+        for source in self.sources():
+            source.warm(modules)
 
     def source(self, program: dict[str, Any] | None) -> Source:
         """Where runners of a program are forked from: a second process, begun when the first
@@ -130,10 +127,9 @@ class Template:
                 ours, theirs = socket.socketpair()
                 with theirs:
                     self.plain.ask({"op": "branch"}, TEMPLATE_START_S, [theirs.fileno()])
-                self.compiling = Source(Channel(ours), self.plain.known)
-                self.compiling_spares = Spares(self, self.compiling, self.spares.device)
+                self.compiling = Source(self, Channel(ours), self.plain.known)
             with self.spent.over("warm"):
-                self.compiling.warm(modules, self.turn)
+                self.compiling.warm(modules)
         return self.compiling
 
     @contextlib.contextmanager
@@ -235,27 +231,19 @@ class Template:
         for one in stopped:
             one.signal(signal.SIGCONT)
 
-    def spare(self, source: Source, cache: Path | None, device: str) -> RunnerHandle | None:
-        """One that was begun for the next program of a source, if it can have it."""
-        for spares in self.all_spares():
-            if spares.source is source:
-                return spares.take(cache, device)
-        return None
+    def sources(self) -> list[Source]:
+        return [one for one in (self.compiling, self.plain) if one is not None]
 
     def settle(self) -> None:
-        """Wait until none is being begun."""
-        for spares in self.all_spares():
-            spares.settle()
-
-    def all_spares(self) -> list[Spares]:
-        return [one for one in (self.spares, self.compiling_spares) if one is not None]
+        """Wait until no process is being begun ahead."""
+        for source in self.sources():
+            source.spares.settle()
 
     def close(self) -> None:
-        for spares in self.all_spares():
-            spares.close()
-        if self.compiling is not None:
-            self.compiling.channel.close()
-        self.plain.channel.close()
+        for source in self.sources():
+            source.spares.close()
+        for source in self.sources():
+            source.channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(10)
         self.process.kill()

@@ -46,18 +46,16 @@ class Spare:
 class Spares:
     """Of a process that runners are forked from, one at a time."""
 
-    def __init__(self, template: Template, source: Source, device: str | None = None):
+    def __init__(self, template: Template, source: Source):
         self.template = template
         self.source = source
-        self.device = device
-        """Where a process is slow to begin: `cuda`; None is nowhere."""
         self.one: Spare | None = None
         self.lock = threading.Lock()
 
     def take(self, cache: Path | None, device: str) -> RunnerHandle | None:
         """One for the program whose folder this is, if it can have one; the next one is begun
         then."""
-        if device != self.device or cache is None:
+        if device != self.template.device or cache is None:
             return None
         with self.lock:
             if self.one is not None and not self.is_as_new(self.one):
@@ -82,7 +80,7 @@ class Spares:
         runner = self.template.handle(folder.products, self.source)
         self.one = Spare(runner, folder, self.template.settings())
         try:
-            runner.start([], WAKE_S).send({"op": "wake", "device": self.device})
+            runner.start([], WAKE_S).send({"op": "wake", "device": self.template.device})
         except (SandboxError, ChannelClosed):
             self.drop()
 

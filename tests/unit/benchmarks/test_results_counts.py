@@ -39,3 +39,12 @@ def test_only_tasks_of_both_runs_are_beside_one_another(counts):
     assert said[0] == "1 tasks of both"
     assert "  playbook: 2.00x here, 3.00x there" in said
     assert list(counts.beside(here[1:], there)) == ["no task of both"]
+
+
+def test_of_a_rewrite_those_that_gain_are_named_and_the_others_taken_together(counts):
+    speedups = (2.0, 1.01, 0.5, "incorrect_values")
+    tasks = a_run(*(task(n, playbook=one) for n, one in enumerate(speedups, 1))).tasks
+    said = list(counts.rewrites(tasks))
+    assert said[0].endswith(": 3 of 4 right") and len(said) == 3
+    assert said[1].startswith("  level1/1 2.00x [")
+    assert said[2] == "  2 others 0.71x, from 0.50x"

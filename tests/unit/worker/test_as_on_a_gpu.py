@@ -62,7 +62,7 @@ def timed(template, monkeypatch):
     monkeypatch.setitem(clock.RECONCILIATION, Elsewhere.kind, (1.0, 1e6))
     kept = Kept(template)
 
-    def launched(mode: str, reference: str, text: str, between=None):
+    def launched(mode: str, reference: str, text: str, between=None, num_calls=8):
         accelerator = Elsewhere()
         given = tensor(32, 16, requires_grad=mode == "train")
         problem = msgspec.json.decode(msgspec.json.encode(problem_of(reference, given, mode=mode)))
@@ -73,7 +73,8 @@ def timed(template, monkeypatch):
         slots = timed_slots(case, found.call)
 
         def again():
-            return launch(case, kept, program, slots, LIMITS, CONFIG, random.Random(0), num_calls=8)
+            rng = random.Random(0)
+            return launch(case, kept, program, slots, LIMITS, CONFIG, rng, num_calls=num_calls)
 
         said = again()
         if between is not None:
@@ -155,8 +156,10 @@ def test_a_launch_ends_when_every_round_says_the_same(timed, monkeypatch):
     assert looked == [[number] * 3 for number in range(1, 5)]
 
 
-def test_a_batch_holds_what_the_device_has_room_for_now(timed, monkeypatch):
-    """The first launch of each candidate asks anew."""
+@pytest.mark.parametrize(("num_calls", "found"), [(None, 5), (8, 3)])
+def test_a_batch_holds_what_the_device_has_room_for_now(timed, monkeypatch, num_calls, found):
+    """Two launches: the first of a candidate each, or of one after the other. The reference is
+    looked at under the first plan, which has room for fewer calls than are wanted."""
     plans = []
 
     def plan_of(case, config):
@@ -164,8 +167,10 @@ def test_a_batch_holds_what_the_device_has_room_for_now(timed, monkeypatch):
         return Plan(most_calls=3 if len(plans) == 1 else 5, num_places=2, num_lanes=3)
 
     monkeypatch.setattr(clock, "plan_of", plan_of)
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=1e6))
     text = MODEL.format(returned="y.relu()")
-    assert timed("infer", text, text + "\n")[0]["num_calls"] == 3
+    said, _ = timed("infer", text, text + "\n", lambda kept: None, num_calls)
+    assert said["num_calls"] == found
 
 
 def test_no_more_rounds_are_held_than_are_needed(timed, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from cudal1_ci.executor.local import BOOTSTRAP, WORKER_FOLDER
 from cudal1_ci.worker import spares, start
+from cudal1_ci.worker.giving_way import Turn
 from cudal1_ci.worker.processes import Template
 from tests.unit.trial.test_session import alive
 
@@ -39,7 +39,7 @@ def template(request, tmp_path):
     started = Template(process, channel, 2**36)
     if request.param == "kept":
         assert started.builds.keep_in(tmp_path / "store", "torch", 2**30)
-    started.spares.device = "cpu"
+    started.device = "cpu"
     yield started
     started.close()
 
@@ -56,7 +56,7 @@ def load(runner, program, **fields):
 
 def pid_of(template) -> int:
     """Of the process that waits, as it is seen from here."""
-    return template.spares.one.runner.process.group
+    return template.plain.spares.one.runner.process.group
 
 
 def test_the_next_program_is_loaded_by_the_process_that_waits(template):
@@ -69,18 +69,20 @@ def test_the_next_program_is_loaded_by_the_process_that_waits(template):
         load(runner, other)
         assert runner.process.group == waiting
         assert pid_of(template) not in (None, waiting)
-    template.spares.settle()
+    template.plain.spares.settle()
     assert alive(pid_of(template)) and not alive(waiting)
 
 
-class Looks:
-    """Stands in for a turn."""
+class Looks(Turn):
+    """Counts, and does something at one of them; nobody else is there."""
 
-    def __init__(self):
-        self.count = 0
+    def __init__(self, at=None, then=None):
+        self.count, self.at, self.then = 0, at, then
 
     def look(self):
         self.count += 1
+        if self.count == self.at:
+            self.then()
 
     def awake_s(self):
         return time.monotonic()
@@ -89,19 +91,17 @@ class Looks:
 def test_who_wants_to_time_does_not_wait_for_it(template):
     with template.runner(text()) as runner:
         load(runner, text())
-    template.spares.settle()
-    template.turn = looks = Looks()
-    process = template.spares.one.runner.process
+    waiting = template.plain.spares
+    waiting.settle()
+    process = waiting.one.runner.process
     process.signal(signal.SIGSTOP)
-    goes_on = threading.Timer(0.3, process.signal, [signal.SIGCONT])
-    goes_on.start()
-    template.spares.one.is_awake = False
-    template.spares.one.runner.channel.send({"op": "wake", "device": "cpu"})
-    template.spares.settle()
-    goes_on.join()
+    template.turn = looks = Looks(5, lambda: process.signal(signal.SIGCONT))
+    waiting.one.is_awake = False
+    waiting.one.runner.channel.send({"op": "wake", "device": "cpu"})
+    waiting.settle()
     template.turn = None
-    assert 3 <= looks.count <= 12
-    assert template.spares.one.is_awake
+    assert 5 <= looks.count <= 12
+    assert waiting.one.is_awake
 
 
 def test_of_requests_that_are_answered_at_once_each_gives_way(template):
@@ -153,26 +153,26 @@ def test_programs_that_compile_have_one_of_their_own(template):
     for number in (1, 2, 3):
         source = f"{COMPILES}# {number}\n"
         program = {"type": "text", "source": source, "entry": "Model"}
-        waiting = template.compiling_spares
-        before = None if waiting is None else waiting.one.runner.process.group
+        waiting = template.compiling
+        before = None if waiting is None else waiting.spares.one.runner.process.group
         with template.runner(program) as runner:
             load(runner, program)
             assert (runner.process.group == before) is (number > 1)
             assert pid_of(template) == plain
-    waiting = template.compiling_spares.one.runner.process.group
+    waiting = template.compiling.spares.one.runner.process.group
     template.settle()
     assert alive(waiting)
     template.warm(["wave"])
     assert not alive(waiting)
     template.close()
-    assert template.compiling_spares.one is None
+    assert template.compiling.spares.one is None
 
 
 def test_what_it_built_is_kept_for_later_sessions(template, tmp_path):
     for number in (0, 1):
         with template.runner(text(number=number)) as runner:
             load(runner, text(number=number))
-    template.spares.close()
+    template.plain.spares.close()
     template.builds.close()
     found = sorted((tmp_path / "store" / "torch").glob("*/products/cache/made"))
     entries = sorted((tmp_path / "store" / "torch").glob("*"))
@@ -191,7 +191,7 @@ def test_two_runners_of_one_program_at_a_time(template):
         assert other.process.group == waiting
         assert other.cache != one.cache and other.cache.exists()
         beside = other.cache
-    template.spares.close()
+    template.plain.spares.close()
     template.builds.close()
     assert not beside.exists()
 
@@ -205,10 +205,10 @@ def test_no_spare_one(template, monkeypatch, how, tmp_path):
         template.environment["TORCH_CUDA_ARCH_LIST"] = "9.0"
     if how == "dead":
         os.kill(waiting, 9)
-        assert template.spares.one.runner.process.has_ended(10.0)
+        assert template.plain.spares.one.runner.process.has_ended(10.0)
     if how == "mute":
         monkeypatch.setattr(spares, "WAKE_S", 0.1)
-        template.spares.one.runner.channel.receive(LOAD_S)
+        template.plain.spares.one.runner.channel.receive(LOAD_S)
     other = text(number=1)
     with template.runner(other, is_new=how == "new") as runner:
         if how == "checkout":
@@ -224,7 +224,7 @@ def test_no_spare_one(template, monkeypatch, how, tmp_path):
 def test_a_program_that_asks_for_nothing_of_the_device_gets_none(template):
     with template.runner(text()) as runner:
         runner.ask("imported", LOAD_S)
-    assert template.spares.one is None
+    assert template.plain.spares.one is None
 
 
 def test_modules_that_are_imported_for_all_are_there_in_it(template):
@@ -246,9 +246,9 @@ def test_nothing_is_left_of_one_that_nobody_took(template):
     with template.runner(text()) as runner:
         load(runner, text())
     waiting = pid_of(template)
-    template.spares.close()
-    assert template.spares.one is None and not alive(waiting)
+    template.plain.spares.close()
+    assert template.plain.spares.one is None and not alive(waiting)
     assert [one.name for one in Path(template.scratch).glob("r*")] == []
-    template.spares.settle()
-    template.spares.renew()
-    assert template.spares.one is None
+    template.plain.spares.settle()
+    template.plain.spares.renew()
+    assert template.plain.spares.one is None
