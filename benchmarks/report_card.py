@@ -4,15 +4,16 @@
 
 Judges that share a GPU share its memory, and who times stops the others. So compiling, which is a
 processor's work, is done by many judges at once, and references whose tensors are large are judged
-by a few, last. One launch a candidate, as in training. Both parts are runs of `cudal1-ci bench` in
-the folder, which keeps what it found there; what is reached in time is spread over all tasks of a
-part, and `run.json` is both as one.
+by a few, after the others; what a few had too little memory for is judged by one alone. One launch
+a candidate, as in training. The parts are runs of `cudal1-ci bench` in the folder, which keeps what
+it found there; what is reached in time is spread over all tasks of a part, and `run.json` is all of
+them as one.
 
 The size of a reference's tensors is found without computing anything, on torch's meta device, and
 kept in the folder's `sizes.json`: `--minutes 0` does that alone, on a machine without a GPU. One
 that cannot be called there counts as large, and so does one for which a GPU of many judges had too
-little memory: what a reference makes in between is not seen. References are imported for it,
-outside of any sandbox.
+little memory, or for a candidate: what is made in between is not seen. References are imported for
+it, outside of any sandbox.
 
     python benchmarks/report_card.py h100.json --folder card --earlier report-card-h100.json.gz
 
@@ -41,19 +42,23 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from cudal1_ci.bench.reading import read_run
-from cudal1_ci.bench.shape import TaskDocument
+from cudal1_ci.bench.shape import TaskDocument, TrialDocument
 from cudal1_ci.bench.solvers import DEFAULT
 from cudal1_ci.bench.tasks import Choice, Task, tasks_at
 from cudal1_ci.cli.bench_flags import shard_of
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
 from cudal1_ci.schema import TextProgram
 
+CROWDED = "memory.device"
+"""The rule of who had too little of a GPU's memory."""
 LARGE_BYTES = 2**28
 """Of inputs, outputs, parameters and buffers together."""
 LEAST_S = 45.0
 """With less left no part is begun."""
 END_S = 30.0
 """For a part that was told to end."""
+PARTS = ("light", "large", "alone")
+"""In their order; files in the folder and logs are called by them."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,10 @@ def parts_of(
     large = [name for name in sizes if name not in light or name in now]
     if large:
         yield Part("large", tuple(large), few)
+    now = crowded()
+    alone = [name for name in large if name in now]
+    if alone and few > 1:
+        yield Part("alone", tuple(alone), 1)
 
 
 def num_bytes(source: str) -> int | None:
@@ -134,15 +143,20 @@ def still_open(
     }
     columns: dict[str, set[str]] = {}
     for task in told:
-        columns.setdefault(task.problem_id, set()).update(one.solver for one in task.results)
+        found = {one.solver for one in task.results if not any(map(was_crowded, one.trials))}
+        columns.setdefault(task.problem_id, set()).update(found)
     settled |= {problem_id for problem_id, found in columns.items() if set(solvers) <= found}
     return [task for task in tasks if task.problem.id not in settled]
 
 
 def lacked_memory(task: TaskDocument) -> bool:
     """Whether the reference might be judged by fewer judges on a GPU."""
-    rules = {finding.rule for finding in task.findings}
-    return task.standing == "invalid" and "memory.device" in rules
+    return task.standing == "invalid" and CROWDED in {one.rule for one in task.findings}
+
+
+def was_crowded(trial: TrialDocument) -> bool:
+    """Whether a candidate might be."""
+    return trial.status == "inconclusive" and CROWDED in {one.rule for one in trial.findings}
 
 
 def crowded_in(tasks: Sequence[Task], runs: Sequence[Path]) -> set[str]:
@@ -157,6 +171,7 @@ def crowded_in(tasks: Sequence[Task], runs: Sequence[Path]) -> set[str]:
         if file.exists()
         for task in read_run(file).tasks
         if lacked_memory(task)
+        or any(was_crowded(trial) for result in task.results for trial in result.trials)
     }
     return {task.name for task in tasks if task.problem.id in ids}
 
@@ -221,7 +236,7 @@ def shard(given: str) -> tuple[int, int]:
 
 
 def merged(folder: Path, earlier: Sequence[Path]) -> None:
-    files = (*(folder / f"{name}.json" for name in ("light", "large")), *earlier)
+    files = (*(folder / f"{name}.json" for name in PARTS), *earlier)
     parts = [str(file.resolve()) for file in files if file.exists()]
     if not parts:
         return
@@ -248,7 +263,7 @@ def main() -> None:
     found = still_open(tasks_at(paths, choice).tasks, given.earlier, given.solvers.split(","))
     given.folder.mkdir(parents=True, exist_ok=True)
     sizes = sizes_of(found, given.folder / "sizes.json")
-    known = (*given.earlier, given.folder / "light.json")
+    known = (*given.earlier, *(given.folder / f"{name}.json" for name in PARTS[:-1]))
     for part in parts_of(sizes, given.few, given.many, lambda: crowded_in(found, known)):
         left_s = ends_s - time.monotonic()
         if done(

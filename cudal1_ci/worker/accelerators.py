@@ -25,7 +25,9 @@ FLUSHED_L2_MULTIPLE = 2
 KEPT_SHARE, KEPT_TRIALS = 64, 8
 """Of a GPU's memory: the judge keeps a larger tensor in the host's, where it is much slower to
 compare. With fewer trials than so many they may be larger, as there are fewer of them."""
-ASKED_SHARE = 1024
+OWN_SHARE = 2
+"""Of a GPU's memory that is free or the judge's, for all that it holds; the rest is for runners."""
+ASKED_SHARE = 16384
 """Of a GPU's memory: of a larger tensor it is asked whether there is as much as is allowed."""
 CACHED_SHARE = 128
 """Of a GPU's memory, what the judge may hold of it without need."""
@@ -83,7 +85,7 @@ class Accelerator(Protocol):
 
     def holds(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> bool:
         """Whether the judge's tensor may lie here: not where it is large for one of so many
-        trials."""
+        trials, or where the judge holds much already."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -189,6 +191,9 @@ class Cuda:
         # A policy that is trained beside may have left less than that.
         reserved = torch.cuda.memory_reserved(self.device)
         free_bytes = (torch.cuda.mem_get_info(self.device)[0] + reserved) * 4 // 5
+        own_bytes = torch.cuda.memory_allocated(self.device) + tensor.nbytes
+        if own_bytes > min(free_bytes, allowed_bytes(self, is_alone=True)) // OWN_SHARE:
+            return False
         return tensor.nbytes <= min(limit_bytes, free_bytes) // share
 
     def describe(self) -> dict[str, Any]:

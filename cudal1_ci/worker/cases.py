@@ -17,7 +17,7 @@ from .accelerators import Accelerator, AnySegment, place_for
 from .compare import Difference, Tolerance, difference, tolerance
 from .handles import RunnerHandle
 from .inputs import InputSet, Room, Source
-from .memory_plan import Plan
+from .memory_plan import Plan, num_together
 from .processes import Template
 from .segment import ALIGNMENT_BYTES, place, size_bytes
 
@@ -126,8 +126,8 @@ class Case:
     """Another state, and the answer on the first trial once it is loaded after the trials."""
     reached: frozenset[str] | None = None
     """Inputs and parameters that gradients of the reference reach, once a patch was right."""
-    num_together: int = 1
-    """Trial sets that a runner gets at a time."""
+    num_together: int | None = None
+    """Trial sets that a runner gets at a time; None before it is known how much a call returns."""
     plan: Plan | None = None
     """How tensors of a batch fit into memory, for the candidate at hand."""
     num_calls: int | None = None
@@ -197,9 +197,11 @@ class Case:
         leaves_state = sets is None and dtype is None
         sets = [one for _, one in self.trials] if sets is None else sets
         answer = Answer([], [], {}, {})
-        for first in range(0, len(sets), self.num_together):
-            some = sets[first : first + self.num_together]
+        first = 0
+        while first < len(sets):
+            some = sets[first : first + (self.num_together or 1)]
             self.answer_some(runner, limits, some, first, answer, dtype, before_copy, is_between)
+            first += len(some)
         if leaves_state and not self.train:  # there it is among the outputs of each call
             answer.state = self.state_after(runner, limits)
         return answer
@@ -231,8 +233,13 @@ class Case:
         for call in reply["calls"]:
             placed, end = place(call["slots"], end)
             layout.append(placed)
-        if end > self.accelerator.memory_bytes():
-            raise runner.failure("raised", f"out of memory: it returns tensors of {end:,} bytes")
+        memory_bytes = self.accelerator.memory_bytes()
+        if end > memory_bytes:
+            said = f"out of memory: it returns tensors of {end:,} bytes"
+            raise runner.failure("raised", f"{self.accelerator.kind.upper()} {said}")
+        if self.num_together is None:
+            most_bytes = max(one.num_bytes for _, one in self.trials)
+            self.num_together = num_together(most_bytes, end, memory_bytes)
         outputs = runner.share("outputs", self.accelerator, end, limits.call_s)
         runner.ask("collect", limits.call_s, slots=layout, segment="outputs")
         keep = self.keep

@@ -61,6 +61,8 @@ SHORTEST_SHARE = 0.5
 """Of the length wanted of a batch: a faster candidate gets more calls, as does its reference."""
 MOST_TIMES = 8.0
 """As many calls at the most, since the reference takes as many times as long."""
+MORE_ROUNDS = 4
+"""As many times the rounds at the most, where batches are shorter than they should be."""
 EARLY_ROUNDS = 3
 """After one of the first, drawn at random, gradients of parameters and the state are compared,"""
 CHECKED_SHARE = 0.25
@@ -85,6 +87,8 @@ class ClockConfig:
     """After so many a launch ends in which every round says that the two differ by more than
     `plain_effect`, a log ratio, and the same way; None is never."""
     plain_effect: float = math.inf
+    is_least: bool = False
+    """Whether as little memory is taken as there can be."""
     num_ahead: int = 1
     """Launches whose processes may be started together, this one among them."""
     cores: list[int] | None = None
@@ -112,7 +116,7 @@ def launch(
         RunnerFailure: The reference failed, which says nothing of the candidate.
     """
     generator = torch.Generator(case.accelerator.device).manual_seed(rng.randrange(2**62))
-    if case.plan is None or num_calls is None:
+    if case.plan is None or num_calls is None or config.is_least:
         # What others leave of the device's memory is not the same for each candidate.
         case.plan = plan_of(case, config)
     plan = case.plan
@@ -150,7 +154,7 @@ def plan_of(case: Case, config: ClockConfig) -> Plan:
     set_bytes = room_of(case, [case.trials[0][1]]).num_bytes
     outputs_bytes = sum(size_bytes(slot) for slot in reference_slots_of(case))
     sizes = (set_bytes, outputs_bytes, size_of(case.state_slots))
-    found = plan(*sizes, config.memory_bytes, config.max_calls)
+    found = plan(*sizes, config.memory_bytes, config.max_calls, is_least=config.is_least)
     if found is None:
         message = (
             f"timing `{case.name}` needs {least_bytes(*sizes) / 2**30:.1f} GiB of the device's "
@@ -250,14 +254,20 @@ def timed(
         if is_last or more == num_calls:
             break
         num_calls = more
+    num_rounds = config.num_rounds
+    if case.accelerator.kind != "cpu":
+        short_by = wanted_us(config) / max(shortest_us - cost_us, 1.0)
+        num_rounds = math.ceil(num_rounds * min(max(short_by, 1.0), MORE_ROUNDS))
+        for lane in lanes:
+            lane.rehearses = short_by > 1
     checked, close = (rng.randrange(min(EARLY_ROUNDS, config.num_rounds)) for _ in range(2))
     started_s = time.monotonic()
-    for number in range(config.num_rounds):
+    for number in range(num_rounds):
         one = new_round(case, room, stock, rng)
         play(case, lanes, one, rng, limits, counts=True)
         check_round(case, reference, candidate, one, tolerances, limits)
         is_late = number >= 2 and time.monotonic() - started_s > config.launch_s
-        ends = is_late or number == config.num_rounds - 1 or is_plain(opened, cost_us, config)
+        ends = is_late or number == num_rounds - 1 or is_plain(opened, cost_us, config)
         if ends or number == checked or (number > checked and rng.random() < CHECKED_SHARE):
             check_aftermath(case, reference, candidate, limits)
         if number == close or (number > close and rng.random() < CLOSE_SHARE):
@@ -343,13 +353,17 @@ def check_round(
 
 def more_calls(case: Case, num_calls: int, shortest_us: float, config: ClockConfig) -> int:
     """Calls in a batch for a candidate so fast that its batch would be too short to be timed."""
-    wanted_us = config.batch_us * SHORTEST_SHARE
-    if shortest_us >= wanted_us:
+    if shortest_us >= wanted_us(config):
         return num_calls
     assert case.plan is not None
-    wanted = int(num_calls * wanted_us / max(shortest_us, 1.0)) + 1
+    wanted = int(num_calls * wanted_us(config) / max(shortest_us, 1.0)) + 1
     most = int((case.num_calls or 1) * MOST_TIMES) + 1
     return max(num_calls, min(case.plan.most_calls, most, wanted))
+
+
+def wanted_us(config: ClockConfig) -> float:
+    """What the shortest batch of a launch should last."""
+    return config.batch_us * SHORTEST_SHARE
 
 
 def times(lanes: dict[str, Lane], cost_us: float, num_calls: int) -> dict[str, Any]:

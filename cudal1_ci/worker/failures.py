@@ -51,8 +51,13 @@ def rejection_of_text(failure: RunnerFailure, program: dict[str, Any]) -> Reject
 
 
 def is_out_of_memory(failure: RunnerFailure) -> bool:
-    """torch's allocators raise RuntimeErrors that only their text tells apart."""
-    text = failure.message.lower()
+    """Of a program: torch's allocators raise RuntimeErrors that only their text tells apart."""
+    return says_out_of_memory(failure.message)
+
+
+def says_out_of_memory(message: str) -> bool:
+    """Whether an error's text does."""
+    text = message.lower()
     return "memoryerror" in text or "can't allocate memory" in text or "out of memory" in text
 
 

@@ -46,7 +46,7 @@ from .clock import ClockConfig, launch, timed_slots
 from .correctness import Examined, examine
 from .crews import Crews
 from .cuda_memory import DriverError
-from .failures import rejection_of_launch
+from .failures import rejection_of_launch, says_out_of_memory
 from .giving_way import Turn
 from .handles import RunnerFailure
 from .kept import Kept
@@ -152,6 +152,8 @@ class Judge:
         self.slots: dict[str, list[dict[str, Any]]] = {}
         self.num_calls: dict[str, int] = {}
         """In a timed batch of the candidate at hand, by workload, from its first launch on."""
+        self.tight: set[str] = set()
+        """Workloads under which a launch of it has run out of memory."""
         self.rows: dict[str, list[dict[str, Any]]] = {}
         """What ran in a call of it, by workload, where that is known."""
         # Not from the seed that is configured: who can guess the inputs of timed calls can have
@@ -261,7 +263,7 @@ class Judge:
         self.dismiss()
         self.keeps = keeps
         self.candidate, self.slots, self.at_hand = program, {}, {}
-        self.num_calls, self.rows = {}, {}
+        self.num_calls, self.rows, self.tight = {}, {}, set()
         abs_error = rel_error = 0.0
         findings = list(self.findings)
         try:
@@ -328,20 +330,41 @@ class Judge:
     def launch(self, workload: str, clock: dict[str, Any]) -> dict[str, Any]:
         """Times of one launch, or the verdict that they led to, or that which there is when the
         launch is not made again: `interrupted`, because the reference failed. Beside the times a
-        `suspicion`: the verdict when more launches confirm it."""
-        case = self.at_hand.get(workload)
-        if case is None:
+        `suspicion`: the verdict when more launches confirm it. One that ran out of memory is made
+        again by new processes, with as little of it as there can be."""
+        if workload not in self.at_hand:
             return {"left_out": True}
-        gpu_index = clock.pop("gpu_index", None)
+        cores = self.turns(clock.pop("gpu_index", None))
+
+        def launched() -> dict[str, Any]:
+            try:
+                return self.launch_once(workload, cores, clock)
+            except (torch.cuda.OutOfMemoryError, DriverError) as error:
+                return self.without_memory("launch", error)
+
+        reply = launched()
+        if workload in self.tight or not lacks_memory(reply):
+            return reply
+        self.tight.add(workload)
+        self.kept.close()
+        self.dismiss()
+        return launched()
+
+    def launch_once(
+        self, workload: str, cores: list[int] | None, clock: dict[str, Any]
+    ) -> dict[str, Any]:
+        """See `launch`. Raises what a lack of memory of the judge's own raises."""
+        case, is_tight = self.at_hand[workload], workload in self.tight
         config = ClockConfig(
             memory_bytes=self.accelerator.memory_bytes(is_alone=True),
-            cores=self.turns(gpu_index),
+            cores=cores,
+            is_least=is_tight,
             **clock,
         )
         try:
             result = launch(
                 case,
-                self.kept if self.keeps else self.crews,
+                self.kept if self.keeps and not is_tight else self.crews,
                 self.candidate,
                 self.slots[workload],
                 self.limits,
@@ -431,6 +454,15 @@ class Judge:
             return {"demand": case.demand(self.template, self.limits)}
         except (Rejected, RunnerFailure) as failure:
             return {"failure": str(failure)}
+
+
+def lacks_memory(reply: dict[str, Any]) -> bool:
+    """Whether a launch ended for want of memory, whoever wanted it."""
+    verdict = reply.get("verdict") or reply.get("interrupted") or {}
+    return any(
+        one["rule"] in ("memory.device", "memory.exhausted") or says_out_of_memory(one["message"])
+        for one in verdict.get("findings", ())
+    )
 
 
 def contradicted(claim_us: float, span_us: float) -> Rejected:

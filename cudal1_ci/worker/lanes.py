@@ -58,6 +58,8 @@ class Lane:
     claims_us: list[float] = field(default_factory=list)
     last_us: float = 0.0
     """What its last batch took."""
+    rehearses: bool = False
+    """Whether a call that does not count comes before each batch."""
 
     def all_calls(self, leaf: int) -> torch.Tensor:
         """One output of every call of the last batch, stacked: shape [num_calls, ...]."""
@@ -192,6 +194,8 @@ def span_of(
     """One batch (`batch`, or `exchange`, which calls nothing) under the judge's clock:
     microseconds here, and what the runner says of its own."""
     accelerator = case.accelerator
+    if op == "batch" and lane.rehearses:
+        lane.runner.ask("rehearse", limits.call_s)
     lane.runner.spin_s = accelerator.spin_s
     if accelerator.spin_s:
         lane.runner.ask("stand_by", SETTLE_S, spin_s=accelerator.spin_s)

@@ -20,7 +20,6 @@ from .compare import as_bools
 from .failures import is_out_of_memory, rejection_of_reference, twice
 from .handles import RunnerFailure, RunnerHandle
 from .inputs import InputSet, each_same_bits, same_bits, shapes_of
-from .memory_plan import num_together
 from .mutants import check_constancy, try_mutants
 from .oracle import known_errors, learn_oracle, settle_tolerances
 from .precision import allow
@@ -164,8 +163,6 @@ def learn_answers(
     case.trials = variations(case.source, generator, budget_bytes, case.train, has_nan)
     # How many there are says what is large, and is not to stay on the device.
     case.trials = [(name, case.kept(one)) for name, one in case.trials]
-    set_bytes = max(one.num_bytes for _, one in case.trials)
-    case.num_together = num_together(set_bytes, memory_bytes)
     started_s = template.awake_s()
     try:
         case.expected = first_answer(case, template, limits, first, stays=hold is not None)

@@ -46,6 +46,7 @@ def main(channel: Channel, scratch: Path) -> None:
         "let_go": batches.let_go,
         "arrange": batches.arrange,
         "stand_by": batches.stand_by,
+        "rehearse": batches.rehearse,
         "batch": batches.batch,
         "exchange": batches.exchange,
         "deliver": batches.deliver,

@@ -59,8 +59,16 @@ def test_what_had_too_little_memory_among_many_is_judged_among_few(report_card):
     first = next(parts)
     assert (first.name, first.tasks) == ("light", ("level1/2", "level1/3"))
     crowded.add("level1/3")  # seen in what the first part has written
+    second = next(parts)
+    assert (second.name, second.tasks, second.num_judges) == ("large", ("level1/1", "level1/3"), 2)
+    crowded.remove("level1/1")  # in the second it had enough
     (last,) = parts
-    assert (last.name, last.tasks, last.num_judges) == ("large", ("level1/1", "level1/3"), 2)
+    assert (last.name, last.tasks, last.num_judges) == ("alone", ("level1/3",), 1)
+
+
+def test_what_one_judge_alone_had_too_little_memory_for_does_not_come_again(report_card):
+    parts = report_card.parts_of({"level1/1": 1}, 1, 8, lambda: {"level1/1"})
+    assert [one.name for one in parts] == ["large"]
 
 
 def test_too_little_memory_settles_nothing(report_card, tmp_path):
@@ -76,6 +84,27 @@ def test_too_little_memory_settles_nothing(report_card, tmp_path):
     assert report_card.still_open([one, two, three], [file]) == [one, three]
     assert report_card.still_open([one, two, three], [file], ["eager"]) == [one, three]
     assert report_card.crowded_in([one, two, three], [file, tmp_path / "none"]) == {"level1/1"}
+
+
+def test_a_column_of_a_candidate_that_had_too_little_memory_is_open(report_card, tmp_path):
+    one = a_task()
+    document = told(one, {"eager": "inconclusive", "compile": 1.5})
+    file = tmp_path / "light.json"
+
+    def written(rule):
+        finding = FindingDocument(rule=rule, message="", line=None, evidence=None)
+        eager, other = document.results
+        (trial,) = eager.trials
+        trial = msgspec.structs.replace(trial, findings=(finding,))
+        eager = msgspec.structs.replace(eager, trials=(trial,))
+        run = a_run(msgspec.structs.replace(document, results=(eager, other)))
+        file.write_bytes(msgspec.json.encode(run))
+        columns = (["eager", "compile"], ["compile"])
+        is_open = [report_card.still_open([one], [file], some) == [one] for some in columns]
+        return is_open, report_card.crowded_in([one], [file])
+
+    assert written("memory.device") == ([True, False], {"level1/1"})
+    assert written("timing.noisy") == ([False, False], set())
 
 
 @pytest.fixture

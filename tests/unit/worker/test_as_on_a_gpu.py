@@ -17,13 +17,14 @@ from cudal1_ci.worker.accelerators import Cpu
 from cudal1_ci.worker.cases import Limits, Rejected
 from cudal1_ci.worker.clock import ClockConfig, launch, timed_slots
 from cudal1_ci.worker.correctness import examine
+from cudal1_ci.worker.handles import RunnerHandle
 from cudal1_ci.worker.kept import Kept
 from cudal1_ci.worker.memory_plan import Plan
 from cudal1_ci.worker.reference import make_case
 from tests.unit.trial.test_session import HEAD, problem_of, tensor
 
 LIMITS = Limits(60.0, 30.0)
-CONFIG = ClockConfig(batch_us=1000.0, max_calls=8, num_rounds=3, launch_s=2.0, memory_bytes=2**30)
+CONFIG = ClockConfig(batch_us=1.0, max_calls=8, num_rounds=3, launch_s=60.0, memory_bytes=2**30)
 MODEL = """
 class Model(nn.Module):
     def __init__(self):
@@ -149,11 +150,44 @@ def test_a_launch_ends_when_every_round_says_the_same(timed, monkeypatch):
         return len(looked) == 4
 
     monkeypatch.setattr(clock, "is_plain", is_plain)
-    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, num_rounds=6, launch_s=60.0))
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, num_rounds=6))
     text = MODEL.format(returned="y.relu()")
     said, _ = timed("infer", text, text + "\n")
     assert len(said["candidate_us"]) == len(said["control_us"]) == 4
     assert looked == [[number] * 3 for number in range(1, 5)]
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize(("batch_us", "is_short"), [(1.0, False), (1e7, True)])
+def test_where_batches_are_too_short_there_are_more_and_a_call_comes_before_each(
+    timed, monkeypatch, mode, batch_us, is_short
+):
+    """On what was there before: the values of the batch are written after it."""
+    steps = {}
+    ask, write = RunnerHandle.ask, lanes.Round.write
+
+    def asked(runner, op, *rest, **message):
+        steps.setdefault(id(runner.segments.get("inputs")), []).append(op)
+        return ask(runner, op, *rest, **message)
+
+    def written(one, segment):
+        steps.setdefault(id(segment), []).append("write")
+        write(one, segment)
+
+    monkeypatch.setattr(RunnerHandle, "ask", asked)
+    monkeypatch.setattr(lanes.Round, "write", written)
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=batch_us))
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed(mode, text, text + "\n")
+    num_rounds = CONFIG.num_rounds * (clock.MORE_ROUNDS if is_short else 1)
+    assert len(said["candidate_us"]) == len(said["control_us"]) == num_rounds
+    rehearsed = [some for some in steps.values() if "rehearse" in some]
+    assert len(rehearsed) == (3 if is_short else 0)
+    for some in rehearsed:
+        assert some.count("rehearse") >= num_rounds
+        for number, step in enumerate(some):
+            if step == "rehearse":
+                assert some[number : number + 4] == ["rehearse", "stand_by", "write", "batch"]
 
 
 @pytest.mark.parametrize(("num_calls", "found"), [(None, 5), (8, 3)])

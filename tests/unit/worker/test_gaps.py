@@ -40,7 +40,7 @@ def test_one_with_gaps_has_all_outputs_copied_alone():
 
 
 def test_large_gaps_are_allowed_what_they_take():
-    dense, wide = torch.ones(256, 256), torch.ones(256, 256, 32)[..., 0]
+    dense, wide = torch.ones(512, 512), torch.ones(512, 512, 32)[..., 0]
     few = copying_us(Cpu(), [slot(torch.ones(4, 2)[:, ::2])], 1)
     assert few == ALONE_US
     assert copying_us(Cpu(), [slot(wide)], 1) > 3 * few

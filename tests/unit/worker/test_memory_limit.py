@@ -71,6 +71,7 @@ def test_the_fewer_trials_there_are_the_larger_may_be_what_the_device_holds(
     """Of 64 GiB: those are allowed, or four fifths of what is free and of the judge's own."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free * 2**30, 80 * 2**30))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 50 * 2**30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 0)
     gpu = object.__new__(accelerators.Cuda)
     gpu.total_bytes, gpu.limit_bytes = 80 * 2**30, None
     gpu.share_bytes = allowed * 2**30
@@ -78,6 +79,20 @@ def test_the_fewer_trials_there_are_the_larger_may_be_what_the_device_holds(
     for nbytes, place in ((largest, gpu.device), (largest + 1, torch.device("cpu"))):
         tensor = SimpleNamespace(nbytes=nbytes)
         assert accelerators.place_for(gpu, tensor, num_trials) == place
+
+
+@pytest.mark.parametrize("held", [0, 31, 32])
+def test_a_judge_leaves_half_of_what_is_free_to_runners(monkeypatch, held):
+    """However little each of its tensors takes: of 80 GiB, of which 64 count as free. Those that
+    are small beside that are not asked about."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: ((80 - held) * 2**30, 80 * 2**30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: held * 2**30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: held * 2**30)
+    gpu = object.__new__(accelerators.Cuda)
+    gpu.total_bytes, gpu.device = 80 * 2**30, torch.device("cuda", 0)
+    gpu.limit_bytes = gpu.share_bytes = None
+    assert gpu.holds(SimpleNamespace(nbytes=2**29), 28) is (held < 32)
+    assert gpu.holds(SimpleNamespace(nbytes=2**20), 28)
 
 
 def a_case(most_bytes: int, num_trials: int) -> Case:

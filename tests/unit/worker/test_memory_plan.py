@@ -9,9 +9,9 @@ from cudal1_ci.worker.memory_plan import Plan, call_bytes, least_bytes, num_toge
 GIB = 2**30
 
 
-def test_many_calls_share_a_fourth_of_the_memory():
+def test_many_calls_share_a_third_of_the_memory():
     found = plan(1000, 1000, 0, 2**20, max_calls=200)
-    assert found == Plan(2**18 // call_bytes(1000, 1000, 2, 3), 2, 3)
+    assert found == Plan(2**20 // 3 // call_bytes(1000, 1000, 2, 3), 2, 3)
     assert 1 < found.most_calls < 200
     assert plan(1000, 1000, 0, 2**40, max_calls=200) == Plan(200, 2, 3)
 
@@ -30,6 +30,13 @@ def test_tensors_of_gigabytes(memory, expected):
     assert plan(int(1.5 * GIB), int(1.5 * GIB), 0, memory, max_calls=200) == expected
 
 
+def test_the_least_is_one_call_of_two_runners_however_much_there_is():
+    assert plan(1000, 1000, 0, 2**40, max_calls=200, is_least=True) == Plan(1, 1, 2)
+    needed = least_bytes(1000, 1000, 0)
+    assert plan(1000, 1000, 0, needed, max_calls=200, is_least=True) == Plan(1, 1, 2)
+    assert plan(1000, 1000, 0, needed - 1, max_calls=200, is_least=True) is None
+
+
 def test_what_the_documentation_says_of_a_card_of_24_gb():
     free_bytes = 24 * 10**9 * 4 // 5
     tensor_bytes = 1_750_000_000
@@ -45,5 +52,6 @@ def test_the_state_of_each_runner_counts():
 
 
 def test_trial_sets_are_given_one_at_least():
-    assert num_together(100, 8 * 101 * 5) == 5
-    assert num_together(GIB, GIB) == 1
+    assert num_together(100, 0, 8 * 101 * 5) == 5
+    assert num_together(100, 50, 8 * 201 * 5) == 5
+    assert num_together(GIB, 0, GIB) == num_together(1, GIB, GIB) == 1
