@@ -27,6 +27,7 @@ from cudal1_ci.bench.worth import worth
 from cudal1_ci.report.shape import MeasurementDocument
 from cudal1_ci.score import geometric_mean
 
+AS_LAID_OUT = "compile-as-laid-out"
 SHORT_US = 50.0
 SHORT_BATCH_US = 3000.0
 TIE = 1.02
@@ -73,8 +74,28 @@ def noise(tasks: Sequence[TaskDocument]) -> Iterator[str]:
     batches_us = [one.launches[0].num_calls * (one.reference_us or math.nan) for one in eager]
     short = sum(us < SHORT_BATCH_US for us in batches_us)
     yield f"batches: {short} of {len(eager)} below {SHORT_BATCH_US / 1000:.0f} ms"
-    precise = Counter(t.status for task in tasks for t in trials_of(task, "compile"))
-    yield f"compile: {dict(precise)}"
+    yield from compiling(tasks)
+
+
+def compiling(tasks: Sequence[TaskDocument]) -> Iterator[str]:
+    """What compiling as it is asked for gets wrong, and whether it is right with convolutions laid
+    out as they are."""
+    found = {task.name: next(trials_of(task, "compile"), None) for task in tasks}
+    yield f"compile: {dict(Counter(t.status for t in found.values() if t is not None))}"
+    wrong = [
+        task
+        for task in tasks
+        if (trial := found[task.name]) is not None
+        and trial.status in ("precision", "incorrect_values")
+    ]
+    convolve = sum(task.demand is not None and task.demand.convolution_flops > 0 for task in wrong)
+    laid_out = [
+        any(t.status == "passed" for t in some)
+        for task in wrong
+        if (some := [t for t in trials_of(task, BEST) if AS_LAID_OUT in t.candidate.proposer])
+    ]
+    yield f"  {len(wrong)} not right, {convolve} of these with convolutions;"
+    yield f"  as they are laid out {sum(laid_out)} of {len(laid_out)} that were tried so"
 
 
 def published(tasks: Sequence[TaskDocument]) -> Iterator[str]:

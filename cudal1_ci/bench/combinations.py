@@ -1,9 +1,9 @@
 """What `best` proposes by itself: finds of the other columns, together.
 
 First the reference: compiled and as a CUDA graph, where each passed alone (the compiler's kernels
-without what it asks before each call), or where it was less precise compiled and has convolutions
-(which then stay in the order in which they are), and on a GPU its convolutions in channels-last
-order, unless the playbook has tried that and it was less precise, and by the algorithm that cuDNN
+without what it asks before each call); where it was less precise compiled and has convolutions,
+compiled with these in the order in which they are, as a graph too if that was faster alone; and on
+a GPU its convolutions in channels-last order, unless the playbook has tried that and it was less precise, and by the algorithm that cuDNN
 finds fastest. Then a rewrite of the playbook or of a model that was faster, or one of those two
 layers, wrapped as the columns wrap the reference: fewer kernels, and one launch for all of them,
 are two gains, and the first is small beside the launches that the second takes away. Programs and
@@ -98,8 +98,11 @@ def graphs_for(found: Found, has_convolutions: bool) -> Iterator[tuple[str, Wrap
         if all(map(passes, name.split("+"))):
             yield name, wrapper
     statuses = {one.verdict.status for one in found.get("compile", ())}
-    if has_convolutions and "precision" in statuses and passes("cuda-graph"):
-        yield from AS_LAID_OUT.items()
+    if has_convolutions and not statuses.isdisjoint(("precision", "incorrect_values")):
+        # Where the device has much to do a call, a graph has nothing to gain by itself.
+        gains = any(score.estimate(one) > 1 for one in found.get("cuda-graph", ()))
+        name = "compile-as-laid-out+cuda-graph" if gains else "compile-as-laid-out"
+        yield name, AS_LAID_OUT[name]
 
 
 def is_known_to_be_less_precise(layer: str, found: Found) -> bool:

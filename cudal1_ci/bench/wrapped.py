@@ -18,14 +18,14 @@ COMPILED = """
 class ModelNew({base}):
     \"\"\"The same, its forward compiled.\"\"\"
 
-    forward = torch.compile({base}.forward{mode})
+    forward = torch.compile({base}.forward{how})
 """
 COPIED = """
 
 class ModelNew({base}):
     \"\"\"The same, its forward compiled; the next call writes over nothing that it returned.\"\"\"
 
-    compiled = torch.compile({base}.forward{mode})
+    compiled = torch.compile({base}.forward{how})
 
     def forward(self, *args, **kwargs):
         answer = self.compiled(*args, **kwargs)
@@ -96,11 +96,15 @@ class {name}({base}):
 """
 
 
-def compiled(text: str, mode: str | None = None, *, base: str = "Model") -> str:
-    """The text and a `ModelNew` that compiles its class, in a mode of torch.compile."""
+def compiled(
+    text: str, mode: str | None = None, *, lays_out: bool = True, base: str = "Model"
+) -> str:
+    """The text and a `ModelNew` that compiles its class, in a mode of torch.compile, or with its
+    convolutions in the order in which they are where it does not `lays_out`."""
+    how = asked(mode, lays_out)
     if mode in IN_GRAPHS:
-        return on_top(text, TREE_MAP, COPIED.format(base=base, mode=mode_text(mode)))
-    return on_top(text, "", COMPILED.format(base=base, mode=mode_text(mode)))
+        return on_top(text, TREE_MAP, COPIED.format(base=base, how=how))
+    return on_top(text, "", COMPILED.format(base=base, how=how))
 
 
 def graphed(text: str, *, base: str = "Model") -> str:
@@ -116,8 +120,7 @@ def compiled_and_graphed(
     """The text and a `ModelNew` that records its class's compiled forward as CUDA graphs: the
     compiler's kernels without what it asks before each call. `mode` records none itself.
     Convolutions stay in the order in which they are where it does not `lays_out`."""
-    options = "" if lays_out else ', options={"layout_optimization": False}'
-    forward = f"torch.compile({base}.forward{mode_text(mode)}{options})"
+    forward = f"torch.compile({base}.forward{asked(mode, lays_out)})"
     return on_top(text, GRAPHS, HELPERS_APART + GRAPHED.format(base=base, forward=forward))
 
 
@@ -136,7 +139,10 @@ GRAPHS = "import functools\nimport threading\nimport weakref\n"
 HELPERS_APART = f"\n\n{HELPERS}"
 
 
-def mode_text(mode: str | None) -> str:
+def asked(mode: str | None, lays_out: bool) -> str:
+    """Of torch.compile, which takes a mode or options."""
+    if not lays_out:
+        return ', options={"layout_optimization": False}'
     return f', mode="{mode}"' if mode else ""
 
 
@@ -196,11 +202,14 @@ IN_A_GRAPH = {
 }
 """Two columns in one, by both."""
 AS_LAID_OUT = {
+    "compile-as-laid-out": Wrapper(
+        techniques=(COMPILATION,), wrap=functools.partial(compiled, lays_out=False)
+    ),
     "compile-as-laid-out+cuda-graph": Wrapper(
         techniques=(COMPILATION, GRAPH),
         wrap=functools.partial(compiled_and_graphed, lays_out=False),
         needs_gpu=True,
-    )
+    ),
 }
 """For references with convolutions that are less precise when they are compiled: the compiler puts
 their tensors in channels-last order, in which cuDNN presumably computes in TF32 what it computes in

@@ -116,6 +116,10 @@ def test_weights_that_lie_elsewhere_other_shapes_and_training_are_noticed():
         agree()
         agree(rows=7)
         assert torch.equal(first, before), "an earlier output is never written to again"
+        negated = torch.randn(32, 64, dtype=torch.complex64, device="cuda").conj().imag
+        assert negated.is_neg()
+        for x in (negated, negated.resolve_neg(), negated):
+            torch.testing.assert_close(model(x, x), reference(x, x), rtol=1e-4, atol=1e-5)
         for one in (model, reference):
             one.fc.weight.mul_(0.5)
         agree()

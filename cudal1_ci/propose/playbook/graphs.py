@@ -64,7 +64,8 @@ HELPERS = '''class RecordedCall:
             raise AttributeError("raw_cuda_graph_exec")
         mine = [self.args[place] for place in self.inputs]
         for place, one in zip(self.inputs, mine):
-            if one.is_complex() or one.stride() != args[place].stride():
+            given = args[place]
+            if one.is_complex() or given.is_neg() or one.stride() != given.stride():
                 raise KeyError(place)
         sources, targets = ([torch.empty_like(one) for one in some] for some in (mine, answers))
         graph = torch.cuda.CUDAGraph(keep_graph=True)
@@ -169,7 +170,7 @@ def cuda_graphed(forward):
         form = []
         for one in args:
             if type(one) is torch.Tensor and one.is_cuda and one.layout is torch.strided:
-                form += (one.shape, one.stride(), one.dtype, one.device)
+                form += (one.shape, one.stride(), one.dtype, one.device, one.is_neg())
             elif type(one) in (bool, int, float, str, type(None)):
                 form += (type(one), one)
             else:

@@ -161,6 +161,7 @@ def on_a_gpu(columns, problem=CONVOLUTIONS):
         "best:compile+cuda-graph": 3.0,
         "best:channels-last": 1.5,
         "best:cudnn-benchmark": 0.9,
+        "best:compile-as-laid-out": 2.5,
         "best:compile-as-laid-out+cuda-graph": 2.5,
     }
     for name in names[0]:
@@ -186,15 +187,19 @@ def test_on_a_gpu_the_reference_is_wrapped_in_ways_that_are_no_column():
     assert list(rounds(CONVOLUTIONS, {}, "cpu")) == [[], []]
 
 
-def test_convolutions_that_are_less_precise_compiled_are_compiled_as_they_are_laid_out():
-    columns = wrapped(compile="precision", cuda_graph=2.0)
+@pytest.mark.parametrize("refused", ["precision", "incorrect_values"])
+def test_convolutions_that_are_less_precise_compiled_are_compiled_as_they_are_laid_out(refused):
+    """In a graph where that gains by itself."""
+    columns = wrapped(compile=refused, cuda_graph=2.0)
     names = ["best:compile-as-laid-out+cuda-graph", "best:channels-last", "best:cudnn-benchmark"]
     first, then = on_a_gpu(columns)
     assert first == names
     assert then[0] == "best:channels-last+compile-as-laid-out+cuda-graph"
     assert on_a_gpu(columns, PROBLEM)[0] == [], "no images"
     assert names[0] not in on_a_gpu(wrapped(compile="timeout", cuda_graph=2.0))[0]
-    assert names[0] not in on_a_gpu(wrapped(compile="precision", cuda_graph=0.5))[0]
+    for graph in (0.5, "runtime_error"):
+        first, _ = on_a_gpu(wrapped(compile=refused, cuda_graph=graph))
+        assert first == ["best:compile-as-laid-out", *names[1:]]
 
 
 def test_an_order_that_the_playbook_found_less_precise_is_not_tried_again():
