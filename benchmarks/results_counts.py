@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,8 +22,9 @@ from pathlib import Path
 from cudal1_ci.bench.card import counted, machines
 from cudal1_ci.bench.reading import read_run
 from cudal1_ci.bench.shape import TaskDocument, TrialDocument
-from cudal1_ci.bench.solvers import BEST, GIVEN
+from cudal1_ci.bench.solvers import BEST, GIVEN, OWN
 from cudal1_ci.bench.summary import ABOVE
+from cudal1_ci.bench.worth import gains as gains_of
 from cudal1_ci.bench.worth import worth
 from cudal1_ci.report.shape import MeasurementDocument
 from cudal1_ci.score import geometric_mean
@@ -31,6 +33,7 @@ AS_LAID_OUT = "compile-as-laid-out"
 SHORT_US = 50.0
 SHORT_BATCH_US = 3000.0
 TIE = 1.02
+NUM_DRAWS = 200
 
 
 def tasks_in(file: Path) -> list[TaskDocument]:
@@ -68,13 +71,29 @@ def gains(tasks: Sequence[TaskDocument]) -> Iterator[str]:
 def noise(tasks: Sequence[TaskDocument]) -> Iterator[str]:
     eager = [eager_of(task) for task in tasks]
     logs = [math.log(one.speedup) for one in eager if one.speedup is not None]
-    yield f"log of `eager`: standard deviation {statistics.pstdev(logs):.3f}"
+    spread = statistics.pstdev(logs)
+    yield f"log of `eager`: standard deviation {spread:.3f}"
+    yield f"what choosing the best of noisy ones adds to `best`: {luck(tasks, spread):.1%}"
     spread = [one.control_spread for one in eager if one.control_spread is not None]
     yield f"a control strays by {statistics.median(spread):.3f} in the median"
     batches_us = [one.launches[0].num_calls * (one.reference_us or math.nan) for one in eager]
     short = sum(us < SHORT_BATCH_US for us in batches_us)
     yield f"batches: {short} of {len(eager)} below {SHORT_BATCH_US / 1000:.0f} ms"
     yield from compiling(tasks)
+
+
+def luck(tasks: Sequence[TaskDocument], spread: float) -> float:
+    """How much of the geometric mean of `best` is the luck of who was chosen: with what was
+    measured taken for the truth and noise of that spread put on it, what is measured of the chosen
+    one beyond its truth, in the mean."""
+    rng = random.Random(0)
+    found = [[math.log(one.speedup) for one in gains_of(task, OWN, "strict")] for task in tasks]
+    logs = []
+    for truths in found:
+        for _ in range(NUM_DRAWS if truths else 0):
+            noise = [rng.gauss(0.0, spread) for _ in truths]
+            logs.append(max(zip(map(sum, zip(truths, noise, strict=True)), noise, strict=True))[1])
+    return math.expm1(sum(logs) / NUM_DRAWS / len(tasks))
 
 
 def compiling(tasks: Sequence[TaskDocument]) -> Iterator[str]:

@@ -3,13 +3,14 @@
 First the reference: compiled and as a CUDA graph, where each passed alone (the compiler's kernels
 without what it asks before each call); where it was less precise compiled and has convolutions,
 compiled with these in the order in which they are, as a graph too if that was faster alone; and on
-a GPU its convolutions in channels-last order, unless the playbook has tried that and it was less precise, and by the algorithm that cuDNN
-finds fastest. Then a rewrite of the playbook or of a model that was faster, or one of those two
-layers, wrapped as the columns wrap the reference: fewer kernels, and one launch for all of them,
-are two gains, and the first is small beside the launches that the second takes away. Programs and
-wrappers are ranked by what they gained on this very task, so that a few candidates are enough. A
-wrapper that was slower beyond doubt is left out; one that failed comes last, as a rewrite may
-change what it failed on. Where nothing was faster, nothing is wrapped.
+a GPU its convolutions in channels-last order, unless the playbook has tried that and it was less
+precise, by the algorithm that cuDNN finds fastest, and both. Then a rewrite of the playbook or of a
+model that was faster, or one of those three layers, wrapped as the columns wrap the reference:
+fewer kernels, and one launch for all of them, are two gains, and the first is small beside the
+launches that the second takes away. Programs and wrappers are ranked by what they gained on this
+very task, so that a few candidates are enough. A wrapper that was slower beyond doubt is left out;
+one that failed comes last, as a rewrite may change what it failed on. Where nothing was faster,
+nothing is wrapped.
 Candidates are judged like all others, and are the column's own trials.
 
     best:compile+cuda-graph
@@ -106,10 +107,10 @@ def graphs_for(found: Found, has_convolutions: bool) -> Iterator[tuple[str, Wrap
 
 
 def is_known_to_be_less_precise(layer: str, found: Found) -> bool:
-    """Whether the playbook's rewrite of that name was refused for it."""
+    """Whether the playbook's rewrite that is its first part was refused for it."""
+    rewrite = layer.partition("+")[0].replace("-", "_")
     return any(
-        one.candidate.proposer == f"playbook:{layer.replace('-', '_')}"
-        and one.verdict.status == "precision"
+        one.candidate.proposer == f"playbook:{rewrite}" and one.verdict.status == "precision"
         for one in found.get("playbook", ())
     )
 

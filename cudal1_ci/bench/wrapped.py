@@ -134,6 +134,12 @@ def tuned(text: str, *, base: str = "Model", name: str = "ModelNew") -> str:
     return on_top(text, "", TUNED.format(base=base, name=name))
 
 
+def tuned_in_channels_last(text: str, *, base: str = "Model", name: str = "ModelNew") -> str:
+    """The text and a class of that name that does both."""
+    below = LAYERS["channels-last"].name
+    return tuned(in_channels_last(text, base=base, name=below), base=below, name=name)
+
+
 TREE_MAP = "from torch.utils._pytree import tree_map\n"
 GRAPHS = "import functools\nimport threading\nimport weakref\n"
 HELPERS_APART = f"\n\n{HELPERS}"
@@ -188,6 +194,9 @@ class Layer:
 LAYERS = {
     "channels-last": Layer(technique="memory layout", lay=in_channels_last, name="ChannelsLast"),
     "cudnn-benchmark": Layer(technique="library selection", lay=tuned, name="Tuned"),
+    "channels-last+cudnn-benchmark": Layer(
+        technique="memory layout", lay=tuned_in_channels_last, name="TunedChannelsLast"
+    ),
 }
 """For references with convolutions, on a GPU."""
 IN_A_GRAPH = {

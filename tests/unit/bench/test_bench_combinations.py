@@ -149,6 +149,7 @@ def test_what_was_judged_is_not_proposed_again():
     assert list(rounds(PROBLEM, columns, "cpu")) == [[], []]
 
 
+LAID = ["best:channels-last", "best:cudnn-benchmark", "best:channels-last+cudnn-benchmark"]
 CONVOLUTIONS = a_problem("class Model:\n    conv = nn.Conv2d(3, 4, 3)\n")
 
 
@@ -161,6 +162,7 @@ def on_a_gpu(columns, problem=CONVOLUTIONS):
         "best:compile+cuda-graph": 3.0,
         "best:channels-last": 1.5,
         "best:cudnn-benchmark": 0.9,
+        "best:channels-last+cudnn-benchmark": 0.8,
         "best:compile-as-laid-out": 2.5,
         "best:compile-as-laid-out+cuda-graph": 2.5,
     }
@@ -175,7 +177,7 @@ def test_on_a_gpu_the_reference_is_wrapped_in_ways_that_are_no_column():
         "playbook": [judged("playbook:silu", speedup=1.2)],
     }
     assert on_a_gpu(columns) == [
-        ["best:compile+cuda-graph", "best:channels-last", "best:cudnn-benchmark"],
+        ["best:compile+cuda-graph", *LAID],
         [
             "best:channels-last+compile+cuda-graph",
             "best:channels-last+cuda-graph",
@@ -191,7 +193,7 @@ def test_on_a_gpu_the_reference_is_wrapped_in_ways_that_are_no_column():
 def test_convolutions_that_are_less_precise_compiled_are_compiled_as_they_are_laid_out(refused):
     """In a graph where that gains by itself."""
     columns = wrapped(compile=refused, cuda_graph=2.0)
-    names = ["best:compile-as-laid-out+cuda-graph", "best:channels-last", "best:cudnn-benchmark"]
+    names = ["best:compile-as-laid-out+cuda-graph", *LAID]
     first, then = on_a_gpu(columns)
     assert first == names
     assert then[0] == "best:channels-last+compile-as-laid-out+cuda-graph"
@@ -207,10 +209,7 @@ def test_an_order_that_the_playbook_found_less_precise_is_not_tried_again():
     assert on_a_gpu({"playbook": [refused]})[0] == ["best:cudnn-benchmark"]
     wrong = judged("playbook:channels_last", "incorrect_values")
     other = judged("playbook:fp32_tensor_cores", "precision")
-    assert on_a_gpu({"playbook": [wrong, other]})[0] == [
-        "best:channels-last",
-        "best:cudnn-benchmark",
-    ]
+    assert on_a_gpu({"playbook": [wrong, other]})[0] == LAID
 
 
 @pytest.mark.parametrize(
@@ -231,14 +230,19 @@ def test_both_are_tried_together_where_each_passed(columns):
 
 
 @pytest.mark.parametrize(
-    ("layer", "name"), [("channels-last", "ChannelsLast"), ("cudnn-benchmark", "Tuned")]
+    ("layer", "name", "base"),
+    [
+        ("channels-last", "ChannelsLast", "Model"),
+        ("cudnn-benchmark", "Tuned", "Model"),
+        ("channels-last+cudnn-benchmark", "TunedChannelsLast", "ChannelsLast"),
+    ],
 )
-def test_a_layer_that_gained_is_wrapped_below_a_name_of_its_own(layer, name):
+def test_a_layer_that_gained_is_wrapped_below_a_name_of_its_own(layer, name, base):
     found = wrapped(cuda_graph=2.0)
     found["best"] = [judged(f"best:{layer}", speedup=1.5)]
     (made,) = second(found, CONVOLUTIONS)
     assert made.proposer == f"best:{layer}+cuda-graph"
-    assert f"class {name}(Model)" in made.program.source
+    assert f"class {name}({base})" in made.program.source
     assert f"class ModelNew({name})" in made.program.source
     assert f"cuda_graphed({name}.forward)" in made.program.source
 

@@ -18,11 +18,13 @@ from cudal1_ci.bench.solvers import SOLVERS, Means, candidate
 from cudal1_ci.bench.wrapped import (
     AS_LAID_OUT,
     IN_A_GRAPH,
+    LAYERS,
     compiled,
     compiled_and_graphed,
     graphed,
     in_channels_last,
     tuned,
+    tuned_in_channels_last,
 )
 from cudal1_ci.trial import Session, TrialConfig
 from cudal1_ci.verification import problem_of
@@ -464,6 +466,18 @@ def test_cudnn_tries_its_algorithms_inside_alone(monkeypatch, flag):
     assert torch.backends.cudnn.benchmark is flag
 
 
+def test_both_ways_of_convolutions_at_once():
+    text = REFERENCE.replace("nn.Linear(dim, dim)", "nn.Conv2d(dim, 4, 3)")
+    seen = "torch.relu((self.seen.append(torch.backends.cudnn.benchmark), self.fc(x))[1])"
+    text = text.replace("self.fc(x) * self.scale", f"{seen} * self.scale")
+    model = made(tuned_in_channels_last(text))
+    vars(model)["seen"] = seen = []
+    assert model.fc.weight.is_contiguous(memory_format=torch.channels_last)
+    found = answers(model, torch.randn(2, 3, 6, 5), torch.randn(2, 3, 6, 5))
+    assert all(one.is_contiguous() for one in found)
+    assert seen and all(seen) and not torch.backends.cudnn.benchmark
+
+
 def test_columns_write_what_they_are_named_after():
     problem = a_problem(REFERENCE)
     means = Means(kind="cpu")
@@ -533,7 +547,7 @@ def test_the_judge_passes_a_compiled_forward():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("lay", [in_channels_last, tuned])
+@pytest.mark.parametrize("lay", [layer.lay for layer in LAYERS.values()])
 def test_the_judge_passes_another_way_of_convolutions(session, lay):
     text = GPU_REFERENCE.replace("nn.Linear(dim, dim)", "nn.Conv2d(dim, 8, 3, padding=1)")
     text = text.replace("torch.randn(64, 128)", "torch.randn(4, 128, 16, 16)").replace(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from cudal1_ci.bench.shape import DemandDocument
 from tests.unit.bench.rig import a_run, a_task, told
 
 
@@ -48,3 +50,33 @@ def test_of_a_rewrite_those_that_gain_are_named_and_the_others_taken_together(co
     assert said[0].endswith(": 3 of 4 right") and len(said) == 3
     assert said[1].startswith("  level1/1 2.00x [")
     assert said[2] == "  2 others 0.71x, from 0.50x"
+
+
+def test_the_more_alike_there_are_to_choose_from_the_more_is_luck(counts):
+    def luck(*speedups):
+        columns = dict(zip(("playbook", "compile", "cuda-graph", "best"), speedups, strict=False))
+        return counts.luck(a_run(task(1, **columns)).tasks, 0.05)
+
+    assert luck(1.0) == 0.0  # the reference stays
+    assert abs(luck(2.0)) < 0.02  # no choice
+    assert luck(2.0, 2.0, 2.0, 2.0) == pytest.approx(0.05, abs=0.02)  # the largest of four
+    assert abs(luck(2.0, 4.0)) < 0.02  # nor here
+
+
+def test_what_compiling_gets_wrong_and_its_order_mends_is_counted(counts):
+    columns = ("incorrect_values", "precision", "timeout", 2.0)
+    tasks = a_run(*(task(n, compile=one, best=1.5) for n, one in enumerate(columns))).tasks
+
+    def named(task, proposer):
+        (eager, compiled, best) = task.results
+        (trial,) = best.trials
+        candidate = msgspec.structs.replace(trial.candidate, proposer=proposer)
+        trial = msgspec.structs.replace(trial, candidate=candidate)
+        best = msgspec.structs.replace(best, trials=(trial,))
+        demand = DemandDocument(num_bytes=1, convolution_flops=1)
+        return msgspec.structs.replace(task, results=(eager, compiled, best), demand=demand)
+
+    told = [named(one, "best:compile-as-laid-out+cuda-graph") for one in tasks]
+    said = list(counts.compiling([*told, named(tasks[0], "best:cudnn-benchmark")]))
+    assert said[1] == "  3 not right, 3 of these with convolutions;"
+    assert said[2] == "  as they are laid out 2 of 2 that were tried so"
