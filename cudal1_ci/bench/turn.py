@@ -77,7 +77,9 @@ class Turn:
             standing,
             reason,
             findings=verdict.findings,
-            trials=self.trials,
+            trials={
+                name: self.trials[name] for name in bench.config.columns if name in self.trials
+            },
             failures=self.failures,
             demand=self.demand,
             least_us=bound_us(self.demand, bench.session.device()) if self.demand else None,

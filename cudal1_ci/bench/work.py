@@ -108,7 +108,8 @@ def target_of(task: Task) -> Target:
 
 
 def judged_columns(columns: Sequence[str]) -> list[str]:
-    """Those that are asked, the model's after the playbook's, whose finds it is shown, and at last
-    `best`, which puts together what all found."""
-    last = (CONTRASTIVE, BEST)
+    """Those that are asked, the model's after the playbook's, whose finds it is shown, and then
+    `best`, which puts together what all of ours found. Published kernels come last: most bring CUDA
+    sources, which are built meanwhile."""
+    last = (CONTRASTIVE, BEST, GIVEN)
     return [*(one for one in columns if one not in last), *(one for one in last if one in columns)]

@@ -38,6 +38,18 @@ def test_every_column_has_its_turn_and_best_chooses_from_ours(tmp_path):
     assert worth(task, "best").solver == "playbook"
 
 
+def test_what_others_published_is_judged_when_all_of_ours_is(tmp_path):
+    """It is built meanwhile."""
+    proposed = {"playbook": ["faster"], "published": ["slower"], "cuda-graph": ["graph"]}
+    session = Judge({**ANSWERS, "graph": ("passed", 3.0)})
+    with a_bench(tmp_path, session, proposed) as bench:
+        (task,) = run(found(a_task()), bench).tasks
+    asked = [one for one in session.asked if one in ("faster", "graph", "slower")]
+    assert asked == ["graph", "faster", "slower"] and session.asked[-1] == "slower"
+    columns = ["cuda-graph", "playbook", "published", "best"]
+    assert [one.solver for one in task.results] == columns
+
+
 def test_a_kill_loses_nothing_and_a_run_that_goes_on_asks_nothing_twice(tmp_path):
     tasks = found(a_task("level1/1"), a_task("level1/2", "class Model: pass"))
     answers = {**ANSWERS, "wrong": ("inconclusive", 1.0)}
