@@ -101,8 +101,12 @@ def beside_published(tasks: Sequence[TaskDocument]) -> str:
         f"ahead by more than 2 % on {certainty(ahead)}, within 2 % on {len(level)} and behind by "
         f"more than 2 % on {certainty(behind)}."
     )
+    trials = [pair.theirs.trial for pair in pairs if pair.theirs.trial is not None]
+    if kernels := [one.kernels for one in trials if one.kernels]:
+        num_launching = sum(any(kernel.is_own for kernel in some) for some in kernels)
+        text += f" {len(kernels)} of them bring kernels of their own; {num_launching} launch one."
     if slower:
-        text += f" On {slower} of the first the published kernel is slower than the reference."
+        text += f" On {slower} of those that ours is ahead of it is slower than the reference."
     if behind:
         named = [
             f"{one.name} ({ratio_text(one.ours.speedup)} to {ratio_text(one.theirs.speedup)})"

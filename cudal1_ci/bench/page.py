@@ -20,7 +20,7 @@ from cudal1_ci.bench.shape import (
     TrialDocument,
 )
 from cudal1_ci.bench.solvers import BEST, COLUMNS
-from cudal1_ci.bench.table import FILL_RULE, bounds, cost_text, number, policy_words
+from cudal1_ci.bench.table import FILL_RULE, bounds, cost_text, kernels_text, number, policy_words
 from cudal1_ci.bench.worth import Worth, worth
 from cudal1_ci.propose.measured import size
 from cudal1_ci.report.html import asset, inline, integrity, page_environment, prose
@@ -108,6 +108,7 @@ def render_page(run: RunDocument) -> str:
         shown_code=shown_code,
         paired_times=paired_times,
         cost_text=cost_text,
+        kernels_text=kernels_text,
         is_counted=is_counted,
         status_words=STATUS_WORDS,
         policy_words=policy_words(run),

@@ -111,6 +111,10 @@ class RowDocument(Document, frozen=True, kw_only=True):
     """That the judge took for all candidates of the column, those of ours together for `best`."""
     completion_tokens: Count = 0
     """Of the candidates that a model wrote."""
+    num_declaring: Count = 0
+    """Of those that are right, with kernels of their own in their text, on a GPU;"""
+    num_launching: Count = 0
+    """and of these, that launch one. The others' work is done by what they call instead."""
     num_thrown_away: Count = 0
     """By CUDA-L1's rules: right, with times that they do not count, so that it counts 1.00."""
     mean: IntervalDocument

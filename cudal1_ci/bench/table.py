@@ -64,6 +64,7 @@ def _lines(run: RunDocument) -> Iterator[str]:
                 )
         yield ""
         yield from _costs(run, machine)
+        yield from _kernels(run, machine)
         yield from _unmoved(run, machine)
         yield from _apart([task for task in run.tasks if task.machine == machine])
         for row in run.card:
@@ -132,6 +133,21 @@ def _costs(run: RunDocument, machine: str) -> Iterator[str]:
         yield "What a gain cost"
         yield from found
         yield ""
+
+
+def _kernels(run: RunDocument, machine: str) -> Iterator[str]:
+    """Who launches what it brings along, by column."""
+    rows = [r for r in run.card if (r.machine, r.scope, r.policy) == (machine, ALL, "strict")]
+    found = [f"  {row.solver}: {kernels_text(row)}" for row in rows if row.num_declaring]
+    if found:
+        yield "Kernels of their own, of those that count"
+        yield from found
+        yield ""
+
+
+def kernels_text(row: RowDocument) -> str:
+    """`2 of 48 with kernels launch one`"""
+    return f"{row.num_launching} of {row.num_declaring} with kernels launch one"
 
 
 def cost_text(row: RowDocument) -> str:

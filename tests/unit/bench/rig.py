@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from cudal1_ci.archive import Archive
 from cudal1_ci.bench.card import carded
 from cudal1_ci.bench.documents import task_document, trial_document
@@ -16,6 +18,7 @@ from cudal1_ci.bench.tasks import Found, Task
 from cudal1_ci.bench.work import Bench, RunConfig
 from cudal1_ci.report.document import device_document
 from cudal1_ci.report.progress import SilentProgress
+from cudal1_ci.report.shape import KernelDocument
 from cudal1_ci.schema import Candidate, Evaluation, Problem, Status
 from tests.fakes import CPU, FakeProposer, FakeSession, a_candidate, a_problem, an_evaluation
 
@@ -42,6 +45,18 @@ def told(
             found = an_evaluation(candidate, "passed", worth)
             trials[column] = [trial_document(found, is_reused=False)]
     return task_document(task, machine, "judged", trials=trials)
+
+
+def launching(task: TaskDocument, *own: bool) -> TaskDocument:
+    """The task with as many kernels in the trials of its last column, own ones and others."""
+    kernels = tuple(
+        KernelDocument(name=f"kernel {number}", device_us=1.0, num_launches=1, is_own=one)
+        for number, one in enumerate(own)
+    )
+    *others, result = task.results
+    trials = tuple(msgspec.structs.replace(one, kernels=kernels) for one in result.trials)
+    last = msgspec.structs.replace(result, trials=trials)
+    return msgspec.structs.replace(task, results=(*others, last))
 
 
 def a_run(*tasks: TaskDocument, policy: str = "strict", **fields: object) -> RunDocument:

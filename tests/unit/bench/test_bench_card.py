@@ -7,12 +7,13 @@ import pytest
 
 from cudal1_ci.bench.card import carded
 from cudal1_ci.bench.documents import standing_of
+from cudal1_ci.bench.page import render_page
 from cudal1_ci.bench.summary import fast_p, geometric_mean, interval, mean, median
 from cudal1_ci.bench.table import render_table
 from cudal1_ci.bench.worth import worth
 from cudal1_ci.report.shape import FindingDocument
 from cudal1_ci.schema import Finding, Verdict
-from tests.unit.bench.rig import a_run, a_task, told
+from tests.unit.bench.rig import a_run, a_task, launching, told
 
 
 def rows_of(run, scope="all", policy="strict"):
@@ -183,6 +184,23 @@ def test_what_a_gain_costs_is_the_time_of_all_that_was_tried():
     text = render_table(run)
     assert "playbook: 1 gain, each 8.0 s of the judge" in text
     assert "compile: 0 gains" not in text
+
+
+def test_who_launches_the_kernels_that_it_brings_along_is_counted():
+    """Of what counts in a column: not of what is wrong."""
+    columns = {"playbook": 2.0, "published": 1.5}
+    run = a_run(
+        launching(told(a_task("level1/1", "a"), columns), False, True),
+        launching(told(a_task("level1/2", "b"), columns), False),
+        launching(told(a_task("level1/3", "c"), columns)),
+        launching(told(a_task("level1/4", "d"), {**columns, "published": "timeout"}), True),
+    )
+    rows = rows_of(run)
+    assert (rows["published"].num_declaring, rows["published"].num_launching) == (2, 1)
+    assert (rows["playbook"].num_declaring, rows["playbook"].num_launching) == (0, 0)
+    assert "  published: 1 of 2 with kernels launch one" in render_table(run)
+    assert ">1 of 2 with kernels launch one<" in render_page(run)
+    assert "with kernels launch" not in render_table(a_run(told(a_task(), columns)))
 
 
 def test_a_run_of_single_launches_says_so():

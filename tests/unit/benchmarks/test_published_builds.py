@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cudal1_ci.report.shape import KernelDocument
-from tests.unit.bench.rig import a_run, a_task, told
+from tests.unit.bench.rig import a_run, a_task, launching, told
 
 TEXT = '''
 from torch.utils.cpp_extension import load_inline
@@ -67,15 +66,8 @@ def test_why_one_cannot_be_built(builds, tmp_path, monkeypatch, said, cuda, func
 
 def test_what_the_judge_saw_is_told_beside_it(builds, tmp_path):
     def with_kernels(number, *own):
-        task = told(a_task(f"level1/{number}", f"class Model: {number}"), {"published": 1.5})
-        (result,) = task.results
-        (trial,) = result.trials
-        kernels = tuple(
-            KernelDocument(name="k", device_us=1.0, num_launches=1, is_own=one) for one in own
-        )
-        trial = msgspec.structs.replace(trial, kernels=kernels)
-        result = msgspec.structs.replace(result, trials=(trial,))
-        return msgspec.structs.replace(task, results=(result,))
+        task = a_task(f"level1/{number}", f"class Model: {number}")
+        return launching(told(task, {"published": 1.5}), *own)
 
     card = tmp_path / "card.json"
     run = a_run(with_kernels(1, False, True), with_kernels(2, False), with_kernels(3))

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.bench.solvers import BEST, COLUMNS
-from tests.unit.bench.rig import MACHINE, a_run, a_task, told
+from tests.unit.bench.rig import MACHINE, a_run, a_task, launching, told
 
 NAMES = ("level1/1", "level1/2", "level2/1")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -192,7 +192,14 @@ def test_beside_the_published_kernels_failures_are_told_apart(beside):
     assert "of 3 tasks on which these are right" in text
     assert "ahead by more than 2 % on 2 (2 beyond both intervals), within 2 % on 0" in text
     assert "behind by more than 2 % on 1 (1 beyond both intervals)." in text
-    assert "On 1 of the first the published kernel is slower than the reference." in text
+    assert "On 1 of those that ours is ahead of it is slower than the reference." in text
+    assert "kernels of their own" not in text
+    assert "2 of them bring kernels of their own; 1 launch one." in said(
+        *(
+            launching(told(a_task(f"level2/{number}"), {"playbook": 1.0, "published": 1.5}), *own)
+            for number, own in enumerate(((True, False), (False,), ()))
+        )
+    )
     assert "Farthest behind: level1/1 (2.00x to 3.00x)." in text
     assert "On 1 the published kernels failed; on 1 of these ours is above 1.01x." in text
     assert "For 1 task none was published." in text
