@@ -106,7 +106,7 @@ def beside_published(tasks: Sequence[TaskDocument]) -> str:
         num_launching = sum(any(kernel.is_own for kernel in some) for some in kernels)
         text += f" {len(kernels)} of them bring kernels of their own; {num_launching} launch one."
     if slower:
-        text += f" On {slower} of those that ours is ahead of it is slower than the reference."
+        text += f" Of those that are behind ours {slower} are slower than the reference."
     if behind:
         named = [
             f"{one.name} ({ratio_text(one.ours.speedup)} to {ratio_text(one.theirs.speedup)})"

@@ -192,7 +192,7 @@ def test_beside_the_published_kernels_failures_are_told_apart(beside):
     assert "of 3 tasks on which these are right" in text
     assert "ahead by more than 2 % on 2 (2 beyond both intervals), within 2 % on 0" in text
     assert "behind by more than 2 % on 1 (1 beyond both intervals)." in text
-    assert "On 1 of those that ours is ahead of it is slower than the reference." in text
+    assert "Of those that are behind ours 1 are slower than the reference." in text
     assert "kernels of their own" not in text
     assert "2 of them bring kernels of their own; 1 launch one." in said(
         *(
