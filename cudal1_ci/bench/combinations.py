@@ -8,9 +8,9 @@ precise, by the algorithm that cuDNN finds fastest, and both. Then a rewrite of 
 model that was faster, or one of those three layers, wrapped as the columns wrap the reference:
 fewer kernels, and one launch for all of them, are two gains, and the first is small beside the
 launches that the second takes away. Programs and wrappers are ranked by what they gained on this
-very task, so that a few candidates are enough. A wrapper that was slower beyond doubt is left out;
-one that failed comes last, as a rewrite may change what it failed on. Where nothing was faster,
-nothing is wrapped.
+very task, so that a few candidates are enough. A wrapper that was slower beyond doubt is left out,
+and a program that launches none of the kernels that it brings along; a wrapper that failed comes
+last, as a rewrite may change what it failed on. Where nothing was faster, nothing is wrapped.
 Candidates are judged like all others, and are the column's own trials.
 
     best:compile+cuda-graph
@@ -142,9 +142,17 @@ def faster(problem: Problem, found: Found) -> list[Program]:
         for one in asked
         if score.estimate(one) > FASTER
         and not is_slower(one)
+        and not is_idle(one)
         and (program := to_wrap(problem, one)) is not None
     ]
     return sorted(programs, key=lambda one: -score.score(one.evaluation))
+
+
+def is_idle(evaluation: Evaluation) -> bool:
+    """Whether it brings kernels along and launches none: nobody would merge what does not run, and
+    a rewrite that gains beside it has a candidate without it."""
+    kernels = evaluation.kernels
+    return bool(kernels) and not any(kernel.is_own for kernel in kernels)
 
 
 def to_wrap(problem: Problem, evaluation: Evaluation) -> Program | None:

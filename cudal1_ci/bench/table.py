@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from cudal1_ci.bench.card import ALL, counted, machines
 from cudal1_ci.bench.roof import unmoved
@@ -63,8 +63,8 @@ def _lines(run: RunDocument) -> Iterator[str]:
                     ]
                 )
         yield ""
-        yield from _costs(run, machine)
-        yield from _kernels(run, machine)
+        yield from _told(run, machine, "What a gain cost", cost_text)
+        yield from _told(run, machine, "Kernels of their own, of those that count", kernels_text)
         yield from _unmoved(run, machine)
         yield from _apart([task for task in run.tasks if task.machine == machine])
         for row in run.card:
@@ -125,33 +125,29 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)])
 
 
-def _costs(run: RunDocument, machine: str) -> Iterator[str]:
-    """What a gain cost, by column."""
+def _told(
+    run: RunDocument, machine: str, head: str, text_of: Callable[[RowDocument], str]
+) -> Iterator[str]:
+    """What there is to say of columns by the strict way, over all tasks; of some it is nothing."""
     rows = [r for r in run.card if (r.machine, r.scope, r.policy) == (machine, ALL, "strict")]
-    found = [f"  {row.solver}: {cost_text(row)}" for row in rows if row.num_gains]
+    found = [f"  {row.solver}: {text}" for row in rows if (text := text_of(row))]
     if found:
-        yield "What a gain cost"
-        yield from found
-        yield ""
-
-
-def _kernels(run: RunDocument, machine: str) -> Iterator[str]:
-    """Who launches what it brings along, by column."""
-    rows = [r for r in run.card if (r.machine, r.scope, r.policy) == (machine, ALL, "strict")]
-    found = [f"  {row.solver}: {kernels_text(row)}" for row in rows if row.num_declaring]
-    if found:
-        yield "Kernels of their own, of those that count"
+        yield head
         yield from found
         yield ""
 
 
 def kernels_text(row: RowDocument) -> str:
-    """`2 of 48 with kernels launch one`"""
+    """`2 of 48 with kernels launch one`; empty where there are none."""
+    if not row.num_declaring:
+        return ""
     return f"{row.num_launching} of {row.num_declaring} with kernels launch one"
 
 
 def cost_text(row: RowDocument) -> str:
-    """`3 gains, each 12 s of the judge and 640 tokens`"""
+    """`3 gains, each 12 s of the judge and 640 tokens`; empty where there are none."""
+    if not row.num_gains:
+        return ""
     each = duration_text(row.judged_s / row.num_gains)
     text = f"{count_text(row.num_gains, 'gain')}, each {each} of the judge"
     if row.completion_tokens:

@@ -14,7 +14,7 @@ from cudal1_ci.bench.page import render_page
 from cudal1_ci.bench.run import run
 from cudal1_ci.bench.worth import worth
 from cudal1_ci.bench.wrapped import WRAPPERS
-from cudal1_ci.schema import Candidate, TextProgram
+from cudal1_ci.schema import Candidate, Kernel, TextProgram
 from tests.fakes import FakeSession, a_measurement, a_problem, an_evaluation
 from tests.unit.bench.rig import Judge, a_bench, a_task, found, told
 
@@ -83,6 +83,16 @@ def test_a_rewrite_that_is_no_gain_beyond_doubt_by_itself_is_wrapped():
     assert score.best([doubtful], PROBLEM.workloads) is None
     columns = {**wrapped(cuda_graph=2.0), "playbook": [doubtful]}
     assert proposers(columns) == ["best:playbook:silu+cuda-graph"]
+
+
+@pytest.mark.parametrize(
+    ("own", "is_wrapped"), [((), True), ((False, True), True), ((False,), False)]
+)
+def test_a_program_whose_kernels_do_not_run_is_not_wrapped(own, is_wrapped):
+    kernels = tuple(Kernel(name="k", num_launches=1, device_us=1.0, is_own=one) for one in own)
+    rewrite = msgspec.structs.replace(judged("playbook:silu", speedup=1.5), kernels=kernels)
+    columns = {**wrapped(cuda_graph=2.0), "playbook": [rewrite]}
+    assert proposers(columns) == ["best:playbook:silu+cuda-graph"] * is_wrapped
 
 
 def test_what_a_model_wrote_is_wrapped_as_a_class_of_another_name():
