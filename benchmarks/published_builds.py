@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import subprocess
 import sysconfig
 import tempfile
@@ -40,6 +39,8 @@ from torch.utils.cpp_extension import include_paths
 from cudal1_ci.bench.card import counted, machines
 from cudal1_ci.bench.reading import read_run
 from cudal1_ci.bench.solvers import GIVEN
+from cudal1_ci.bench.tasks import tasks_at
+from cudal1_ci.bench.worth import launches_its_own
 
 OUTPUT = Path(__file__).parent / "results" / "published-builds.json"
 MODULE = "PYBIND11_MODULE"
@@ -169,7 +170,7 @@ def outcomes(card: Path) -> dict[str, tuple[str, bool | None]]:
     where it declares none, or nothing was seen."""
     run = read_run(card)
     return {
-        task.name: (trial.status, any(k.is_own for k in trial.kernels) if trial.kernels else None)
+        task.name: (trial.status, launches_its_own(trial.kernels))
         for task in counted(run, machines(run)[0])
         for result in task.results
         if result.solver == GIVEN
@@ -184,12 +185,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, default=OUTPUT)
     given = parser.parse_args()
-    entries = [json.loads(line) for line in given.codes.read_text("utf-8").splitlines()]
-    codes = {
-        f"level{one['level_id']}/{one['task_id']}": one["custom_code"]
-        for one in entries
-        if one["custom_code"]
-    }
+    tasks = tasks_at([given.codes]).tasks
+    codes = {task.name: one.code for task in tasks for one in task.published}
     known = outcomes(given.card)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.processes) as pool:
         compiler = Compiler(Path(folder))

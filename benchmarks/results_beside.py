@@ -13,7 +13,7 @@ from cudal1_ci.bench.shape import TaskDocument
 from cudal1_ci.bench.solvers import BEST, GIVEN, OWN
 from cudal1_ci.bench.summary import ABOVE
 from cudal1_ci.bench.table import number
-from cudal1_ci.bench.worth import Worth, own_worth, worth
+from cudal1_ci.bench.worth import Worth, launches_its_own, own_worth, worth
 from cudal1_ci.report.wording import count_text, ratio_text
 
 LEVEL = 1.02
@@ -102,9 +102,10 @@ def beside_published(tasks: Sequence[TaskDocument]) -> str:
         f"more than 2 % on {certainty(behind)}."
     )
     trials = [pair.theirs.trial for pair in pairs if pair.theirs.trial is not None]
-    if kernels := [one.kernels for one in trials if one.kernels]:
-        num_launching = sum(any(kernel.is_own for kernel in some) for some in kernels)
-        text += f" {len(kernels)} of them bring kernels of their own; {num_launching} launch one."
+    runs = [launches_its_own(one.kernels) for one in trials]
+    if num_declaring := len(runs) - runs.count(None):
+        told = f"{num_declaring} of them bring kernels of their own"
+        text += f" {told}; {runs.count(True)} launch one."
     if slower:
         text += f" Of those that are behind ours {slower} are slower than the reference."
     if behind:

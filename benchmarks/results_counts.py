@@ -25,7 +25,7 @@ from cudal1_ci.bench.shape import TaskDocument, TrialDocument
 from cudal1_ci.bench.solvers import BEST, GIVEN, OWN
 from cudal1_ci.bench.summary import ABOVE
 from cudal1_ci.bench.worth import gains as gains_of
-from cudal1_ci.bench.worth import worth
+from cudal1_ci.bench.worth import launches_its_own, worth
 from cudal1_ci.report.shape import MeasurementDocument
 from cudal1_ci.score import geometric_mean
 
@@ -140,7 +140,7 @@ def published(tasks: Sequence[TaskDocument]) -> Iterator[str]:
         trial.measurements[0].speedup or math.nan
         for task in tasks
         for trial in trials_of(task, "playbook")
-        if trial.status == "passed" and trial.kernels and not any(k.is_own for k in trial.kernels)
+        if trial.status == "passed" and launches_its_own(trial.kernels) is False
     ]
     if unlaunched:
         told = f"{len(unlaunched)}, {geometric_mean(unlaunched):.2f}x"

@@ -145,11 +145,7 @@ def costs(run: RunDocument, machine: str) -> str:
         return ""
     lines = [
         f"- `{row.solver}`: "
-        + (
-            cost_text(row)
-            if row.num_gains
-            else f"no gain, {duration_text(row.judged_s)} of the judge"
-        )
+        + (cost_text(row) or f"no gain, {duration_text(row.judged_s)} of the judge")
         for row in rows
     ]
     return "\n".join(

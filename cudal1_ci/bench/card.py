@@ -21,7 +21,7 @@ from cudal1_ci.bench.summary import (
     median,
     quantile,
 )
-from cudal1_ci.bench.worth import gains, worth
+from cudal1_ci.bench.worth import gains, launches_its_own, worth
 
 ALL = "all"
 
@@ -68,7 +68,7 @@ def row_of(
     columns = OWN if solver == BEST else (solver,)
     results = [result for task in tasks for result in task.results if result.solver in columns]
     trials = [trial for result in results for trial in result.trials]
-    seen = [one.trial.kernels for one in found if one.trial is not None and one.trial.kernels]
+    runs = [launches_its_own(one.trial.kernels) for one in found if one.trial is not None]
     generations = [t.candidate.generation for t in trials if t.candidate.generation is not None]
     return RowDocument(
         solver=solver,
@@ -82,8 +82,8 @@ def row_of(
         num_gains=sum(bool(gains(task, columns, policy)) for task in tasks),
         judged_s=sum(one.elapsed_s for one in trials),
         completion_tokens=sum(one.completion_tokens or 0 for one in generations),
-        num_declaring=len(seen),
-        num_launching=sum(any(kernel.is_own for kernel in some) for some in seen),
+        num_declaring=len(runs) - runs.count(None),
+        num_launching=runs.count(True),
         num_thrown_away=sum(one.is_thrown_away for one in found),
         mean=interval(speedups, mean),
         geometric_mean=interval(speedups, geometric_mean),

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from cudal1_ci import score
 from cudal1_ci.bench.solvers import BEST, CONTRASTIVE, candidate, text_of
+from cudal1_ci.bench.worth import launches_its_own
 from cudal1_ci.bench.wrapped import AS_LAID_OUT, IN_A_GRAPH, LAYERS, WRAPPERS, Wrapper
 from cudal1_ci.propose.splice.names import renamed
 from cudal1_ci.propose.splice.text_form import ENTRY
@@ -142,17 +143,11 @@ def faster(problem: Problem, found: Found) -> list[Program]:
         for one in asked
         if score.estimate(one) > FASTER
         and not is_slower(one)
-        and not is_idle(one)
+        # Nobody would merge what does not run; what gains beside it has a candidate without it.
+        and launches_its_own(one.kernels) is not False
         and (program := to_wrap(problem, one)) is not None
     ]
     return sorted(programs, key=lambda one: -score.score(one.evaluation))
-
-
-def is_idle(evaluation: Evaluation) -> bool:
-    """Whether it brings kernels along and launches none: nobody would merge what does not run, and
-    a rewrite that gains beside it has a candidate without it."""
-    kernels = evaluation.kernels
-    return bool(kernels) and not any(kernel.is_own for kernel in kernels)
 
 
 def to_wrap(problem: Problem, evaluation: Evaluation) -> Program | None:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from cudal1_ci import score
 from cudal1_ci.bench.shape import Policy, ResultDocument, TaskDocument, TrialDocument
 from cudal1_ci.bench.solvers import BEST, OWN
-from cudal1_ci.report.shape import MeasurementDocument
+from cudal1_ci.report.shape import KernelDocument, MeasurementDocument
+from cudal1_ci.schema import Kernel
 
 FILL = 1.0
 
@@ -91,6 +92,12 @@ def is_faster(measured: MeasurementDocument) -> bool:
     if reference_us * (1 - 1 / low) <= score.ABSOLUTE_FLOOR_US:
         return False
     return measured.control_spread is None or low > 1 + measured.control_spread
+
+
+def launches_its_own(kernels: Sequence[Kernel | KernelDocument]) -> bool | None:
+    """Whether a program launches a kernel that it brings along, by what was seen of a call; None
+    where nobody looked, as it brings none."""
+    return any(one.is_own for one in kernels) if kernels else None
 
 
 def result_of(task: TaskDocument, solver: str) -> ResultDocument | None:

@@ -130,6 +130,8 @@ class Case:
     """Trial sets that a runner gets at a time; None before it is known how much a call returns."""
     plan: Plan | None = None
     """How tensors of a batch fit into memory, for the candidate at hand."""
+    counts: bool = False
+    """Whether rounds that count have begun in the launch at hand."""
     num_calls: int | None = None
     """Calls wanted in a timed batch, settled at the first launch,"""
     is_device_bound: bool = False
@@ -235,6 +237,7 @@ class Case:
             layout.append(placed)
         memory_bytes = self.accelerator.memory_bytes()
         if end > memory_bytes:
+            # As torch says it: of a GPU's memory others may be to blame (trial/session.py).
             said = f"out of memory: it returns tensors of {end:,} bytes"
             raise runner.failure("raised", f"{self.accelerator.kind.upper()} {said}")
         if self.num_together is None:

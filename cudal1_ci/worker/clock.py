@@ -115,6 +115,7 @@ def launch(
         Rejected: A timed output is wrong, the candidate failed.
         RunnerFailure: The reference failed, which says nothing of the candidate.
     """
+    case.counts = False
     generator = torch.Generator(case.accelerator.device).manual_seed(rng.randrange(2**62))
     if case.plan is None or num_calls is None or config.is_least:
         # What others leave of the device's memory is not the same for each candidate.
@@ -262,6 +263,7 @@ def timed(
             lane.rehearses = short_by > 1
     checked, close = (rng.randrange(min(EARLY_ROUNDS, config.num_rounds)) for _ in range(2))
     started_s = time.monotonic()
+    case.counts = True
     for number in range(num_rounds):
         one = new_round(case, room, stock, rng)
         play(case, lanes, one, rng, limits, counts=True)

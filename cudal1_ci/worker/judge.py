@@ -330,8 +330,9 @@ class Judge:
     def launch(self, workload: str, clock: dict[str, Any]) -> dict[str, Any]:
         """Times of one launch, or the verdict that they led to, or that which there is when the
         launch is not made again: `interrupted`, because the reference failed. Beside the times a
-        `suspicion`: the verdict when more launches confirm it. One that ran out of memory is made
-        again by new processes, with as little of it as there can be."""
+        `suspicion`: the verdict when more launches confirm it. One that ran out of memory before
+        its rounds counted is made again by new processes, with as little of it as there can be:
+        later nobody has a second try."""
         if workload not in self.at_hand:
             return {"left_out": True}
         cores = self.turns(clock.pop("gpu_index", None))
@@ -343,7 +344,8 @@ class Judge:
                 return self.without_memory("launch", error)
 
         reply = launched()
-        if workload in self.tight or not lacks_memory(reply):
+        has_begun = self.at_hand[workload].counts
+        if workload in self.tight or has_begun or not lacks_memory(reply):
             return reply
         self.tight.add(workload)
         self.kept.close()
@@ -457,10 +459,12 @@ class Judge:
 
 
 def lacks_memory(reply: dict[str, Any]) -> bool:
-    """Whether a launch ended for want of memory, whoever wanted it."""
+    """Whether a launch ended for want of memory, by an error that says so: who died has not said
+    why, and may have been killed by the candidate."""
     verdict = reply.get("verdict") or reply.get("interrupted") or {}
     return any(
-        one["rule"] in ("memory.device", "memory.exhausted") or says_out_of_memory(one["message"])
+        one["rule"] in ("memory.device", "memory.exhausted")
+        or (one["rule"] == "reference.raised" and says_out_of_memory(one["message"]))
         for one in verdict.get("findings", ())
     )
 

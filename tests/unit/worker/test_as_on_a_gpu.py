@@ -222,6 +222,22 @@ def test_no_more_rounds_are_held_than_are_needed(timed, monkeypatch):
     assert len(held) > CONFIG.num_rounds + 4 and set(held) == {0}
 
 
+def test_it_is_known_since_when_rounds_of_a_launch_count(timed, monkeypatch):
+    """Of each launch, the second one too."""
+    counts = []
+
+    def new_round(case, *rest, **last):
+        counts.append(case.counts)
+        return lanes.new_round(case, *rest, **last)
+
+    monkeypatch.setattr(clock, "new_round", new_round)
+    text = MODEL.format(returned="y.relu()")
+    timed("infer", text, text + "\n", between=lambda kept: counts.append(None))
+    for launch_ in (counts[: counts.index(None)], counts[counts.index(None) + 1 :]):
+        assert launch_ == sorted(launch_) and not launch_[0]
+        assert launch_.count(True) >= CONFIG.num_rounds
+
+
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_what_does_not_follow_from_inputs_that_come_late_is_wrong(timed, mode):
     with pytest.raises(Rejected, match="timed call is off"):

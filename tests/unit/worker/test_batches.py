@@ -105,3 +105,23 @@ def test_what_the_next_outputs_may_lie_in_is_no_number(batches, monkeypatch):
     batches.poison()
     assert [len(one) for one in made] == [2]
     assert all(one.isnan().all() for one in made)
+
+
+def test_a_call_ahead_of_a_batch_leaves_nothing_behind(batches):
+    """No output, and no gradient that the next backward pass would add to."""
+    weight = torch.nn.Parameter(torch.ones(2))
+    module = torch.nn.ParameterList([weight])
+    given, called = torch.ones(2, requires_grad=True), []
+
+    def run(number):
+        called.append((number, torch.is_grad_enabled()))
+        output = given * weight
+        output.sum().backward()
+        return output
+
+    vars(batches.subject).update(train=True, run=run, inputs={3: [given]}, module=module)
+    batches.arrange([3, 0])
+    batches.rehearse()
+    assert called == [(3, True)]
+    assert given.grad is None and weight.grad is None
+    assert batches.timed == [] and batches.gathered is None

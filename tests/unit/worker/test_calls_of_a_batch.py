@@ -46,7 +46,7 @@ def test_a_launch_begins_with_the_calls_of_the_last_one_until_another_candidate_
 
     def two_launches():
         judge.examine({})
-        judge.at_hand, judge.slots = {"w": object()}, {"w": []}
+        judge.at_hand, judge.slots = {"w": SimpleNamespace(counts=False)}, {"w": []}
         clock = {"batch_us": 1.0, "max_calls": 1, "num_rounds": 1, "launch_s": 1.0}
         for _ in range(2):
             judge.launch("w", dict(clock))

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import torch
 
+from cudal1_ci.trial.session import GPU_EXHAUSTED
 from cudal1_ci.worker import judge as judge_module
 from cudal1_ci.worker.accelerators import Cpu
 from cudal1_ci.worker.cases import Limits, Rejected
@@ -26,7 +27,9 @@ EXHAUSTED = Rejected("runtime_error", "memory.exhausted", "CUDA out of memory. T
 CROWDED = Rejected("inconclusive", "memory.device", "timing `w` needs 44.0 GiB")
 WRONG = Rejected("incorrect_values", "values.timed", "a timed call is off by 1")
 FAILED = RunnerFailure("raised", "OutOfMemoryError: CUDA out of memory", is_trusted=True)
-DIED = RunnerFailure("died", "the process ended", is_trusted=True)
+KILLED = "the process closed its channel, or was killed (out of memory?)"
+DIED = RunnerFailure("died", KILLED, is_trusted=True)
+ENDED = Rejected("runtime_error", "runner.died", KILLED)
 NONE_LEFT = torch.cuda.OutOfMemoryError("CUDA out of memory")
 NONE_SHARED = DriverError("cuMemAlloc: out of memory")
 
@@ -42,12 +45,13 @@ def launched(monkeypatch) -> Callable[..., tuple[dict[str, Any], list[tuple[bool
     monkeypatch.setattr(judge, "dismiss", lambda: ended.append("candidate"))
     monkeypatch.setattr(judge.kept, "close", lambda: ended.append("references"))
 
-    def call(*answers, times=1):
+    def call(*answers, times=1, counts=False):
         made, left = [], list(answers)
 
         def launch(case, crews, program, slots, limits, config, rng, num_calls=None):
             made.append((config.is_least, crews is judge.kept, num_calls))
             answer = left.pop(0)
+            case.counts = counts
             if isinstance(answer, Exception):
                 if config.is_least:
                     assert {"references", "candidate"} <= set(ended)
@@ -57,7 +61,7 @@ def launched(monkeypatch) -> Callable[..., tuple[dict[str, Any], list[tuple[bool
         monkeypatch.setattr(judge_module, "launch", launch)
         judge.examine({}, keeps=True)
         ended.clear()
-        judge.at_hand, judge.slots = {"w": object()}, {"w": []}
+        judge.at_hand, judge.slots = {"w": SimpleNamespace()}, {"w": []}
         for _ in range(times):
             reply = judge.launch("w", dict(CLOCK))
         assert not left
@@ -93,10 +97,35 @@ def test_one_that_runs_out_of_it_again_is_answered_as_it_is(launched, second, ke
     assert reply[key]["findings"][0]["rule"] == rule and len(made) == 2
 
 
-@pytest.mark.parametrize("answer", [WRONG, DIED])
+@pytest.mark.parametrize("answer", [EXHAUSTED, CROWDED, FAILED, NONE_LEFT])
+def test_once_its_rounds_count_a_launch_is_not_made_again(launched, answer):
+    """Who may stop one could choose those that count."""
+    reply, made = launched(answer, counts=True)
+    assert reply.keys() <= {"verdict", "interrupted"} and len(made) == 1
+
+
+@pytest.mark.parametrize("answer", [WRONG, DIED, ENDED])
 def test_nothing_else_is_made_again(launched, answer):
     reply, made = launched(answer)
     assert reply.keys() <= {"verdict", "interrupted"} and len(made) == 1
+
+
+def test_what_returns_too_much_is_told_as_torch_tells_it(template):
+    """By these words a session tells that others have a GPU's memory."""
+
+    class Tiny(Cpu):
+        kind = "elsewhere"
+
+        def memory_bytes(self, *, is_alone=False):
+            return 100
+
+    problem = msgspec.json.decode(
+        msgspec.json.encode(problem_of(WIDE.format(times=1), tensor(32, 16)))
+    )
+    (workload,) = problem["workloads"]
+    with pytest.raises(Rejected, match="ELSEWHERE out of memory: it returns tensors of 2,048"):
+        make_case(template, Tiny(), problem, workload, LIMITS, 0)
+    assert GPU_EXHAUSTED == "CUDA out of memory"
 
 
 WIDE = """
