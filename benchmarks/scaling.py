@@ -251,8 +251,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.sleep is not None:
         os.environ[SLEEP] = str(options.sleep)
-    root = str(Path(__file__).resolve().parent.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join([root, str(Path(__file__).resolve().parent)])
+    here = Path(__file__).resolve().parent  # actors are imported from it, and Ray may be elsewhere
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(here.parent), str(here), *filter(None, known)])
     document: dict[str, Any] = {
         **provenance(),
         "trial": "sleep" if options.sleep is not None else "real",
