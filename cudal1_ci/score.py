@@ -34,6 +34,10 @@ LAUNCH_SPREAD = {"cpu": 0.1, "cuda": 0.04}
 """Standard deviation of launches' log ratios that is taken for known where there is one launch
 alone. On an H200 it was 0.003 to 0.04, the most for calls of 10 us
 (benchmarks/results/sensitivity-h200.json); on a CPU it is a generous guess."""
+OF_MEDIAN = 1.2533
+"""Standard error of a median of many normal values, as a multiple of that of their mean."""
+OF_DEVIATION = 1.4826
+"""Standard deviation of normal values, as a multiple of their median distance from the median."""
 SLOWER = 0.98
 """A workload whose interval lies below this is slower, and no gain elsewhere makes up for it."""
 
@@ -86,15 +90,28 @@ def t_quantile(degrees_of_freedom: int) -> float:
     return float(stdtrit(degrees_of_freedom, 1 - LEVEL / len(LOOKS) / 2))
 
 
+def error_of_rounds(launch: Launch, kind: Kind) -> float:
+    """Standard error of a launch's log ratio as far as its own rounds tell it: what is beside it
+    when calls are held up, or a batch holds few. 0 on a CPU, where rounds are not pairs."""
+    if kind == "cpu":
+        return 0.0
+    pairs = zip(launch.reference_us, launch.candidate_us, strict=True)
+    logs = [math.log(ours / theirs) for ours, theirs in pairs]
+    middle = statistics.median(logs)
+    deviation = OF_DEVIATION * statistics.median(abs(one - middle) for one in logs)
+    return OF_MEDIAN * deviation / math.sqrt(len(logs))
+
+
 def interval(launches: Sequence[Launch], kind: Kind) -> Interval | None:
-    """Mean over launches with its t interval; None without a launch. Of a single one no spread can
-    be told: `LAUNCH_SPREAD` stands for it."""
+    """Mean over launches with its t interval; None without a launch. Of a single one no spread
+    between launches can be told: `LAUNCH_SPREAD` stands for it, beside that of its rounds."""
     ratios = [log_ratio(launch, kind) for launch in launches]
     if not ratios:
         return None
     mean = statistics.fmean(ratios)
     if len(ratios) == 1:
-        error, quantile = LAUNCH_SPREAD[kind], t_quantile(MANY)
+        error = math.hypot(LAUNCH_SPREAD[kind], error_of_rounds(launches[0], kind))
+        quantile = t_quantile(MANY)
     else:
         error = statistics.stdev(ratios) / math.sqrt(len(ratios))
         quantile = t_quantile(len(ratios) - 1)

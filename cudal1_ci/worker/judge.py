@@ -43,6 +43,7 @@ from .build_keys import architecture_of
 from .cases import Case, Limits, Rejected, verdict_of
 from .channel import Channel, ChannelClosed
 from .clock import ClockConfig, launch, timed_slots
+from .cores import cores_for, cores_of_turns
 from .correctness import Examined, examine
 from .crews import Crews
 from .cuda_memory import DriverError
@@ -60,8 +61,6 @@ SPARE_S = 30.0
 """Of learning a reference: beyond it no further workload of the problem is taken up."""
 ANSWERED = ("check", "examine", "launch", "profile", "demand")
 """Requests with an answer for when there is no memory."""
-OTHER_CORES = 3
-"""For each GPU beside those of a runner's threads: for the judge, the driver and autograd."""
 
 
 def main(
@@ -402,16 +401,16 @@ class Judge:
         self.kept.dismiss()
 
     def turns(self, gpu_index: int | None) -> list[int] | None:
-        """Cores for the runners of a launch on a GPU, other ones for each of a machine's, and none
-        of them for this process any more; None where there are too few."""
-        if gpu_index is None or len(self.cores) < (gpu_index + 1) * (
-            self.num_threads + OTHER_CORES
-        ):
+        """Cores for the runners of a launch on a GPU, and none of them for this process any more;
+        None where there are too few."""
+        if gpu_index is None:
             return None
-        end = len(self.cores) - gpu_index * self.num_threads
-        found = self.cores[end - self.num_threads : end]
-        os.sched_setaffinity(0, set(self.cores) - set(found))
-        return found
+        found = cores_of_turns(self.cores, self.num_threads, gpu_index)
+        if found is None:
+            return None
+        cores, apart = found
+        os.sched_setaffinity(0, set(self.cores) - apart)
+        return cores
 
     def without_memory(self, op: str, error: Exception) -> dict[str, Any]:
         """The answer when the judge itself found no memory on the device, which says nothing of
@@ -477,10 +476,3 @@ def contradicted(claim_us: float, span_us: float) -> Rejected:
         f"it claims {claim_us:.0f} us for a batch that took {span_us:.0f} us until its outputs "
         "were there: work is put off until after its own clock stopped",
     )
-
-
-def cores_for(num_threads: int) -> list[int] | None:
-    """As many as there are threads, the last ones, so that all runners share them and the judge
-    has another; None where there are no more than that."""
-    allowed = sorted(os.sched_getaffinity(0))
-    return allowed[-num_threads:] if num_threads < len(allowed) else None

@@ -71,6 +71,31 @@ def test_one_launch_says_as_much_as_launches_are_known_to_spread(kind, widest):
     assert score.interval([], kind) is None
 
 
+def test_the_interval_of_one_launch_is_wider_where_its_rounds_differ():
+    """Of equal programs, whose rounds' ratios are off by 0.3: the interval of what launches are
+    known to spread by alone is (0.91, 1.10)."""
+    rng = random.Random(0)
+    num_held = num_known = 0
+    for _ in range(400):
+        ratios = [math.exp(rng.gauss(0, 0.3)) for _ in range(12)]
+        launch = Launch(
+            reference_us=tuple(100 * one for one in ratios),
+            candidate_us=(100.0,) * 12,
+            num_calls=1,
+        )
+        found = score.interval([launch], "cuda")
+        num_held += found.low < 1 < found.high
+        num_known += 0.91 < found.estimate < 1.10
+    assert num_held > 0.94 * 400
+    assert num_known < 0.75 * 400
+
+
+def test_rounds_that_agree_leave_the_interval_of_one_launch_as_it_is():
+    one = Launch(reference_us=(30.0,) * 6, candidate_us=(20.0,) * 6, num_calls=1)
+    slow = Launch(reference_us=(30.0,) * 5 + (90.0,), candidate_us=(20.0,) * 6, num_calls=1)
+    assert score.interval([slow], "cuda") == score.interval([one], "cuda")
+
+
 @pytest.mark.parametrize("num_launches", score.LOOKS)
 def test_the_interval_of_equal_programs_holds_1_as_often_as_it_says(num_launches):
     rng = random.Random(7)

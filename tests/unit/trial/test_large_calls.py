@@ -18,14 +18,11 @@ SINGLE = msgspec.structs.replace(QUICK, num_launches=1, num_rounds=None)
 SCALED = """
 class Model(nn.Module):
     def forward(self, x):
-        return x * 2 + 1
+        for number in range(12):
+            x = x * 0.9 + number
+        return x
 """
-COMPILED = """
-class Model(nn.Module):
-    @torch.compile
-    def forward(self, x):
-        return x * 2 + 1
-"""
+COMPILED = SCALED.replace("    def forward", "    @torch.compile\n    def forward")
 WIDE = """
 class Model(nn.Module):
     def forward(self, x):
@@ -38,9 +35,9 @@ class Model(nn.Module):
 """
 
 
-def test_equal_code_is_as_fast_in_batches_of_one_call_and_what_compiles_no_slower():
-    """A call of 0.1 ms, where a batch is to last 10: of 64 MiB one call fits into a third of 4 GiB.
-    Compiled it is one kernel instead of two."""
+def test_equal_code_is_as_fast_in_batches_of_one_call_and_what_compiles_is_faster():
+    """A call of 1 ms, where a batch is to last 10: of 64 MiB one call fits into a third of 4 GiB.
+    Compiled it is one kernel instead of 24."""
     config = msgspec.structs.replace(SINGLE, memory_bytes=2**32)
     problem = problem_of(SCALED, tensor(4096, 4096))
     with Session(config, device="cuda") as session:
@@ -50,7 +47,7 @@ def test_equal_code_is_as_fast_in_batches_of_one_call_and_what_compiles_no_slowe
     assert [one.num_calls for one in launches] == [1] * 5
     assert min(len(one.reference_us) for one in launches) > 6, "rounds"
     assert 0.95 < statistics.median(map(score.estimate, found)) < 1.05
-    assert score.estimate(compiled) > 1.0
+    assert score.estimate(compiled) > 1.5
 
 
 def test_a_reference_that_returns_much_leaves_room_for_itself():
@@ -64,9 +61,9 @@ def test_a_reference_that_returns_much_leaves_room_for_itself():
 
 
 def test_a_launch_that_runs_out_of_memory_is_made_again_with_two_runners():
-    """Each holds three tenths of the memory while it is called, and what it has cached afterwards:
-    three do not fit beside the judge."""
-    num_elements = torch.cuda.get_device_properties(0).total_memory * 3 // 10 // 4
+    """Each holds two fifths of the memory while it is called, and what it has cached afterwards:
+    three do not fit."""
+    num_elements = torch.cuda.get_device_properties(0).total_memory * 2 // 5 // 4
     text = HUNGRY.format(num_elements=num_elements)
     problem = problem_of(text, tensor(64, 64))
     with Session(SINGLE, device="cuda") as session:
