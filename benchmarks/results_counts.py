@@ -27,7 +27,7 @@ from cudal1_ci.bench.summary import ABOVE
 from cudal1_ci.bench.worth import gains as gains_of
 from cudal1_ci.bench.worth import launches_its_own, worth
 from cudal1_ci.report.shape import MeasurementDocument
-from cudal1_ci.score import geometric_mean
+from cudal1_ci.score import LAUNCH_SPREAD, MANY, geometric_mean, t_quantile
 
 AS_LAID_OUT = "compile-as-laid-out"
 SHORT_US = 50.0
@@ -74,6 +74,11 @@ def noise(tasks: Sequence[TaskDocument]) -> Iterator[str]:
     spread = statistics.pstdev(logs)
     yield f"log of `eager`: standard deviation {spread:.3f}"
     yield f"what choosing the best of noisy ones adds to `best`: {luck(tasks, spread):.1%}"
+    held = [(one.speedup_low or 0.0) <= 1.0 <= (one.speedup_high or math.inf) for one in eager]
+    alone = math.exp(t_quantile(MANY) * LAUNCH_SPREAD["cuda"])
+    by_spread = sum(1 / alone <= math.exp(one) <= alone for one in logs)
+    yield f"intervals of `eager` that hold 1: {sum(held)} of {len(held)},"
+    yield f"  {by_spread} were they of what launches are known to spread by alone"
     spread = [one.control_spread for one in eager if one.control_spread is not None]
     yield f"a control strays by {statistics.median(spread):.3f} in the median"
     batches_us = [one.launches[0].num_calls * (one.reference_us or math.nan) for one in eager]

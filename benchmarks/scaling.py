@@ -20,6 +20,7 @@ import contextlib
 import json
 import os
 import signal
+import statistics
 import sys
 import tempfile
 import threading
@@ -196,6 +197,7 @@ def run(options: argparse.Namespace, num_seats: int, kill_s: float | None) -> di
         "elapsed_s": round(elapsed_s, 3),
         "per_hour": round(per_hour, 1),
         "judged_by_seat": dict(on_seat),
+        "trial_s": round(statistics.fmean(one.elapsed_s or 0.0 for one in recorded), 3),
         "statuses": dict(Counter(one.verdict.status for one in recorded)),
         "devices": [f"{one.kind} {one.name}" for one in devices.values()],
         "killed_after_s": [round(one - seats.there_s, 2) for one in killed],

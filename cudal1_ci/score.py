@@ -38,6 +38,9 @@ OF_MEDIAN = 1.2533
 """Standard error of a median of many normal values, as a multiple of that of their mean."""
 OF_DEVIATION = 1.4826
 """Standard deviation of normal values, as a multiple of their median distance from the median."""
+OF_FEW = (1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107)
+"""That distance is too short in the mean by these factors where it is of 2, 3, ... 9 values, and of
+n / (n - 0.8) beyond. Source: Croux & Rousseeuw, COMPSTAT 1992."""
 SLOWER = 0.98
 """A workload whose interval lies below this is slower, and no gain elsewhere makes up for it."""
 
@@ -98,8 +101,10 @@ def error_of_rounds(launch: Launch, kind: Kind) -> float:
     pairs = zip(launch.reference_us, launch.candidate_us, strict=True)
     logs = [math.log(ours / theirs) for ours, theirs in pairs]
     middle = statistics.median(logs)
-    deviation = OF_DEVIATION * statistics.median(abs(one - middle) for one in logs)
-    return OF_MEDIAN * deviation / math.sqrt(len(logs))
+    distance = statistics.median(abs(one - middle) for one in logs)
+    number = len(logs)
+    of_few = OF_FEW[number - 2] if 2 <= number <= len(OF_FEW) + 1 else number / (number - 0.8)
+    return OF_MEDIAN * OF_DEVIATION * of_few * distance / math.sqrt(number)
 
 
 def interval(launches: Sequence[Launch], kind: Kind) -> Interval | None:

@@ -1,4 +1,8 @@
-"""Reading the JSON of a run back, also where it is gzipped."""
+"""Reading the JSON of a run back, also where it is gzipped.
+
+What its times say is said anew: runs are merged and set beside each other that versions with
+another score have written, and an interval is not to depend on which.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ from typing import BinaryIO
 
 import msgspec
 
-from cudal1_ci.bench.shape import SCHEMA_VERSION, RunDocument
+from cudal1_ci.bench.shape import SCHEMA_VERSION, ResultDocument, RunDocument, TrialDocument
 from cudal1_ci.errors import ReportError
+from cudal1_ci.report.document import scored
 
 MAX_BYTES = 512 * 2**20
 """A run of 250 tasks and eight columns with all raw times has some fifty megabytes."""
@@ -46,11 +51,28 @@ def read_run(path: Path) -> RunDocument:
                 f"{path}: expected schema_version {SCHEMA_VERSION}, got {head.schema_version}; "
                 "read it with the version of cudal1-ci that wrote it"
             )
-        return msgspec.json.decode(encoded, type=RunDocument)
+        return scored_anew(msgspec.json.decode(encoded, type=RunDocument))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ReportError(
             f"{path}: expected a run of `cudal1-ci bench --output`: {error}"
         ) from error
+
+
+def scored_anew(run: RunDocument) -> RunDocument:
+    """All but its card, which is made of what is in it (card.py)."""
+
+    def of_trial(trial: TrialDocument) -> TrialDocument:
+        measurements = tuple(scored(one) for one in trial.measurements)
+        return msgspec.structs.replace(trial, measurements=measurements)
+
+    def of_column(result: ResultDocument) -> ResultDocument:
+        return msgspec.structs.replace(result, trials=tuple(of_trial(t) for t in result.trials))
+
+    tasks = tuple(
+        msgspec.structs.replace(task, results=tuple(of_column(one) for one in task.results))
+        for task in run.tasks
+    )
+    return msgspec.structs.replace(run, tasks=tasks)
 
 
 def unpacked(file: BinaryIO) -> BinaryIO | gzip.GzipFile:

@@ -281,22 +281,45 @@ def _measurement(measurement: Measurement) -> MeasurementDocument:
     launches = tuple(launch for launch in measurement.launches if _makes_sense(launch))
     control = tuple(launch for launch in measurement.control if _makes_sense(launch))
     sound = msgspec.structs.replace(measurement, launches=launches, control=control)
-    speedup = score.speedup(sound)
     return MeasurementDocument(
         workload=measurement.workload,
         baseline=measurement.baseline,
-        speedup=_finite(speedup.estimate if speedup else None),
-        speedup_low=_finite(speedup.low if speedup else None),
-        speedup_high=_finite(speedup.high if speedup else None),
-        speedup_cuda_l1=_finite(score.cuda_l1_speedup(sound)),
-        control_spread=_finite(score.control_spread(sound)),
-        reference_us=score.reference_us(sound) if launches else None,
-        candidate_us=score.candidate_us(sound) if launches else None,
+        **_figures(sound),
         num_pairs=sum(len(launch.reference_us) for launch in launches),
         device=copied(measurement.device, DeviceDocument),
         launches=tuple(copied(launch, LaunchDocument) for launch in launches),
         control=tuple(copied(launch, LaunchDocument) for launch in control),
     )
+
+
+def _figures(sound: Measurement) -> dict[str, float | None]:
+    """What its times say."""
+    speedup = score.speedup(sound)
+    return {
+        "speedup": _finite(speedup.estimate if speedup else None),
+        "speedup_low": _finite(speedup.low if speedup else None),
+        "speedup_high": _finite(speedup.high if speedup else None),
+        "speedup_cuda_l1": _finite(score.cuda_l1_speedup(sound)),
+        "control_spread": _finite(score.control_spread(sound)),
+        "reference_us": score.reference_us(sound) if sound.launches else None,
+        "candidate_us": score.candidate_us(sound) if sound.launches else None,
+    }
+
+
+def scored(document: MeasurementDocument) -> MeasurementDocument:
+    """One that was read back, with the figures that its times have by the score of this version;
+    as it is where it has no times."""
+    if not document.launches:
+        return document
+    device = Device(kind=document.device.kind, name=document.device.name)
+    sound = Measurement(
+        workload=document.workload,
+        baseline=document.baseline,
+        launches=tuple(copied(launch, Launch) for launch in document.launches),
+        control=tuple(copied(launch, Launch) for launch in document.control),
+        device=device,
+    )
+    return msgspec.structs.replace(document, **_figures(sound))
 
 
 def _makes_sense(launch: Launch) -> bool:
@@ -318,8 +341,8 @@ def device_document(device: Device | None) -> DeviceDocument | None:
     )
 
 
-def copied(record: Record, published: type[D]) -> D:
-    """The published struct with the fields of a record that has the same ones."""
+def copied(record: msgspec.Struct, published: type[D]) -> D:
+    """The published struct with the fields of a record that has the same ones, or back."""
     return published(**{name: getattr(record, name) for name in published.__struct_fields__})
 
 

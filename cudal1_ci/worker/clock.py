@@ -35,7 +35,7 @@ from .handles import RunnerFailure, RunnerHandle
 from .inputs import InputSet, Room
 from .kept import Kept
 from .lanes import Lane, Round, new_round, open_lane, open_lanes, ready, span_of, warm_up
-from .memory_plan import Plan, least_bytes, plan
+from .memory_plan import CPU_SHARE, GPU_SHARE, Plan, least_bytes, plan
 from .segment import size_bytes
 from .timed_checks import (
     check_aftermath,
@@ -117,12 +117,13 @@ def launch(
     """
     case.counts = False
     generator = torch.Generator(case.accelerator.device).manual_seed(rng.randrange(2**62))
+    if case.num_calls is None:
+        case.plan = plan_of(case, config)
+        case.num_calls = alone(case, crews, limits, config, rng, generator)
     if case.plan is None or num_calls is None or config.is_least:
         # What others leave of the device's memory is not the same for each candidate.
         case.plan = plan_of(case, config)
     plan = case.plan
-    if case.num_calls is None:
-        case.num_calls = alone(case, crews, limits, config, rng, generator)
 
     def together(number: int, *names: str) -> dict[str, Any]:
         programs = {name: program if name == "candidate" else case.program for name in names}
@@ -155,7 +156,14 @@ def plan_of(case: Case, config: ClockConfig) -> Plan:
     set_bytes = room_of(case, [case.trials[0][1]]).num_bytes
     outputs_bytes = sum(size_bytes(slot) for slot in reference_slots_of(case))
     sizes = (set_bytes, outputs_bytes, size_of(case.state_slots))
-    found = plan(*sizes, config.memory_bytes, config.max_calls, is_least=config.is_least)
+    found = plan(
+        *sizes,
+        config.memory_bytes,
+        config.max_calls,
+        wanted_calls=case.num_calls,
+        share=CPU_SHARE if case.accelerator.kind == "cpu" else GPU_SHARE,
+        is_least=config.is_least,
+    )
     if found is None:
         message = (
             f"timing `{case.name}` needs {least_bytes(*sizes) / 2**30:.1f} GiB of the device's "

@@ -219,13 +219,15 @@ class RunnerHandle:
 
     def let_go(self, names: Sequence[str], most_bytes: int, timeout_s: float) -> None:
         """Of memory that was shared under these names, and of what its program has cached, where
-        that memory is more than so much. Raises RunnerFailure."""
+        that is more than so much together. A program may need much for a call and be given little.
+        Raises RunnerFailure."""
         found = {
             name: [self.segments[name], *self.outgrown.get(name, ())]
             for name in names
             if name in self.segments
         }
-        if sum(one.num_bytes for some in found.values() for one in some) <= most_bytes:
+        lent_bytes = sum(one.num_bytes for some in found.values() for one in some)
+        if lent_bytes + self.ask("cached", timeout_s)["num_bytes"] <= most_bytes:
             return
         self.ask("let_go", timeout_s, segments=list(found))
         for name, some in found.items():

@@ -52,7 +52,8 @@ class Lane:
     slots: list[list[dict[str, Any]]]
     """Where in a region those of each call of a batch go."""
     snapshot: torch.Tensor
-    """The bytes of `outputs` at the end of the last batch, out of the runner's reach."""
+    """The bytes of `outputs` at the end of the last batch, out of the runner's reach. The reference
+    and the control have one: they are the same program, on the same inputs."""
     region: int = 0
     """Where the last batch's are."""
     spans_us: list[float] = field(default_factory=list)
@@ -158,7 +159,7 @@ def open_lane(
     )
     # A stopped runner changes nothing: what it left can be read where it is.
     snapshot = outputs.flat()
-    if accelerator.kind != "cpu":
+    if accelerator.kind != "cpu" and name != "control":
         snapshot = torch.empty(end, dtype=torch.uint8, device=accelerator.device)
     return Lane(name, runner, inputs, outputs, layout, snapshot)
 
@@ -176,7 +177,10 @@ def open_lanes(
     def open_one(name: str) -> Lane:
         return open_lane(case, name, runners[name], room, base, layouts[name], limits)
 
-    return dict(zip(runners, side_by_side(open_one, runners), strict=True))
+    opened = dict(zip(runners, side_by_side(open_one, runners), strict=True))
+    if "control" in opened and case.accelerator.kind != "cpu":
+        opened["control"].snapshot = opened["reference"].snapshot
+    return opened
 
 
 def ready(case: Case, lane: Lane, one: Round, limits: Limits) -> None:

@@ -1,12 +1,14 @@
 """How the tensors of a trial fit into the memory of its device.
 
 A timed batch holds, for each of its runners, the inputs at all of their places, the outputs that
-the program returns, those in shared memory and their snapshot; and for the judge the sets and the
-values of the next round. Where that is too much even for one call, each input set has one place
-instead of two, and then the control is measured in processes of its own, after the candidate. What
-a runner may read is never shared between runners to save memory: answers would be in it. What
-programs need while they are called is not known beforehand: a launch that ran out of memory is made
-again with as little as there can be.
+the program returns and those in shared memory; and for the judge the sets, the values of the next
+round, and a snapshot of the outputs of the reference and of the candidate. A call that does little
+but read and write takes as long as its bytes, so that of whatever size a batch is as long as the
+memory is large, and on a GPU shorter than is wanted: where more calls fit, and are wanted, each
+input set has one place instead of two. Where it is too much even for one call, the control is
+measured in processes of its own, after the candidate. What a runner may read is never shared
+between runners to save memory: answers would be in it. What programs need while they are called is
+not known beforehand: a launch that ran out of memory is made again with as little as there can be.
 
 The correctness trials put as many sets to a runner at a time as fit with their outputs, one at the
 least, and the judge keeps what is large in the host's memory (`Accelerator.holds`).
@@ -16,8 +18,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-USUAL_SHARE = 3
+CPU_SHARE = 3
 """A third of the memory is for tensors of many calls; the rest is for what programs need."""
+GPU_SHARE = 2
+"""Half of a GPU's, where it can be tried whether that is too much."""
 TOGETHER_SHARE = 8
 """An eighth is for the inputs and outputs of the trials that a runner gets at a time."""
 
@@ -45,25 +49,31 @@ def plan(
     memory_bytes: int,
     max_calls: int,
     *,
+    wanted_calls: int | None = None,
+    share: int = GPU_SHARE,
     is_least: bool = False,
 ) -> Plan | None:
-    """The best way that fits, or if it `is_least` the last one; None where none does."""
-    ways = WAYS[-1:] if is_least else WAYS
-    usual_bytes = call_bytes(set_bytes, outputs_bytes, *WAYS[0])
-    most_calls = memory_bytes // USUAL_SHARE // usual_bytes
-    if most_calls >= 1 and not is_least:
-        return Plan(min(most_calls, max_calls), *WAYS[0])
-    for num_places, num_lanes in ways:
-        needed_bytes = call_bytes(set_bytes, outputs_bytes, num_places, num_lanes)
-        if needed_bytes + num_lanes * state_bytes <= memory_bytes:
-            return Plan(1, num_places, num_lanes)
-    return None
+    """The best way that fits; None where none does. The control is beside the others where it can
+    be, and of those ways the first with room for the `wanted_calls` (None is one) is the best, or
+    else that with room for most. If it `is_least`, one call in the last way."""
+    found = []
+    for way in WAYS[-1:] if is_least else WAYS:
+        needed_bytes = call_bytes(set_bytes, outputs_bytes, *way)
+        fits = needed_bytes + way[1] * state_bytes <= memory_bytes
+        most_calls = max(memory_bytes // share // needed_bytes, int(fits))
+        if most_calls:
+            found.append(Plan(min(most_calls, 1 if is_least else max_calls), *way))
+    if not found:
+        return None
+    beside = [one for one in found if one.num_lanes == found[0].num_lanes]
+    enough = [one for one in beside if one.most_calls >= min(wanted_calls or 1, max_calls)]
+    return enough[0] if enough else max(beside, key=lambda one: one.most_calls)
 
 
 def call_bytes(set_bytes: int, outputs_bytes: int, num_places: int, num_lanes: int) -> int:
     """For one call of a batch, runners and judge together."""
-    runner_bytes = num_places * set_bytes + 3 * outputs_bytes
-    judge_bytes = num_places * set_bytes + set_bytes
+    runner_bytes = num_places * set_bytes + 2 * outputs_bytes
+    judge_bytes = num_places * set_bytes + set_bytes + 2 * outputs_bytes
     return num_lanes * runner_bytes + judge_bytes + 1
 
 

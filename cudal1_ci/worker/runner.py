@@ -43,6 +43,7 @@ def main(channel: Channel, scratch: Path) -> None:
         "call": trials.call,
         "collect": trials.collect,
         "lay_out": batches.lay_out,
+        "cached": subject.cached,
         "let_go": batches.let_go,
         "arrange": batches.arrange,
         "stand_by": batches.stand_by,

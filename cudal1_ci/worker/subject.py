@@ -168,6 +168,11 @@ class Subject:
             self.segments[segment] = opened
         return {}
 
+    def cached(self) -> dict[str, Any]:
+        """Bytes of the device's memory that this process has taken for its own tensors."""
+        is_gpu = self.device.type == "cuda"
+        return {"num_bytes": torch.cuda.memory_reserved() if is_gpu else 0}
+
     def let_go(self, segments: list[str]) -> dict[str, Any]:
         """Of shared memory by its names, of the calls that it held, and of what is cached of the
         device's."""

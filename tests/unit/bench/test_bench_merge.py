@@ -127,6 +127,23 @@ def test_a_run_is_read_as_it_was_written_and_others_are_refused(tmp_path):
         read_run(tmp_path / "none.json")
 
 
+def test_what_times_say_is_said_anew_when_a_run_is_read(tmp_path):
+    """Intervals of whoever wrote it are not set beside others; one without times has its own."""
+    run = a_run(told(ONE, {"eager": 1.0, "playbook": 2.0}))
+    encoded = msgspec.to_builtins(run)
+    for result in encoded["tasks"][0]["results"]:
+        for trial in result["trials"]:
+            trial["measurements"][0] |= {"speedup": 8.0, "speedup_low": 7.0, "speedup_high": 9.0}
+    file = tmp_path / "run.json"
+    file.write_bytes(msgspec.json.encode(encoded))
+    assert read_run(file) == run
+    encoded["tasks"][0]["results"][1]["trials"][0]["measurements"][0]["launches"] = []
+    file.write_bytes(msgspec.json.encode(encoded))
+    left = read_run(file).tasks[0].results
+    assert left[0] == run.tasks[0].results[0]
+    assert left[1].trials[0].measurements[0].speedup_low == 7.0
+
+
 def test_a_run_may_be_gzipped_whatever_its_file_is_called(tmp_path):
     run = a_run(told(ONE, {"eager": 1.0}))
     packed = gzip.compress(msgspec.json.encode(run))

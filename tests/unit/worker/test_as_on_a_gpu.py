@@ -99,11 +99,18 @@ def test_a_program_has_its_times(timed, mode, returned):
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
-@pytest.mark.parametrize("share", [2**40, 16])
+@pytest.mark.parametrize(("share", "cached"), [(2**40, 0), (16, 0), (16, 2**40)])
 def test_references_let_memory_go_between_launches_and_take_it_again(
-    timed, mode, share, monkeypatch
+    timed, mode, share, cached, monkeypatch
 ):
-    """Beside inputs and outputs, and those that were outgrown, it has been lent its state."""
+    """Beside inputs and outputs, and those that were outgrown, it has been lent its state. A little
+    that was lent stays, unless much was cached of what a call needs."""
+    ask = RunnerHandle.ask
+
+    def asked(runner, op, *rest, **message):
+        return {"num_bytes": cached} if op == "cached" else ask(runner, op, *rest, **message)
+
+    monkeypatch.setattr(RunnerHandle, "ask", asked)
 
     def shared(runner) -> int:
         maps = Path(f"/proc/{runner.process.group}/maps").read_text()
@@ -116,7 +123,7 @@ def test_references_let_memory_go_between_launches_and_take_it_again(
         monkeypatch.setattr(kept_module, "KEPT_SHARE", share)
         kept.let_go(Elsewhere())
         now = [shared(one) for one in references]
-        if share == 16:
+        if share == 16 and not cached:
             assert now == before
         else:
             assert [set(one.segments) for one in references] == [{"state"}] * 2
@@ -205,6 +212,38 @@ def test_a_batch_holds_what_the_device_has_room_for_now(timed, monkeypatch, num_
     text = MODEL.format(returned="y.relu()")
     said, _ = timed("infer", text, text + "\n", lambda kept: None, num_calls)
     assert said["num_calls"] == found
+
+
+def test_a_batch_is_planned_anew_when_it_is_known_how_many_calls_are_wanted(timed, monkeypatch):
+    known = []
+
+    def plan_of(case, config):
+        known.append(case.num_calls)
+        return Plan(most_calls=2, num_places=2, num_lanes=3)
+
+    monkeypatch.setattr(clock, "plan_of", plan_of)
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=1e6))
+    text = MODEL.format(returned="y.relu()")
+    timed("infer", text, text + "\n", num_calls=None)
+    assert known == [None, CONFIG.max_calls]
+
+
+def test_outputs_of_the_reference_and_the_control_are_looked_at_in_one_place(timed, monkeypatch):
+    """The candidate's in its own, and nobody's where the runner can still write."""
+    opened, open_lanes = [], lanes.open_lanes
+
+    def recorded(*arguments):
+        opened.append(open_lanes(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(clock, "open_lanes", recorded)
+    text = MODEL.format(returned="y.relu()")
+    timed("infer", text, text + "\n")
+    places = {name: lane.snapshot.data_ptr() for name, lane in opened[-1].items()}
+    assert places["control"] == places["reference"] != places["candidate"]
+    assert set(places.values()).isdisjoint(
+        lane.outputs.flat().data_ptr() for lane in opened[-1].values()
+    )
 
 
 def test_no_more_rounds_are_held_than_are_needed(timed, monkeypatch):

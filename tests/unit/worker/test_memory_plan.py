@@ -4,23 +4,52 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ci.worker.memory_plan import Plan, call_bytes, least_bytes, num_together, plan
+from cudal1_ci.worker.memory_plan import (
+    CPU_SHARE,
+    GPU_SHARE,
+    Plan,
+    call_bytes,
+    least_bytes,
+    num_together,
+    plan,
+)
 
 GIB = 2**30
 
 
-def test_many_calls_share_a_third_of_the_memory():
-    found = plan(1000, 1000, 0, 2**20, max_calls=200)
-    assert found == Plan(2**20 // 3 // call_bytes(1000, 1000, 2, 3), 2, 3)
+@pytest.mark.parametrize("share", [CPU_SHARE, GPU_SHARE])
+def test_many_calls_share_a_part_of_the_memory(share):
+    found = plan(1000, 1000, 0, 2**20, max_calls=200, share=share)
+    assert found == Plan(2**20 // share // call_bytes(1000, 1000, 2, 3), 2, 3)
     assert 1 < found.most_calls < 200
-    assert plan(1000, 1000, 0, 2**40, max_calls=200) == Plan(200, 2, 3)
+    assert plan(1000, 1000, 0, 2**40, max_calls=200, share=share) == Plan(200, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (None, Plan(9, 2, 3)),
+        (9, Plan(9, 2, 3)),
+        (10, Plan(16, 1, 3)),  # and not 20 of two runners
+        (500, Plan(16, 1, 3)),
+    ],
+)
+def test_sets_have_one_place_where_more_calls_are_wanted_than_fit_with_two(wanted, expected):
+    """Of a reduction, by the sets alone: nine for a call, or five."""
+    memory = 2 * 9 * call_bytes(GIB, 1, 2, 3) + 100
+    assert plan(GIB, 1, 0, memory, max_calls=200, wanted_calls=wanted) == expected
+
+
+def test_no_more_calls_are_wanted_than_a_batch_may_have():
+    memory = 2 * 200 * call_bytes(1000, 1000, 2, 3)
+    assert plan(1000, 1000, 0, memory, max_calls=200, wanted_calls=500) == Plan(200, 2, 3)
 
 
 @pytest.mark.parametrize(
     ("memory", "expected"),
     [
         (100 * GIB, Plan(1, 2, 3)),
-        (28 * GIB, Plan(1, 2, 3)),
+        (26 * GIB, Plan(1, 2, 3)),
         (24 * GIB, Plan(1, 1, 3)),
         (19 * GIB, Plan(1, 1, 2)),  # what a card of 24 GB has free for tensors
         (12 * GIB, None),
@@ -39,7 +68,7 @@ def test_the_least_is_one_call_of_two_runners_however_much_there_is():
 
 def test_what_the_documentation_says_of_a_card_of_24_gb():
     free_bytes = 24 * 10**9 * 4 // 5
-    tensor_bytes = 1_750_000_000
+    tensor_bytes = 1_900_000_000
     assert plan(tensor_bytes, tensor_bytes, 0, free_bytes, max_calls=200) == Plan(1, 1, 2)
 
 
