@@ -37,8 +37,8 @@ fit into memory ([raw](../benchmarks/results/transposed-convolution.json.gz): `c
 h100.json --solvers playbook --device cpu`, one launch each; AMD EPYC, 1 thread, torch 2.13,
 2026-11-24). On an H100 ([raw](../benchmarks/results/report-card-h100.json.gz), 2026-11-26, one
 launch each, counted by `benchmarks/results_counts.py`) it passed on 30 of 31, and was less precise
-than the reference on level1/64: level1/58 5.94x [5.40, 6.54], level1/61 4.00x [3.64, 4.40],
-level1/70 2.97x [2.70, 3.27], level2/77 2.31x [2.10, 2.55], level2/61 1.40x [1.27, 1.54] (all of
+than the reference on level1/64: level1/58 5.94x [5.39, 6.54], level1/61 4.00x [3.53, 4.53],
+level1/70 2.97x [2.70, 3.27], level2/77 2.31x [1.98, 2.71], level2/61 1.40x [1.26, 1.55] (all of
 three dimensions), no gain on the others (0.96x in the geometric mean, level1/69 0.57x).
 
 On the {num_targets:,} modules and tensor functions of {num_trees} repositories ({trees})
@@ -71,7 +71,7 @@ On an H200, outside of the judge (torch 2.11.0+cu130, triton 3.6, `d0dd8b3`, 202
   had been in the processes that were timed ([results.md](results.md)). On an H100
   ([raw](../benchmarks/results/report-card-h100.json.gz), counted by
   `benchmarks/results_counts.py`, 2026-11-26) all of its 62 candidates were right: from
-  1.30x [1.18, 1.43] to 1.78x [1.61, 1.95] as fast on ten tasks with large products, and 0.99x in
+  1.30x [1.15, 1.47] to 1.78x [1.61, 1.96] as fast on ten tasks with large products, and 0.99x in
   the geometric mean of the 51 on others.
   Products of 1024 x 1024 x 1024, which took 2.9 times as long as torch's, are left to torch.
   Many products at once (`bmm`) are made in one launch since: its tests passed on an H100 at

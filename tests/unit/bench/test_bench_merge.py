@@ -130,7 +130,7 @@ def test_a_run_is_read_as_it_was_written_and_others_are_refused(tmp_path):
 def test_what_times_say_is_said_anew_when_a_run_is_read(tmp_path):
     """Intervals of whoever wrote it are not set beside others; one without times has its own."""
     run = a_run(told(ONE, {"eager": 1.0, "playbook": 2.0}))
-    encoded = msgspec.to_builtins(run)
+    encoded = msgspec.json.decode(msgspec.json.encode(run))
     for result in encoded["tasks"][0]["results"]:
         for trial in result["trials"]:
             trial["measurements"][0] |= {"speedup": 8.0, "speedup_low": 7.0, "speedup_high": 9.0}

@@ -281,3 +281,18 @@ def test_it_is_known_since_when_rounds_of_a_launch_count(timed, monkeypatch):
 def test_what_does_not_follow_from_inputs_that_come_late_is_wrong(timed, mode):
     with pytest.raises(Rejected, match="timed call is off"):
         timed(mode, MODEL.format(returned="y.relu()"), CONSTANT.format(returned="y.relu()"))
+
+
+def test_what_disturbed_the_exchange_before_the_rounds_is_not_taken_off(timed, monkeypatch):
+    """By what it said then, a batch would have taken no time at all."""
+    looked = []
+
+    def exchange_cost_us(case, lane, one, limits):
+        looked.append(lane)
+        return 1.0 if lane.spans_us else 1e9
+
+    monkeypatch.setattr(clock, "exchange_cost_us", exchange_cost_us)
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed("infer", text, text + "\n", num_calls=1)
+    assert [lane.name for lane in looked] == ["reference"] * len(looked)
+    assert said["reference_us"] == [span - 1.0 for span in looked[-1].spans_us]
