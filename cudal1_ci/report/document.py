@@ -56,7 +56,6 @@ from cudal1_ci.schema import (
     Launch,
     Measurement,
     Notice,
-    Record,
     Report,
     Target,
     Workload,

@@ -38,6 +38,9 @@ FEWEST_ROUNDS = 3
 such an interval is made of, and more rounds would not narrow it. So it is with the rounds of a
 launch that is the only one, whose spread is taken for known."""
 PLAIN_EFFECT = math.log(1.25)
+MOST_ERROR = 0.03
+"""Of the log ratio of a launch that is the only one, as far as its rounds tell it: until then there
+are more of them. Less would be lost beside what launches are known to spread by."""
 MOST_AHEAD = {"cpu": 1, "cuda": score.LOOKS[-1]}
 """Launches whose processes are started together. On a CPU they would wait for the same cores."""
 DISMISS_S = 60.0
@@ -172,6 +175,7 @@ def clock_of(seat: Seat, config: TrialConfig, launches: Sequence[Launch] = ()) -
         "num_rounds": num_rounds(config, launches, kind),
         "fewest_rounds": FEWEST_ROUNDS if kind == "cuda" and config.num_launches == 1 else None,
         "plain_effect": PLAIN_EFFECT,
+        "most_error": MOST_ERROR if kind == "cuda" and config.num_launches == 1 else None,
         "launch_s": config.launch_s,
         "num_ahead": num_ahead(config, kind, len(launches)),
         "gpu_index": None if seat.gpu is None else seat.gpu.index,

@@ -62,7 +62,11 @@ SHORTEST_SHARE = 0.5
 MOST_TIMES = 8.0
 """As many calls at the most, since the reference takes as many times as long."""
 MORE_ROUNDS = 4
-"""As many times the rounds at the most, where batches are shorter than they should be."""
+"""As many times the rounds at the most, where batches are shorter than they should be, or rounds
+say different things."""
+OF_MEDIAN = 1.2533 * 1.4826
+"""Standard error of the median of many normal values, as a multiple of their median distance from
+it, over the root of their number."""
 EARLY_ROUNDS = 3
 """After one of the first, drawn at random, gradients of parameters and the state are compared,"""
 CHECKED_SHARE = 0.25
@@ -87,6 +91,9 @@ class ClockConfig:
     """After so many a launch ends in which every round says that the two differ by more than
     `plain_effect`, a log ratio, and the same way; None is never."""
     plain_effect: float = math.inf
+    most_error: float | None = None
+    """A launch on a GPU has more rounds until the standard error of the log ratios, the
+    candidate's and the control's, is no more than that; None is never."""
     is_least: bool = False
     """Whether as little memory is taken as there can be."""
     num_ahead: int = 1
@@ -263,21 +270,24 @@ def timed(
         if is_last or more == num_calls:
             break
         num_calls = more
-    num_rounds = config.num_rounds
+    num_rounds = most_rounds = config.num_rounds
     if case.accelerator.kind != "cpu":
         short_by = wanted_us(config) / max(shortest_us - cost_us, 1.0)
         num_rounds = math.ceil(num_rounds * min(max(short_by, 1.0), MORE_ROUNDS))
+        most_rounds = num_rounds if config.most_error is None else most_rounds * MORE_ROUNDS
         for lane in lanes:
             lane.rehearses = short_by > 1
     checked, close = (rng.randrange(min(EARLY_ROUNDS, config.num_rounds)) for _ in range(2))
     started_s = time.monotonic()
     case.counts = True
-    for number in range(num_rounds):
+    for number in range(most_rounds):
         one = new_round(case, room, stock, rng)
         play(case, lanes, one, rng, limits, counts=True)
         check_round(case, reference, candidate, one, tolerances, limits)
         is_late = number >= 2 and time.monotonic() - started_s > config.launch_s
-        ends = is_late or number == num_rounds - 1 or is_plain(opened, cost_us, config)
+        is_enough = number + 1 >= num_rounds and is_steady(opened, cost_us, config)
+        is_most = number + 1 == most_rounds
+        ends = is_late or is_enough or is_most or is_plain(opened, cost_us, config)
         if ends or number == checked or (number > checked and rng.random() < CHECKED_SHARE):
             check_aftermath(case, reference, candidate, limits)
         if number == close or (number > close and rng.random() < CLOSE_SHARE):
@@ -308,15 +318,38 @@ def is_plain(lanes: dict[str, Lane], cost_us: float, config: ClockConfig) -> boo
         config.fewest_rounds or math.inf
     ):
         return False
-    found = times(lanes, cost_us, 1)
-
-    def logs(name: str) -> list[float]:
-        pairs = zip(found["reference_us"], found[f"{name}_us"], strict=True)
-        return [math.log(ours / theirs) for ours, theirs in pairs]
-
-    ratios, most = logs("candidate"), config.plain_effect
+    logs = logs_of(lanes, cost_us)
+    ratios, most = logs["candidate"], config.plain_effect
     is_far = min(ratios) > most or max(ratios) < -most
-    return is_far and ("control" not in lanes or max(map(abs, logs("control"))) < most)
+    return is_far and ("control" not in lanes or max(map(abs, logs["control"])) < most)
+
+
+def is_steady(lanes: dict[str, Lane], cost_us: float, config: ClockConfig) -> bool:
+    """Whether rounds differ by so little that they say how fast the candidate is, and how far the
+    control strays. By their spread alone: what they say has no part in how many there are."""
+    if config.most_error is None:
+        return True
+    return all(error(logs) <= config.most_error for logs in logs_of(lanes, cost_us).values())
+
+
+def error(logs: Sequence[float]) -> float:
+    """Standard error of the median."""
+    middle = statistics.median(logs)
+    distance = statistics.median(abs(one - middle) for one in logs)
+    return OF_MEDIAN * distance / math.sqrt(len(logs))
+
+
+def logs_of(lanes: dict[str, Lane], cost_us: float) -> dict[str, list[float]]:
+    """Of the rounds' ratios, for each lane beside the reference's own."""
+    found = times(lanes, cost_us, 1)
+    return {
+        name: [
+            math.log(ours / theirs)
+            for ours, theirs in zip(found["reference_us"], found[f"{name}_us"], strict=True)
+        ]
+        for name in lanes
+        if name != "reference"
+    }
 
 
 def play(

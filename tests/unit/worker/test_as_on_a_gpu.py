@@ -246,6 +246,23 @@ def test_outputs_of_the_reference_and_the_control_are_looked_at_in_one_place(tim
     )
 
 
+@pytest.mark.parametrize(
+    ("most_error", "steady_after", "expected"),
+    [(0.03, 5, 5), (0.03, 99, 12), (0.03, 0, 3), (None, 99, 3)],
+)
+def test_a_launch_has_more_rounds_until_they_agree(
+    timed, monkeypatch, most_error, steady_after, expected
+):
+    def is_steady(lanes, cost_us, config):
+        return most_error is None or len(lanes["candidate"].spans_us) >= steady_after
+
+    monkeypatch.setattr(clock, "is_steady", is_steady)
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, most_error=most_error))
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed("infer", text, text + "\n")
+    assert len(said["candidate_us"]) == len(said["control_us"]) == expected
+
+
 def test_no_more_rounds_are_held_than_are_needed(timed, monkeypatch):
     made, held = [], []
 
