@@ -15,6 +15,7 @@ from .segment import slot_of
 from .settings import patched
 from .subject import Subject, gradients_of, seed_all
 
+GRADIENT = "the gradient"
 WARM_UPS = 2
 """Batches of a launch, or fewer, in which a program imports and compiles."""
 
@@ -170,7 +171,7 @@ class Batches:
         }
         left = [*gradients, *state.values()]
         self.subject.kept = [left]
-        names = [f"the gradient of parameter {i}" for i in range(len(gradients))]
+        names = [f"{GRADIENT} of parameter {i}" for i in range(len(gradients))]
         names += [f"the state `{key}`" for key in state]
         return {"names": names, "slots": [slot_of(t) for t in left]}
 

@@ -34,7 +34,17 @@ from .gaps import copying_us
 from .handles import RunnerFailure, RunnerHandle
 from .inputs import InputSet, Room
 from .kept import Kept
-from .lanes import Lane, Round, new_round, open_lane, open_lanes, ready, span_of, warm_up
+from .lanes import (
+    Lane,
+    Round,
+    nearby_round,
+    new_round,
+    open_lane,
+    open_lanes,
+    ready,
+    span_of,
+    warm_up,
+)
 from .memory_plan import CPU_SHARE, GPU_SHARE, Plan, least_bytes, plan
 from .segment import size_bytes
 from .timed_checks import (
@@ -263,7 +273,9 @@ def timed(
         candidate = opened.get("candidate", reference)
         first = new_round(case, room, stock, rng)
         shortest_us = warm_up(case, lanes, first, limits, config.cores)
-        check_outputs(reference, candidate, tolerances)
+        nearby = Nearby(case, [reference, candidate], stock, rng, limits, first)
+        check_outputs(reference, candidate, tolerances, nearby)
+        del nearby
         cost_us = exchange_cost_us(case, reference, first, limits)
         del first  # a round holds as much as the inputs of a runner
         more = more_calls(case, num_calls, shortest_us - cost_us, config)
@@ -283,18 +295,18 @@ def timed(
     for number in range(most_rounds):
         one = new_round(case, room, stock, rng)
         play(case, lanes, one, rng, limits, counts=True)
-        check_round(case, reference, candidate, one, tolerances, limits)
+        nearby = check_round(case, reference, candidate, one, stock, rng, tolerances, limits)
         is_late = number >= 2 and time.monotonic() - started_s > config.launch_s
         is_enough = number + 1 >= num_rounds and is_steady(opened, cost_us, config)
         is_most = number + 1 == most_rounds
         ends = is_late or is_enough or is_most or is_plain(opened, cost_us, config)
         if ends or number == checked or (number > checked and rng.random() < CHECKED_SHARE):
-            check_aftermath(case, reference, candidate, limits)
+            check_aftermath(case, reference, candidate, limits, nearby)
         if number == close or (number > close and rng.random() < CLOSE_SHARE):
-            one = new_round(case, room, stock, rng, last=one)
+            one = new_round(case, room, stock, rng, last=nearby.one)
             play(case, [reference, candidate], one, rng, limits, counts=False)
-            check_round(case, reference, candidate, one, tolerances, limits)
-        del one
+            check_round(case, reference, candidate, one, stock, rng, tolerances, limits)
+        del one, nearby
         if ends:
             break
     # Whatever else ran when it was looked at before the rounds has only added to it.
@@ -383,18 +395,42 @@ def play(
             lane.claims_us.append(float(said["claim_us"]))
 
 
+@dataclass
+class Nearby:
+    """Lets lanes make a round again that does not count, on inputs that differ by rounding."""
+
+    case: Case
+    lanes: Sequence[Lane]
+    stock: Stock
+    rng: random.Random
+    limits: Limits
+    one: Round
+    """That was played last."""
+
+    def __post_init__(self) -> None:
+        self.first = self.one
+
+    def __call__(self) -> None:
+        self.one = nearby_round(self.first, self.stock)
+        play(self.case, self.lanes, self.one, self.rng, self.limits, counts=False)
+
+
 def check_round(
     case: Case,
     reference: Lane,
     candidate: Lane,
     one: Round,
+    stock: Stock,
+    rng: random.Random,
     tolerances: list[Tolerance],
     limits: Limits,
-) -> None:
-    """What calls returned and left. Raises Rejected."""
-    check_outputs(reference, candidate, tolerances)
-    check_inputs(case, reference, candidate, one)
+) -> Nearby:
+    """What calls returned and left; the means to look at it further. Raises Rejected."""
+    nearby = Nearby(case, [reference, candidate], stock, rng, limits, one)
+    check_outputs(reference, candidate, tolerances, nearby)
+    check_inputs(case, reference, candidate, nearby.one)
     check_left(reference, candidate, limits)
+    return nearby
 
 
 def more_calls(case: Case, num_calls: int, shortest_us: float, config: ClockConfig) -> int:

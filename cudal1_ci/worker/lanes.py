@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from .failures import side_by_side
 from .fresh import Stock
 from .handles import RunnerHandle
 from .inputs import InputSet, Room
+from .jumps import nudge
 from .segment import ALIGNMENT_BYTES, place, stacked, view_of
 
 SETTLE_S = 30.0
@@ -52,8 +53,7 @@ class Lane:
     slots: list[list[dict[str, Any]]]
     """Where in a region those of each call of a batch go."""
     snapshot: torch.Tensor
-    """The bytes of `outputs` at the end of the last batch, out of the runner's reach. The reference
-    and the control have one: they are the same program, on the same inputs."""
+    """The bytes of `outputs` at the end of the last batch, out of the runner's reach."""
     region: int = 0
     """Where the last batch's are."""
     spans_us: list[float] = field(default_factory=list)
@@ -126,6 +126,15 @@ def new_round(
     return Round(room, where, staged, rng.randrange(2**31), rng.randrange(NUM_REGIONS))
 
 
+def nearby_round(one: Round, stock: Stock) -> Round:
+    """The same with inputs that differ by rounding."""
+    staged = one.staged.clone()
+    for place_number in one.where.values():
+        for slot in one.room.layout[place_number]:
+            nudge(view_of(staged, slot), stock.generator, is_rigid=stock.source.is_rigid)
+    return replace(one, staged=staged)
+
+
 def open_lane(
     case: Case,
     name: str,
@@ -159,7 +168,7 @@ def open_lane(
     )
     # A stopped runner changes nothing: what it left can be read where it is.
     snapshot = outputs.flat()
-    if accelerator.kind != "cpu" and name != "control":
+    if accelerator.kind != "cpu":
         snapshot = torch.empty(end, dtype=torch.uint8, device=accelerator.device)
     return Lane(name, runner, inputs, outputs, layout, snapshot)
 
@@ -177,10 +186,7 @@ def open_lanes(
     def open_one(name: str) -> Lane:
         return open_lane(case, name, runners[name], room, base, layouts[name], limits)
 
-    opened = dict(zip(runners, side_by_side(open_one, runners), strict=True))
-    if "control" in opened and case.accelerator.kind != "cpu":
-        opened["control"].snapshot = opened["reference"].snapshot
-    return opened
+    return dict(zip(runners, side_by_side(open_one, runners), strict=True))
 
 
 def ready(case: Case, lane: Lane, one: Round, limits: Limits) -> None:

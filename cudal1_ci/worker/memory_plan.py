@@ -1,8 +1,8 @@
 """How the tensors of a trial fit into the memory of its device.
 
 A timed batch holds, for each of its runners, the inputs at all of their places, the outputs that
-the program returns and those in shared memory; and for the judge the sets, the values of the next
-round, and a snapshot of the outputs of the reference and of the candidate. A call that does little
+the program returns, those in shared memory and their snapshot; and for the judge the sets and the
+values of the next round. A call that does little
 but read and write takes as long as its bytes, so that of whatever size a batch is as long as the
 memory is large, and on a GPU shorter than is wanted: where more calls fit, and are wanted, each
 input set has one place instead of two. Where it is too much even for one call, the control is
@@ -72,8 +72,8 @@ def plan(
 
 def call_bytes(set_bytes: int, outputs_bytes: int, num_places: int, num_lanes: int) -> int:
     """For one call of a batch, runners and judge together."""
-    runner_bytes = num_places * set_bytes + 2 * outputs_bytes
-    judge_bytes = num_places * set_bytes + set_bytes + 2 * outputs_bytes
+    runner_bytes = num_places * set_bytes + 3 * outputs_bytes
+    judge_bytes = num_places * set_bytes + set_bytes
     return num_lanes * runner_bytes + judge_bytes + 1
 
 

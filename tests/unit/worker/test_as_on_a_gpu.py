@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 
-from cudal1_ci.worker import clock, lanes
+from cudal1_ci.worker import clock, lanes, timed_checks
 from cudal1_ci.worker import kept as kept_module
 from cudal1_ci.worker.accelerators import Cpu
 from cudal1_ci.worker.cases import Limits, Rejected
@@ -228,24 +229,6 @@ def test_a_batch_is_planned_anew_when_it_is_known_how_many_calls_are_wanted(time
     assert known == [None, CONFIG.max_calls]
 
 
-def test_outputs_of_the_reference_and_the_control_are_looked_at_in_one_place(timed, monkeypatch):
-    """The candidate's in its own, and nobody's where the runner can still write."""
-    opened, open_lanes = [], lanes.open_lanes
-
-    def recorded(*arguments):
-        opened.append(open_lanes(*arguments))
-        return opened[-1]
-
-    monkeypatch.setattr(clock, "open_lanes", recorded)
-    text = MODEL.format(returned="y.relu()")
-    timed("infer", text, text + "\n")
-    places = {name: lane.snapshot.data_ptr() for name, lane in opened[-1].items()}
-    assert places["control"] == places["reference"] != places["candidate"]
-    assert set(places.values()).isdisjoint(
-        lane.outputs.flat().data_ptr() for lane in opened[-1].values()
-    )
-
-
 @pytest.mark.parametrize(
     ("most_error", "steady_after", "expected"),
     [(0.03, 5, 5), (0.03, 99, 12), (0.03, 0, 3), (None, 99, 3)],
@@ -261,6 +244,47 @@ def test_a_launch_has_more_rounds_until_they_agree(
     text = MODEL.format(returned="y.relu()")
     said, _ = timed("infer", text, text + "\n")
     assert len(said["candidate_us"]) == len(said["control_us"]) == expected
+
+
+@pytest.mark.parametrize("explains", [True, False])
+def test_a_round_that_is_off_is_made_again_nearby_by_both(timed, monkeypatch, explains):
+    """They stay in step: running statistics are compared after it."""
+    played, left = [], [True]
+
+    def strays_of(got, expected, budget):
+        return "off" if left and left.pop() else None
+
+    def are_jumps(strays, nearby, values):
+        assert strays == {0: "off"}
+        for _ in range(3):
+            nearby()
+            assert values(0).shape[0] == 8
+        return explains
+
+    def nearby_round(one, stock):
+        found = lanes.nearby_round(one, stock)
+        assert found.where == one.where and found.seed == one.seed
+        assert not torch.equal(found.staged, one.staged)
+        played.append(one)
+        return found
+
+    is_close = timed_checks.is_close
+    monkeypatch.setattr(
+        timed_checks, "is_close", lambda *values: is_close(*values) and not (left and values)
+    )
+    monkeypatch.setattr(timed_checks, "strays_of", strays_of)
+    monkeypatch.setattr(timed_checks, "are_jumps", are_jumps)
+    monkeypatch.setattr(clock, "nearby_round", nearby_round)
+    text = MODEL.format(returned="self.norm(y)").replace(
+        "self.fc = nn.Linear(16, 8)", "self.fc, self.norm = nn.Linear(16, 8), nn.BatchNorm1d(8)"
+    )
+    if explains:
+        said, _ = timed("train", text, text + "\n", num_calls=8)
+        assert len(said["candidate_us"]) == CONFIG.num_rounds
+    else:
+        with pytest.raises(Rejected, match="off by 0, while separate trials were right"):
+            timed("train", text, text + "\n", num_calls=8)
+    assert len(played) == 3 and len({id(one) for one in played}) == 1
 
 
 def test_no_more_rounds_are_held_than_are_needed(timed, monkeypatch):

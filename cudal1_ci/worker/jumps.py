@@ -1,0 +1,110 @@
+"""Elements at which the reference itself jumps.
+
+The gradient of a ReLU is another one on the other side of zero, and so it is with a maximum, a
+clamp, a rounding to steps. Of the elements of a timed batch, which are millions, some lie so close
+to such a place that a sum in another order is on the other side: a candidate is off there by as
+much as the output is large, and is not wrong. What tells it from one that is wrong is the reference
+on inputs that differ by rounding: an element that is off has to lie within what the reference
+returns for some of these.
+
+Not covered: jumps that inputs of whole numbers alone, or parameters, decide; and the trials, which
+have fewer elements, and an oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .compare import SHORT_EPS, Tolerance
+from .magnitude import pieces, widen
+
+MOST_NEARBY = 16
+"""Batches of the reference on inputs nearby: each is on the other side of a jump one time of three
+or more, where a candidate is."""
+NEARBY_EPS = 8.0
+"""How far inputs differ (standard deviation), in units of their last place: as much as a sum of
+some hundred products in another order, and an eighth of what an output may be off."""
+MOST_ELEMENTS = 2**22
+"""That are looked at: behind a normalization one jump moves all of a call's, and more than a few
+calls of a batch do not have one."""
+
+
+@dataclass
+class Strays:
+    """The elements of a tensor that are off."""
+
+    numbers: list[torch.Tensor]
+    """Of each of its pieces."""
+    got: torch.Tensor
+    slack: torch.Tensor
+    """What they may be off anyway."""
+    low: torch.Tensor
+    high: torch.Tensor
+    """What the reference has returned for inputs nearby."""
+
+    def look(self, values: torch.Tensor) -> None:
+        """At what it returns for others."""
+        found = picked(values, self.numbers)
+        self.low, self.high = torch.minimum(self.low, found), torch.maximum(self.high, found)
+
+    @property
+    def are_explained(self) -> bool:
+        is_within = (self.low - self.slack <= self.got) & (self.got <= self.high + self.slack)
+        return bool(is_within.all())
+
+
+def strays_of(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> Strays | None:
+    """Those of floats that are beyond a budget; None where they are no floats, or not finite, or
+    too many."""
+    if not expected.is_floating_point():
+        return None
+    numbers = [
+        torch.isclose(one, other, rtol=budget.relative, atol=budget.absolute, equal_nan=True)
+        .logical_not_()
+        .flatten()
+        .nonzero()
+        .flatten()
+        for one, other in zip(pieces(got), pieces(expected), strict=True)
+    ]
+    if sum(map(len, numbers)) > MOST_ELEMENTS:
+        return None
+    values, truth = picked(got, numbers), picked(expected, numbers)
+    if not (values.isfinite().all() and truth.isfinite().all()):
+        return None
+    slack = budget.absolute + budget.relative * truth.abs()
+    return Strays(numbers, values, slack, truth, truth)
+
+
+def picked(tensor: torch.Tensor, numbers: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Elements by their numbers in its pieces, in float64."""
+    found = zip(pieces(tensor), numbers, strict=True)
+    return torch.cat([widen(piece.flatten()[some]) for piece, some in found])
+
+
+def are_jumps(
+    strays: dict[int, Strays], nearby: Callable[[], Any], values: Callable[[int], torch.Tensor]
+) -> bool:
+    """Whether the reference explains them all: `nearby` lets it answer anew for other inputs, and
+    `values` are what it returned then, by the tensor's number."""
+    for _ in range(MOST_NEARBY):
+        nearby()
+        for number, some in strays.items():
+            some.look(values(number))
+        if all(some.are_explained for some in strays.values()):
+            return True
+    return False
+
+
+def nudge(tensor: torch.Tensor, generator: torch.Generator, *, is_rigid: bool) -> None:
+    """Other values nearby, in place; where elements cannot be changed one by one, all as one."""
+    if not (tensor.is_floating_point() and tensor.numel()):
+        return
+    eps = torch.finfo(tensor.dtype).eps
+    shape = [1] * tensor.dim() if is_rigid else tensor.shape
+    step = eps * (1.0 if eps > SHORT_EPS else NEARBY_EPS)
+    noise = torch.randn(shape, generator=generator, device=tensor.device)
+    tensor.mul_(1 + step * noise.to(torch.float64 if eps < 1e-10 else torch.float32))
