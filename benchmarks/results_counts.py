@@ -33,6 +33,9 @@ AS_LAID_OUT = "compile-as-laid-out"
 SHORT_US = 50.0
 SHORT_BATCH_US = 3000.0
 TIE = 1.02
+CUT = 0.6
+FEWEST_TIMES = 3
+"""Of a task, for which there is a usual one."""
 NUM_DRAWS = 200
 
 
@@ -46,9 +49,9 @@ def trials_of(task: TaskDocument, solver: str) -> Iterator[TrialDocument]:
     return (t for result in task.results if result.solver == solver for t in result.trials)
 
 
-def eager_of(task: TaskDocument) -> MeasurementDocument:
-    """The reference beside itself."""
-    return next(t.measurements[0] for t in trials_of(task, "eager") if t.measurements)
+def eager_of(task: TaskDocument) -> MeasurementDocument | None:
+    """The reference beside itself; None where it was not timed."""
+    return next((t.measurements[0] for t in trials_of(task, "eager") if t.measurements), None)
 
 
 def gains(tasks: Sequence[TaskDocument]) -> Iterator[str]:
@@ -62,16 +65,20 @@ def gains(tasks: Sequence[TaskDocument]) -> Iterator[str]:
     short = [
         one.speedup
         for task, one in zip(tasks, found, strict=True)
-        if task.level == "level1" and (eager_of(task).reference_us or math.inf) < SHORT_US
+        if task.level == "level1"
+        and (eager := eager_of(task)) is not None
+        and (eager.reference_us or math.inf) < SHORT_US
     ]
     if short:
         yield f"level1 below {SHORT_US:.0f} us: {len(short)}, {geometric_mean(short):.2f}x"
 
 
 def noise(tasks: Sequence[TaskDocument]) -> Iterator[str]:
-    eager = [eager_of(task) for task in tasks]
+    eager = [one for task in tasks if (one := eager_of(task)) is not None]
     logs = [math.log(one.speedup) for one in eager if one.speedup is not None]
     spread = statistics.pstdev(logs)
+    lowest, highest = (math.exp(one) for one in (min(logs), max(logs)))
+    yield f"`eager`: {lowest:.2f}x to {highest:.2f}x on {len(logs)} tasks"
     yield f"log of `eager`: standard deviation {spread:.3f}"
     yield f"what choosing the best of noisy ones adds to `best`: {luck(tasks, spread):.1%}"
     held = [(one.speedup_low or 0.0) <= 1.0 <= (one.speedup_high or math.inf) for one in eager]
@@ -84,7 +91,24 @@ def noise(tasks: Sequence[TaskDocument]) -> Iterator[str]:
     batches_us = [one.launches[0].num_calls * (one.reference_us or math.nan) for one in eager]
     short = sum(us < SHORT_BATCH_US for us in batches_us)
     yield f"batches: {short} of {len(eager)} below {SHORT_BATCH_US / 1000:.0f} ms"
+    yield cut(tasks)
     yield from compiling(tasks)
+
+
+def cut(tasks: Sequence[TaskDocument]) -> str:
+    """Launches of which too much was taken off for the exchange, by what the same reference took
+    beside the other candidates of its task."""
+    number = num_cut = 0
+    for task in tasks:
+        measured = (m for one in task.results for t in one.trials for m in t.measurements)
+        times_us = [one.reference_us for one in measured if one.reference_us is not None]
+        if len(times_us) >= FEWEST_TIMES:
+            usual_us = statistics.median(times_us)
+            number += len(times_us)
+            num_cut += sum(us < CUT * usual_us for us in times_us)
+    return (
+        f"launches whose reference took less than {CUT} times its usual time: {num_cut} of {number}"
+    )
 
 
 def luck(tasks: Sequence[TaskDocument], spread: float) -> float:
@@ -189,6 +213,8 @@ def beside(tasks: Sequence[TaskDocument], others: Sequence[TaskDocument]) -> Ite
         yield f"  {solver}: {ours:.2f}x here, {theirs:.2f}x there"
     for one, other in both:
         mine, its = eager_of(one), eager_of(other)
+        if mine is None or its is None:
+            continue
         if mine.launches[0].num_calls * 4 < its.launches[0].num_calls:
             told = [f"{m.reference_us:.0f} us, {m.launches[0].num_calls}" for m in (mine, its)]
             yield f"  {one.name}: a call and calls in a batch {told[0]} here, {told[1]} there"

@@ -345,7 +345,8 @@ def is_steady(lanes: dict[str, Lane], cost_us: float, config: ClockConfig) -> bo
 
 
 def error(logs: Sequence[float]) -> float:
-    """Standard error of the median."""
+    """Standard error of the median. (That of score.py is corrected for few values; this package
+    imports none of the others.)"""
     middle = statistics.median(logs)
     distance = statistics.median(abs(one - middle) for one in logs)
     return OF_MEDIAN * distance / math.sqrt(len(logs))

@@ -63,7 +63,9 @@ def strays_of(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> S
     if not expected.is_floating_point():
         return None
     numbers = [
-        torch.isclose(one, other, rtol=budget.relative, atol=budget.absolute, equal_nan=True)
+        torch.isclose(
+            widen(one), widen(other), rtol=budget.relative, atol=budget.absolute, equal_nan=True
+        )
         .logical_not_()
         .flatten()
         .nonzero()

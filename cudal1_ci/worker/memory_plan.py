@@ -2,13 +2,13 @@
 
 A timed batch holds, for each of its runners, the inputs at all of their places, the outputs that
 the program returns, those in shared memory and their snapshot; and for the judge the sets and the
-values of the next round. A call that does little
-but read and write takes as long as its bytes, so that of whatever size a batch is as long as the
-memory is large, and on a GPU shorter than is wanted: where more calls fit, and are wanted, each
-input set has one place instead of two. Where it is too much even for one call, the control is
-measured in processes of its own, after the candidate. What a runner may read is never shared
-between runners to save memory: answers would be in it. What programs need while they are called is
-not known beforehand: a launch that ran out of memory is made again with as little as there can be.
+values of the next round. A call that does little but read and write takes as long as its bytes, so
+that of whatever size a batch is as long as the memory is large, and on a GPU shorter than is
+wanted: where more calls fit, and are wanted, each input set has one place instead of two. Where it
+is too much even for one call, the control is measured in processes of its own, after the candidate.
+What a runner may read is never shared between runners to save memory: answers would be in it. What
+programs need while they are called is not known beforehand: a launch that ran out of memory is made
+again with as little as there can be.
 
 The correctness trials put as many sets to a runner at a time as fit with their outputs, one at the
 least, and the judge keeps what is large in the host's memory (`Accelerator.holds`).

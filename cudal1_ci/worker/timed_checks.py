@@ -139,7 +139,7 @@ def check_aftermath(
             if name.startswith(GRADIENT):
                 budget = tolerance(one, None, case.given, case.accelerator.device, noise=noise)
                 strays = strays_of(other, one, budget)
-                if strays and are_jumps({number: strays}, nearby, left):
+                if strays is not None and are_jumps({number: strays}, nearby, left):
                     continue
             message = (
                 f"{name} is off by {found.max_abs:.3g} after timed calls, while separate trials "

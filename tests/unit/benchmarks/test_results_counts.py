@@ -80,3 +80,30 @@ def test_what_compiling_gets_wrong_and_its_order_mends_is_counted(counts):
     said = list(counts.compiling([*told, named(tasks[0], "best:cudnn-benchmark")]))
     assert said[1] == "  3 not right, 3 of these with convolutions;"
     assert said[2] == "  as they are laid out 2 of 2 that were tried so"
+
+
+def test_a_reference_that_looks_too_fast_beside_one_candidate_is_counted(counts):
+    """By the others of its task, of which there have to be enough to have a usual time."""
+    one = task(1, playbook=2.0, compile=2.0, best=2.0)
+
+    def with_reference(result, times):
+        (trial,) = result.trials
+        (measured,) = trial.measurements
+        measured = msgspec.structs.replace(measured, reference_us=measured.reference_us * times)
+        trial = msgspec.structs.replace(trial, measurements=(measured,))
+        return msgspec.structs.replace(result, trials=(trial,))
+
+    *others, last = one.results
+    cut, not_cut = (
+        msgspec.structs.replace(one, results=(*others, with_reference(last, times)))
+        for times in (0.5, 0.7)
+    )
+    few = msgspec.structs.replace(cut, results=cut.results[-2:])
+    assert counts.cut([cut, not_cut, few]).endswith(": 1 of 8")
+
+
+def test_a_task_whose_reference_was_not_timed_beside_itself_is_passed_over(counts):
+    run = a_run(task(1, playbook=2.0), task(2, playbook=2.0), task(3, eager="inconclusive"))
+    said = list(counts.noise(run.tasks))
+    assert "`eager`: 1.00x to 1.00x on 2 tasks" in said
+    assert "intervals of `eager` that hold 1: 2 of 2," in said

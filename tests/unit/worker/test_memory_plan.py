@@ -40,6 +40,12 @@ def test_sets_have_one_place_where_more_calls_are_wanted_than_fit_with_two(wante
     assert plan(GIB, 1, 0, memory, max_calls=200, wanted_calls=wanted) == expected
 
 
+def test_one_call_of_64_mib_fits_into_half_of_two_gib():
+    """As test_large_calls.py takes it, on a GPU."""
+    assert plan(2**26, 2**26, 0, 2**31, 400, wanted_calls=10, share=GPU_SHARE).most_calls == 1
+    assert plan(2**26, 2**26, 0, 2**32, 400, wanted_calls=10, share=GPU_SHARE).most_calls == 2
+
+
 def test_no_more_calls_are_wanted_than_a_batch_may_have():
     memory = 2 * 200 * call_bytes(1000, 1000, 2, 3)
     assert plan(1000, 1000, 0, memory, max_calls=200, wanted_calls=500) == Plan(200, 2, 3)
