@@ -41,16 +41,14 @@ import click
 import torch
 from torch.utils._pytree import tree_leaves
 
+from cudal1_ci.bench.crowded import crowded_columns, lacked_memory
 from cudal1_ci.bench.reading import read_run
-from cudal1_ci.bench.shape import TaskDocument, TrialDocument
 from cudal1_ci.bench.solvers import DEFAULT
 from cudal1_ci.bench.tasks import Choice, Task, tasks_at
 from cudal1_ci.cli.bench_flags import shard_of
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
 from cudal1_ci.schema import TextProgram
 
-CROWDED = "memory.device"
-"""The rule of who had too little of a GPU's memory."""
 LARGE_BYTES = 2**28
 """Of inputs, outputs, parameters and buffers together."""
 LEAST_S = 45.0
@@ -143,20 +141,10 @@ def still_open(
     }
     columns: dict[str, set[str]] = {}
     for task in told:
-        found = {one.solver for one in task.results if not any(map(was_crowded, one.trials))}
+        found = {one.solver for one in task.results} - set(crowded_columns(task.results))
         columns.setdefault(task.problem_id, set()).update(found)
     settled |= {problem_id for problem_id, found in columns.items() if set(solvers) <= found}
     return [task for task in tasks if task.problem.id not in settled]
-
-
-def lacked_memory(task: TaskDocument) -> bool:
-    """Whether the reference might be judged by fewer judges on a GPU."""
-    return task.standing == "invalid" and CROWDED in {one.rule for one in task.findings}
-
-
-def was_crowded(trial: TrialDocument) -> bool:
-    """Whether a candidate might be."""
-    return trial.status == "inconclusive" and CROWDED in {one.rule for one in trial.findings}
 
 
 def crowded_in(tasks: Sequence[Task], runs: Sequence[Path]) -> set[str]:
@@ -170,8 +158,7 @@ def crowded_in(tasks: Sequence[Task], runs: Sequence[Path]) -> set[str]:
         for file in runs
         if file.exists()
         for task in read_run(file).tasks
-        if lacked_memory(task)
-        or any(was_crowded(trial) for result in task.results for trial in result.trials)
+        if lacked_memory(task) or crowded_columns(task.results)
     }
     return {task.name for task in tasks if task.problem.id in ids}
 

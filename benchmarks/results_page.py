@@ -1,11 +1,12 @@
 """Writes what docs/results.md opens with: tables and a drawing of a report card's run.
 
     python benchmarks/results_page.py benchmarks/results/report-card-h200.json.gz --commit 39788c9
+    python benchmarks/results_page.py other.json.gz --commit 39788c9 --section "Current KernelBench"
 
 All numbers are of the run alone, which `cudal1-ci bench ... --output` writes, except the commit,
 which no run knows. Several files are parts of one run, as for `cudal1-ci bench --merge`. What lies
 between the two marks is written anew, and nothing else; without marks it is put at the top.
-`--without COLUMN` leaves out what a run is known to have measured wrongly.
+`--without COLUMN` leaves out what a run is known to have measured wrongly, or has nothing of.
 """
 
 from __future__ import annotations
@@ -28,23 +29,29 @@ from cudal1_ci.bench.shape import RunDocument
 from cudal1_ci.errors import ReportError
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
-BEGIN, END = "<!-- report card -->", "<!-- /report card -->"
-IMAGE = "images/report-card{}.svg"
+FIRST = "Report card"
+"""The page's first section; others are below it, where their marks are."""
+IMAGE = "images/{}{}.svg"
 """Beside the page; of another machine than the first with its number."""
-TITLE = "# Report card"
 
 
-def section(run: RunDocument, source: str) -> tuple[str, dict[str, str]]:
+def marks(title: str) -> tuple[str, str]:
+    """Between which a section lies."""
+    return f"<!-- {title.lower()} -->", f"<!-- /{title.lower()} -->"
+
+
+def section(run: RunDocument, source: str, title: str = FIRST) -> tuple[str, dict[str, str]]:
     """What stands between the marks, and the drawings by their place beside the page. `source`
     says of which commit the run is and where it lies."""
-    parts, drawings = [TITLE], {}
+    parts, drawings = [f"{'#' if title == FIRST else '##'} {title}"], {}
     for number, machine in enumerate(machines(run), 1):
         parts.append(opening(run, machine, source))
         tasks = counted(run, machine)
         if not tasks:
             parts += [out_of_it(run, machine), "No task is in a table."]
             continue
-        place = IMAGE.format("" if number == 1 else f"-{number}")
+        slug = title.lower().replace(" ", "-")
+        place = IMAGE.format(slug, "" if number == 1 else f"-{number}")
         drawings[place] = picture(tasks, run.solvers)
         parts += [
             headline(run, machine),
@@ -58,19 +65,21 @@ def section(run: RunDocument, source: str) -> tuple[str, dict[str, str]]:
     return "\n\n".join(part for part in parts if part) + "\n", drawings
 
 
-def replaced(page: str, text: str) -> str:
+def replaced(page: str, text: str, title: str = FIRST) -> str:
     """The page with the text between its marks.
 
     Raises:
-        ValueError: There is one mark without the other, or one twice.
+        ValueError: There is one mark without the other, or one twice, or none for what is not the
+            first section.
     """
-    block = f"{BEGIN}\n{text}{END}"
-    if BEGIN not in page and END not in page:
+    begin, end = marks(title)
+    block = f"{begin}\n{text}{end}"
+    if title == FIRST and begin not in page and end not in page:
         return f"{block}\n\n{page}"
-    before, _, rest = page.partition(BEGIN)
-    old, mark, after = rest.partition(END)
-    if not mark or any(one in part for one in (BEGIN, END) for part in (before, old, after)):
-        raise ValueError(f"expected {BEGIN} and then {END}, each once")
+    before, _, rest = page.partition(begin)
+    old, mark, after = rest.partition(end)
+    if not mark or any(one in part for one in (begin, end) for part in (before, old, after)):
+        raise ValueError(f"expected {begin} and then {end}, each once")
     return f"{before}{block}{after}"
 
 
@@ -97,14 +106,15 @@ def main() -> None:
     parser.add_argument("--commit", type=commit, action="append", required=True)
     parser.add_argument("--command", help="with which the run was made, to be told")
     parser.add_argument("--without", action="append", default=[], metavar="COLUMN")
+    parser.add_argument("--section", default=FIRST, metavar="TITLE", help="of the page")
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
     try:
         runs = [read_run(path) for path in options.runs]
         run = without(merge(runs) if len(runs) > 1 else carded(runs[0]), options.without)
         source = source_text(options.runs, options.page, options.commit, options.command)
-        text, drawings = section(run, source)
-        page = replaced(options.page.read_text(encoding="utf-8"), text)
+        text, drawings = section(run, source, options.section)
+        page = replaced(options.page.read_text(encoding="utf-8"), text, options.section)
     except (ReportError, ValueError) as error:
         parser.error(str(error))
     for place, drawing in drawings.items():

@@ -24,6 +24,8 @@ SOURCE_WORDS = {
     "cuda-l1": "reference programs of CUDA-L1's release",
     "kernelbench": "reference programs of KernelBench",
 }
+MOST_NAMED = 30
+"""Of the tasks that have not had their turn."""
 LEFT_OUT: dict[Standing, str] = {
     "degenerate": "the reference says nothing, as its output is the same for different inputs, or "
     "as answers would pass that have nothing to do with them",
@@ -50,16 +52,18 @@ def opening(run: RunDocument, machine: str, source: str) -> str:
 
 
 def incomplete(tasks: Sequence[TaskDocument]) -> str:
-    """That not all tasks had their turn, by level; empty where they had."""
-    missing = sum(task.standing == "missing" for task in tasks)
-    if not missing:
+    """That not all tasks had their turn, by level, and which had not where these are few; empty
+    where all had."""
+    names = [task.name for task in tasks if task.standing == "missing"]
+    if not names:
         return ""
     totals = Counter(task.level or "without a level" for task in tasks)
     reached = Counter(t.level or "without a level" for t in tasks if t.standing != "missing")
     by_level = ", ".join(f"{level} {reached[level]} of {totals[level]}" for level in sorted(totals))
+    which = f": {', '.join(names)}" if len(names) <= MOST_NAMED else ""
     return (
-        f"**Incomplete: {len(tasks) - missing} of {count_text(len(tasks), 'task')} have had their "
-        f"turn in every column ({by_level}), and nothing is said of the rest.**"
+        f"**Incomplete: {len(tasks) - len(names)} of {count_text(len(tasks), 'task')} have had "
+        f"their turn in every column ({by_level}), and nothing is said of the rest{which}.**"
     )
 
 

@@ -5,6 +5,7 @@
     solvers.py      a problem -> candidates, by the name of a column; wrapped.py has the texts
     run.py          tasks x columns -> a run, on an archive; turn.py is one task, work.py the means
     shape.py        the JSON of a run; reading.py reads it back
+    crowded.py      who had too little of a GPU's memory, which settles nothing
     merge.py        several runs -> one, whatever their order and however often each is given
     worth.py        what a column is worth on a task; summary.py what numbers say together
     card.py         a run -> its tables

@@ -14,6 +14,7 @@ from itertools import chain
 import msgspec
 
 from cudal1_ci.bench.card import carded
+from cudal1_ci.bench.crowded import crowded_because, crowded_columns, was_crowded
 from cudal1_ci.bench.names import Named, names_apart
 from cudal1_ci.bench.shape import (
     ResultDocument,
@@ -90,13 +91,16 @@ def joined(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> TaskDocumen
     if any(task.standing == "judged" for task in tasks):
         # What `best` makes of columns of several runs is chosen among what each of them found.
         absent = [one for one in absent if one != BEST]
-    if not absent and not degenerate:
+    crowded = crowded_columns(results)
+    if not absent and not crowded and not degenerate:
         first = next(task for task in tasks if task.results)
         standing, reason = "judged", None
     elif told:
         standing, reason = first.standing, first.reason
     else:
-        standing, reason = "missing", f"no result of {', '.join(absent)}"
+        why = [f"no result of {', '.join(absent)}"] if absent else []
+        why += [crowded_because(crowded)] if crowded else []
+        standing, reason = "missing", "; ".join(why)
     # Counted once: a run may have been cut before, or its judge died of the question.
     counted = next((task for task in tasks if task.demand is not None), first)
     return msgspec.structs.replace(
@@ -115,10 +119,13 @@ def claims(tasks: Iterable[TaskDocument]) -> dict[str, float]:
 
 
 def joined_result(solver: str, results: Sequence[ResultDocument]) -> ResultDocument:
-    """All candidates of a column, each once."""
+    """All candidates of a column, each once; of those that had too little memory in one run none,
+    where another had enough for the column: `best` may have chosen others there."""
+    had_enough = any(not crowded_columns([result]) for result in results)
     by_candidate: dict[str, list[TrialDocument]] = {}
     for trial in chain.from_iterable(result.trials for result in results):
-        by_candidate.setdefault(trial.candidate.id, []).append(trial)
+        if not (had_enough and was_crowded(trial)):
+            by_candidate.setdefault(trial.candidate.id, []).append(trial)
     has_whole = any(result.failure is None for result in results)
     failures = sorted({result.failure for result in results if result.failure})
     return ResultDocument(

@@ -14,6 +14,7 @@ import msgspec
 
 from cudal1_ci import score
 from cudal1_ci.bench.combinations import rounds
+from cudal1_ci.bench.crowded import crowded_because, was_crowded
 from cudal1_ci.bench.documents import standing_of, task_document, trial_document
 from cudal1_ci.bench.roof import bound_us, demand_of
 from cudal1_ci.bench.shape import TaskDocument, TrialDocument
@@ -65,12 +66,16 @@ class Turn:
         except WorkerError as error:
             verdict = Verdict(status="harness_error")
             standing, reason = "invalid", f"the judge failed: {error}"
+        crowded = [name for name, found in self.trials.items() if any(map(was_crowded, found))]
         if standing == "judged" and not self.is_whole():
             standing = "missing"
         if standing == "missing":
             reason = missing_because(bench)
         elif reason is not None:
             bench.progress.target_skipped(self.target, f"{standing}: {reason}")
+        elif crowded:
+            standing, reason = "missing", crowded_because(crowded)
+            bench.progress.notice(f"{self.task.name}: {reason}")
         return task_document(
             self.task,
             self.machine,

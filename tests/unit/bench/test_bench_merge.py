@@ -14,6 +14,7 @@ from cudal1_ci.bench.reading import read_run
 from cudal1_ci.bench.shape import DemandDocument
 from cudal1_ci.bench.worth import worth
 from cudal1_ci.errors import ReportError
+from cudal1_ci.report.shape import FindingDocument
 from tests.unit.bench.rig import a_run, a_task, told
 
 ONE, TWO = a_task("level1/1"), a_task("level1/2", "class Model: pass")
@@ -66,6 +67,45 @@ def test_of_two_trials_of_one_candidate_a_refusal_stands():
     for other, is_success in (("incorrect_values", False), ("inconclusive", True)):
         whole = merge([a_run(passed), a_run(with_status(other))])
         assert worth(whole.tasks[0], "playbook").is_success is is_success
+
+
+def crowded(document, *columns):
+    """The same where these had too little memory."""
+    finding = FindingDocument(rule="memory.device", message="", line=None, evidence=None)
+    results = [
+        msgspec.structs.replace(
+            result,
+            trials=tuple(
+                msgspec.structs.replace(
+                    trial, status="inconclusive", findings=(finding,), measurements=()
+                )
+                for trial in result.trials
+            ),
+        )
+        if result.solver in columns
+        else result
+        for result in document.results
+    ]
+    return msgspec.structs.replace(document, results=tuple(results))
+
+
+def test_a_column_that_had_too_little_memory_has_not_had_its_turn():
+    columns = {"eager": 1.0, "playbook": 2.0, "best": 2.0}
+    whole = told(ONE, columns)
+    few = crowded(whole, "eager", "best")
+    (task,) = merge([a_run(few)]).tasks
+    assert task.standing == "missing"
+    assert task.reason == "too little memory for eager, best: name the GPU less often"
+    # The other run had enough, and `best` chose another candidate there.
+    other = told(ONE, columns | {"best": 3.0})
+    for runs in ([a_run(few), a_run(other)], [a_run(other), a_run(few)]):
+        (task,) = merge(runs).tasks
+        assert (task.standing, task.reason) == ("judged", None)
+        assert worth(task, "eager").is_success
+        assert [len(result.trials) for result in task.results] == [1, 1, 1]
+    part = told(ONE, {"eager": 1.0})
+    (task,) = merge([a_run(few), a_run(part)]).tasks
+    assert task.reason == "too little memory for best: name the GPU less often"
 
 
 def test_a_reference_that_is_degenerate_somewhere_is_left_out():

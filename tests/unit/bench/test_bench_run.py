@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import time
 
+import msgspec
 import pytest
 
 from cudal1_ci.bench.run import run, spread
 from cudal1_ci.bench.worth import worth
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.schema import Finding, Verdict
 from tests.fakes import FakeSession, Waiting
 from tests.unit.bench.rig import Judge, a_bench, a_task, found
 
@@ -180,6 +182,26 @@ def test_a_judge_that_dies_costs_one_column_and_is_asked_again(tmp_path):
     with a_bench(tmp_path, again, PROPOSED, since=began) as bench:
         assert run(found(a_task()), bench).tasks[0].results[0].failure is None
     assert again.asked == ["slower"]
+
+
+def test_a_column_that_lacks_memory_leaves_the_task_out_until_a_run_has_enough(tmp_path):
+    class Crowded(FakeSession):
+        def evaluate(self, problem, candidate):
+            found = super().evaluate(problem, candidate)
+            finding = Finding(rule="memory.device", message="this GPU is shared by 8 judges")
+            verdict = Verdict(status="inconclusive", findings=(finding,))
+            return msgspec.structs.replace(found, verdict=verdict, measurements=())
+
+    with a_bench(tmp_path, Crowded(ANSWERS), {"playbook": ["faster"]}) as bench:
+        document = run(found(a_task()), bench)
+    (task,) = document.tasks
+    assert (document.ended, document.card) == ("done", ())
+    assert (task.standing, len(task.results[0].trials)) == ("missing", 1)
+    assert task.reason == "too little memory for playbook: name the GPU less often"
+    with a_bench(tmp_path, FakeSession(ANSWERS), {"playbook": ["faster"]}) as bench:
+        (task,) = run(found(a_task()), bench).tasks
+    assert task.standing == "judged"
+    assert worth(task, "playbook").is_success
 
 
 def test_published_kernels_are_not_where_a_model_looks_for_exemplars(tmp_path):

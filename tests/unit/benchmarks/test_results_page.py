@@ -64,6 +64,7 @@ def run_page(page, monkeypatch, tmp_path):
         page.main()
         return place.read_text()
 
+    call.place = place
     return call
 
 
@@ -111,7 +112,7 @@ def test_an_incomplete_run_says_so_first_and_tells_of_nothing_else(of_run):
     first = text.removeprefix("# Report card\n\n")
     assert first.startswith(
         "**Incomplete: 1 of 3 tasks have had their turn in every column (level1 1 of 2, level2 0 "
-        "of 1), and nothing is said of the rest.**"
+        "of 1), and nothing is said of the rest: level1/2, level2/1.**"
     )
     assert row_of(text, "playbook")[-2:] == ["1/1", "1"]
     assert "50.00" not in text
@@ -119,6 +120,27 @@ def test_an_incomplete_run_says_so_first_and_tells_of_nothing_else(of_run):
     assert "**Incomplete: 0 of 1 task" in none
     assert "No task is in a table." in none
     assert "Incomplete" not in of_run(a_run(finished))
+
+
+def test_many_tasks_without_a_turn_are_not_all_named(of_run):
+    many = [without_a_turn(told(a_task(f"level1/{n}", f"class M: {n} = 0"), {})) for n in range(40)]
+    text = of_run(a_run(*many, ended="budget"))
+    assert "nothing is said of the rest.**" in text
+
+
+def test_a_section_of_its_own_lies_where_its_marks_are(page, run_page):
+    words = ("--commit", "abcdef0", "--section", "Other Tasks")
+    with pytest.raises(SystemExit):
+        run_page(a_run(task(0, playbook=2.0)), words=words)
+    first = run_page(a_run(task(0, playbook=2.0)))
+    begin, end = page.marks("Other Tasks")
+    assert (begin, end) == ("<!-- other tasks -->", "<!-- /other tasks -->")
+    run_page.place.write_text(f"{first}\nText.\n\n{begin}\n{end}\n\nMore.\n")
+    both = run_page(a_run(task(1, playbook=3.0)), words=words)
+    assert both.startswith(first) and both.endswith(f"{end}\n\nMore.\n")
+    assert "## Other Tasks\n" in both
+    assert "](images/other-tasks.svg)" in both
+    assert (run_page.place.parent / "images" / "other-tasks.svg").exists()
 
 
 def test_the_opening_says_what_where_and_when(of_run):
