@@ -49,8 +49,8 @@ format: venv ## Format the code and mend what can be mended
 
 # Those that need nothing but this checkout; benchmarks/README.md has the others.
 BENCH := aa_control builds compare_budget compare_rates discovery_speed event_to_comment faults \
-	giving_way history_page optimizer_overhead scaling_simulation sensitivity training_collection \
-	training_variants
+	giving_way history_page host_simulation optimizer_overhead scaling_simulation sensitivity \
+	training_collection training_variants
 
 bench: venv ## Measure what the documentation states of CPUs, in hours; BENCH=aa_control for one
 	@set -e; for name in $(BENCH); do echo "== $$name"; $(PY) benchmarks/$$name.py; done

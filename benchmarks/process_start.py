@@ -2,7 +2,8 @@
 
 Each is forked from a process that has imported torch, makes a context and computes a little; then
 all are ended. On a machine of several GPUs the same number is started on all of them in turn too,
-and with settings of CUDA that might make a context smaller. The profiler is started in a process of
+also where a process may open the files of its own one alone, as runners of the judge may; and
+with settings of CUDA that might make a context smaller. The profiler is started in a process of
 its own, once as torch.profiler does it and once as torch.autograd.profiler does.
 
     python benchmarks/process_start.py --output benchmarks/results/process-start-h200.json
@@ -25,6 +26,10 @@ from discovery_speed import provenance
 from torch.autograd.profiler import profile as plain_profile
 from torch.profiler import ProfilerActivity, profile
 
+from cudal1_ci.executor.gpus import gpu_uuid
+from cudal1_ci.worker.sandbox import gpus as device_files
+from cudal1_ci.worker.sandbox import landlock, namespaces
+
 OUTPUT = Path(__file__).parent / "results" / "process-start.json"
 NUMBERS = (1, 1, 2, 3, 6, 9, 15)
 """The first one is the first process of all that this GPU sees."""
@@ -44,8 +49,10 @@ def forked(
     work: Callable[[], dict[str, float]],
     environment: Mapping[str, str] = MappingProxyType({}),
     gpus: Sequence[str] = (),
+    hidden: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Seconds until all have answered, and until all are gone, with what they say."""
+    """Seconds until all have answered, and until all are gone, with what they say. Of each GPU
+    that is named, the files of others are `hidden` from its processes."""
     started_s = time.monotonic()
     children = []
     for number in range(count):
@@ -55,6 +62,7 @@ def forked(
             os.environ.update(environment)
             if gpus:
                 os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+                keep_from(hidden.get(gpus[number % len(gpus)], ()))
             os.write(theirs, json.dumps(work()).encode())
             time.sleep(LIMIT_S)
             os._exit(0)
@@ -78,6 +86,22 @@ def forked(
         "end_s": round(ended_s - answered_s, 3),
         "first_said": said[0],
     }
+
+
+def files_of_others(index: str) -> tuple[str, ...]:
+    uuid = gpu_uuid(f"cuda:{index}", {}) or ""
+    found = device_files.others_than(uuid.removeprefix("GPU-"))
+    if not found:
+        raise SystemExit(f"the driver does not tell GPU {index} from others")
+    return found
+
+
+def keep_from(files: Sequence[str]) -> None:
+    """This process may not open them; it has one GPU then, which is the first."""
+    if files:
+        namespaces.forbid_new_privileges()
+        landlock.restrict(Path("/tmp"), [], None, private_shm=True, hidden=files)
+        os.environ.update(device_files.FIRST)
 
 
 def steps() -> dict[str, float]:
@@ -131,6 +155,10 @@ def main() -> None:
         gpus = options.gpus.split(",")
         shares = [gpus[:number] for number in range(1, len(gpus) + 1)]
         rows += [{"gpus": ",".join(some), **forked(MANY, steps, gpus=some)} for some in shares]
+        hidden = {one: files_of_others(one) for one in gpus} if len(gpus) > 1 else {}
+        for some, count in [(gpus[:1], 1), *((some, MANY) for some in shares)] if hidden else ():
+            told = forked(count, steps, gpus=some, hidden=hidden)
+            rows.append({"gpus": ",".join(some), "others": "hidden", **told})
     profilers = {
         "torch.profiler": forked(1, profiled(lambda: profile(activities=[ProfilerActivity.CUDA]))),
         "torch.autograd.profiler": forked(

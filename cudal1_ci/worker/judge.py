@@ -80,6 +80,7 @@ def main(
         template.cores = cores_for(num_threads)
     else:
         template.device = here.kind
+        template.keep_to(here.describe()["uuid"])
     judge = Judge(num_threads, here, template)
     answers: dict[str, Callable[..., dict[str, Any]]] = {
         "describe": judge.describe,

@@ -19,7 +19,7 @@ from .builds import Builds
 from .channel import Channel, ChannelClosed, ChannelTimeout
 from .giving_way import Turn
 from .handles import Process, RunnerHandle
-from .sandbox import Granted, SandboxError, is_granted
+from .sandbox import Granted, SandboxError, gpus, is_granted
 from .spares import Spares
 from .spent import Spent
 from .torch_compiler import modules_for
@@ -97,6 +97,8 @@ class Template:
         """Variables that runners have besides those of the template."""
         self.has_gpu = True
         """Whether runners may open the devices of a GPU."""
+        self.hidden: tuple[str, ...] = ()
+        """Devices of other GPUs, which they may not."""
         self.spent = Spent()
         self.branching = threading.Lock()
         self.turn: Turn | None = None
@@ -203,7 +205,24 @@ class Template:
             "cores": self.cores,
             "environment": dict(self.environment),
             "gpu": self.has_gpu,
+            "hidden": list(self.hidden),
         }
+
+    def keep_to(self, uuid: str) -> None:
+        """Runners have this GPU alone, of a machine that has several; where the kernel or CUDA has
+        none of it they have all, and the layer is missing."""
+        others = gpus.others_than(uuid)
+        if not others:
+            return
+        seen: bool | str = "refused: needs landlock"
+        if is_granted(self.sandbox.get("landlock")):
+            message = {"op": "see_gpu", "uuid": uuid, "hidden": list(others)}
+            reply, _ = self.plain.ask(message, TEMPLATE_START_S)
+            seen = reply["seen"]
+        self.sandbox["own_gpu"] = seen
+        if is_granted(seen):
+            self.hidden = others
+            self.environment.update(gpus.FIRST)
 
     def reap(self, process: Process, source: Source) -> int | None:
         """Kill a runner with all that it started and learn how it ended."""

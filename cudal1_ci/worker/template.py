@@ -93,6 +93,8 @@ def serve(
         elif message["op"] == "branch":
             branch(channel, fds[0], granted, other, runners)
             channel.send({})
+        elif message["op"] == "see_gpu":
+            channel.send({"seen": see_gpu(message, granted, nursery)})
         elif message["op"] == "warm":
             channel.send({"imported": warm(message["modules"], message["path"])})
         elif message["op"] == "reap":
@@ -188,22 +190,47 @@ def nursery_for(granted: sandbox.Granted) -> Nursery | None:
 
 def probe(granted: sandbox.Granted, nursery: Nursery | None) -> sandbox.Granted:
     """Every layer of a runner, tried in a process that then ends."""
-    scratch = Path(tempfile.mkdtemp(prefix="probe-", dir=Path.home()))
 
-    def attempt(report: int) -> None:
+    def attempt(scratch: Path, report: int) -> None:
         found = sandbox.confine(sandbox.Place(scratch=scratch), granted, strict=False)
         os.write(report, json.dumps(found).encode())
 
-    try:
-        forked, answer = fork(attempt, nursery)
-        end(forked)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    answer = tried(attempt, nursery)
     try:
         found: sandbox.Granted = json.loads(answer)
     except ValueError:
         raise sandbox.SandboxError(f"the sandbox could not be tried: {answer!r}") from None
     return found
+
+
+def tried(attempt: Callable[[Path, int], None], nursery: Nursery | None) -> bytes:
+    """What a child says that has a folder and then ends."""
+    scratch = Path(tempfile.mkdtemp(prefix="probe-", dir=Path.home()))
+    try:
+        forked, answer = fork(lambda report: attempt(scratch, report), nursery)
+        end(forked)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return answer
+
+
+def see_gpu(
+    message: dict[str, Any], granted: sandbox.Granted, nursery: Nursery | None
+) -> bool | str:
+    """Whether CUDA works for a runner that may open the files of one GPU alone, or why not."""
+
+    def attempt(scratch: Path, report: int) -> None:
+        place = sandbox.Place(scratch=scratch, hidden=tuple(message["hidden"]))
+        os.environ.update(sandbox.gpus.FIRST)
+        sandbox.confine(place, granted, strict=True)
+        sandbox.gpus.see_only(message["uuid"])
+        os.write(report, READY)
+
+    try:
+        answer = tried(attempt, nursery)
+    except OSError as error:
+        answer = str(error).encode()
+    return answer == READY or f"refused: {answer.decode(errors='replace') or 'the process ended'}"
 
 
 def fork_runner(
@@ -225,6 +252,7 @@ def fork_runner(
             checkouts=tuple(message["checkouts"]),
             cache=message["cache"],
             gpu=message["gpu"],
+            hidden=tuple(message["hidden"]),
         )
         os.environ.update(message["environment"])
         limit_resources(message["memory_bytes"])

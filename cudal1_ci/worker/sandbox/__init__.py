@@ -4,6 +4,7 @@
     namespaces   user, network, PID, IPC and mount namespaces; capabilities and limits
     landlock     which files may be read, run and written
     seccomp      which system calls exist
+    gpus         which device files are of which GPU
 
 Each layer is tried once in a process that runs nothing (`confine` without `granted`). What the
 kernel granted there every runner must get: one that cannot have it does not start. What the kernel
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import kernel, landlock, namespaces, seccomp
+from . import gpus, kernel, landlock, namespaces, seccomp
 
 Granted = dict[str, bool | int | str]
 """By layer: True, or the version of an interface, or why it was refused."""
@@ -49,6 +50,8 @@ class Place:
     cache: str | None = None
     gpu: bool = True
     """Whether the devices of a GPU are among what it may touch."""
+    hidden: tuple[str, ...] = ()
+    """Devices that are not, all the same."""
 
 
 def enter() -> Granted:
@@ -87,7 +90,7 @@ def confine(place: Place, outer: Granted, strict: bool) -> Granted:
     def file_rules() -> int:
         private_shm = has("private_tmpfs")
         folders = (place.scratch, place.checkouts, place.cache)
-        return landlock.restrict(*folders, private_shm, place.gpu)
+        return landlock.restrict(*folders, private_shm, place.gpu, place.hidden)
 
     layers: dict[str, Callable[[], bool | int]] = {
         "ipc_namespace": namespaces.enter_ipc_namespace,
@@ -154,6 +157,7 @@ __all__ = [
     "SandboxError",
     "confine",
     "enter",
+    "gpus",
     "is_granted",
     "kernel",
     "make_folders",

@@ -14,7 +14,7 @@ import pwd
 import stat
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from . import kernel
@@ -68,6 +68,7 @@ def restrict(
     cache: str | None,
     private_shm: bool,
     gpu: bool = True,
+    hidden: Collection[str] = (),
 ) -> int:
     """Restrict this thread and what it starts, for good; returns the version that did it."""
     found = version()
@@ -80,7 +81,7 @@ def restrict(
     packed = struct.pack(f"={len(attributes)}Q", *attributes)
     ruleset = kernel.call("landlock_create_ruleset", ctypes.c_char_p(packed), len(packed), 0)
     try:
-        for path, rights in grants(scratch, checkouts, cache, private_shm, gpu):
+        for path, rights in grants(scratch, checkouts, cache, private_shm, gpu, hidden):
             grant(ruleset, path, rights & handled)
         flags = LOG_NOTHING if found >= VERSION_WITH_LOG else 0
         kernel.call("landlock_restrict_self", ruleset, flags)
@@ -105,9 +106,14 @@ def grant(ruleset: int, path: str, rights: int) -> None:
 
 
 def grants(
-    scratch: Path, checkouts: Iterable[str], cache: str | None, private_shm: bool, gpu: bool
+    scratch: Path,
+    checkouts: Iterable[str],
+    cache: str | None,
+    private_shm: bool,
+    gpu: bool,
+    hidden: Collection[str] = (),
 ) -> Iterator[tuple[str, int]]:
-    """Paths and the rights on what lies beneath them."""
+    """Paths and the rights on what lies beneath them; none on the `hidden` devices."""
     everything = ~(MAKE_CHAR | MAKE_BLOCK)
     yield str(scratch), everything
     if cache is not None:
@@ -118,7 +124,7 @@ def grants(
     # what the kernel runs on a crash.
     yield "/proc/self", READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE
     for path, rights in readable(tuple(sys.path)):
-        if gpu or not path.startswith(DEVICES_OF_GPUS):
+        if path not in hidden and (gpu or not path.startswith(DEVICES_OF_GPUS)):
             yield path, rights
     for checkout in checkouts:
         yield from grants_of_checkout(checkout)

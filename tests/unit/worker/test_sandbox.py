@@ -664,6 +664,17 @@ def test_a_builder_cannot_open_a_gpu(tmp_path, monkeypatch, gpu):
     assert granted.issuperset(devices) if gpu else granted.isdisjoint(devices)
 
 
+def test_a_hidden_device_cannot_be_opened(template, run):
+    body = "[tried(read, '/dev/full')[:3], tried(read, '/dev/zero')[:3]]"
+    opened, refused = "'\\x", "EAC"
+    assert run(body) == [opened, opened]
+    template.hidden = ("/dev/zero",)
+    try:
+        assert run(body) == [opened, refused]
+    finally:
+        template.hidden = ()
+
+
 def test_a_crash_is_told_by_its_signal(template):
     with template.runner() as runner, pytest.raises(AssertionError, match="SIGSEGV"):
         answer(runner, "os.kill(os.getpid(), 11)")
