@@ -56,7 +56,8 @@ def store(pointer: Pointer, value: Any, mask: torch.Tensor | None = None) -> Non
         mask = torch.ones(pointer.places.shape, dtype=torch.bool)
     places = pointer.places.expand(mask.shape)
     assert torch.all((places >= 0) & (places < pointer.flat.numel()) | ~mask), "out of bounds"
-    pointer.flat[places[mask]] = torch.as_tensor(value).expand(mask.shape)[mask]
+    found = torch.as_tensor(value).expand(mask.shape)[mask]
+    pointer.flat[places[mask]] = found.to(pointer.flat.dtype)
 
 
 def where(condition: Any, one: Any, other: Any) -> torch.Tensor:

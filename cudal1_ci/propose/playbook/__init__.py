@@ -20,7 +20,7 @@ from cudal1_ci import score
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose import launches
 from cudal1_ci.propose.playbook.rewrite import Edit, Rewrite, Site, defined_in, names_of
-from cudal1_ci.propose.playbook.table import REWRITES
+from cudal1_ci.propose.playbook.table import NEED_TRITON, REWRITES
 from cudal1_ci.propose.playbook.terms import code
 from cudal1_ci.propose.playbook.unused_imports import without_unused
 from cudal1_ci.propose.playbook.width import within_width
@@ -82,7 +82,7 @@ class Playbook:
         left_out = {*self.config.skip}
         left_out |= set() if self.config.compile else {"compile"}
         left_out |= set() if self.config.cuda_graph else {"cuda_graph"}
-        left_out |= set() if self.config.triton else {"fp32_tensor_cores"}
+        left_out |= set() if self.config.triton else NEED_TRITON
         self.rewrites = [one for one in rewrites if not {one.name, one.family} & left_out]
         self.launches = not {launches.NAME, launches.FAMILY} & left_out
 

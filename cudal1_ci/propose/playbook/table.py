@@ -8,6 +8,7 @@ from cudal1_ci.propose.playbook import (
     elementwise,
     graphs,
     hoisting,
+    long_rows,
     loops,
     memory,
     normalization,
@@ -30,7 +31,11 @@ REWRITES: tuple[Rewrite, ...] = (
     *hoisting.REWRITES,
     *repetition.REWRITES,
     *tensor_cores.REWRITES,
+    *long_rows.REWRITES,
     *channel_order.REWRITES,
     *memory.COMPILATION,
     *graphs.REWRITES,
 )
+
+NEED_TRITON = frozenset(one.name for one in (*tensor_cores.REWRITES, *long_rows.REWRITES))
+"""Those that add kernels to a file."""

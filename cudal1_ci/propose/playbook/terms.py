@@ -133,6 +133,11 @@ STATEFUL = {
     "torch.nn.ConvTranspose1d": "transposed_module",
     "torch.nn.ConvTranspose2d": "transposed_module",
     "torch.nn.ConvTranspose3d": "transposed_module",
+    "torch.nn.GroupNorm": "norm_module",
+    "torch.nn.InstanceNorm1d": "norm_module",
+    "torch.nn.InstanceNorm2d": "norm_module",
+    "torch.nn.InstanceNorm3d": "norm_module",
+    "torch.nn.LayerNorm": "norm_module",
 }
 """Modules that are more than a function, and what a call of one is."""
 
@@ -347,8 +352,8 @@ class Reader:
         return self.opaque_call(node, env, code(function))
 
     def stateful_module(self, function: cst.Attribute, node: cst.Call, env: Env) -> Term | None:
-        """`self.drop(x)`, `self.fc(x)` and `self.up(x)` for an nn.Dropout, an nn.Linear with a bias
-        and an nn.ConvTranspose."""
+        """`self.drop(x)`, `self.fc(x)`, `self.up(x)` and `self.norm(x)` for an nn.Dropout, an
+        nn.Linear with a bias, an nn.ConvTranspose and normalizations of each input alone."""
         made = self.names.attributes.get(function.attr.value) if is_self(function.value) else None
         dotted = None if made is None else self.names.dotted(made.func)
         if made is None or len(node.args) != 1 or node.args[0].star or node.args[0].keyword:
