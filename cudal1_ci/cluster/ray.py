@@ -35,6 +35,14 @@ from cudal1_ci.cluster.told import told
 from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.schema import Candidate, Evaluation, Problem
 
+OWN_CLUSTER = (
+    "RAY_USAGE_STATS_ENABLED",
+    "RAY_worker_niceness",
+    "RAY_prestart_worker_first_driver",
+)
+"""Switched off in a cluster that is started here: what it reports, that judges give way to others,
+and workers for each processor core before there is work, which wake up again and again beside what
+is timed."""
 START_S = 600.0
 """Until an actor has a device and a judge. A cluster that grows by itself starts a machine."""
 POLL_S = 1.0
@@ -77,8 +85,8 @@ class RaySeats:
     def __enter__(self) -> Self:
         ray = self.ray
         if not ray.is_initialized():
-            for name in ("RAY_USAGE_STATS_ENABLED", "RAY_worker_niceness"):
-                os.environ.setdefault(name, "0")  # of a cluster that is started here
+            for name in OWN_CLUSTER:
+                os.environ.setdefault(name, "0")
             try:
                 ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
             except Exception as error:  # of a node that does not start, Ray raises just that

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -155,6 +156,15 @@ def test_without_gpus_a_seat_for_each_machine_that_is_there(ray):
             "10.0.0.7 CPU #1",
         ]
     assert ray.granted[0]["num_gpus"] == 0
+
+
+def test_a_cluster_that_is_started_here_has_nothing_beside_what_is_timed(ray, monkeypatch):
+    for name in room.OWN_CLUSTER:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_worker_niceness", "5")
+    with RaySeats(CONFIG, address="local"):
+        kept = {name: os.environ[name] for name in room.OWN_CLUSTER}
+    assert kept == dict.fromkeys(room.OWN_CLUSTER, "0") | {"RAY_worker_niceness": "5"}
 
 
 def test_a_connection_of_the_caller_is_left_to_the_caller(ray):
