@@ -77,6 +77,12 @@ class Gpu:
             other_processes=others,
         )
 
+    def num_others(self) -> int:
+        """Processes with memory of this GPU that this one has not started, other judges among
+        them."""
+        running = self._ask(pynvml.nvmlDeviceGetComputeRunningProcesses) or ()
+        return sum(is_of_others(process.pid) for process in running)
+
     def _ask(self, function: Any, *arguments: Any) -> Any:
         """None for what this GPU or its driver does not support."""
         with contextlib.suppress(pynvml.NVMLError):
@@ -102,14 +108,30 @@ def is_foreign(pid: int, ancestor: int) -> bool:
         try:
             if WORKER_NAME.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return False
-            # The name in brackets may hold anything; what follows the last bracket is regular.
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            pid = parent_of(pid)
         except OSError:
             return False
-        pid = int(fields[1])
         if pid <= 1:
             return True
     return False
+
+
+def is_of_others(pid: int) -> bool:
+    """Whether a process is there that this one has not started."""
+    while pid != os.getpid():
+        try:
+            pid = parent_of(pid)
+        except OSError:
+            return False
+        if pid <= 1:
+            return True
+    return False
+
+
+def parent_of(pid: int) -> int:
+    """Raises OSError for a process that is gone, or that another namespace hides."""
+    # The name in brackets may hold anything; what follows the last bracket is regular.
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def disturbance(before: Conditions, after: Conditions) -> str | None:

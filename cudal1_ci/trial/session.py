@@ -7,6 +7,7 @@ WorkerError and the next one gets a new judge.
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,8 +40,10 @@ from cudal1_ci.trial.kernels import finding_on, kernels_of, own_names
 from cudal1_ci.trial.measuring import Seat, measure, verdict_of
 from cudal1_ci.trial.screen import convictions, screen
 
-GPU_EXHAUSTED = "CUDA out of memory"
-"""In what torch's allocator raises."""
+GPU_EXHAUSTED = re.compile(
+    r"\bCUDA\b.{0,24}\bout of memory|\bCU(BLAS|DNN)_STATUS_ALLOC_FAILED", re.DOTALL
+)
+"""In what torch's allocator, CUDA, Triton and NVIDIA's libraries say."""
 
 
 class Session:
@@ -320,11 +323,22 @@ class Session:
     def _beside_others(self, verdict: Verdict) -> Verdict:
         """Whoever runs out of the memory of a GPU that others share is not to blame for it."""
         said = verdict.findings[0].message if verdict.findings else ""
-        if self.num_sharing == 1 or verdict.status == "passed" or GPU_EXHAUSTED not in said:
+        if verdict.status == "passed" or not GPU_EXHAUSTED.search(said):
             return verdict
-        message = f"this GPU is shared by {self.num_sharing} judges, name it less often: {said}"
-        finding = Finding(rule="memory.device", message=message)
+        if self.num_sharing > 1:
+            why = f"this GPU is shared by {self.num_sharing} judges, name it less often"
+        elif num_others := self._num_others():
+            why = f"{num_others} other process{'es have' if num_others > 1 else ' has'} memory of "
+            why += "this GPU"
+        else:
+            return verdict
+        finding = Finding(rule="memory.device", message=f"{why}: {said}")
         return Verdict(status="inconclusive", findings=(finding,), log=verdict.log)
+
+    def _num_others(self) -> int:
+        """Processes on the GPU that are not of this session, as far as is known: of a container's
+        it is not known which are."""
+        return self._gpu.num_others() if self._gpu and self.executor.has_disk else 0
 
     def _is_kernel_required(self, problem: Problem) -> bool:
         target = problem.target

@@ -115,31 +115,35 @@ def test_what_a_seat_judged_is_not_kept_for_later(num_launches):
 
 
 EXHAUSTED = "OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB."
+OWN_FAULT, NOBODYS = ("runtime_error", "memory.exhausted"), ("inconclusive", "memory.device")
 
 
 @pytest.mark.parametrize(
-    ("num_sharing", "status", "rule", "message", "expected"),
+    ("num_sharing", "num_others", "status", "rule", "message", "expected"),
     [
-        (1, "runtime_error", "memory.exhausted", EXHAUSTED, ("runtime_error", "memory.exhausted")),
-        (3, "runtime_error", "memory.exhausted", EXHAUSTED, ("inconclusive", "memory.device")),
-        (3, "invalid_reference", "reference.raised", EXHAUSTED, ("inconclusive", "memory.device")),
-        (
-            3,
-            "runtime_error",
-            "program.raised",
-            "ValueError: no",
-            ("runtime_error", "program.raised"),
-        ),
+        (1, 0, *OWN_FAULT, EXHAUSTED, OWN_FAULT),
+        (3, 0, *OWN_FAULT, EXHAUSTED, NOBODYS),
+        (1, 2, *OWN_FAULT, EXHAUSTED, NOBODYS),
+        (3, 2, "invalid_reference", "reference.raised", EXHAUSTED, NOBODYS),
+        (3, 0, *OWN_FAULT, "AcceleratorError: CUDA error: out of memory\nSearch", NOBODYS),
+        (3, 0, *OWN_FAULT, "RuntimeError: Triton Error [CUDA]: out of memory", NOBODYS),
+        (3, 0, *OWN_FAULT, "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED", NOBODYS),
+        (3, 2, *OWN_FAULT, "RuntimeError: [enforce fail] out of memory", OWN_FAULT),
+        (3, 2, "runtime_error", "program.raised", "ValueError: no", None),
     ],
 )
 def test_the_memory_of_a_gpu_that_others_share_is_nobodys_fault(
-    num_sharing, status, rule, message, expected
+    num_sharing, num_others, status, rule, message, expected
 ):
+    expected = expected or (status, rule)
     reply = {"status": status, "findings": [{"rule": rule, "message": message}]}
     problem = a_problem()
     with SessionConfig().session("cuda:0", num_sharing) as session:
         session._device = Device(kind="cuda", name="none", num_threads=1)
-        session._uuid, session._gpu = "GPU-0", SimpleNamespace(memory_bytes=None)
+        session._uuid, session._gpu = (
+            "GPU-0",
+            SimpleNamespace(memory_bytes=None, num_others=lambda: num_others),
+        )
         session._ask = lambda request, timeout_s: reply
         checked = session.check(problem)
         assert (checked.status, checked.findings[0].rule) == expected

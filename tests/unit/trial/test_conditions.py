@@ -7,16 +7,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import pynvml
 import pytest
 
 from cudal1_ci.executor import WORKER_NAME
 from cudal1_ci.trial.conditions import (
     Conditions,
+    Gpu,
     disturbance,
     gpu_of,
     has_another_clock,
     is_foreign,
+    is_of_others,
 )
 
 pytestmark = pytest.mark.alone
@@ -76,6 +80,33 @@ def test_what_a_worker_of_another_session_started_is_not_foreign(name, expected,
         for pid in (worker.pid, child):
             assert is_foreign(pid, ancestor=NOBODY) is expected
         worker.communicate(b"\n")
+
+
+def test_others_are_all_that_this_process_has_not_started(monkeypatch):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert not is_of_others(child.pid)
+        assert not is_of_others(os.getpid())
+        assert is_of_others(os.getppid())
+        pids = [child.pid, os.getpid(), os.getppid(), NOBODY]
+        listed = [SimpleNamespace(pid=pid) for pid in pids]
+        monkeypatch.setattr(
+            pynvml, "nvmlDeviceGetComputeRunningProcesses", {"a GPU": listed}.__getitem__
+        )
+        gpu = Gpu.__new__(Gpu)
+        gpu.handle = "a GPU"
+        assert gpu.num_others() == 1
+        child.communicate(b"\n")
+    assert not is_of_others(child.pid), "it is gone"
+
+
+def test_a_gpu_that_does_not_list_processes_has_no_others(monkeypatch):
+    def refuses(handle):
+        raise pynvml.NVMLError_NotSupported
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", refuses)
+    gpu = Gpu.__new__(Gpu)
+    gpu.handle = "a GPU"
+    assert gpu.num_others() == 0
 
 
 def children_of(pid, patience_s=10.0):
