@@ -16,7 +16,7 @@ import math
 import libcst as cst
 
 from cudal1_ci.propose.playbook.rewrite import Edit, Replacement, Rewrite, Site, expressions
-from cudal1_ci.propose.playbook.terms import Term
+from cudal1_ci.propose.playbook.terms import Term, code
 from cudal1_ci.schema import Call, TensorSpec
 
 HELPERS = '''
@@ -162,16 +162,17 @@ def may_be_much(site: Site) -> bool:
 
 
 def may_be_long(term: Term, site: Site) -> bool:
-    """Whether the text does not say that the layer's rows are short."""
+    """Whether the layer's rows may be long, by the text: a LayerNorm over one dimension is over
+    some hundred channels, so it has to say that it is over a shape."""
     made = site.names.attributes[str(term.value).removeprefix("self.")]
-    given = [
-        arg.value
-        for place, arg in enumerate(made.args)
-        if (arg.keyword.value if arg.keyword else place) in (0, "normalized_shape")
-    ]
-    is_layer = (site.names.dotted(made.func) or "").endswith("LayerNorm")
-    sizes = [one.evaluated_value for one in given if isinstance(one, cst.Integer)]
-    return not (is_layer and sizes) or sizes[0] >= LONG
+    if not (site.names.dotted(made.func) or "").endswith("LayerNorm"):
+        return True
+    for place, arg in enumerate(made.args):
+        if (arg.keyword.value if arg.keyword else place) in (0, "normalized_shape"):
+            if isinstance(arg.value, cst.Integer):
+                return arg.value.evaluated_value >= LONG
+            return isinstance(arg.value, cst.Tuple | cst.List) or "shape" in code(arg.value)
+    return False
 
 
 def in_parts(site: Site) -> Edit | None:
@@ -193,9 +194,9 @@ REWRITES = (
     Rewrite(
         name="long_row_norm",
         family="normalization",
-        precondition="a call of an nn.LayerNorm, an nn.GroupNorm or an nn.InstanceNorm without "
-        "running statistics on a GPU, in inference; normalized over 16,384 numbers or more, of "
-        "4 million or more; two Triton kernels are added to the file",
+        precondition="a call of an nn.LayerNorm over a shape, an nn.GroupNorm or an "
+        "nn.InstanceNorm without running statistics on a GPU, in inference; normalized over "
+        "16,384 numbers or more, of 4 million or more; two Triton kernels are added to the file",
         why="each mean and variance is one block's work in torch, and few of them leave a GPU "
         "idle; taken of parts of a row and joined, all of it reads.",
         apply=in_parts,
