@@ -82,9 +82,10 @@ EARLY_ROUNDS = 3
 CHECKED_SHARE = 0.25
 """after so many of the others, and after the last: the time is that of no few rounds."""
 CLOSE_SHARE = 0.125
-"""After one of the first rounds, and so many of the others, comes one that does not count, of the
-same inputs but for a few elements: who keeps answers by less than all of an input is wrong there,
-and saves nothing in what counts."""
+"""After one of the first rounds, so many of the others and the last comes one that does not count,
+of the same inputs but for a few elements: who keeps answers by less than all of an input is wrong
+there, and saves nothing in what counts. After the last, as who begins with it after so many calls
+may have made few before, where one call is a batch."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +303,7 @@ def timed(
         ends = is_late or is_enough or is_most or is_plain(opened, cost_us, config)
         if ends or number == checked or (number > checked and rng.random() < CHECKED_SHARE):
             check_aftermath(case, reference, candidate, limits, nearby)
-        if number == close or (number > close and rng.random() < CLOSE_SHARE):
+        if ends or number == close or (number > close and rng.random() < CLOSE_SHARE):
             one = new_round(case, room, stock, rng, last=nearby.one)
             play(case, [reference, candidate], one, rng, limits, counts=False)
             check_round(case, reference, candidate, one, stock, rng, tolerances, limits)

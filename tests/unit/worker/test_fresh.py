@@ -23,7 +23,7 @@ from cudal1_ci.worker.inputs import (
 )
 from cudal1_ci.worker.lanes import new_round
 from cudal1_ci.worker.segment import Segment, place, slot_of, view_of
-from cudal1_ci.worker.variations import EXCHANGED, variations
+from cudal1_ci.worker.variations import EXCHANGED, FEWEST_TRIALS, variations
 
 
 def generator(seed=0):
@@ -246,6 +246,10 @@ def test_a_trial_is_the_first_one_but_for_a_few_elements():
         assert 1 <= int((tensor != changed).sum()) <= 6
     only_ids = Source(call={}, specs=specs[1:], moves=[True])
     assert EXCHANGED in dict(variations(only_ids, generator(), 2**24))
+    for one in (source, only_ids):
+        few = dict(variations(one, generator(), 0))
+        assert EXCHANGED in few, "a slow reference has it too: it lets whole numbers change places"
+        assert len(few) == FEWEST_TRIALS
     fixed_ids = Source(call={}, specs=specs[1:], moves=[False])
     assert EXCHANGED not in dict(variations(fixed_ids, generator(), 2**24))
 
