@@ -118,13 +118,10 @@ def is_foreign(pid: int, ancestor: int) -> bool:
 
 def is_of_others(pid: int) -> bool:
     """Whether a process is there that this one has not started."""
-    while pid != os.getpid():
-        try:
+    with contextlib.suppress(OSError):
+        while pid > 1 and pid != os.getpid():
             pid = parent_of(pid)
-        except OSError:
-            return False
-        if pid <= 1:
-            return True
+        return pid != os.getpid()
     return False
 
 

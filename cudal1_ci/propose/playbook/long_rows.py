@@ -15,7 +15,14 @@ import math
 
 import libcst as cst
 
-from cudal1_ci.propose.playbook.rewrite import Edit, Replacement, Rewrite, Site, expressions
+from cudal1_ci.propose.playbook.rewrite import (
+    Edit,
+    Replacement,
+    Rewrite,
+    Site,
+    expressions,
+    with_triton,
+)
 from cudal1_ci.propose.playbook.terms import Term, code
 from cudal1_ci.schema import Call, TensorSpec
 
@@ -183,11 +190,7 @@ def in_parts(site: Site) -> Edit | None:
             return None
         return Replacement(f"long_row_norm({term.value}, X)", {"X": term.args[0]}, (HELPERS,))
 
-    edit = expressions(norm)(site) if site.is_inference and may_be_much(site) else None
-    if edit is None:
-        return None
-    modules = edit.modules | {"triton", "triton.language as tl"}
-    return Edit(edit.functions, edit.found, frozenset(modules), edit.definitions)
+    return with_triton(expressions(norm)(site)) if site.is_inference and may_be_much(site) else None
 
 
 REWRITES = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -127,6 +127,13 @@ class Edit:
     definitions: str = ""
     methods: Mapping[cst.FunctionDef, tuple[cst.FunctionDef, ...]] = field(default_factory=dict)
     """Methods to add after one that is there."""
+
+
+def with_triton(edit: Edit | None) -> Edit | None:
+    """The same of a file that imports Triton, whose kernels are among its definitions."""
+    if edit is None:
+        return None
+    return replace(edit, modules=edit.modules | {"triton", "triton.language as tl"})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cudal1_ci.propose.playbook.rewrite import Edit, Replacement, Rewrite, Rule, Site, expressions
+from cudal1_ci.propose.playbook.rewrite import (
+    Edit,
+    Replacement,
+    Rewrite,
+    Rule,
+    Site,
+    expressions,
+    with_triton,
+)
 from cudal1_ci.propose.playbook.terms import Term
 
 HELPERS = '''
@@ -181,13 +189,7 @@ def linear(term: Term) -> Replacement | None:
 
 def on_tensor_cores(site: Site) -> Edit | None:
     """All products of a target that is called for inference."""
-    if not site.is_inference:
-        return None
-    edit = expressions(*rules())(site)
-    if edit is None:
-        return None
-    modules = edit.modules | {"triton", "triton.language as tl"}
-    return Edit(edit.functions, edit.found, frozenset(modules), edit.definitions)
+    return with_triton(expressions(*rules())(site)) if site.is_inference else None
 
 
 REWRITES = (
