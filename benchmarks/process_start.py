@@ -142,21 +142,21 @@ def profiled(start: Callable[[], Any]) -> Callable[[], dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=Path, default=OUTPUT)
-    parser.add_argument("--gpus", default="", help="that take processes in turn: 0,1,2,3")
+    parser.add_argument("--gpus", default="", help="of several that take turns: 0,1,2,3")
     options = parser.parse_args()
     if not torch.cuda._is_compiled():
         raise SystemExit("this build of torch has no CUDA")
+    gpus = options.gpus.split(",") if options.gpus else []
+    hidden = {one: files_of_others(one) for one in gpus}
     rows = [forked(count, steps) for count in NUMBERS]
     rows += [
         {"setting": name, **forked(MANY, steps, environment)}
         for name, environment in SETTINGS.items()
     ]
-    if options.gpus:
-        gpus = options.gpus.split(",")
+    if gpus:
         shares = [gpus[:number] for number in range(1, len(gpus) + 1)]
         rows += [{"gpus": ",".join(some), **forked(MANY, steps, gpus=some)} for some in shares]
-        hidden = {one: files_of_others(one) for one in gpus} if len(gpus) > 1 else {}
-        for some, count in [(gpus[:1], 1), *((some, MANY) for some in shares)] if hidden else ():
+        for some, count in [(gpus[:1], 1), *((some, MANY) for some in shares)]:
             told = forked(count, steps, gpus=some, hidden=hidden)
             rows.append({"gpus": ",".join(some), "others": "hidden", **told})
     profilers = {

@@ -32,6 +32,9 @@ from cudal1_ci.score import LAUNCH_SPREAD, MANY, geometric_mean, t_quantile
 AS_LAID_OUT = "compile-as-laid-out"
 SHORT_US = 50.0
 SHORT_BATCH_US = 3000.0
+LARGE_BYTES = 2**28
+"""Of inputs, parameters, buffers and outputs together."""
+LONG_US = 1000.0
 TIE = 1.02
 CUT = 0.6
 FEWEST_TIMES = 3
@@ -93,6 +96,25 @@ def noise(tasks: Sequence[TaskDocument]) -> Iterator[str]:
     yield f"batches: {short} of {len(eager)} below {SHORT_BATCH_US / 1000:.0f} ms"
     yield cut(tasks)
     yield from compiling(tasks)
+
+
+def large(tasks: Sequence[TaskDocument]) -> Iterator[str]:
+    """Of the tasks with large tensors, where there are some."""
+    found = [one for one in tasks if one.demand and one.demand.num_bytes > LARGE_BYTES]
+    eager = [one for task in found if (one := eager_of(task)) is not None and one.speedup]
+    if not eager:
+        return
+    best = [worth(task, BEST).speedup for task in found]
+    kept = sum(speedup <= ABOVE for speedup in best)
+    yield (
+        f"tensors of more than {LARGE_BYTES >> 20} MiB: {len(found)} tasks, `best` "
+        f"{geometric_mean(best):.2f}x, {kept} at 1.00x"
+    )
+    ratios = [one.speedup or 1.0 for one in eager]
+    yield f"  `eager` {min(ratios):.2f}x to {max(ratios):.2f}x"
+    short = [one.speedup or 1.0 for one in eager if (one.reference_us or math.inf) < LONG_US]
+    if short:
+        yield f"  of calls below {LONG_US:.0f} us: {len(short)}, {geometric_mean(short):.2f}x"
 
 
 def cut(tasks: Sequence[TaskDocument]) -> str:
@@ -226,7 +248,7 @@ def main() -> None:
     parser.add_argument("--beside", type=Path)
     given = parser.parse_args()
     tasks = tasks_in(given.run)
-    for line in (*gains(tasks), *noise(tasks), *published(tasks), *rewrites(tasks)):
+    for line in (*gains(tasks), *noise(tasks), *large(tasks), *published(tasks), *rewrites(tasks)):
         print(line)
     if given.beside:
         print("\n".join(beside(tasks, tasks_in(given.beside))))

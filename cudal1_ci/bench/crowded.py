@@ -30,4 +30,7 @@ def crowded_columns(results: Iterable[ResultDocument]) -> list[str]:
 
 def crowded_because(columns: Iterable[str]) -> str:
     """Why the task is in no table."""
-    return f"too little memory for {', '.join(columns)}: name the GPU less often"
+    return (
+        f"too little of the device's memory for {', '.join(columns)}: run it again with fewer "
+        "judges on a GPU, or with nothing else there"
+    )

@@ -121,7 +121,9 @@ def claims(tasks: Iterable[TaskDocument]) -> dict[str, float]:
 def joined_result(solver: str, results: Sequence[ResultDocument]) -> ResultDocument:
     """All candidates of a column, each once; of those that had too little memory in one run none,
     where another had enough for the column: `best` may have chosen others there."""
-    had_enough = any(not crowded_columns([result]) for result in results)
+    had_enough = any(
+        result.failure is None and not any(map(was_crowded, result.trials)) for result in results
+    )
     by_candidate: dict[str, list[TrialDocument]] = {}
     for trial in chain.from_iterable(result.trials for result in results):
         if not (had_enough and was_crowded(trial)):

@@ -50,6 +50,10 @@ def rejection_of_text(failure: RunnerFailure, program: dict[str, Any]) -> Reject
     )
 
 
+NO_MEMORY = ("memoryerror", "can't allocate memory", "out of memory", "_status_alloc_failed")
+"""In errors, the last of them in those of cuBLAS and cuDNN."""
+
+
 def is_out_of_memory(failure: RunnerFailure) -> bool:
     """Of a program: torch's allocators raise RuntimeErrors that only their text tells apart."""
     return says_out_of_memory(failure.message)
@@ -58,7 +62,7 @@ def is_out_of_memory(failure: RunnerFailure) -> bool:
 def says_out_of_memory(message: str) -> bool:
     """Whether an error's text does."""
     text = message.lower()
-    return "memoryerror" in text or "can't allocate memory" in text or "out of memory" in text
+    return any(one in text for one in NO_MEMORY)
 
 
 def rejection_of_reference(failure: RunnerFailure) -> Rejected:

@@ -8,6 +8,7 @@ import itertools
 import msgspec
 import pytest
 
+from cudal1_ci.bench.crowded import crowded_because
 from cudal1_ci.bench.merge import merge
 from cudal1_ci.bench.page import portability, render_page
 from cudal1_ci.bench.reading import read_run
@@ -95,7 +96,7 @@ def test_a_column_that_had_too_little_memory_has_not_had_its_turn():
     few = crowded(whole, "eager", "best")
     (task,) = merge([a_run(few)]).tasks
     assert task.standing == "missing"
-    assert task.reason == "too little memory for eager, best: name the GPU less often"
+    assert task.reason == crowded_because(["eager", "best"])
     # The other run had enough, and `best` chose another candidate there.
     other = told(ONE, columns | {"best": 3.0})
     for runs in ([a_run(few), a_run(other)], [a_run(other), a_run(few)]):
@@ -103,9 +104,14 @@ def test_a_column_that_had_too_little_memory_has_not_had_its_turn():
         assert (task.standing, task.reason) == ("judged", None)
         assert worth(task, "eager").is_success
         assert [len(result.trials) for result in task.results] == [1, 1, 1]
+    # A judge that failed there has not had enough of anything.
+    failed = msgspec.structs.replace(whole.results[0], trials=(), failure="the judge died")
+    died = msgspec.structs.replace(whole, results=(failed, *whole.results[1:]))
+    (task,) = merge([a_run(few), a_run(died)]).tasks
+    assert task.reason == crowded_because(["eager"])
     part = told(ONE, {"eager": 1.0})
     (task,) = merge([a_run(few), a_run(part)]).tasks
-    assert task.reason == "too little memory for best: name the GPU less often"
+    assert task.reason == crowded_because(["best"])
 
 
 def test_a_reference_that_is_degenerate_somewhere_is_left_out():

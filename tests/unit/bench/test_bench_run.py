@@ -197,7 +197,7 @@ def test_a_column_that_lacks_memory_leaves_the_task_out_until_a_run_has_enough(t
     (task,) = document.tasks
     assert (document.ended, document.card) == ("done", ())
     assert (task.standing, len(task.results[0].trials)) == ("missing", 1)
-    assert task.reason == "too little memory for playbook: name the GPU less often"
+    assert task.reason.startswith("too little of the device's memory for playbook: run it again")
     with a_bench(tmp_path, FakeSession(ANSWERS), {"playbook": ["faster"]}) as bench:
         (task,) = run(found(a_task()), bench).tasks
     assert task.standing == "judged"

@@ -107,3 +107,15 @@ def test_a_task_whose_reference_was_not_timed_beside_itself_is_passed_over(count
     said = list(counts.noise(run.tasks))
     assert "`eager`: 1.00x to 1.00x on 2 tasks" in said
     assert "intervals of `eager` that hold 1: 2 of 2," in said
+
+
+def test_tasks_with_large_tensors_are_told_by_what_a_call_holds(counts):
+    def holding(one, num_bytes):
+        return msgspec.structs.replace(one, demand=DemandDocument(num_bytes=num_bytes))
+
+    small = holding(task(1, playbook=8.0), 2**28)
+    several = [holding(task(n, playbook=s), 2**28 + 1) for n, s in ((2, 2.0), (3, 1.0))]
+    said = list(counts.large([small, *several, task(4, playbook=16.0)]))
+    assert said[0] == "tensors of more than 256 MiB: 2 tasks, `best` 1.41x, 1 at 1.00x"
+    assert said[1] == "  `eager` 1.00x to 1.00x"
+    assert list(counts.large([small])) == []

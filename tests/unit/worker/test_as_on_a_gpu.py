@@ -246,6 +246,23 @@ def test_a_launch_has_more_rounds_until_they_agree(
     assert len(said["candidate_us"]) == len(said["control_us"]) == expected
 
 
+def test_a_close_round_comes_early_and_after_the_last(timed, monkeypatch):
+    """Who keeps answers by less than all of an input from some call on is wrong in the latter."""
+    follows, new_round = [], lanes.new_round
+
+    def recorded(case, room, stock, rng, last=None):
+        follows.append(last is not None)
+        return new_round(case, room, stock, rng, last)
+
+    monkeypatch.setattr(clock, "new_round", recorded)
+    monkeypatch.setattr(clock, "EARLY_ROUNDS", 1)
+    monkeypatch.setattr(clock, "CLOSE_SHARE", 0.0)
+    text = MODEL.format(returned="y")
+    timed("infer", text, text + "\n")
+    rounds = [False, True, False, False, True]
+    assert follows[-len(rounds) - 1 :] == [*rounds, False], "then what an exchange costs"
+
+
 @pytest.mark.parametrize("explains", [True, False])
 def test_a_round_that_is_off_is_made_again_nearby_by_both(timed, monkeypatch, explains):
     """They stay in step: running statistics are compared after it."""

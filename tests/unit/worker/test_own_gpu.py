@@ -123,10 +123,12 @@ def template(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     process, channel = start.start_template(["-P", "-c", BOOTSTRAP, str(WORKER_FOLDER)], 1, "cpu")
     started = Template(process, channel, 2**36)
-    if "landlock" in missing(started.sandbox):
-        pytest.skip("this kernel has no Landlock")
-    yield started
-    started.close()
+    try:
+        if "landlock" in missing(started.sandbox):
+            pytest.skip("this kernel has no Landlock")
+        yield started
+    finally:
+        started.close()
 
 
 def others(monkeypatch, *files):
@@ -159,6 +161,14 @@ def test_where_cuda_does_not_work_so_all_stay_and_the_layer_is_missing(
     assert "own_gpu" in missing(template.sandbox)
     assert template.settings()["hidden"] == []
     assert "CUDA_VISIBLE_DEVICES" not in template.settings()["environment"]
+
+
+def test_without_landlock_nothing_can_be_hidden(template, monkeypatch):
+    others(monkeypatch, "/dev/full")
+    template.sandbox["landlock"] = "refused: no such system call"
+    template.keep_to(OWN)
+    assert template.sandbox["own_gpu"] == "refused: needs landlock"
+    assert template.settings()["hidden"] == []
 
 
 def test_on_a_machine_with_one_gpu_nothing_is_tried(template, monkeypatch):

@@ -665,6 +665,7 @@ def test_a_builder_cannot_open_a_gpu(tmp_path, monkeypatch, gpu):
 
 
 def test_a_hidden_device_cannot_be_opened(template, run):
+    needs(template, "landlock")
     body = "[tried(read, '/dev/full')[:3], tried(read, '/dev/zero')[:3]]"
     opened, refused = "'\\x", "EAC"
     assert run(body) == [opened, opened]

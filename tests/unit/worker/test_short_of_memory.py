@@ -15,6 +15,7 @@ from cudal1_ci.worker import judge as judge_module
 from cudal1_ci.worker.accelerators import Cpu
 from cudal1_ci.worker.cases import Limits, Rejected
 from cudal1_ci.worker.cuda_memory import DriverError
+from cudal1_ci.worker.failures import says_out_of_memory
 from cudal1_ci.worker.handles import RunnerFailure, RunnerHandle
 from cudal1_ci.worker.judge import Judge
 from cudal1_ci.worker.reference import make_case
@@ -161,3 +162,18 @@ def test_what_calls_return_counts_among_the_sets_that_a_runner_gets_at_a_time(
     assert numbers[0] == 1
     assert case.num_together == max(1, 2**21 // (2048 + 2 * 2048 * times + 1))
     assert max(numbers) == min(most, len(case.trials))
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate", True),
+        ("AcceleratorError: CUDA error: out of memory", True),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling", True),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp] . can't allocate memory", True),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED", False),
+    ],
+)
+def test_libraries_say_in_their_own_words_that_there_is_no_memory(message, expected):
+    assert says_out_of_memory(message) is expected
