@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 COUNTING = """
-import glob, os
+import os
 
 def opens(path):
     try:
@@ -26,7 +26,7 @@ def opens(path):
 
 class Model(nn.Module):
     def forward(self, x):
-        opened = [path for path in glob.glob("/dev/nvidia[0-9]*") if opens(path)]
+        opened = [n for n in range(64) if opens(f"/dev/nvidia{n}")]
         if len(opened) != 1 or torch.cuda.device_count() != 1:
             raise RuntimeError(f"{opened}, {torch.cuda.device_count()} GPUs")
         return x + 1
