@@ -10,7 +10,7 @@ from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.schema import Record, content_hash
 from cudal1_ci.trial.statistics import Settles
 
-PROTOCOL = 18
+PROTOCOL = 19
 """Of the judge and the static rules. Raised when a verdict or a time may come out differently, so
 that evaluations from before are not re-used."""
 

@@ -28,6 +28,9 @@ class Batches:
         self.timed: list[Any] = []
         """What the calls of the last batch returned."""
         self.order: list[int] = []
+        self.filled: list[int] = []
+        """Sets that hold what the judge wrote for the batch before, or at first: others are filled
+        with nothing, where small ones are written all at once."""
         self.regions: list[list[torch.Tensor]] = [[]]
         """The places of all outputs of a batch, one call after the other."""
         self.shapes: list[list[torch.Size]] = []
@@ -69,6 +72,7 @@ class Batches:
         self.devices = [own if own.type == one else torch.device(one) for one in types]
         self.seeded = seeded
         self.num_settled = 0
+        self.order = []
         return {}
 
     def let_go(self, segments: list[str]) -> dict[str, Any]:
@@ -78,6 +82,7 @@ class Batches:
 
     def arrange(self, sets: list[int]) -> dict[str, Any]:
         """What `batch` will call, so that its own message stays small."""
+        self.filled = self.order or sets
         self.order = sets
         return {}
 
@@ -148,7 +153,7 @@ class Batches:
         """Outside of any clock: one call on what an input set holds from before, for which code and
         data of the program are where the processor is quick to find them."""
         with torch.set_grad_enabled(self.subject.train):
-            self.subject.run(self.order[0])
+            self.subject.run(self.filled[0])
         self.forget_gradients()
         self.subject.synchronize()
         if self.subject.device.type == "cuda":

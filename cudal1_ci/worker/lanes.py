@@ -7,8 +7,8 @@ started, which costs the reference as much. Each input set has two places, and w
 drawn anew in every round; where the outputs go is said when the calls are over. So neither an
 address nor an object nor a version counter tells what an input holds, and nothing can be computed
 right into the place of an output.
-(Where memory is short there is one place: memory_plan.py. Where a batch is short, a call on what
-the inputs hold from before comes ahead of it, outside of the clock: `Batches.rehearse`.)
+(Where memory is short there is one place: memory_plan.py. Where a batch is short, a call on inputs
+of the batch before comes ahead of it, outside of the clock: `Batches.rehearse`.)
 """
 
 from __future__ import annotations

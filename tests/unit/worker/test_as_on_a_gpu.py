@@ -198,6 +198,15 @@ def test_where_batches_are_too_short_there_are_more_and_a_call_comes_before_each
                 assert some[number : number + 4] == ["rehearse", "stand_by", "write", "batch"]
 
 
+def test_no_call_is_made_on_what_was_never_given(timed, monkeypatch):
+    """A round fills one place of each set of inputs. The call that comes before a batch is on one
+    that the round before has filled: a program may refuse zeros, as one of probabilities does."""
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=1e7))
+    text = MODEL.replace("y =", "assert bool((x != 0).any())\n        y =").format(returned="y")
+    said, _ = timed("infer", text, text + "\n")
+    assert len(said["candidate_us"]) == CONFIG.num_rounds * clock.MORE_ROUNDS
+
+
 @pytest.mark.parametrize(("num_calls", "found"), [(None, 5), (8, 3)])
 def test_a_batch_holds_what_the_device_has_room_for_now(timed, monkeypatch, num_calls, found):
     """Two launches: the first of a candidate each, or of one after the other. The reference is

@@ -121,7 +121,8 @@ def test_a_call_ahead_of_a_batch_leaves_nothing_behind(batches):
 
     vars(batches.subject).update(train=True, run=run, inputs={3: [given]}, module=module)
     batches.arrange([3, 0])
+    batches.arrange([1, 2])
     batches.rehearse()
-    assert called == [(3, True)]
+    assert called == [(3, True)], "on inputs of the batch before"
     assert given.grad is None and weight.grad is None
     assert batches.timed == [] and batches.gathered is None
