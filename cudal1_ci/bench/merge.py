@@ -14,7 +14,12 @@ from itertools import chain
 import msgspec
 
 from cudal1_ci.bench.card import carded
-from cudal1_ci.bench.crowded import crowded_because, crowded_columns, was_crowded
+from cudal1_ci.bench.crowded import (
+    crowded_because,
+    crowded_columns,
+    lacked_memory,
+    was_crowded,
+)
 from cudal1_ci.bench.names import Named, names_apart
 from cudal1_ci.bench.shape import (
     ResultDocument,
@@ -77,6 +82,8 @@ def merge(runs: Sequence[RunDocument]) -> RunDocument:
 def joined(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> TaskDocument:
     """One task of one machine, as several runs tell it."""
     told = [task for task in tasks if task.standing in ("degenerate", "invalid")]
+    if any(task.results for task in tasks):  # a reference for which one run had enough memory
+        told = [task for task in told if not lacked_memory(task)]
     degenerate = [task for task in told if task.standing == "degenerate"]
     first = ([*degenerate, *told] or list(tasks))[0]
     results = [

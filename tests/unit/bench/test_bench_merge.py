@@ -123,6 +123,22 @@ def test_a_reference_that_is_degenerate_somewhere_is_left_out():
     assert merge([a_run(failed), a_run(fine)]).tasks[0].standing == "judged"
 
 
+def test_a_reference_that_lacked_memory_in_one_run_is_what_the_other_says():
+    part = crowded(told(ONE, {"eager": 1.0, "playbook": 2.0}), "playbook")
+    finding = FindingDocument(rule="memory.device", message="", line=None, evidence=None)
+    lacked = msgspec.structs.replace(
+        part, standing="invalid", reason="out of memory", findings=(finding,), results=()
+    )
+    for runs in ([a_run(part), a_run(lacked)], [a_run(lacked), a_run(part)]):
+        (task,) = merge(runs).tasks
+        assert task.standing == "missing"
+        assert task.reason.endswith(crowded_because(["playbook"]))
+    assert merge([a_run(lacked)]).tasks[0].standing == "invalid"
+    # One that cannot be judged for another reason is not mended by that.
+    raised = msgspec.structs.replace(lacked, reason="raised", findings=())
+    assert merge([a_run(part), a_run(raised)]).tasks[0].reason == "raised"
+
+
 def test_what_the_device_takes_at_the_least_is_known_from_any_part():
     first, second = told(ONE, {"eager": 1.0}), told(ONE, {"playbook": 2.0})
     demand = DemandDocument(num_bytes=48_000)
