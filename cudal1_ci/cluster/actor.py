@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from cudal1_ci import __version__
+from cudal1_ci.cluster.builders import builder_for
 from cudal1_ci.cluster.seat import Broken
 from cudal1_ci.cluster.sessions import SessionConfig, judged_by
 from cudal1_ci.errors import UnsupportedError
+from cudal1_ci.executor import Executor
+from cudal1_ci.executor.elsewhere import BuildsElsewhere
 from cudal1_ci.schema import Candidate, Device, Evaluation, Problem, Record
 
 T = TypeVar("T")
@@ -41,11 +45,18 @@ class Judge:
 
     def __init__(self, config: bytes, device: str, number: int):
         self.config = msgspec.msgpack.decode(config, type=SessionConfig)
-        self.session = self.config.session(device)
         self.number = number
+        self.session = self.config.session(device, around=self.around)
         self._problem_id: str | None = None
         self._built: dict[str, Candidate] = {}
         """What of that problem was given to be built, by its id."""
+
+    def around(self, executor: Executor) -> Executor:
+        """Builds of a judge with a GPU are made on machines of the cluster that have none."""
+        ray = ray_module()
+        if not ray.get_gpu_ids():
+            return executor
+        return BuildsElsewhere(executor, partial(builder_for, ray, self.config, self.number))
 
     def introduce(self) -> bytes:
         """Starts the judge. Raises: WorkerError, UnsupportedError."""

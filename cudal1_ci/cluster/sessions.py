@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from cudal1_ci.cluster.seat import Broken
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.executor import EXECUTORS, ContainerConfig, ExecutorName
+from cudal1_ci.executor import EXECUTORS, ContainerConfig, Executor, ExecutorName
 from cudal1_ci.schema import Candidate, Evaluation, Problem, Record
 from cudal1_ci.trial import BuildsConfig, Session, TrialConfig
 
@@ -28,8 +28,14 @@ class SessionConfig(Record, frozen=True, kw_only=True):
     require_sandbox: bool = False
     require_kernel: bool = False
 
-    def session(self, device: str, num_sharing: int = 1) -> Session:
-        """One that is not started yet, of so many on its device."""
+    def session(
+        self,
+        device: str,
+        num_sharing: int = 1,
+        around: Callable[[Executor], Executor] = lambda executor: executor,
+    ) -> Session:
+        """One that is not started yet, of so many on its device; `around` its executor there may be
+        another one."""
         python = self.python or sys.executable
         checkouts = tuple(map(Path, self.checkouts))
         return Session(
@@ -40,7 +46,7 @@ class SessionConfig(Record, frozen=True, kw_only=True):
             require_sandbox=self.require_sandbox,
             require_kernel=self.require_kernel,
             builds=self.builds,
-            executor=EXECUTORS[self.executor](self.container, python, checkouts),
+            executor=around(EXECUTORS[self.executor](self.container, python, checkouts)),
             recalls=False,  # a target has its whole turn
         )
 

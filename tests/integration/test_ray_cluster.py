@@ -128,3 +128,23 @@ def test_a_task_whose_actor_is_killed_is_done_by_another_and_nothing_twice(tmp_p
     assert found["num_processes"] >= 2
     (lost,) = found["told"]
     assert lost.startswith("lost ")
+
+
+@pytest.mark.slow
+def test_what_a_seat_with_a_gpu_has_built_is_built_on_a_machine_without(tmp_path):
+    pytest.importorskip("ray")
+    done = subprocess.run(
+        [sys.executable, "tests/integration/built_elsewhere.py", str(tmp_path)],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["opened"]["is_kept"] and found["is_elsewhere"]
+    assert found["ended"] == [[{"number": number, "verdict": None}] for number in (1, 2, 3)]
+    (there,) = found["there"]
+    assert there in found["here"] and len(found["here"]) == 2, "the last one is built here"

@@ -16,6 +16,8 @@ from cudal1_ci.cluster import Broken, RaySeats, SeatLost, Task, evaluate_all
 from cudal1_ci.cluster.actor import Introduction
 from cudal1_ci.cluster.sessions import SessionConfig
 from cudal1_ci.errors import ConfigError, UnsupportedError, WorkerError
+from cudal1_ci.executor import Local
+from cudal1_ci.executor.elsewhere import BuildsElsewhere
 from cudal1_ci.schema import Demand
 from cudal1_ci.trial import TrialConfig
 from tests.fakes import FakeSession, a_candidate, a_problem
@@ -113,12 +115,19 @@ class FakeActor:
         return SimpleNamespace(remote=remote)
 
 
+def session_with(self, device, around):
+    """Says what its workers are started by."""
+    found = FakeSession(ANSWERS)
+    found.executor = around(Local())
+    return found
+
+
 @pytest.fixture
 def ray(monkeypatch):
     fake = FakeRay()
     for module in (room, actor):
         monkeypatch.setattr(module, "ray_module", lambda: fake)
-    monkeypatch.setattr(SessionConfig, "session", lambda self, device: FakeSession(ANSWERS))
+    monkeypatch.setattr(SessionConfig, "session", session_with)
     monkeypatch.setattr("os.setpriority", lambda *_: None)
     monkeypatch.setattr("os.getpriority", lambda *_: 0)
     return fake
@@ -144,6 +153,7 @@ def test_a_seat_for_each_gpu_of_the_cluster(ray):
         seat = seats.open(0, never)
     assert ray.granted[0]["num_gpus"] == 1
     assert seat.name == "10.0.0.7 GPU 3"
+    assert isinstance(seat.actor.judge_itself.session.executor, BuildsElsewhere)
     assert not ray.is_up
 
 
@@ -151,6 +161,7 @@ def test_without_gpus_a_seat_for_each_machine_that_is_there(ray):
     ray.num_machines = 3
     with RaySeats(CONFIG) as seats:
         assert (seats.device, seats.num_seats) == ("cpu", 3)
+        assert seats.open(0, never).actor.judge_itself.session.executor == Local()
         assert [seats.open(number, never).name for number in range(2)] == [
             "10.0.0.7 CPU #0",
             "10.0.0.7 CPU #1",
@@ -193,7 +204,7 @@ def test_a_judge_that_died_with_a_candidate_is_no_lost_seat(ray, monkeypatch):
                 raise WorkerError("killed by signal 9")
             return super().evaluate(problem, candidate)
 
-    monkeypatch.setattr(SessionConfig, "session", lambda self, device: Dying(ANSWERS))
+    monkeypatch.setattr(SessionConfig, "session", lambda *_, **__: Dying(ANSWERS))
     task = the_task()
     with RaySeats(CONFIG) as seats:
         found = list(seats.open(0, never).judge(task.problem, task.candidates))
@@ -300,7 +311,7 @@ class Profiled(FakeSession):
 def session(ray, monkeypatch):
     """Of the actor, which has none before its seat is opened."""
     made = Profiled(ANSWERS)
-    monkeypatch.setattr(SessionConfig, "session", lambda self, device: made)
+    monkeypatch.setattr(SessionConfig, "session", lambda *_, **__: made)
     return made
 
 
