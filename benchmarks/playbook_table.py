@@ -21,15 +21,15 @@ A rewrite keeps the constructor and the keys of the state_dict; new buffers are 
 Patterns are matched over the values of locals, not over text, so they span statements and do not
 mind how a function is spelled (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` held
 in `self`). `compile` is only proposed with `--compile`, `cuda_graph` with `--cuda-graph`, and
-`fp32_tensor_cores` and `long_row_norm` with `--triton` (and in report cards on a GPU). A graph needs a GPU to be judged: on an H200 a module of
-eight small layers passed as one, more than 1.5 times as fast
-([raw](../benchmarks/results/graphs-h200.json), 2026-11-22). What goes in and what comes out is
-copied by nodes of the graph, which NVIDIA's bindings (`cuda.bindings`, installed with PyTorch for
-CUDA) tell from and to where before each replay; without them the copies are made around it. A
-`gelu` of 16 x 1,024 then takes 14.2 us a call instead of 27.1 us, where it takes 8.0 us without a
-graph: one kernel alone is no case for one. Ten small kernels in a row take 35 us instead of 101 us
-([raw](../benchmarks/results/graph-call-h200.json), `benchmarks/graph_call.py`, one H200, commit
-`312576a`, 2026-11-24).
+`fp32_tensor_cores` and `long_row_norm` with `--triton` (and in report cards on a GPU). A graph
+needs a GPU to be judged: on an H200 a module of eight small layers passed as one, more than 1.5
+times as fast ([raw](../benchmarks/results/graphs-h200.json), 2026-11-22). What goes in and what
+comes out is copied by nodes of the graph, which NVIDIA's bindings (`cuda.bindings`, installed with
+PyTorch for CUDA) tell from and to where before each replay; without them the copies are made around
+it. A `gelu` of 16 x 1,024 then takes 14.2 us a call instead of 27.1 us, where it takes 8.0 us
+without a graph: one kernel alone is no case for one. Ten small kernels in a row take 35 us instead
+of 101 us ([raw](../benchmarks/results/graph-call-h200.json), `benchmarks/graph_call.py`, one H200,
+commit `312576a`, 2026-11-24).
 
 `transposed_convolution` passed on five of CUDA-L1's references before a CPU's judge: level2/42
 2.94x [2.31, 3.74], level1/74 1.54x [1.21, 1.96], no gain on level1/57, 64 and 65; a sixth did not
@@ -38,8 +38,9 @@ h100.json --solvers playbook --device cpu`, one launch each; AMD EPYC, 1 thread,
 2026-11-24). On an H100 ([raw](../benchmarks/results/report-card-h100.json.gz), 2026-11-26, one
 launch each, counted by `benchmarks/results_counts.py`) it passed on 42 of 43, and was less precise
 than the reference on level1/64: level1/58 5.94x [5.39, 6.54], level1/61 4.00x [3.53, 4.53],
-level1/68 2.80x [2.55, 3.09], level1/70 2.97x [2.70, 3.27], level2/77 2.31x [1.98, 2.71], level2/61 1.40x [1.26, 1.55] (all of
-three dimensions), no gain on the others (0.97x in the geometric mean, level1/69 0.57x).
+level1/68 2.80x [2.55, 3.09], level1/70 2.97x [2.70, 3.27], level2/77 2.31x [1.98, 2.71], level2/61
+1.40x [1.26, 1.55] (all of three dimensions), no gain on the others (0.97x in the geometric mean,
+level1/69 0.57x).
 
 `long_row_norm` was right wherever it was tried there, and gains where one block for each row leaves
 the GPU idle: a LayerNorm over whole images, level1/40, 14.3x [12.9, 15.8], and GroupNorm,
