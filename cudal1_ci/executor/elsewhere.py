@@ -60,8 +60,8 @@ class TwoBuilders:
     def __init__(self, here: AbstractContextManager[Worker], found: Callable[[], Remote | None]):
         self._starting, self._found = here, found
         self._remote: Remote | None = None
-        self._sent: dict[int, dict[str, Any]] = {}
-        """Programs that are built elsewhere, by number."""
+        self._sent: dict[int, Mapping[str, Any]] = {}
+        """What was begun elsewhere, by number."""
 
     def __enter__(self) -> Self:
         self._here = self._starting.__enter__()
@@ -92,7 +92,7 @@ class TwoBuilders:
         if request["op"] == "poll" and self._sent:
             return {"ended": [*self._ended_there(request, timeout_s), *self._ended_here(timeout_s)]}
         if request["op"] == "begin" and self._remote and is_portable(request["program"]):
-            self._sent[request["number"]] = request["program"]
+            self._sent[request["number"]] = request
             return self._said_there(request, timeout_s) or {}
         if request["op"] == "cancel" and request["number"] in self._sent:
             return self._said_there(request, timeout_s) or {}
@@ -115,21 +115,25 @@ class TwoBuilders:
         return {"num_at_once": there["num_at_once"]}
 
     def _ended_there(self, request: Mapping[str, Any], timeout_s: float) -> list[dict[str, Any]]:
-        """With what they built put here. Where the other machine is lost, all that it had ended:
-        the judge will see for itself."""
+        """With what they built put here. What does not compile there is built here: a header may be
+        missing on that machine alone. Where it is lost, all that it had ended: the judge will see
+        for itself."""
         said = self._said_there(request, timeout_s)
         if said is None:
             lost, self._sent = self._sent, {}
             return [{"number": number, "verdict": None} for number in lost]
+        ended = []
         for one in said["ended"]:
-            program = self._sent.pop(one["number"])
+            begun = self._sent.pop(one["number"])
             if one["verdict"] is None:
-                self._fetch(program)
-        ended: list[dict[str, Any]] = said["ended"]
+                self._fetch(begun["program"])
+                ended.append(one)
+            else:
+                self._here.ask(begun, timeout_s)
         return ended
 
     def _ended_here(self, timeout_s: float) -> list[dict[str, Any]]:
-        """What was too much of this machine's own to be sent."""
+        """What was not sent, or came back."""
         ended: list[dict[str, Any]] = self._here.ask({"op": "poll", "wait_s": 0.0}, timeout_s)[
             "ended"
         ]

@@ -180,13 +180,15 @@ def test_a_ray_that_does_not_answer_is_no_reason_to_fail():
 
 
 def test_an_actor_that_is_gone_is_ended_without_a_word():
-    ray = Ray(GPUS, CPUS)
+    ray, ended = Ray(GPUS, CPUS), []
 
     def kill(actor):
+        ended.append(actor)
         raise ValueError("not an actor")
 
     ray.kill = kill
-    RemoteBuilder(ray, None).close()
+    RemoteBuilder(ray, "gone").close()
+    assert ended == ["gone"]
 
 
 def test_the_interpreter_of_the_project_builds_there(monkeypatch):

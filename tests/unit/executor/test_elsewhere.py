@@ -92,14 +92,19 @@ def test_what_is_built_elsewhere_is_put_here():
     assert here.is_closed and there.is_closed
 
 
-def test_what_does_not_compile_there_is_told_and_nothing_is_fetched():
+@pytest.mark.parametrize("verdict", [None, ERROR])
+def test_what_does_not_compile_there_is_compiled_here_which_alone_counts(verdict):
+    """A header may be missing on that machine."""
     here, there = Builder(), Builder()
-    there.verdicts[1] = ERROR
+    there.verdicts[1], here.verdicts[1] = ERROR | {"message": "no such file"}, verdict
     with TwoBuilders(here, lambda: there) as both:
         both.ask(OPEN, 9)
         both.ask(begin(1), 9)
-        assert both.ask(POLL, 9) == {"ended": [{"number": 1, "verdict": ERROR}]}
-    assert "pack" not in there.ops() and "unpack" not in here.ops()
+        assert both.ask(POLL, 9) == {"ended": [{"number": 1, "verdict": verdict}]}
+        both.ask({"op": "cancel", "number": 1}, 9)
+    assert there.ops() == ["open", "begin", "poll"]
+    assert here.ops() == ["open", "begin", "poll", "cancel"]
+    assert here.asked[1] == begin(1)
 
 
 @pytest.mark.parametrize(
