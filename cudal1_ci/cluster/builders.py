@@ -17,7 +17,7 @@ import msgspec
 from cudal1_ci.cluster.seat import SeatLost
 from cudal1_ci.cluster.sessions import SessionConfig
 from cudal1_ci.cluster.told import told
-from cudal1_ci.errors import WorkerError
+from cudal1_ci.errors import CudaL1Error, WorkerError
 from cudal1_ci.executor import Local
 from cudal1_ci.trial.ahead import store_of
 
@@ -60,13 +60,13 @@ class RemoteBuilder:
         self.ray, self.actor = ray, actor
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Raises: WorkerError."""
+        """Raises: WorkerError, whatever it is that failed there."""
         try:
             with told(self.ray):
                 begun = self.actor.ask.remote(msgspec.msgpack.encode(request), timeout_s)
                 # Until Ray grants an actor its cores, which may be somebody else's, no longer.
                 reply = self.ray.get(begun, timeout=timeout_s + MORE_S)
-        except SeatLost as error:
+        except (SeatLost, CudaL1Error, self.ray.exceptions.RayError) as error:
             raise WorkerError(f"the builder elsewhere is gone: {error}") from error
         found: dict[str, Any] = msgspec.msgpack.decode(reply)
         return found

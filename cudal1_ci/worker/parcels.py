@@ -14,10 +14,10 @@ import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from .build_keys import raise_it
+from .build_keys import files_of
+from .builds import remove
 
 MAX_BYTES = 128 * 2**20
 """Of the files."""
@@ -57,26 +57,17 @@ def pack(products: Path) -> bytes | None:
     return packed if num_files and len(packed) <= MAX_PACKED_BYTES else None
 
 
-def files_of(folder: Path) -> Iterator[Path]:
-    """Regular files beneath. Raises OSError."""
-    for top, _, names in os.walk(folder, onerror=raise_it):
-        for name in sorted(names):
-            path = Path(top, name)
-            if stat.S_ISREG(path.lstat().st_mode):
-                yield path
-
-
 def unpack(packed: bytes, products: Path) -> bool:
     """Put it into a folder that holds no file, wholly or not at all. Whether that was done."""
     arriving = products.with_name(f"{products.name}.arriving")
-    shutil.rmtree(arriving, ignore_errors=True)
+    remove(arriving)
     try:
         arriving.mkdir(mode=0o700)
         extract(packed, arriving)
-        shutil.rmtree(products)  # folders with nothing in them
+        remove(products)  # folders with nothing in them
         arriving.rename(products)
     except (OSError, EOFError, ValueError, tarfile.TarError):
-        shutil.rmtree(arriving, ignore_errors=True)
+        remove(arriving)
         with contextlib.suppress(OSError):
             products.mkdir(mode=0o700, exist_ok=True)
         return False

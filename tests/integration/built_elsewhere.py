@@ -20,6 +20,7 @@ from ray.cluster_utils import Cluster
 
 from cudal1_ci.cluster import builders
 from cudal1_ci.cluster.builders import builder_for
+from cudal1_ci.cluster.ray import silence
 from cudal1_ci.cluster.sessions import SessionConfig
 from cudal1_ci.executor import Local
 from cudal1_ci.executor.elsewhere import BuildsElsewhere
@@ -105,6 +106,7 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1})
     cluster.add_node(num_cpus=2)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    silence(ray)
     try:
         seat = ray.remote(Seat).options(num_cpus=1, num_gpus=1).remote()
         found = ray.get(seat.built.remote(), timeout=300)

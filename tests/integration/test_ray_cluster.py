@@ -108,20 +108,25 @@ def test_an_interrupt_ends_a_bench_on_a_cluster_with_its_report(tmp_path):
     assert [task["standing"] for task in document["tasks"]] == ["judged"] + ["missing"] * 4
 
 
-@pytest.mark.slow
-def test_a_task_whose_actor_is_killed_is_done_by_another_and_nothing_twice(tmp_path):
+def said_by(script, folder):
+    """What a script beside this file says as JSON, in a process of its own."""
     pytest.importorskip("ray")
     done = subprocess.run(
-        [sys.executable, "tests/integration/killed_actor.py", str(tmp_path)],
+        [sys.executable, f"tests/integration/{script}", str(folder)],
         cwd=ROOT,
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_task_whose_actor_is_killed_is_done_by_another_and_nothing_twice(tmp_path):
+    found = said_by("killed_actor.py", tmp_path)
     assert found["standings"] == ["judged"] * 8
     assert found["num_trials"] == [4] * 8
     assert found["judged"] == [1] * 32
@@ -132,18 +137,7 @@ def test_a_task_whose_actor_is_killed_is_done_by_another_and_nothing_twice(tmp_p
 
 @pytest.mark.slow
 def test_what_a_seat_with_a_gpu_has_built_is_built_on_a_machine_without(tmp_path):
-    pytest.importorskip("ray")
-    done = subprocess.run(
-        [sys.executable, "tests/integration/built_elsewhere.py", str(tmp_path)],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = said_by("built_elsewhere.py", tmp_path)
     assert found["opened"]["is_kept"] and found["is_elsewhere"]
     assert found["ended"] == [[{"number": number, "verdict": None}] for number in (1, 2, 3)]
     (there,) = found["there"]

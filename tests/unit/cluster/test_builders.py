@@ -11,7 +11,7 @@ import pytest
 from cudal1_ci.cluster import builders
 from cudal1_ci.cluster.builders import Builder, RemoteBuilder, builder_for
 from cudal1_ci.cluster.sessions import SessionConfig
-from cudal1_ci.errors import WorkerError
+from cudal1_ci.errors import UnsupportedError, WorkerError
 from cudal1_ci.trial import BuildsConfig
 from cudal1_ci.trial.ahead import store_of
 
@@ -158,7 +158,16 @@ def test_what_is_asked_crosses_as_bytes_and_is_not_waited_for_for_ever():
     assert ray.killed == [remote.actor]
 
 
-@pytest.mark.parametrize("error", [RayError("the actor is dead"), Timeout("no answer"), None])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RayError("the actor is dead"),
+        Timeout("no answer"),
+        RayTaskError(KeyError("of another version")),
+        RayTaskError(UnsupportedError("no such interpreter")),
+        None,
+    ],
+)
 def test_whatever_is_lost_is_the_builder_s_end(error):
     """The machine, the actor, or the worker in it."""
     ray = Ray(GPUS, CPUS)
