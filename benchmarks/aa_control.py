@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 from discovery_speed import provenance
 
-from cudal1_ci import score
-from cudal1_ci.schema import (
+from cudal1_ci.records import (
     Call,
     Candidate,
     Measurement,
@@ -27,7 +26,8 @@ from cudal1_ci.schema import (
     TextProgram,
     Workload,
 )
-from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.stats import speedups
+from cudal1_ci.verification import Session, TrialConfig
 
 SOURCE = """\
 import torch
@@ -75,16 +75,16 @@ def evaluate(session: Session, forward: str, shape: tuple[int, ...], number: int
 
 def told(measurement: Measurement) -> dict[str, Any]:
     """The claim, by the rules that a scan uses."""
-    interval = score.speedup(measurement)
+    interval = speedups.speedup(measurement)
     assert interval is not None
     return {
         "speedup": round(interval.estimate, 4),
         "low": round(interval.low, 4),
         "high": round(interval.high, 4),
         "num_launches": len(measurement.launches),
-        "reference_us": round(score.reference_us(measurement), 2),
-        "is_gain": score.is_gain(measurement),
-        "is_slower": score.is_slower(measurement),
+        "reference_us": round(speedups.reference_us(measurement), 2),
+        "is_gain": speedups.is_gain(measurement),
+        "is_slower": speedups.is_slower(measurement),
         "covers_one": interval.low <= 1 <= interval.high,
     }
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import text_trials
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.optimization import profile_of
-from cudal1_ci.schema import Candidate, Problem
+from cudal1_ci.optimize.llm_loop import profile_of
+from cudal1_ci.records import Candidate, Problem
+from cudal1_ci.records.archive import Archive
 
 REFERENCE, TRIAL, DEVICE = "baseline reference", "baseline trial", "baseline device"
 """Kinds of notes."""

@@ -5,7 +5,7 @@
 Of one call a batch takes `fixed + call`, of n calls `fixed + n * call`. Both are fitted to batches
 of one call, four, sixteen and so on, of a program beside itself. What is fixed makes everything
 look alike: 0.4 ms beside 2 ms of calls make 1.7x of what is twice as fast. Long batches hide it,
-and memory limits how long they may be (worker/memory_plan.py).
+and memory limits how long they may be (sandboxed/verifier/memory_plan.py).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import torch
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.schema import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
-from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.records import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.verification import Session, TrialConfig
 
 OUTPUT = Path(__file__).parent / "results" / "batch-overhead.json"
 SOURCE = """\

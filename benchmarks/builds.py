@@ -22,9 +22,9 @@ from typing import Any
 
 from discovery_speed import provenance
 
-from cudal1_ci.executor import lock
-from cudal1_ci.schema import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
-from cudal1_ci.trial import BuildsConfig, Session, TrialConfig
+from cudal1_ci.processes import lock
+from cudal1_ci.records import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.verification import BuildsConfig, Session, TrialConfig
 
 REFERENCE = """\
 import torch

@@ -15,10 +15,10 @@ from pathlib import Path
 from compare_rates import LAYERS, cudal1_ci, git, repository
 from markdown_it import MarkdownIt
 
-from cudal1_ci.report import render
-from cudal1_ci.report.comment import About, comment
-from cudal1_ci.report.merge import merge
-from cudal1_ci.report.reading import read_document
+from cudal1_ci.render import render
+from cudal1_ci.render.comment import About, comment
+from cudal1_ci.render.merge import merge
+from cudal1_ci.render.reading import read_document
 
 DOCS = Path(__file__).parents[1] / "docs"
 REPORT = Path(__file__).parent / "results" / "comment-picture.json"

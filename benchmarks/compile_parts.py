@@ -17,9 +17,9 @@ from typing import Any
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.bench.solvers import SOLVERS, Means
-from cudal1_ci.bench.tasks import Choice, tasks_at
-from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.report_card.solvers import SOLVERS, Means
+from cudal1_ci.report_card.tasks import Choice, tasks_at
+from cudal1_ci.verification import Session, TrialConfig
 
 OUTPUT = Path(__file__).parent / "results" / "compile-parts.json"
 SOLVED_BY = ("eager", "cuda-graph", "compile", "compile-reduce-overhead")

@@ -26,7 +26,7 @@ import msgspec
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.archive import Archive
+from cudal1_ci.records.archive import Archive
 from model_training.asking import first_prompt
 from model_training.bench import Answered
 from model_training.environment import EnvironmentConfig

@@ -25,10 +25,10 @@ from aa_control import told
 from discovery_speed import provenance
 
 from cudal1_ci.errors import CudaL1Error
-from cudal1_ci.executor import Container, ContainerConfig, Executor, Local
-from cudal1_ci.executor.engine import ENGINES, find_engine
-from cudal1_ci.schema import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
-from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.processes import Container, ContainerConfig, Executor, Local
+from cudal1_ci.processes.engine import ENGINES, find_engine
+from cudal1_ci.records import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.verification import Session, TrialConfig
 
 SOURCE = """\
 import torch

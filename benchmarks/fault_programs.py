@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cudal1_ci.schema import Candidate, Made, Problem, TextProgram, Workload
+from cudal1_ci.records import Candidate, Made, Problem, TextProgram, Workload
 
 REFERENCE_NAME, VICTIM_NAME = "f-reference", "f-candidate"
 """Names of their processes."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fault_remains import files_of, processes, settled
 
-from cudal1_ci.archive import Archive
+from cudal1_ci.records.archive import Archive
 
 SLOW = """\
 import torch

@@ -16,7 +16,7 @@ from pathlib import Path
 from fault_programs import REFERENCE_NAME, VICTIM_NAME
 from fault_remains import descendants, named
 
-from cudal1_ci.trial import Session
+from cudal1_ci.verification import Session
 
 LATEST_S = {"cpu": 1.2, "cuda": 4.0}
 """A trial of the victim takes about as long."""

@@ -48,11 +48,11 @@ from fault_remains import (
 from fault_scans import kill_and_resume
 from fault_strikes import judge_of, small_disk, strike_of
 
-import cudal1_ci.trial.session
-from cudal1_ci.archive import Archive
+import cudal1_ci.verification.session
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.schema import Device, Evaluation, Problem
-from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.records import Device, Evaluation, Problem
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.verification import Session, TrialConfig
 
 CONFIGS = {
     "cpu": TrialConfig(call_s=2, load_s=20, num_rounds=3, launch_s=0.3, measure_s=0.3),
@@ -256,7 +256,7 @@ def run_lane(
 ) -> tuple[list[Row], dict[str, Any]]:
     """The faults of one lane, round after round, so that one session meets many of them."""
     # A text can be written in another way: what is tested is what its run does.
-    cudal1_ci.trial.session.screen = lambda *_: ()  # type: ignore[assignment]
+    cudal1_ci.verification.session.screen = lambda *_: ()  # type: ignore[assignment]
     folder.mkdir()
     if folder.name[-1] in "13579":
         # The runners of a judge share the last core: without this, those of all lanes would.

@@ -1,5 +1,5 @@
 """Judges of one device, and programs that a compiler works on for long: what it gains that these
-are stopped while others time (worker/giving_way.py), where those would wait for their end.
+are stopped while others time (giving_way.py), where those would wait for their end.
 
 Each judge has as many candidates, all right; every so many takes some seconds to be imported, in
 which it waits: it loses nothing by being stopped, as a compiler would, so that what is found is the
@@ -23,10 +23,10 @@ from typing import Any
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.executor.lock import shared
-from cudal1_ci.schema import Candidate, Evaluation, Problem, TextProgram
-from cudal1_ci.trial import Session, TrialConfig
-from cudal1_ci.verification import problem_of
+from cudal1_ci.processes.lock import shared
+from cudal1_ci.records import Candidate, Evaluation, Problem, TextProgram
+from cudal1_ci.verification import Session, TrialConfig
+from cudal1_ci.verification.verify import problem_of
 
 OUTPUT = Path(__file__).parent / "results" / "giving-way-cpu.json"
 REFERENCE = """import torch

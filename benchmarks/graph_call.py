@@ -26,7 +26,7 @@ from discovery_speed import provenance
 from text_trials import write
 from torch import nn
 
-from cudal1_ci.propose.playbook.graphs import HELPERS
+from cudal1_ci.propose.rewrites.graphs import HELPERS
 
 OUTPUT = Path(__file__).parent / "results" / "graph-call.json"
 KEPT = 100

@@ -23,9 +23,9 @@ import msgspec
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci import score
-from cudal1_ci.propose.playbook import Playbook
-from cudal1_ci.schema import Evaluation
+from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.records import Evaluation
+from cudal1_ci.stats import speedups
 from model_training.collection import judged
 from model_training.config import load_config
 from model_training.judges import Shared
@@ -57,7 +57,7 @@ def row_of(task: Task, evaluations: list[Evaluation]) -> dict[str, Any]:
     best = dict.fromkeys(WAYS, 1.0)
     for one in evaluations:
         way = way_of(task, one)
-        best[way] = max(best[way], score.score(one))
+        best[way] = max(best[way], speedups.score(one))
     statuses = Counter(one.verdict.status for one in evaluations)
     return {"task": task.name, **best, "statuses": dict(statuses)}
 
@@ -90,7 +90,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         best = [max(row[one] for one in WAYS) if way == "any" else row[way] for row in rows]
         found[way] = {
             "num_faster": sum(one > FASTER for one in best),
-            "geometric_mean": round(score.geometric_mean(best), 3),
+            "geometric_mean": round(speedups.geometric_mean(best), 3),
         }
     return found
 

@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cudal1_ci.history.commits import commits_of
-from cudal1_ci.history.lines import append_lines, read_lines
-from cudal1_ci.history.page import render_page
-from cudal1_ci.history.record import AnyEntry, Machine, Row, Run
-from cudal1_ci.history.view import view
+from cudal1_ci.trend.commits import commits_of
+from cudal1_ci.trend.lines import append_lines, read_lines
+from cudal1_ci.trend.page import render_page
+from cudal1_ci.trend.record import AnyEntry, Machine, Row, Run
+from cudal1_ci.trend.view import view
 
 OLD = Machine(kind="cuda", name="NVIDIA H200", driver="570.86.15", software={"torch": "2.12.1"})
 NEW = Machine(kind="cuda", name="NVIDIA H200", driver="580.12.01", software={"torch": "2.13.0"})

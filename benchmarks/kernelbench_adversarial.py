@@ -26,7 +26,7 @@ from discovery_speed import provenance
 
 OUTPUT = Path(__file__).parent / "results" / "kernelbench-adversarial.json"
 NO_GAIN = 1.05
-"""As in tests/test_exploits.py: what the lower bound of an attack's speedup may not exceed."""
+"""As in tests/test_attacks.py: what the lower bound of an attack's speedup may not exceed."""
 KERNELS = {
     "result_reuse_kernel": (
         ("incorrect_values",),
@@ -70,12 +70,12 @@ PYGPUBENCH = {
     "thread_fd": ("background_thread", "redirects_its_channel"),
     "warmup": ("slow_warm_up", "honest_until_timed"),
 }
-"""`exploits/submission_*.py` at 87bb46d without its two controls, and the files of tests/exploits/
+"""`exploits/submission_*.py` at 87bb46d without its two controls, and the files of tests/attacks/
 with the same strategy against this judge. Most of the list is one aim: to find, in the process that
 is measured, what authenticates or holds the result. There is nothing of the kind in a runner."""
 ELSEWHERE = {
-    "ptrace": "tests/unit/worker/test_sandbox.py: the call is refused",
-    "replace_torch": "tests/unit/worker/test_sandbox.py: nothing is written outside of scratch",
+    "ptrace": "tests/unit/sandboxed/test_sandbox.py: the call is refused",
+    "replace_torch": "tests/unit/sandboxed/test_sandbox.py: nothing is written outside of scratch",
     "seccomp_trap": "no test: it rewrites what the process says of its own time, which is no time "
     "of this judge's",
 }

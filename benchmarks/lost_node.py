@@ -24,10 +24,10 @@ import text_trials
 from discovery_speed import provenance
 from ray.cluster_utils import Cluster
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.cluster import evaluate_all
-from cudal1_ci.cluster.sessions import SessionConfig
-from cudal1_ci.cluster.view import PlainView, Tally
+from cudal1_ci.pool import evaluate_all
+from cudal1_ci.pool.sessions import SessionConfig
+from cudal1_ci.pool.view import PlainView, Tally
+from cudal1_ci.records.archive import Archive
 
 OUTPUT = Path(__file__).parent / "results" / "lost-node.json"
 

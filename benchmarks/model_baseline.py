@@ -46,20 +46,20 @@ from baseline_judges import DEVICE, REFERENCE, TRIAL, Bench, judge_all, shares
 from baseline_table import UNSETTLED, table
 from discovery_speed import provenance
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.optimization import Loop, Optimizer, begin, variants_of
-from cudal1_ci.propose.answer import Parsed, Unusable, parse
-from cudal1_ci.propose.asking import KIND, Asker, Question
-from cudal1_ci.propose.contrast import ContrastConfig
-from cudal1_ci.propose.contrastive import Optimization, OptimizerConfig
-from cudal1_ci.propose.fingerprint import fingerprint
-from cudal1_ci.propose.models import Answer, LanguageModel
-from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.propose.models.opening import opened
-from cudal1_ci.propose.playbook import Playbook
-from cudal1_ci.propose.splice import splice
-from cudal1_ci.propose.variants import reference_text, variant_text
-from cudal1_ci.schema import Candidate, Device, Identity, Problem, Record
+from cudal1_ci.optimize.llm_loop import Loop, Optimizer, begin, variants_of
+from cudal1_ci.propose.llm.answer import Parsed, Unusable, parse
+from cudal1_ci.propose.llm.asking import KIND, Asker, Question
+from cudal1_ci.propose.llm.contrast import ContrastConfig
+from cudal1_ci.propose.llm.contrastive import Optimization, OptimizerConfig
+from cudal1_ci.propose.llm.fingerprint import fingerprint
+from cudal1_ci.propose.llm.servers import Answer, LanguageModel
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.llm.servers.opening import opened
+from cudal1_ci.propose.llm.splice import splice
+from cudal1_ci.propose.llm.variants import reference_text, variant_text
+from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.records import Candidate, Device, Identity, Problem, Record
+from cudal1_ci.records.archive import Archive
 
 OUTPUT = Path(__file__).parent / "results" / "model-baseline.json"
 SETTINGS = ("none", "random", "bucket")

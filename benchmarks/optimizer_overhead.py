@@ -20,17 +20,16 @@ from pathlib import Path
 
 from discovery_speed import provenance
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.attempt import Bench, ReviewConfig
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.discover.ladder import Evidence
-from cudal1_ci.optimization import Optimizer
-from cudal1_ci.pipeline import review
-from cudal1_ci.propose.contrast import ContrastConfig
-from cudal1_ci.propose.contrastive import OptimizerConfig
-from cudal1_ci.propose.models import Answer, Message
-from cudal1_ci.report.progress import SilentProgress
-from cudal1_ci.schema import (
+from cudal1_ci.discover.plan import Plan, Planned, survey
+from cudal1_ci.optimize.llm_loop import Optimizer
+from cudal1_ci.optimize.run import review
+from cudal1_ci.optimize.target import Bench, ReviewConfig
+from cudal1_ci.propose.llm.contrast import ContrastConfig
+from cudal1_ci.propose.llm.contrastive import OptimizerConfig
+from cudal1_ci.propose.llm.servers import Answer, Message
+from cudal1_ci.records import (
     Call,
     Candidate,
     Device,
@@ -44,7 +43,8 @@ from cudal1_ci.schema import (
     Verdict,
     Workload,
 )
-from cudal1_ci.survey import Plan, Planned, survey
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.progress import SilentProgress
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "slowformer"
 TARGET = "CausalSelfAttention"

@@ -23,8 +23,8 @@ from pathlib import Path
 from discovery_speed import provenance
 
 from cudal1_ci.discover import DiscoveryConfig, discover
-from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
-from cudal1_ci.schema import Call, Problem, Target, TensorSpec, TextProgram, Workload
+from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.records import Call, Problem, Target, TensorSpec, TextProgram, Workload
 
 WORKLOAD = Workload(
     name="any",

@@ -26,12 +26,12 @@ from typing import Any
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.bench.tasks import Choice, Task, natural, tasks_at
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.propose.playbook import PREFIX, Playbook
-from cudal1_ci.schema import Candidate, Verdict
-from cudal1_ci.trial import Session, TrialConfig
-from cudal1_ci.trial.config import BuildsConfig
+from cudal1_ci.propose.rewrites import PREFIX, Playbook
+from cudal1_ci.records import Candidate, Verdict
+from cudal1_ci.report_card.tasks import Choice, Task, natural, tasks_at
+from cudal1_ci.verification import Session, TrialConfig
+from cudal1_ci.verification.config import BuildsConfig
 
 OUTPUT = Path(__file__).parent / "results" / "playbook-examined.json"
 SETTINGS = TrialConfig(weights="seed", call_s=30, load_s=60, num_launches=1)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from cudal1_ci.propose.playbook.table import REWRITES
+from cudal1_ci.propose.rewrites.table import REWRITES
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = """\
@@ -15,7 +15,7 @@ HEAD = """\
 
 {count} rewrites of source, applied with the author's formatting and comments kept. Each is a
 candidate like any other: nothing it says is believed until the judge has passed it. Drawn from
-`cudal1_ci/propose/playbook/table.py` by `benchmarks/playbook_table.py`.
+`cudal1_ci/propose/rewrites/table.py` by `benchmarks/playbook_table.py`.
 
 A rewrite keeps the constructor and the keys of the state_dict; new buffers are not persistent.
 Patterns are matched over the values of locals, not over text, so they span statements and do not

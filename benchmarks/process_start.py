@@ -26,9 +26,9 @@ from discovery_speed import provenance
 from torch.autograd.profiler import profile as plain_profile
 from torch.profiler import ProfilerActivity, profile
 
-from cudal1_ci.executor.gpus import gpu_uuid
-from cudal1_ci.worker.sandbox import gpus as device_files
-from cudal1_ci.worker.sandbox import landlock, namespaces
+from cudal1_ci.processes.gpus import gpu_uuid
+from cudal1_ci.sandboxed.confinement import gpus as device_files
+from cudal1_ci.sandboxed.confinement import landlock, namespaces
 
 OUTPUT = Path(__file__).parent / "results" / "process-start.json"
 NUMBERS = (1, 1, 2, 3, 6, 9, 15)

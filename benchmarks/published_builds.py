@@ -36,11 +36,11 @@ from discovery_speed import provenance
 from text_trials import write
 from torch.utils.cpp_extension import include_paths
 
-from cudal1_ci.bench.card import counted, machines
-from cudal1_ci.bench.reading import read_run
-from cudal1_ci.bench.solvers import GIVEN
-from cudal1_ci.bench.tasks import tasks_at
-from cudal1_ci.bench.worth import launches_its_own
+from cudal1_ci.report_card.card import counted, machines
+from cudal1_ci.report_card.reading import read_run
+from cudal1_ci.report_card.solvers import GIVEN
+from cudal1_ci.report_card.tasks import tasks_at
+from cudal1_ci.report_card.worth import launches_its_own
 
 OUTPUT = Path(__file__).parent / "results" / "published-builds.json"
 MODULE = "PYBIND11_MODULE"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from cudal1_ci import score
+from cudal1_ci.stats import speedups
 
 ESCAPED = 1.5
 """Events that say so many times more than the clock which waits do not see all of the work."""
@@ -84,8 +84,8 @@ def release_table(rows: list[dict[str, Any]]) -> str:
     lines += ["| status | codes |", "|---|---|"]
     lines += [f"| `{status}` | {count} |" for status, count in counts.most_common()]
     if both:
-        ours = score.geometric_mean([row["speedup"] for row in both])
-        theirs = score.geometric_mean([row["published"] for row in both])
+        ours = speedups.geometric_mean([row["speedup"] for row in both])
+        theirs = speedups.geometric_mean([row["published"] for row in both])
         lines += [
             "",
             f"Of {len(both)} that passed and have a published speedup the geometric mean is "

@@ -20,8 +20,8 @@ import msgspec
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.schema import Candidate, Problem
+from cudal1_ci.records import Candidate, Problem
+from cudal1_ci.records.archive import Archive
 from model_training.judges import JudgeConfig, opened_rehearsers
 from model_training.rehearsal import Found, Rehearsal, Tried
 from model_training.report.rewrites import program_of

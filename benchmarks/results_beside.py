@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cudal1_ci.bench.roof import unmoved
-from cudal1_ci.bench.shape import TaskDocument
-from cudal1_ci.bench.solvers import BEST, GIVEN, OWN
-from cudal1_ci.bench.summary import ABOVE
-from cudal1_ci.bench.table import number
-from cudal1_ci.bench.worth import Worth, launches_its_own, own_worth, worth
-from cudal1_ci.report.wording import count_text, ratio_text
+from cudal1_ci.render.wording import count_text, ratio_text
+from cudal1_ci.report_card.roof import unmoved
+from cudal1_ci.report_card.shape import TaskDocument
+from cudal1_ci.report_card.solvers import BEST, GIVEN, OWN
+from cudal1_ci.report_card.summary import ABOVE
+from cudal1_ci.report_card.table import number
+from cudal1_ci.report_card.worth import Worth, launches_its_own, own_worth, worth
 
 LEVEL = 1.02
 """Within this factor two speedups are called level: what the judge calls a gain is beyond it."""

@@ -19,15 +19,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cudal1_ci.bench.card import counted, machines
-from cudal1_ci.bench.reading import read_run
-from cudal1_ci.bench.shape import TaskDocument, TrialDocument
-from cudal1_ci.bench.solvers import BEST, GIVEN, OWN
-from cudal1_ci.bench.summary import ABOVE
-from cudal1_ci.bench.worth import gains as gains_of
-from cudal1_ci.bench.worth import launches_its_own, worth
-from cudal1_ci.report.shape import MeasurementDocument
-from cudal1_ci.score import LAUNCH_SPREAD, MANY, geometric_mean, t_quantile
+from cudal1_ci.render.shape import MeasurementDocument
+from cudal1_ci.report_card.card import counted, machines
+from cudal1_ci.report_card.reading import read_run
+from cudal1_ci.report_card.shape import TaskDocument, TrialDocument
+from cudal1_ci.report_card.solvers import BEST, GIVEN, OWN
+from cudal1_ci.report_card.summary import ABOVE
+from cudal1_ci.report_card.worth import gains as gains_of
+from cudal1_ci.report_card.worth import launches_its_own, worth
+from cudal1_ci.stats.speedups import LAUNCH_SPREAD, MANY, geometric_mean, t_quantile
 
 AS_LAID_OUT = "compile-as-laid-out"
 SHORT_US = 50.0

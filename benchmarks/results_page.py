@@ -22,11 +22,11 @@ from results_plot import picture
 from results_table import by_the_paper, costs, headline, levels, opening, out_of_it
 from run_facts import without
 
-from cudal1_ci.bench.card import carded, counted, machines
-from cudal1_ci.bench.merge import merge
-from cudal1_ci.bench.reading import read_run
-from cudal1_ci.bench.shape import RunDocument
 from cudal1_ci.errors import ReportError
+from cudal1_ci.report_card.card import carded, counted, machines
+from cudal1_ci.report_card.merge import merge
+from cudal1_ci.report_card.reading import read_run
+from cudal1_ci.report_card.shape import RunDocument
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 FIRST = "Report card"

@@ -1,15 +1,16 @@
 """The tables of a report card's run as Markdown, in the form of CUDA-L1's (arXiv 2507.14111), with
-what they are of and what they leave out. Numbers are the card's own (cudal1_ci/bench/card.py)."""
+what they are of and what they leave out. Numbers are the card's own (report_card/card.py)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from cudal1_ci.bench.card import ALL
-from cudal1_ci.bench.shape import Policy, RowDocument, RunDocument, Standing, TaskDocument
-from cudal1_ci.bench.solvers import BEST, OWN
-from cudal1_ci.bench.table import (
+from cudal1_ci.render.wording import count_text, duration_text
+from cudal1_ci.report_card.card import ALL
+from cudal1_ci.report_card.shape import Policy, RowDocument, RunDocument, Standing, TaskDocument
+from cudal1_ci.report_card.solvers import BEST, OWN
+from cudal1_ci.report_card.table import (
     FILL_RULE,
     POLICY_WORDS,
     bounds,
@@ -17,7 +18,6 @@ from cudal1_ci.bench.table import (
     has_one_launch,
     number,
 )
-from cudal1_ci.report.wording import count_text, duration_text
 
 HEADS = ("mean", "geo. mean [95 %]", "max", "75 %", "50 %", "25 %", "success", "> 1.01x")
 SOURCE_WORDS = {

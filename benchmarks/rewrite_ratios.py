@@ -24,7 +24,7 @@ import torch
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.propose.playbook.tensor_cores import HELPERS
+from cudal1_ci.propose.rewrites.tensor_cores import HELPERS
 
 OUTPUT = Path(__file__).parent / "results" / "rewrite-ratios.json"
 PRODUCTS = (

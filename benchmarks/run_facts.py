@@ -19,13 +19,13 @@ from pathlib import Path
 
 import msgspec
 
-from cudal1_ci.bench.card import carded
-from cudal1_ci.bench.merge import merge
-from cudal1_ci.bench.reading import read_run
-from cudal1_ci.bench.shape import ResultDocument, RunDocument, TaskDocument, TrialDocument
 from cudal1_ci.errors import ReportError
-from cudal1_ci.report.shape import FindingDocument
-from cudal1_ci.schema import content_hash
+from cudal1_ci.records import content_hash
+from cudal1_ci.render.shape import FindingDocument
+from cudal1_ci.report_card.card import carded
+from cudal1_ci.report_card.merge import merge
+from cudal1_ci.report_card.reading import read_run
+from cudal1_ci.report_card.shape import ResultDocument, RunDocument, TaskDocument, TrialDocument
 
 KEPT = "# not kept here; its hash: "
 QUOTING = ("static.", "program.")

@@ -35,15 +35,15 @@ import text_trials
 import throughput
 from discovery_speed import provenance
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.cluster import Limits, LocalSeats, RaySeats, Task, evaluate_all
-from cudal1_ci.cluster.actor import Introduction, Judge, Said
-from cudal1_ci.cluster.local import LocalSeat
-from cudal1_ci.cluster.ray import RaySeat
-from cudal1_ci.cluster.sessions import SessionConfig
-from cudal1_ci.cluster.view import PlainView, Tally
-from cudal1_ci.schema import Candidate, Device, Evaluation, Verdict
-from cudal1_ci.trial import BuildsConfig
+from cudal1_ci.pool import Limits, LocalSeats, RaySeats, Task, evaluate_all
+from cudal1_ci.pool.actor import Introduction, Judge, Said
+from cudal1_ci.pool.local import LocalSeat
+from cudal1_ci.pool.ray import RaySeat
+from cudal1_ci.pool.sessions import SessionConfig
+from cudal1_ci.pool.view import PlainView, Tally
+from cudal1_ci.records import Candidate, Device, Evaluation, Verdict
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.verification import BuildsConfig
 
 OUTPUT = Path(__file__).parent / "results" / "scaling.json"
 SLEEP = "SCALING_SLEEP_S"

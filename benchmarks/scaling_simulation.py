@@ -2,7 +2,7 @@
 
     python benchmarks/scaling_simulation.py
 
-It is the schedule of the product (cudal1_ci/cluster/schedule.py) that decides, under a clock that
+It is the schedule of the product (cudal1_ci/pool/schedule.py) that decides, under a clock that
 is simulated. A candidate takes as long as one of those that were recorded on an H200
 (results/throughput-before.json, throughput-cuda.json), drawn with a seed; a seat that comes to a
 problem pays one of the recorded checks of a reference. The caller's process takes results one after
@@ -30,7 +30,7 @@ from typing import Any
 import text_trials
 from discovery_speed import provenance
 
-from cudal1_ci.cluster.schedule import Schedule
+from cudal1_ci.pool.schedule import Schedule
 
 RESULTS = Path(__file__).parent / "results"
 OUTPUT = RESULTS / "scaling-simulation.json"

@@ -32,10 +32,10 @@ import pynvml
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.executor import lock
-from cudal1_ci.trial import Session
-from cudal1_ci.worker.spent import Spent
+from cudal1_ci.processes import lock
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.sandboxed.timing.wait_times import Spent
+from cudal1_ci.verification import Session
 from model_training.asking import first_prompt
 from model_training.bench import Answered
 from model_training.environment import EnvironmentConfig, Outcome
@@ -128,7 +128,7 @@ def rows_of(
         watch = Watch()
         for module, how in (("session", "shared"), ("measuring", "exclusive")):
             way = lambda device, how=how: watch.held(how, device)  # noqa: E731
-            stack.enter_context(mock.patch(f"cudal1_ci.trial.{module}.{how}", way))
+            stack.enter_context(mock.patch(f"cudal1_ci.verification.{module}.{how}", way))
         judges = [stack.enter_context(Session(config.trial, device=one)) for one in config.places]
         rehearsers = stack.enter_context(opened_rehearsers(config))
         for number in range(num_rounds):

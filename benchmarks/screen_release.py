@@ -22,8 +22,8 @@ from typing import Any
 
 from discovery_speed import provenance
 
-from cudal1_ci.schema import Finding, TextProgram
-from cudal1_ci.trial.screen import RULES, convictions, screen
+from cudal1_ci.records import Finding, TextProgram
+from cudal1_ci.verification.static_rules import RULES, convictions, screen
 
 OUTPUT = Path(__file__).parent / "results" / "screen-release.json"
 RELEASES = {

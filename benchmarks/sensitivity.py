@@ -26,20 +26,12 @@ from typing import Any
 import msgspec
 from discovery_speed import provenance
 
-from cudal1_ci import score
-from cudal1_ci.executor.lock import exclusive
-from cudal1_ci.schema import (
-    Call,
-    Candidate,
-    Launch,
-    Problem,
-    TensorSpec,
-    TextProgram,
-    Workload,
-)
-from cudal1_ci.trial import Session, TrialConfig
-from cudal1_ci.trial.measuring import a_launch, clock_of, verdict_of
-from cudal1_ci.trial.statistics import is_settled
+from cudal1_ci.processes.lock import exclusive
+from cudal1_ci.records import Call, Candidate, Launch, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.stats import speedups
+from cudal1_ci.stats.stopping import is_settled
+from cudal1_ci.verification import Session, TrialConfig
+from cudal1_ci.verification.repetitions import a_launch, clock_of, verdict_of
 
 GPU_SOURCE = """\
 import torch
@@ -97,7 +89,7 @@ class Launches(Session):
         clock = clock_of(self._seat(), self.config)
         for number in range(count if said.status == "passed" else 0):
             with exclusive(self._lock()):
-                if number % score.LOOKS[0] == 0:  # as many as a trial has before it is looked at
+                if number % speedups.LOOKS[0] == 0:  # as many as a trial has before it is looked at
                     self._ask({"op": "dismiss"}, 120)
                 reply = self._ask({"op": "launch", "workload": "w", "clock": clock}, 120)
             if "launch" not in reply:
@@ -144,19 +136,19 @@ def rounded(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one | {key: [round(t, 3) for t in one[key]] for key in times} for one in launches]
 
 
-def trials(launches: Sequence[Launch], kind: score.Kind) -> Iterator[score.Interval]:
+def trials(launches: Sequence[Launch], kind: speedups.Kind) -> Iterator[speedups.Interval]:
     """Intervals of trials that are drawn from launches, stopped as the product stops."""
     rng, half_width = random.Random(0), TrialConfig().half_width
     for _ in range(NUM_TRIALS):
-        order = rng.sample(launches, min(score.LOOKS[-1], len(launches)))
+        order = rng.sample(launches, min(speedups.LOOKS[-1], len(launches)))
         settled = (n for n in range(1, len(order)) if is_settled(order[:n], half_width, kind))
         used = next(settled, len(order))
-        found = score.interval(order[:used], kind)
+        found = speedups.interval(order[:used], kind)
         assert found is not None
         yield found
 
 
-def rates(cell: dict[str, Any], margin: float, kind: score.Kind) -> tuple[float, float]:
+def rates(cell: dict[str, Any], margin: float, kind: speedups.Kind) -> tuple[float, float]:
     """Shares of trials in which a slowdown and a gain is claimed."""
     launches = msgspec.convert(cell["launches"], list[Launch])
     found = list(trials(launches, kind))
@@ -174,13 +166,13 @@ def table(document: dict[str, Any]) -> str:
     ]
     for cell in document["cells"]:
         launches = msgspec.convert(cell["launches"], list[Launch])
-        ratios = [score.log_ratio(launch, kind) for launch in launches]
+        ratios = [speedups.log_ratio(launch, kind) for launch in launches]
         claims = [rates(cell, margin, kind) for margin in MARGINS]
         shown = [
             f"{slower:.1%}" + (f" (faster {faster:.1%})" if faster else "")
             for slower, faster in claims
         ]
-        call_us = statistics.median(score.typical_us(one.reference_us) for one in launches)
+        call_us = statistics.median(speedups.typical_us(one.reference_us) for one in launches)
         lines.append(
             f"| {call_us:.1f} us | {cell['effect']:.0%} more work | {len(launches)} "
             f"| {math.exp(statistics.fmean(ratios)) - 1:+.2%} | {statistics.stdev(ratios):.2%} "

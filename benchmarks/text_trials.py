@@ -18,14 +18,14 @@ from unittest import mock
 
 import msgspec
 
-from cudal1_ci import score
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.schema import Candidate, Evaluation, Made, Problem, TextProgram, Workload
-from cudal1_ci.trial import Session, TrialConfig
-from cudal1_ci.trial.screen import convictions, screen
+from cudal1_ci.records import Candidate, Evaluation, Made, Problem, TextProgram, Workload
+from cudal1_ci.stats import speedups
+from cudal1_ci.verification import Session, TrialConfig
+from cudal1_ci.verification.static_rules import convictions, screen
 
 BRIEF = TrialConfig(call_s=20, load_s=90, num_rounds=4, launch_s=0.5, measure_s=1.0, weights="seed")
-"""As in tests/test_exploits.py, but with a batch of the default length, and time for nvcc."""
+"""As in tests/test_attacks.py, but with a batch of the default length, and time for nvcc."""
 MODES = {
     "verdict": msgspec.structs.replace(BRIEF, num_launches=1),
     "brief": BRIEF,
@@ -68,7 +68,7 @@ def session(mode: str, device: str, *, is_screening: bool = False) -> Iterator[T
     text can be written in another way."""
     with contextlib.ExitStack() as stack:
         if not is_screening:
-            stack.enter_context(mock.patch("cudal1_ci.trial.session.screen", lambda *_: ()))
+            stack.enter_context(mock.patch("cudal1_ci.verification.session.screen", lambda *_: ()))
         yield stack.enter_context(TimedSession(MODES[mode], device=device))
 
 
@@ -168,7 +168,7 @@ def told(evaluation: Evaluation) -> dict[str, Any]:
     if verdict.log and is_refused:
         found["log"] = verdict.log[-MOST_CHARS:]
     for measurement in evaluation.measurements:
-        interval = score.speedup(measurement)
+        interval = speedups.speedup(measurement)
         if interval is None:
             continue
         found |= {
@@ -176,8 +176,8 @@ def told(evaluation: Evaluation) -> dict[str, Any]:
             "speedup_low": round(interval.low, 4),
             "speedup_high": round(interval.high, 4),
             "num_launches": len(measurement.launches),
-            "reference_us": round(score.reference_us(measurement), 2),
-            "candidate_us": round(score.candidate_us(measurement), 2),
+            "reference_us": round(speedups.reference_us(measurement), 2),
+            "candidate_us": round(speedups.candidate_us(measurement), 2),
         }
     return found
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from discovery_speed import provenance
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.propose.playbook import Playbook
-from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.verification import Session, TrialConfig
 from model_training.collection import CollectionConfig, balanced, counted, examples_of, judged
 from model_training.tasks.draft import Scale
 from model_training.tasks.families import FAMILIES

@@ -25,9 +25,9 @@ from typing import Any
 
 from discovery_speed import provenance
 
-from cudal1_ci import score
-from cudal1_ci.schema import Candidate, Evaluation, TextProgram
-from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.records import Candidate, Evaluation, TextProgram
+from cudal1_ci.stats import speedups
+from cudal1_ci.verification import Session, TrialConfig
 from model_training.tasks.draft import Scale
 from model_training.tasks.families import FAMILIES
 from model_training.tasks.generate import distinct
@@ -105,7 +105,7 @@ def row_of(
     statuses = collections.Counter(f"{name} {one.verdict.status}" for name, one in found)
     ratios = {
         name: [
-            score.log_ratio(launch, m.device.kind)
+            speedups.log_ratio(launch, m.device.kind)
             for kind, one in found
             if kind == name
             for m in one.measurements

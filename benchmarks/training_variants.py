@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from discovery_speed import provenance
 
-from cudal1_ci.propose.fingerprint import fingerprint
+from cudal1_ci.propose.llm.fingerprint import fingerprint
 from model_training.tasks.draft import Scale
 from model_training.tasks.families import FAMILIES
 from model_training.tasks.generate import distinct

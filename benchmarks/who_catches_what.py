@@ -1,13 +1,13 @@
-"""Which attacks of `tests/exploits/` other checkers catch, and which honest programs they refuse.
+"""Which attacks of `tests/attacks/` other checkers catch, and which honest programs they refuse.
 
-Every file of `tests/exploits/` and `tests/honest/` is put to the static checker of KernelBench, to
+Every file of `tests/attacks/` and `tests/honest/` is put to the static checker of KernelBench, to
 kernelguard, to this package's static screen, and (those that need no GPU) to what KernelBench's
 `eval_kernel_against_ref` asks of an answer, stated again for a CPU below. Fetch both repositories
 first; nothing of them is kept:
 
     python benchmarks/who_catches_what.py KernelBench/.git kernelguard/.git
 
-What the judge says is read from the files (`EXPECT`): `tests/test_exploits.py` holds it to that.
+What the judge says is read from the files (`EXPECT`): `tests/test_attacks.py` holds it to that.
 `--judge` asks it again, which takes minutes.
 
 The attacks are hostile. They run one at a time, with limits, in namespaces of their own where the
@@ -36,10 +36,10 @@ from unittest import mock
 
 from discovery_speed import provenance
 
-from cudal1_ci import score
-from cudal1_ci.schema import Candidate, Made, Problem, TextProgram, Workload
-from cudal1_ci.trial import Session, TrialConfig
-from cudal1_ci.trial.screen import convictions, screen
+from cudal1_ci.records import Candidate, Made, Problem, TextProgram, Workload
+from cudal1_ci.stats import speedups
+from cudal1_ci.verification import Session, TrialConfig
+from cudal1_ci.verification.static_rules import convictions, screen
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
@@ -59,7 +59,7 @@ LIMITS = {
 }
 NAMESPACES = ("--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net", "--ipc")
 NO_GAIN = 1.05
-"""As in tests/test_exploits.py: what the lower bound of an attack's speedup may not exceed."""
+"""As in tests/test_attacks.py: what the lower bound of an attack's speedup may not exceed."""
 BRIEF = TrialConfig(call_s=10, load_s=60, num_rounds=4, batch_us=1500, launch_s=0.5, measure_s=1.0)
 
 KERNELBENCH = "src/kernelbench/kernel_static_checker.py"
@@ -330,9 +330,9 @@ def evaluate_all(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def judge_all(rows: list[dict[str, Any]], device: str) -> None:
-    """Asks the judge again, as tests/test_exploits.py does: without the static screen."""
+    """Asks the judge again, as tests/test_attacks.py does: without the static screen."""
     with (
-        mock.patch("cudal1_ci.trial.session.screen", lambda *_: ()),
+        mock.patch("cudal1_ci.verification.session.screen", lambda *_: ()),
         Session(BRIEF, device=device) as session,
     ):
         for row in sorted(rows, key=lambda row: row["reference"]):
@@ -358,7 +358,7 @@ def judged(session: Session, row: dict[str, Any]) -> dict[str, Any]:
         evaluation = session.evaluate(problem, candidate)
         if [f.rule for f in evaluation.verdict.findings[:1]] != ["timing.noisy"]:
             break
-    gains = [score.speedup(measurement) for measurement in evaluation.measurements]
+    gains = [speedups.speedup(measurement) for measurement in evaluation.measurements]
     low = max((gain.low for gain in gains if gain), default=None)
     passed = evaluation.verdict.status == "passed"
     rules = [finding.rule for finding in evaluation.verdict.findings]

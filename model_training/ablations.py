@@ -21,10 +21,10 @@ from pathlib import Path
 
 import msgspec
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.optimization import PROFILE
-from cudal1_ci.schema import Record
+from cudal1_ci.optimize.llm_loop import PROFILE
+from cudal1_ci.records import Record
+from cudal1_ci.records.archive import Archive
 from model_training import evaluate, pipeline, rehearsal, scoring
 from model_training.config import TrainingConfig
 from model_training.judges import opened_jury

@@ -18,14 +18,14 @@ from functools import lru_cache
 
 import libcst as cst
 
-from cudal1_ci.propose.answer import Unusable, parse
-from cudal1_ci.propose.fingerprint import fingerprint
-from cudal1_ci.propose.measured import brief_rows
-from cudal1_ci.propose.prompt import MAX_WORDS
-from cudal1_ci.propose.splice.names import binds, uses
-from cudal1_ci.propose.splice.text_form import as_text_program
-from cudal1_ci.propose.task import ProfileRow
-from cudal1_ci.schema import Evaluation, Problem, TextProgram
+from cudal1_ci.propose.llm.answer import Unusable, parse
+from cudal1_ci.propose.llm.fingerprint import fingerprint
+from cudal1_ci.propose.llm.measured import brief_rows
+from cudal1_ci.propose.llm.prompt import MAX_WORDS
+from cudal1_ci.propose.llm.splice.names import binds, uses
+from cudal1_ci.propose.llm.splice.text_form import as_text_program
+from cudal1_ci.propose.llm.task import ProfileRow
+from cudal1_ci.records import Evaluation, Problem, TextProgram
 from model_training.exchanges import quoted
 
 NUM_OPERATORS = 3

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.optimization import known_profile
-from cudal1_ci.propose.prompt import render
-from cudal1_ci.schema import Device, content_hash
+from cudal1_ci.optimize.llm_loop import known_profile
+from cudal1_ci.propose.llm.prompt import render
+from cudal1_ci.records import Device, content_hash
+from cudal1_ci.records.archive import Archive
 from model_training.collection import PROMPT_TOKENS, original, question
 from model_training.environment import Outcome
 from model_training.measures import Judged

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.schema import Candidate, Problem
+from cudal1_ci.records import Candidate, Problem
 from model_training.environment import Environment, Outcome, candidate_in
 from model_training.judges import Builds
 from model_training.rehearsal import Found, Settled

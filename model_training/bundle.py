@@ -19,8 +19,8 @@ import click
 import msgspec
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models import adapters
-from cudal1_ci.propose.models.adapter_record import (
+from cudal1_ci.propose.llm.servers import adapters
+from cudal1_ci.propose.llm.servers.adapter_record import (
     ADAPTER_FILES,
     RECORD_FILE,
     SCHEMA_VERSION,
@@ -30,7 +30,7 @@ from cudal1_ci.propose.models.adapter_record import (
     Training,
     sha256,
 )
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 from model_training.export.adapter import write_adapter
 from model_training.report.card import CARD, LICENSE, card_text, row_named
 from model_training.report.rows import rows_of

@@ -22,14 +22,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.optimization import known_profile
-from cudal1_ci.propose.models import LanguageModel
-from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.propose.models.opening import opened
-from cudal1_ci.propose.playbook import Playbook
-from cudal1_ci.schema import Evaluation, Record
+from cudal1_ci.optimize.llm_loop import known_profile
+from cudal1_ci.propose.llm.servers import LanguageModel
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.llm.servers.opening import opened
+from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.records import Evaluation, Record
+from cudal1_ci.records.validation import at_least, positive
 from model_training.asking import first_prompt
 from model_training.checkpoints import write_text
 from model_training.collection import (

@@ -24,18 +24,18 @@ from typing import Protocol
 
 import msgspec
 
-from cudal1_ci import score
-from cudal1_ci.archive import Archive
-from cudal1_ci.bounds import at_least, positive
-from cudal1_ci.propose.context import context_of
-from cudal1_ci.propose.contrast import REFERENCE
-from cudal1_ci.propose.fingerprint import fingerprint
-from cudal1_ci.propose.models import Message
-from cudal1_ci.propose.prompt import render
-from cudal1_ci.propose.task import ProfileRow, Variant
-from cudal1_ci.propose.task import Task as Question
-from cudal1_ci.propose.variants import reference_text, variant_text
-from cudal1_ci.schema import Candidate, Device, Evaluation, Exemplar, Problem, Record
+from cudal1_ci.propose.llm.context import context_of
+from cudal1_ci.propose.llm.contrast import REFERENCE
+from cudal1_ci.propose.llm.fingerprint import fingerprint
+from cudal1_ci.propose.llm.prompt import render
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.propose.llm.task import ProfileRow, Variant
+from cudal1_ci.propose.llm.task import Task as Question
+from cudal1_ci.propose.llm.variants import reference_text, variant_text
+from cudal1_ci.records import Candidate, Device, Evaluation, Exemplar, Problem, Record
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.records.validation import at_least, positive
+from cudal1_ci.stats import speedups
 from model_training.answers import answer_text, code_of
 from model_training.tasks.record import Task
 
@@ -121,8 +121,8 @@ def examples_of(
     """The fastest of those that passed, of each form one."""
     problem = task.problem
     kept: dict[str, Evaluation] = {}
-    for one in sorted(evaluations, key=score.score, reverse=True):
-        if one.verdict.status != "passed" or score.score(one) <= config.min_speedup:
+    for one in sorted(evaluations, key=speedups.score, reverse=True):
+        if one.verdict.status != "passed" or speedups.score(one) <= config.min_speedup:
             continue
         code = code_of(problem, one)
         if code is not None and len(kept) < config.max_per_task:
@@ -137,7 +137,7 @@ def examples_of(
         return Example(
             task=task.name,
             messages=(*request, Message(role="assistant", content=answer)),
-            speedup=score.score(one),
+            speedup=speedups.score(one),
             techniques=one.candidate.techniques,
             proposer=one.candidate.proposer,
             form=form,
@@ -179,7 +179,7 @@ def original(problem: Problem) -> Variant:
 def variant(evaluation: Evaluation) -> Variant:
     """What was judged, as a prompt shows it."""
     candidate = evaluation.candidate
-    exemplar = Exemplar(candidate=candidate, score=score.score(evaluation))
+    exemplar = Exemplar(candidate=candidate, score=speedups.score(evaluation))
     return Variant(exemplar=exemplar, text=variant_text(candidate.program))
 
 

@@ -23,9 +23,9 @@ from typing import Literal
 
 import msgspec
 
-from cudal1_ci.bounds import positive
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import positive
 from model_training.collect import CollectConfig
 from model_training.contrastive_config import ContrastiveConfig
 from model_training.evaluate import EvaluateConfig

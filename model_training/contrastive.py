@@ -24,8 +24,8 @@ from typing import Protocol
 
 import msgspec
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.schema import Device
+from cudal1_ci.records import Device
+from cudal1_ci.records.archive import Archive
 from model_training.contrastive_config import ContrastiveConfig
 from model_training.course import STAGE, Course, RunFolder, Scoring, ends_before
 from model_training.engines import ENGINES, Engine

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from cudal1_ci.bounds import at_least, positive
-from cudal1_ci.schema import Record, content_hash
+from cudal1_ci.records import Record, content_hash
+from cudal1_ci.records.validation import at_least, positive
 from model_training.environment import EnvironmentConfig
 from model_training.grpo import GrpoConfig
 from model_training.objective.reward import SMOOTHING

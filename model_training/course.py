@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from cudal1_ci import score
-from cudal1_ci.archive import Archive
-from cudal1_ci.schema import Device, Evaluation
+from cudal1_ci.records import Device, Evaluation
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.stats import speedups
 from model_training.asking import sample_lines
 from model_training.bench import Answered
 from model_training.contrastive_config import ContrastiveConfig, lag_of, run_name
@@ -189,4 +189,4 @@ class Course:
         self._found.setdefault(candidate.id, step)
         if candidate.problem_id in self._best:
             before = self._best[candidate.problem_id]
-            self._best[candidate.problem_id] = max(before, score.score(evaluation))
+            self._best[candidate.problem_id] = max(before, speedups.score(evaluation))

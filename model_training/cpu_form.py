@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import msgspec
 
-from cudal1_ci.schema import Program, TextProgram
+from cudal1_ci.records import Program, TextProgram
 from model_training.variants.whole import RECORD, REPLAY, REPLAYED
 
 LEFT = frozenset({"record", "inputs", "out", "__dict__"})

@@ -21,18 +21,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cudal1_ci import score
-from cudal1_ci.archive import Archive
-from cudal1_ci.opinion.cases import Case, Database, known_cases
-from cudal1_ci.propose.answer import Unusable, parse
-from cudal1_ci.schema import (
-    Candidate,
-    Evaluation,
-    Finding,
-    Problem,
-    Record,
-    TextProgram,
-)
+from cudal1_ci.propose.llm.answer import Unusable, parse
+from cudal1_ci.propose.llm.hack_review.cases import Case, Database, known_cases
+from cudal1_ci.records import Candidate, Evaluation, Finding, Problem, Record, TextProgram
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.stats import speedups
 from model_training.answers import form_of, program_in
 from model_training.collection import Judge
 from model_training.objective.reward import RewardName, reward
@@ -106,7 +99,7 @@ class Environment:
             sample=Sample(
                 task=prompt.task.name,
                 status=evaluation.verdict.status,
-                speedup=score.score(evaluation) if passed else None,
+                speedup=speedups.score(evaluation) if passed else None,
             ),
             reward=reward(evaluation, self.config.reward),
             evaluation=evaluation,
@@ -123,13 +116,15 @@ class Environment:
     def _judged(self, problem: Problem, candidate: Candidate) -> tuple[Evaluation, bool | None]:
         """The verdict, of a jump that of two measurements."""
         first = self.judge.evaluate(problem, candidate)
-        best = score.highest(self.archive.passed(problem.id))
-        if not is_jump(score.score(first), best):
+        best = speedups.highest(self.archive.passed(problem.id))
+        if not is_jump(speedups.score(first), best):
             return first, None
         again = (self.second or self.judge).evaluate(problem, candidate)
         if again.verdict.status != "passed":
             return again, False
-        return min(first, again, key=score.score), agree(score.score(first), score.score(again))
+        return min(first, again, key=speedups.score), agree(
+            speedups.score(first), speedups.score(again)
+        )
 
     def _keep(self, evaluation: Evaluation) -> None:
         """In the archive, and a hack in the database of hacks too."""

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from cudal1_ci.bounds import at_least
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least
 from model_training.asking import Asked, Group, first_prompt, judged, sample_lines
 from model_training.checkpoints import write_text
 from model_training.repeats import repeated

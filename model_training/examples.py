@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models import Message
-from cudal1_ci.schema import Problem
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.records import Problem
 from model_training.answers import with_quotes
 from model_training.collection import Example
 from model_training.tasks.record import Task

@@ -14,7 +14,7 @@ import ast
 import difflib
 from collections.abc import Sequence
 
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 
 MOST = 3
 """Exchanges that are told: the parts of an answer are short."""

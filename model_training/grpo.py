@@ -22,8 +22,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from cudal1_ci.bounds import at_least, positive
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least, positive
 from model_training.batches import Batch, Group, batch_of, rows_of
 from model_training.gradients import Watch
 from model_training.objective.advantage import AdvantageName, is_silent

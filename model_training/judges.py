@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.bounds import at_least
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.optimization import profile_of
-from cudal1_ci.schema import Candidate, Device, Evaluation, Problem, Record, Verdict
-from cudal1_ci.trial import BuildsConfig, Session, TrialConfig
-from cudal1_ci.trial.ahead import SPARE_CORES
+from cudal1_ci.optimize.llm_loop import profile_of
+from cudal1_ci.records import Candidate, Device, Evaluation, Problem, Record, Verdict
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.records.validation import at_least
+from cudal1_ci.verification import BuildsConfig, Session, TrialConfig
+from cudal1_ci.verification.prebuild import SPARE_CORES
 from model_training.collection import Judge
 
 JudgeKind = Literal["product", "toy"]

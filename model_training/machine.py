@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from cudal1_ci.propose.models.adapter_record import sha256
+from cudal1_ci.propose.llm.servers.adapter_record import sha256
 
 PACKAGES = (
     "torch",

@@ -13,9 +13,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cudal1_ci import score
-from cudal1_ci.propose.answer import Parsed, parse
-from cudal1_ci.schema import TextProgram
+from cudal1_ci.propose.llm.answer import Parsed, parse
+from cudal1_ci.records import TextProgram
+from cudal1_ci.stats.speedups import geometric_mean
 from model_training.answers import form_of
 from model_training.batches import Group
 from model_training.environment import COPY, NO_CODE, SHOWN, Outcome
@@ -86,9 +86,9 @@ def measures(
         "rehearsed": sum(one.was_rehearsed for one in outcomes) / num,
         **{f"fast_{p:g}": sum(one > p for one in speedups) / num for p in FAST},
         "speedup_median": statistics.median(speedups) if speedups else None,
-        "speedup_geometric_mean": score.geometric_mean(speedups) if speedups else None,
+        "speedup_geometric_mean": geometric_mean(speedups) if speedups else None,
         "speedup_max": max(speedups, default=None),
-        "best": score.geometric_mean(list(best.values())),
+        "best": geometric_mean(list(best.values())),
         "best_max": max(best.values()),
         "faster_tasks": sum(one > FAST[1] for one in best.values()) / len(best),
         "length": statistics.fmean(lengths),

@@ -30,10 +30,10 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models import Message
-from cudal1_ci.schema import Record
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least, positive
 
 Tuning = Literal["lora", "full"]
 

@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from cudal1_ci.propose.answer import Unusable
-from cudal1_ci.schema import Candidate, Exemplar, Problem, TextProgram
+from cudal1_ci.propose.llm.answer import Unusable
+from cudal1_ci.records import Candidate, Exemplar, Problem, TextProgram
 from model_training.answers import program_in
 from model_training.tasks.fingerprint import form
 from model_training.tasks.published import cuda_l1

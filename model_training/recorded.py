@@ -15,8 +15,8 @@ import ast
 import re
 from functools import lru_cache
 
-from cudal1_ci.propose.fingerprint import fingerprint
-from cudal1_ci.schema import Problem, Program, TextProgram
+from cudal1_ci.propose.llm.fingerprint import fingerprint
+from cudal1_ci.records import Problem, Program, TextProgram
 
 _RECORDS = re.compile(r"\bCUDAGraph\b|\bcuda\.graph\b|\bmake_graphed_callables\b")
 

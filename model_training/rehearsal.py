@@ -49,18 +49,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.optimization import profile_key
-from cudal1_ci.schema import (
-    Candidate,
-    Device,
-    Evaluation,
-    Finding,
-    Problem,
-    Verdict,
-)
-from cudal1_ci.trial import TrialConfig
+from cudal1_ci.optimize.llm_loop import profile_key
+from cudal1_ci.records import Candidate, Device, Evaluation, Finding, Problem, Verdict
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.verification import TrialConfig
 from model_training.cpu_form import cpu_form
 from model_training.pieces import Pieces, at_work
 
@@ -277,6 +270,6 @@ def has_other_tensors(finding: Finding) -> bool:
 
 
 def is_another_function(finding: Finding) -> bool:
-    """Whether most of an output is wrong beyond any precision (`worker/correctness.py`)."""
+    """Whether most of an output is wrong beyond any precision (`verifier/correctness.py`)."""
     said = _FAR.match(finding.evidence or "")
     return said is not None and 2 * int(said["far"]) >= int(said["all"])

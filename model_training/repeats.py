@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from cudal1_ci import score
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.schema import Candidate, Problem, Record
+from cudal1_ci.records import Candidate, Problem, Record
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.stats import speedups
 from model_training.asking import Group
 from model_training.environment import Outcome
 from model_training.judges import Shared
@@ -96,7 +96,7 @@ def repeat_of(
     except WorkerError:
         return None
     status = evaluation.verdict.status
-    speedup = score.score(evaluation) if status == PASSED else 0.0
+    speedup = speedups.score(evaluation) if status == PASSED else 0.0
     found = Repeat(status=status, speedup=speedup)
     archive.note(REPEAT, key, found)
     return found
@@ -112,7 +112,7 @@ def with_repeats(outcome: Outcome, found: Mapping[str, Sequence[Repeat]]) -> Out
     if refused is not None:
         sample = Sample(task=outcome.sample.task, status=refused)
         return msgspec.structs.replace(outcome, sample=sample)
-    speedups = [speedup, *(one.speedup for one in repeats)]
-    mean = math.exp(statistics.fmean(map(math.log, speedups)))
+    every = [speedup, *(one.speedup for one in repeats)]
+    mean = math.exp(statistics.fmean(map(math.log, every)))
     sample = msgspec.structs.replace(outcome.sample, speedup=mean)
     return msgspec.structs.replace(outcome, sample=sample)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from cudal1_ci.bounds import at_least
-from cudal1_ci.propose.fingerprint import fingerprint
-from cudal1_ci.propose.models import Message
-from cudal1_ci.schema import Record
+from cudal1_ci.propose.llm.fingerprint import fingerprint
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least
 from model_training.answers import code_of
 from model_training.asking import Group
 from model_training.collection import Example

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from cudal1_ci.schema import Record, content_hash
+from cudal1_ci.records import Record, content_hash
 from model_training import checkpoints
 from model_training.checkpoints import Checkpoint, write_text
 from model_training.machine import environment

@@ -25,10 +25,10 @@ from typing import TypeVar
 
 import msgspec
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.optimization import profile_key
-from cudal1_ci.schema import Candidate, Device
+from cudal1_ci.optimize.llm_loop import profile_key
+from cudal1_ci.records import Candidate, Device
+from cudal1_ci.records.archive import Archive
 from model_training.bench import BROKEN, Answered, Bench
 from model_training.collection import Judge
 from model_training.cpu_form import cpu_form

@@ -31,7 +31,7 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 from model_training.asking import first_prompt, judged, sample_lines
 from model_training.checkpoints import Checkpoint, write_text
 from model_training.collection import Example

@@ -30,12 +30,12 @@ from typing import Literal
 
 import msgspec
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.optimization import known_profile, remember, variants_of
-from cudal1_ci.propose.contrast import REFERENCE, ContrastConfig, select
-from cudal1_ci.propose.models import Message
-from cudal1_ci.propose.prompt import render
-from cudal1_ci.schema import Device, Record
+from cudal1_ci.optimize.llm_loop import known_profile, remember, variants_of
+from cudal1_ci.propose.llm.contrast import REFERENCE, ContrastConfig, select
+from cudal1_ci.propose.llm.prompt import render
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.records import Device, Record
+from cudal1_ci.records.archive import Archive
 from model_training.answers import form_of
 from model_training.collection import question
 from model_training.tasks.record import Task

@@ -27,9 +27,9 @@ from transformers import PrinterCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from cudal1_ci.bounds import at_least, positive
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least, positive
 from model_training.checkpoints import Checkpoint
 from model_training.collection import Example
 from model_training.gradients import sound_attention

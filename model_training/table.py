@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 
 NOT_EXECUTED = frozenset({"no_code", "compile_error", "runtime_error", "timeout"})
 """Statuses of samples that did not come to an answer; all others ran to an end."""

@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.records.archive import Archive
 from model_training import evaluate
 from model_training.config import MAY_DIFFER, STAGES, StageName, TrainingConfig
 from model_training.judges import Jury, opened_jury

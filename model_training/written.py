@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from cudal1_ci.propose.models.adapter_record import (
+from cudal1_ci.propose.llm.servers.adapter_record import (
     ADAPTER_FILES,
     SCHEMA_VERSION,
     AdapterRecord,

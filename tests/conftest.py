@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from cudal1_ci.trial import Session, TrialConfig
-from cudal1_ci.trial.measuring import BATCH_US
+from cudal1_ci.verification import Session, TrialConfig
+from cudal1_ci.verification.repetitions import BATCH_US
 
 QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=5, measure_s=1.5)
 JUDGES = frozenset({"session", "hasty_session", "judges"})

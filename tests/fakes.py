@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cudal1_ci.executor.patience import until
-from cudal1_ci.propose.models import Answer, Message
-from cudal1_ci.schema import (
+from cudal1_ci.processes.device_wait import until
+from cudal1_ci.propose.llm.servers import Answer, Message
+from cudal1_ci.records import (
     Call,
     Candidate,
     Device,

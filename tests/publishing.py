@@ -12,7 +12,7 @@ import msgspec
 from click.testing import CliRunner, Result
 
 from cudal1_ci.cli import main
-from cudal1_ci.report.shape import ReportDocument
+from cudal1_ci.render.shape import ReportDocument
 from tests.github_fake import TOKEN, GitHub, Request
 from tests.reports import BASE, HEAD, a_report, compared, proposed, written
 

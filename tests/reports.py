@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from cudal1_ci.report.document import totals
-from cudal1_ci.report.shape import (
+from cudal1_ci.render.document import totals
+from cudal1_ci.render.shape import (
     AcknowledgementDocument,
     CandidateDocument,
     ComparedDocument,

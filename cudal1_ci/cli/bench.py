@@ -12,17 +12,9 @@ from typing import Any
 import click
 import msgspec
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.bench.merge import merge
-from cudal1_ci.bench.page import render_page
-from cudal1_ci.bench.reading import read_run
-from cudal1_ci.bench.run import run
-from cudal1_ci.bench.shape import RunDocument
-from cudal1_ci.bench.solvers import BEST, COLUMNS, CONTRASTIVE, DEFAULT, SOLVERS, means_for
-from cudal1_ci.bench.table import render_table
-from cudal1_ci.bench.tasks import Choice, Found, tasks_at
-from cudal1_ci.bench.work import Bench, RunConfig
 from cudal1_ci.cli.bench_flags import columns_of, seconds_of, shard_of
+from cudal1_ci.cli.devices import KEYS as SEAT_KEYS
+from cudal1_ci.cli.devices import Placed, address_option, placed, progress_for
 from cudal1_ci.cli.execution import (
     DEVICES_OPTION,
     TEXT_KEYS,
@@ -38,13 +30,21 @@ from cudal1_ci.cli.model import (
     refuse_a_model_that_disturbs,
 )
 from cudal1_ci.cli.outputs import refuse_unwritable
-from cudal1_ci.cli.seats import KEYS as SEAT_KEYS
-from cudal1_ci.cli.seats import Placed, address_option, placed, progress_for
-from cudal1_ci.cluster.turns import Row
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.propose.models.opening import opened
-from cudal1_ci.report.progress import Progress
+from cudal1_ci.pool.turns import Row
+from cudal1_ci.propose.llm.servers.opening import opened
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.progress import Progress
+from cudal1_ci.report_card.merge import merge
+from cudal1_ci.report_card.page import render_page
+from cudal1_ci.report_card.reading import read_run
+from cudal1_ci.report_card.run import run
+from cudal1_ci.report_card.shape import RunDocument
+from cudal1_ci.report_card.solvers import BEST, COLUMNS, CONTRASTIVE, DEFAULT, SOLVERS, means_for
+from cudal1_ci.report_card.table import render_table
+from cudal1_ci.report_card.tasks import Choice, Found, tasks_at
+from cudal1_ci.report_card.work import Bench, RunConfig
 
 EPILOG = """\b
 Examples:

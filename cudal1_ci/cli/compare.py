@@ -14,7 +14,6 @@ from typing import Any
 import click
 import msgspec
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.cli.device import measures_on_gpu, require
 from cudal1_ci.cli.execution import (
     TREE_KEYS,
@@ -24,24 +23,25 @@ from cudal1_ci.cli.execution import (
     two_tree_options,
 )
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO
-from cudal1_ci.cli.means import refuse_missing
 from cudal1_ci.cli.outputs import output_options, refuse_unwritable_outputs, write_report
+from cudal1_ci.cli.preflight import refuse_missing
 from cudal1_ci.cli.trace import traces_for
-from cudal1_ci.comparison.agreements import agreed, agreements
-from cudal1_ci.comparison.loop import Bench, compare
-from cudal1_ci.comparison.pairs import Pairs, pairs_of
+from cudal1_ci.compare.agreements import agreed, agreements
+from cudal1_ci.compare.loop import Bench, compare
+from cudal1_ci.compare.pairs import Pairs, pairs_of
 from cudal1_ci.config import Settings
 from cudal1_ci.discover import discover
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
+from cudal1_ci.discover.plan import Plan, removal_notices, survey
 from cudal1_ci.errors import DiscoveryError
-from cudal1_ci.forge.local import committed_change, folder_in_repository, is_clean
-from cudal1_ci.forge.trees import Trees
-from cudal1_ci.report.document import document
-from cudal1_ci.report.progress import Progress, progress_on
-from cudal1_ci.schema import Acknowledgement, Change, Entry, Notice, Report
-from cudal1_ci.survey import Plan, removal_notices, survey
-from cudal1_ci.trial import Session
+from cudal1_ci.git import committed_change, folder_in_repository, is_clean
+from cudal1_ci.github.trees import Trees
+from cudal1_ci.records import Acknowledgement, Change, Entry, Notice, Report
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.document import document
+from cudal1_ci.render.progress import Progress, progress_on
+from cudal1_ci.verification import Session
 
 EPILOG = """\b
 Examples:

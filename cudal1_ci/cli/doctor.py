@@ -21,15 +21,15 @@ import rich.table
 from rich.text import Text
 
 from cudal1_ci import __version__
+from cudal1_ci.cli.devices import unplaced
 from cudal1_ci.cli.execution import executor_of
 from cudal1_ci.cli.group import EXIT_UNSUPPORTED
-from cudal1_ci.cli.seats import unplaced
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import CudaL1Error
-from cudal1_ci.executor.engine import find_engine
-from cudal1_ci.report.text import console_on
-from cudal1_ci.templates_path import templates_folder
-from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.processes.engine import find_engine
+from cudal1_ci.render.templates import templates_folder
+from cudal1_ci.render.text import console_on
+from cudal1_ci.verification import Session, TrialConfig
 
 EPILOG = """\b
 Examples:

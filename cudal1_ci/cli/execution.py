@@ -13,9 +13,9 @@ import click
 from cudal1_ci.cli.device import is_several
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.executor import EXECUTORS, Executor, ExecutorName
-from cudal1_ci.trial import Session
-from cudal1_ci.trial.config import Precision
+from cudal1_ci.processes import EXECUTORS, Executor, ExecutorName
+from cudal1_ci.verification import Session
+from cudal1_ci.verification.config import Precision
 
 RAY = "ray"
 MENDED = "bench, scan and sweep do (docs/cluster.md)"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.forge.event import Occasion
-from cudal1_ci.forge.plain import log_line
-from cudal1_ci.forge.plan import Plan
-from cudal1_ci.forge.publication import carry_out, printed
+from cudal1_ci.github.event import Occasion
+from cudal1_ci.github.plan import Plan
+from cudal1_ci.github.publication import carry_out, printed
+from cudal1_ci.github.sanitize import log_line
 
 if TYPE_CHECKING:
-    from cudal1_ci.forge.client import Client
+    from cudal1_ci.github.client import Client
 
 
 def client_of(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Client | None:
@@ -35,7 +35,7 @@ def client_of(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any
             "${{ github.token }}`, or --dry-run"
         )
     try:
-        from cudal1_ci.forge.client import with_token
+        from cudal1_ci.github.client import with_token
     except ImportError as error:
         raise UnsupportedError(f"publish needs PyGithub: pip install PyGithub ({error})") from error
     return with_token(token, run, tell)

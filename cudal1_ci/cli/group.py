@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from cudal1_ci.errors import CudaL1Error
-from cudal1_ci.report.workflow_log import workflow_command
+from cudal1_ci.render.workflow_log import workflow_command
 
 EXIT_DONE = 0
 EXIT_NO = 1

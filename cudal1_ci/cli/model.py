@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.cli.device import measures_on_gpu
 from cudal1_ci.cli.execution import RAY
 from cudal1_ci.config import Settings
+from cudal1_ci.discover.plan import Plan
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.opinion.cases import Database, known_cases, read_cases
-from cudal1_ci.opinion.review import Reviewer
-from cudal1_ci.optimization import Optimizer
-from cudal1_ci.propose.models import LanguageModel
-from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.propose.models.opening import opened
-from cudal1_ci.report.progress import Progress
-from cudal1_ci.survey import Plan
+from cudal1_ci.optimize.llm_loop import Optimizer
+from cudal1_ci.propose.llm.hack_review.cases import Database, known_cases, read_cases
+from cudal1_ci.propose.llm.hack_review.review import Reviewer
+from cudal1_ci.propose.llm.servers import LanguageModel
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.llm.servers.opening import opened
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.progress import Progress
 
 
 @contextmanager

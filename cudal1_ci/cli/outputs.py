@@ -12,14 +12,14 @@ from typing import Any
 import click
 from rich.console import Console
 
+from cudal1_ci.discover.plan import Plan
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.report import FORMATS, LISTING_FORMATS, render
-from cudal1_ci.report.comment import About, comment
-from cudal1_ci.report.document import plan_document
-from cudal1_ci.report.patch import patch_name
-from cudal1_ci.report.shape import ListingDocument, ReportDocument
-from cudal1_ci.report.text import print_listing, print_report
-from cudal1_ci.survey import Plan
+from cudal1_ci.render import FORMATS, LISTING_FORMATS, render
+from cudal1_ci.render.comment import About, comment
+from cudal1_ci.render.document import plan_document
+from cudal1_ci.render.patch import patch_name
+from cudal1_ci.render.shape import ListingDocument, ReportDocument
+from cudal1_ci.render.text import print_listing, print_report
 
 FILES = {
     "json": "JSON; `-` writes it to stdout instead of --format",

@@ -13,12 +13,11 @@ import msgspec
 from cudal1_ci.cli.github import client_of, notice, post, tell
 from cudal1_ci.cli.publish_sweep import publish_sweep
 from cudal1_ci.errors import ConfigError, CudaL1Error, ForgeError, ReportError
-from cudal1_ci.forge.acknowledgements import Agreed, covered
-from cudal1_ci.forge.answer import Refusal
-from cudal1_ci.forge.event import Occasion, occasion
-from cudal1_ci.forge.placed import from_top
-from cudal1_ci.forge.plan import Known, Options, Texts, plan, plan_abandoned, plan_start
-from cudal1_ci.forge.publication import (
+from cudal1_ci.github.acknowledgements import Agreed, covered
+from cudal1_ci.github.answer import Refusal
+from cudal1_ci.github.event import Occasion, occasion
+from cudal1_ci.github.plan import Known, Options, Texts, plan, plan_abandoned, plan_start
+from cudal1_ci.github.publication import (
     about,
     carry_out,
     kept,
@@ -26,13 +25,14 @@ from cudal1_ci.forge.publication import (
     unread,
     write_summary,
 )
-from cudal1_ci.report.comment import comment, summary
-from cudal1_ci.report.merge import merge
-from cudal1_ci.report.reading import read_document
-from cudal1_ci.report.shape import ReportDocument
+from cudal1_ci.github.rebase_paths import from_top
+from cudal1_ci.render.comment import comment, summary
+from cudal1_ci.render.merge import merge
+from cudal1_ci.render.reading import read_document
+from cudal1_ci.render.shape import ReportDocument
 
 if TYPE_CHECKING:
-    from cudal1_ci.forge.client import Client
+    from cudal1_ci.github.client import Client
 
 EPILOG = """\b
 Examples:

@@ -11,16 +11,16 @@ import click
 
 from cudal1_ci.cli.github import client_of, notice, post, show, tell
 from cudal1_ci.errors import ConfigError, CudaL1Error, ForgeError
-from cudal1_ci.forge.answer import Refusal
-from cudal1_ci.forge.event import Occasion, occasion
-from cudal1_ci.forge.placed import from_top
-from cudal1_ci.forge.publication import refuse_another_commit, write_summary
-from cudal1_ci.report.merge import merge
-from cudal1_ci.report.reading import read_document
+from cudal1_ci.github.answer import Refusal
+from cudal1_ci.github.event import Occasion, occasion
+from cudal1_ci.github.publication import refuse_another_commit, write_summary
+from cudal1_ci.github.rebase_paths import from_top
+from cudal1_ci.render.merge import merge
+from cudal1_ci.render.reading import read_document
 
 if TYPE_CHECKING:
-    from cudal1_ci.forge.client import Client
-    from cudal1_ci.forge.sweeps import Known, Prepared
+    from cudal1_ci.github.client import Client
+    from cudal1_ci.github.sweeps import Known, Prepared
 
 EVENTS = ("push", "repository_dispatch", "schedule", "workflow_dispatch")
 """In which the commit is the repository's own."""
@@ -34,7 +34,7 @@ def publish_sweep(reports: Sequence[Path], flags: Mapping[str, Any]) -> None:
         ForgeError: The reports are of another commit, or something could not be posted.
     """
     # Here, as it needs PyGithub, and the rest of the tool does without.
-    from cudal1_ci.forge.sweeps import Known, Options, prepare, summary_of
+    from cudal1_ci.github.sweeps import Known, Options, prepare, summary_of
 
     run = occasion(os.environ)
     branch = branch_of(run, os.environ)
@@ -88,7 +88,7 @@ def _known(client: Client) -> Known | None:
     Raises:
         ForgeError: It cannot be read.
     """
-    from cudal1_ci.forge.sweeps import known_of
+    from cudal1_ci.github.sweeps import known_of
 
     try:
         return known_of(client)
@@ -105,8 +105,8 @@ def _post(prepared: Prepared, client: Client | None, flags: Mapping[str, Any]) -
     Raises:
         ForgeError: Something could not be posted; all else was.
     """
-    from cudal1_ci.forge.branches import open_pull
-    from cudal1_ci.forge.sweeps import open_drafts, planned, printed_draft
+    from cudal1_ci.github.branches import open_pull
+    from cudal1_ci.github.sweeps import open_drafts, planned, printed_draft
 
     if flags["dry_run"]:
         show("".join(printed_draft(proposed) for _, proposed in prepared.drafts))

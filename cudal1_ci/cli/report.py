@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from cudal1_ci.cli.history import append, show
 from cudal1_ci.cli.outputs import FILES, output_options, write_document
+from cudal1_ci.cli.trend import append, show
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.report.merge import merge
-from cudal1_ci.report.reading import read_document
+from cudal1_ci.render.merge import merge
+from cudal1_ci.render.reading import read_document
 
 EPILOG = """\b
 Examples:

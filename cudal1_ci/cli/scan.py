@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from cudal1_ci.cli.device import require
+from cudal1_ci.cli.devices import Placed, placed, progress_for, unplaced
 from cudal1_ci.cli.execution import settings_of
-from cudal1_ci.cli.means import refuse_missing
 from cudal1_ci.cli.outputs import (
     apply_best,
     output_options,
@@ -19,8 +19,9 @@ from cudal1_ci.cli.outputs import (
     write_listing,
     write_report,
 )
-from cudal1_ci.cli.search import KEYS as SEARCH_KEYS
-from cudal1_ci.cli.search import (
+from cudal1_ci.cli.preflight import refuse_missing
+from cudal1_ci.cli.scan_options import KEYS as SEARCH_KEYS
+from cudal1_ci.cli.scan_options import (
     bench_of,
     exit_code,
     plan_of,
@@ -28,16 +29,16 @@ from cudal1_ci.cli.search import (
     search_options,
     with_models,
 )
-from cudal1_ci.cli.seats import Placed, placed, progress_for, unplaced
 from cudal1_ci.config import Settings
+from cudal1_ci.discover.plan import Plan
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.forge.local import working_tree_change
-from cudal1_ci.pipeline import review
-from cudal1_ci.propose.playbook import Playbook
-from cudal1_ci.report.document import document
-from cudal1_ci.report.progress import Progress
-from cudal1_ci.schema import Report
-from cudal1_ci.survey import Plan, preview
+from cudal1_ci.git import working_tree_change
+from cudal1_ci.optimize.preview import preview
+from cudal1_ci.optimize.run import review
+from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.records import Report
+from cudal1_ci.render.document import document
+from cudal1_ci.render.progress import Progress
 
 EPILOG = """\b
 Examples:

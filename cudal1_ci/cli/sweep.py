@@ -11,12 +11,12 @@ import click
 import msgspec
 
 from cudal1_ci import __version__
-from cudal1_ci.archive import Archive
+from cudal1_ci.cli.devices import Placed, placed, progress_for
 from cudal1_ci.cli.execution import settings_of
-from cudal1_ci.cli.means import refuse_missing
 from cudal1_ci.cli.outputs import output_options, refuse_unwritable_outputs, write_report
-from cudal1_ci.cli.search import KEYS as SEARCH_KEYS
-from cudal1_ci.cli.search import (
+from cudal1_ci.cli.preflight import refuse_missing
+from cudal1_ci.cli.scan_options import KEYS as SEARCH_KEYS
+from cudal1_ci.cli.scan_options import (
     bench_of,
     exit_code,
     plan_of,
@@ -24,14 +24,14 @@ from cudal1_ci.cli.search import (
     search_options,
     with_models,
 )
-from cudal1_ci.cli.seats import Placed, placed, progress_for
 from cudal1_ci.config import Settings
-from cudal1_ci.propose.models.adapters import bundled_for
-from cudal1_ci.report.document import document
-from cudal1_ci.report.progress import Progress
-from cudal1_ci.schema import Report, content_hash
-from cudal1_ci.survey import Plan
-from cudal1_ci.sweep.loop import course_of, sweep
+from cudal1_ci.discover.plan import Plan
+from cudal1_ci.optimize.sweep.loop import course_of, sweep
+from cudal1_ci.propose.llm.servers.adapters import bundled_for
+from cudal1_ci.records import Report, content_hash
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.document import document
+from cudal1_ci.render.progress import Progress
 
 EPILOG = """\b
 Examples:

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import click
 
-from cudal1_ci.archive import make_folder
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.discover import discover
 from cudal1_ci.discover.launchers import functions_to_trace
 from cudal1_ci.discover.traces import Traces, read_traces
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.executor.tracing import run_trace
-from cudal1_ci.report.progress import Progress, progress_on
-from cudal1_ci.report.wording import count_text
+from cudal1_ci.processes.tracing import run_trace
+from cudal1_ci.records.archive import make_folder
+from cudal1_ci.render.progress import Progress, progress_on
+from cudal1_ci.render.wording import count_text
 
 EPILOG = """\b
 Examples:

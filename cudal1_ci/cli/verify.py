@@ -21,11 +21,11 @@ from cudal1_ci.cli.execution import (
 )
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
 from cudal1_ci.cli.outputs import refuse_unwritable
-from cudal1_ci.report.document import verification
-from cudal1_ci.report.shape import VerificationDocument
-from cudal1_ci.report.text import print_verification
-from cudal1_ci.trial import Session, cuda_l1
-from cudal1_ci.verification import candidate_of, text_problem, with_own_names
+from cudal1_ci.render.document import verification
+from cudal1_ci.render.shape import VerificationDocument
+from cudal1_ci.render.text import print_verification
+from cudal1_ci.verification import Session, cuda_l1
+from cudal1_ci.verification.verify import candidate_of, text_problem, with_own_names
 
 EPILOG = """\b
 Examples:

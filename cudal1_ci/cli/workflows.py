@@ -18,8 +18,8 @@ import msgspec
 
 import cudal1_ci
 from cudal1_ci.errors import ConfigError, CudaL1Error
-from cudal1_ci.forge.local import head_sha, name_of_remote, repository_name, repository_top
-from cudal1_ci.templates_path import templates_folder
+from cudal1_ci.git import head_sha, name_of_remote, repository_name, repository_top
+from cudal1_ci.render.templates import templates_folder
 
 ALWAYS = "cudal1-ci.yml"
 ALSO = {

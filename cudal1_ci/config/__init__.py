@@ -31,7 +31,7 @@ from cudal1_ci.config.written import (
     tables_of,
 )
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 
 __all__ = ["Setting", "Settings", "load_settings"]
 

@@ -17,19 +17,19 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from cudal1_ci.attempt import ReviewConfig
-from cudal1_ci.comparison.config import CompareConfig
+from cudal1_ci.compare.config import CompareConfig
 from cudal1_ci.discover.files import DiscoveryConfig
-from cudal1_ci.executor import ContainerConfig, ExecutorName
-from cudal1_ci.opinion.config import OpinionConfig
-from cudal1_ci.propose.contrast import ContrastConfig
-from cudal1_ci.propose.contrastive import OptimizerConfig
-from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.propose.playbook import PlaybookConfig
-from cudal1_ci.report.config import ReportConfig
-from cudal1_ci.schema import Record
-from cudal1_ci.sweep.config import SweepConfig
-from cudal1_ci.trial import BuildsConfig, TrialConfig
+from cudal1_ci.optimize.sweep.config import SweepConfig
+from cudal1_ci.optimize.target import ReviewConfig
+from cudal1_ci.processes import ContainerConfig, ExecutorName
+from cudal1_ci.propose.llm.contrast import ContrastConfig
+from cudal1_ci.propose.llm.contrastive import OptimizerConfig
+from cudal1_ci.propose.llm.hack_review.config import OpinionConfig
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.rewrites import PlaybookConfig
+from cudal1_ci.records import Record
+from cudal1_ci.render.config import ReportConfig
+from cudal1_ci.verification import BuildsConfig, TrialConfig
 
 ENVIRONMENT_PREFIX = "CUDAL1_CI_"
 

@@ -16,7 +16,7 @@ from msgspec import inspect
 
 from cudal1_ci.config.keys import Key
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 
 
 class Given(Record, frozen=True, kw_only=True):

@@ -22,15 +22,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TypeVar
 
-from cudal1_ci.schema import (
-    ArgumentSpec,
-    Constant,
-    Instance,
-    Items,
-    Mapping,
-    Symbol,
-    TensorSpec,
-)
+from cudal1_ci.records import ArgumentSpec, Constant, Instance, Items, Mapping, Symbol, TensorSpec
 
 DTYPES = (
     *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),

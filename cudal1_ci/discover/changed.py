@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cudal1_ci.cuda_syntax import function_texts
 from cudal1_ci.discover.discovery import Discovery, targets_of
 from cudal1_ci.discover.facts import FileFacts
 from cudal1_ci.discover.files import PYTHON_SUFFIXES, SOURCE_SUFFIXES, Gate
@@ -26,7 +25,8 @@ from cudal1_ci.discover.reading import facts_of
 from cudal1_ci.discover.references import Key, References
 from cudal1_ci.discover.syntax import MODULE_LEVEL, PARSE_ERRORS
 from cudal1_ci.discover.units import Unit, changed_units, cuda_units, plain, python_units
-from cudal1_ci.schema import Change, FileChange, Target
+from cudal1_ci.records import Change, FileChange, Target
+from cudal1_ci.source.cuda import function_texts
 
 
 @dataclass(frozen=True)

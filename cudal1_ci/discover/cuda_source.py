@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
-from cudal1_ci.cuda_syntax import (
+from cudal1_ci.discover.facts import CudaBindingFact, CudaKernelFact, HostFunctionFact
+from cudal1_ci.source.cuda import (
     cuda_parser,
     declared_name,
     function_definitions,
     template_around,
     text_of,
 )
-from cudal1_ci.discover.facts import CudaBindingFact, CudaKernelFact, HostFunctionFact
 
 # What makes a C++ or CUDA file worth parsing.
 _MARKS = (b"__global__", b"<<<", b"TORCH_LIBRARY", b"PYBIND11_MODULE", b"cudaLaunchKernel")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from cudal1_ci.discover.facts import CudaKernelFact, FileFacts
-from cudal1_ci.schema import Target
+from cudal1_ci.records import Target
 
 
 def cuda_targets(facts: Mapping[str, FileFacts]) -> Iterator[Target]:

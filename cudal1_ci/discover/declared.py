@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from cudal1_ci.discover.argument_text import ArgumentTextError, number_spec, parse_argument
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import ArgumentSpec, Call, Notice, Target, TensorSpec, Workload
+from cudal1_ci.records import ArgumentSpec, Call, Notice, Target, TensorSpec, Workload
 
 KEYS = ("target", "name", "init", "inputs", "mode", "atol", "rtol")
 REQUIRED = ("target", "inputs")

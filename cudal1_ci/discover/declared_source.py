@@ -30,7 +30,7 @@ from cudal1_ci.discover.syntax import (
     reachable,
 )
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Call, Made, Target, Workload
+from cudal1_ci.records import Call, Made, Target, Workload
 
 MAIN_MODULE = "Model"
 """KernelBench's name for the class that its `get_inputs` is for."""

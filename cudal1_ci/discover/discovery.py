@@ -28,7 +28,7 @@ from cudal1_ci.discover.reading import (
     read_tree,
 )
 from cudal1_ci.discover.torch_names import WELL_KNOWN_BASES
-from cudal1_ci.schema import Notice, Target
+from cudal1_ci.records import Notice, Target
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pathspec import GitIgnoreSpec
 
 from cudal1_ci.discover.ignored import GITIGNORE, IgnoreRules
 from cudal1_ci.errors import ConfigError, DiscoveryError
-from cudal1_ci.schema import Notice, Record
+from cudal1_ci.records import Notice, Record
 
 PYTHON_SUFFIXES = frozenset({".py"})
 CUDA_SUFFIXES = frozenset({".cu", ".cuh"})

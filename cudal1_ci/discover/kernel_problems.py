@@ -15,7 +15,7 @@ from cudal1_ci.discover.discovery import Discovery
 from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
 from cudal1_ci.discover.launchers import Reach, is_native
 from cudal1_ci.discover.programs import reference_program
-from cudal1_ci.schema import Problem, Target, TreeProgram, Workload, content_hash
+from cudal1_ci.records import Problem, Target, TreeProgram, Workload, content_hash
 
 NUM_NAMED = 3
 NO_LAUNCHER = NoWorkload(

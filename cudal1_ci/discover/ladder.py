@@ -13,7 +13,7 @@ from cudal1_ci.discover.declared import Declaration
 from cudal1_ci.discover.declared_source import declared_in_source, sidecar_path
 from cudal1_ci.discover.synthetic import synthetic_workload
 from cudal1_ci.discover.traces import Traces
-from cudal1_ci.schema import Notice, Target, Workload
+from cudal1_ci.records import Notice, Target, Workload
 
 MAX_WORKLOADS = 3
 """Of one target: those that took the most time, and one in training and one in inference where

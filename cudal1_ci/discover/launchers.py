@@ -28,7 +28,7 @@ from cudal1_ci.discover.syntax import (
     last_line_of,
     parse,
 )
-from cudal1_ci.schema import Change, Target
+from cudal1_ci.records import Change, Target
 
 NUM_ROUNDS = 5
 """From a kernel to what calls it: a host function, the extension that has it, a function, a

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cudal1_ci.discover.discovery import Discovery
 from cudal1_ci.errors import DiscoveryError
-from cudal1_ci.schema import Target, TreeProgram
+from cudal1_ci.records import Target, TreeProgram
 
 
 def reference_program(root: Path, target: Target, discovery: Discovery) -> TreeProgram:

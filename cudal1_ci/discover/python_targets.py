@@ -27,7 +27,7 @@ from cudal1_ci.discover.torch_names import (
     is_module_class,
     may_hide_module,
 )
-from cudal1_ci.schema import Target
+from cudal1_ci.records import Target
 
 _BOOKKEEPING = re.compile(
     r"__\w+__|_?reset_parameters|_?init_?\w*weights?|extra_repr|_?(?:load|save|from|get|set|freeze)_\w+"

@@ -26,7 +26,7 @@ from cudal1_ci.discover.facts import FileFacts
 from cudal1_ci.discover.files import DiscoveryConfig, Listing, SourceFile, unreadable
 from cudal1_ci.discover.python_facts import is_generated, may_matter, possible_bases, python_facts
 from cudal1_ci.errors import DiscoveryError
-from cudal1_ci.schema import Notice
+from cudal1_ci.records import Notice
 
 # Starting a process costs as much as reading about one megabyte of source.
 SHARE_BYTES = 1_500_000

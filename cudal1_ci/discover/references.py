@@ -24,7 +24,7 @@ from cudal1_ci.discover.imports import defined_in
 from cudal1_ci.discover.reading import facts_of
 from cudal1_ci.discover.syntax import MODULE_LEVEL, PARSE_ERRORS
 from cudal1_ci.discover.units import Unit, cuda_units, python_units
-from cudal1_ci.schema import Change
+from cudal1_ci.records import Change
 
 Key = tuple[str, str]
 """Path and qualname of a unit."""

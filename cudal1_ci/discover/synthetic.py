@@ -13,7 +13,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from cudal1_ci.schema import Call, Target, TensorSpec, Workload
+from cudal1_ci.records import Call, Target, TensorSpec, Workload
 
 BATCH = 8
 LENGTH = 128

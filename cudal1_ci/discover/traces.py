@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from cudal1_ci.discover.declared import shapes_name
-from cudal1_ci.schema import Call, Notice, Target, TracedSteps, Workload, content_hash
+from cudal1_ci.records import Call, Notice, Target, TracedSteps, Workload, content_hash
 
 MAX_FILE_BYTES = 64 * 2**20
 

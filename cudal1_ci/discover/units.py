@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cudal1_ci.cuda_syntax import function_texts
 from cudal1_ci.discover.cuda_source import COMMENT
 from cudal1_ci.discover.facts import Binding
 from cudal1_ci.discover.syntax import (
@@ -27,6 +26,7 @@ from cudal1_ci.discover.syntax import (
     reachable,
     walk,
 )
+from cudal1_ci.source.cuda import function_texts
 
 
 @dataclass

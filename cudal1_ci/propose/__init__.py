@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from cudal1_ci.schema import Candidate, Exemplar, Problem
+from cudal1_ci.records import Candidate, Exemplar, Problem
 
 
 class Proposer(Protocol):

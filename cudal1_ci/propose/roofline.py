@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from cudal1_ci.schema import (
+from cudal1_ci.records import (
     ArgumentSpec,
     Call,
     Demand,

@@ -10,14 +10,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from cudal1_ci.schema import (
-    OverlayFile,
-    Problem,
-    Program,
-    TextProgram,
-    TreeProgram,
-    content_hash,
-)
+from cudal1_ci.records import OverlayFile, Problem, Program, TextProgram, TreeProgram, content_hash
 
 
 @functools.lru_cache(maxsize=4)

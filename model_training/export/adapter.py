@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models.adapter_record import ADAPTER_FILES, sha256
-from cudal1_ci.schema import Record
+from cudal1_ci.propose.llm.servers.adapter_record import ADAPTER_FILES, sha256
+from cudal1_ci.records import Record
 
 SETTINGS, WEIGHTS = ADAPTER_FILES
 SUMS = "SHA256SUMS"

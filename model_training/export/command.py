@@ -73,7 +73,7 @@ def verl_command(run: Path, device: str, output: Path, seed: int) -> None:
 
     With them goes a copy of its archive, whose candidates are the exemplars.
     """
-    from cudal1_ci.trial import Session, TrialConfig
+    from cudal1_ci.verification import Session, TrialConfig
 
     with Session(TrialConfig(), device=device) as session:
         described = session.device()
@@ -88,8 +88,8 @@ def write_verl(run: Path, device: bytes, output: Path, seed: int = 0) -> None:
     Raises:
         ConfigError: The run has no tasks yet.
     """
-    from cudal1_ci.archive import Archive
-    from cudal1_ci.schema import Device
+    from cudal1_ci.records import Device
+    from cudal1_ci.records.archive import Archive
     from model_training.export.verl.prompts import TRAINING, Prompts, rows_of, write_parquet
     from model_training.run_files import copy_archive
     from model_training.stream import StreamConfig

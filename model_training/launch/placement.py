@@ -24,7 +24,7 @@ import click
 import msgspec
 
 from cudal1_ci.errors import ConfigError, CudaL1Error
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 
 ROLES = ("serve", "train", "score")
 

@@ -4,8 +4,8 @@
     advantage.py   equation 4: normalized within the group of one prompt
     loss.py        equation 5: the clipped objective with its penalty of divergence
 
-Equations 1 to 3 are the product's own: exemplars are drawn in `cudal1_ci.propose.contrast`
-(equation 1), a pair's ratio and the median over buckets are in `cudal1_ci.score` (2 and 3).
+Equations 1 to 3 are the product's own: exemplars are drawn in `cudal1_ci.propose.llm.contrast`
+(1), a pair's ratio and the median over buckets are in `cudal1_ci.stats.speedups` (2 and 3).
 
 Pure: records and tensors in, numbers out; no model, no judge, no files.
 """

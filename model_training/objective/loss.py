@@ -20,8 +20,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cudal1_ci.bounds import at_least, positive
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least, positive
 
 Weighting = Literal["completion", "token", "constant"]
 Ratio = Literal["token", "sequence"]

@@ -20,8 +20,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from cudal1_ci import score
-from cudal1_ci.schema import Evaluation
+from cudal1_ci.records import Evaluation
+from cudal1_ci.stats import speedups
 
 RewardName = Literal["paper", "kevin", "capped", "milestone"]
 CORRECT = 0.3
@@ -33,7 +33,7 @@ SMOOTHING = 1.5
 
 def reward(evaluation: Evaluation, name: RewardName = "paper") -> float:
     """0 for what did not pass."""
-    speedup = score.score(evaluation)
+    speedup = speedups.score(evaluation)
     return FORMULAS[name](speedup) if speedup > 0 else 0.0
 
 

@@ -5,5 +5,5 @@ report/run_folder.py reads what a run has written
 report/rows.py       evaluations -> rows of the table, and their paired differences
 report/curves.py     metrics -> drawings (SVG)
 report/browser.py    samples -> compressed pieces that the page shows a few of
-report/markdown.py, report/page.py, report/card.py   the words
+render/markdown.py, report/page.py, report/card.py   the words
 """

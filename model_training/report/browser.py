@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 from model_training.report.run_folder import Judged, Run, samples_of
 
 PER_PIECE = 100

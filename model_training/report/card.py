@@ -18,7 +18,7 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.propose.models.adapter_record import sha256
+from cudal1_ci.propose.llm.servers.adapter_record import sha256
 from model_training.export.adapter import SETTINGS, WEIGHTS, settings_of
 from model_training.report.cost import StageCost, costs_of
 from model_training.report.markdown import differences, plain, results

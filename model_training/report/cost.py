@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 from model_training.report.run_folder import Judged, Run, place_of, samples_of
 from model_training.table import HACKS
 

@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 from model_training.report.run_folder import Run, place_of
 from model_training.run_files import EVALUATION
 

@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cudal1_ci import __version__
-from cudal1_ci.templates_path import templates_folder
+from cudal1_ci.render.templates import templates_folder
 from model_training.report import words
 from model_training.report.browser import Browser
 from model_training.report.cost import StageCost

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from cudal1_ci.propose.answer import Unusable, parse
-from cudal1_ci.schema import Record, TextProgram
+from cudal1_ci.propose.llm.answer import Unusable, parse
+from cudal1_ci.records import Record, TextProgram
 from model_training.answers import form_of, program_in
 from model_training.environment import NO_CODE
 from model_training.recorded import is_recording

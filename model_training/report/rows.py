@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.schema import Record, content_hash
+from cudal1_ci.records import Record, content_hash
 from model_training.report.run_folder import STAGES, Greedy, PolicyEvaluation, Run, place_of
 from model_training.table import MEASURES, Numbers, Sample, Share, Table, by_task, interval, table
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from cudal1_ci.bounds import at_least
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models import Message
-from cudal1_ci.schema import Record
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least
 
 
 class Sampling(Record, frozen=True, kw_only=True):

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from cudal1_ci.bounds import at_least, positive
-from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.schema import Record
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least, positive
 from model_training.policy import Policy
 from model_training.rollouts import Rollouts
 from model_training.rollouts.server_rollouts import ServerRollouts

@@ -20,9 +20,9 @@ from typing import Self
 import msgspec
 
 from cudal1_ci.errors import ConfigError, ModelError
-from cudal1_ci.propose.models import Answer, LanguageModel, Message
-from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.propose.models.opening import opened
+from cudal1_ci.propose.llm.servers import Answer, LanguageModel, Message
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.llm.servers.opening import opened
 from model_training.rollouts import Completion, Sampling
 
 ITS_OWN = ("empty", "too_long", "degenerate")

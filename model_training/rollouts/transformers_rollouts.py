@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cudal1_ci.propose.models import Message
+from cudal1_ci.propose.llm.servers import Message
 from model_training.policy import Policy
 from model_training.rollouts import Completion, Sampling
 from model_training.rollouts.decoding import decoded

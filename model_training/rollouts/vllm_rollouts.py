@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models import Message
-from cudal1_ci.propose.models.commands import MAX_RANKS
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.propose.llm.servers.commands import MAX_RANKS
 from model_training.policy import Policy
 from model_training.rollouts import Completion, Sampling
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 from model_training.tasks.fingerprint import LIKE, Fingerprints, fingerprints, jaccard
 from model_training.tasks.record import Task
 

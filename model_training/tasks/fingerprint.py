@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TypeGuard
 
-from cudal1_ci.propose.fingerprint import fingerprint
-from cudal1_ci.schema import Record, content_hash
+from cudal1_ci.propose.llm.fingerprint import fingerprint
+from cudal1_ci.records import Record, content_hash
 
 NUM_TOKENS = 13
 NUM_HASHES = 128

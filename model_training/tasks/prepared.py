@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from cudal1_ci.bounds import at_least
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least
 from model_training.checkpoints import write_text
 from model_training.tasks.published import LEVELS, cuda_l1, kernelbench
 from model_training.tasks.record import Task

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
-from cudal1_ci.task_files import numbered, release
+from cudal1_ci.records import Record
+from cudal1_ci.source.kernelbench import numbered, release
 from model_training.tasks.record import Task
 
 LEVELS = (1, 2, 3)

@@ -5,15 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Literal
 
-from cudal1_ci.schema import (
-    Call,
-    Made,
-    Problem,
-    Record,
-    TextProgram,
-    Workload,
-    content_hash,
-)
+from cudal1_ci.records import Call, Made, Problem, Record, TextProgram, Workload, content_hash
 
 TaskSource = Literal["generated", "kernelbench", "cuda-l1"]
 

@@ -12,9 +12,9 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from cudal1_ci.bounds import at_least
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least
 from model_training.tasks.contamination import hits, refuse_contamination
 from model_training.tasks.draft import Scale
 from model_training.tasks.families import FAMILIES

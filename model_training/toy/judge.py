@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cudal1_ci.schema import (
+from cudal1_ci.records import (
     Candidate,
     Device,
     Evaluation,

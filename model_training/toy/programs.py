@@ -6,7 +6,7 @@ table. All tasks have the same reference and differ in their sizes: one program 
 
 from __future__ import annotations
 
-from cudal1_ci.schema import Record, Status
+from cudal1_ci.records import Record, Status
 from model_training.tasks.record import Task
 
 HEAD = "import torch\nimport torch.nn as nn\n\n\n"

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Candidate, Exemplar, Problem, TextProgram
+from cudal1_ci.records import Candidate, Exemplar, Problem, TextProgram
 from model_training.tasks.families import FAMILIES
 from model_training.tasks.record import Task
 from model_training.variants.fused import fused

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 from model_training.variants.rule import Match, Rule, matches
 from model_training.variants.rules import RULES
 from model_training.variants.shapes import Shapes, shapes_in

@@ -18,13 +18,13 @@ import msgspec
 import ray
 from ray.cluster_utils import Cluster
 
-from cudal1_ci.cluster import builders
-from cudal1_ci.cluster.builders import builder_for
-from cudal1_ci.cluster.ray import silence
-from cudal1_ci.cluster.sessions import SessionConfig
-from cudal1_ci.executor import Local
-from cudal1_ci.executor.elsewhere import BuildsElsewhere
-from cudal1_ci.trial import BuildsConfig
+from cudal1_ci.pool import builders
+from cudal1_ci.pool.builders import builder_for
+from cudal1_ci.pool.ray import silence
+from cudal1_ci.pool.sessions import SessionConfig
+from cudal1_ci.processes import Local
+from cudal1_ci.processes.elsewhere import BuildsElsewhere
+from cudal1_ci.verification import BuildsConfig
 
 FOLDER = Path(sys.argv[1])
 SOURCE = """

@@ -14,10 +14,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cudal1_ci.bench.run import run
-from cudal1_ci.cluster import RaySeats, SessionConfig
-from cudal1_ci.cluster.actor import Judge
-from cudal1_ci.cluster.turns import Row
+from cudal1_ci.pool import RaySeats, SessionConfig
+from cudal1_ci.pool.actor import Judge
+from cudal1_ci.pool.turns import Row
+from cudal1_ci.report_card.run import run
 from tests.fakes import FakeSession
 from tests.unit.bench.rig import a_bench, a_task, found
 

@@ -1,7 +1,7 @@
 """The Action and the shipped workflows as a runner runs them: `act`, without containers.
 
 Real: the workflow's expressions, the composite actions, the environment's script,
-`cudal1_ci.action`, the processes it starts: `compare` and `scan` with their judge on the CPU, and
+`github.action`, the processes it starts: `compare` and `scan` with their judge on the CPU, and
 `publish`, which speaks over HTTP to a GitHub with a state on this machine, by way of GitHub's own
 description of what may be asked and answered. Events are those that GitHub has recorded, with the
 names and commits of the test. Not real: act enforces no permissions, no fork's token and no
@@ -26,11 +26,11 @@ from typing import Any
 
 import pytest
 
-from cudal1_ci.forge.acknowledgements import agreements_of
-from cudal1_ci.forge.deed import ON_REQUEST
-from cudal1_ci.forge.marker import Marker, key_of, marked, marker_of
-from cudal1_ci.report import render
-from cudal1_ci.report.shape import EntryDocument
+from cudal1_ci.github.acknowledgements import agreements_of
+from cudal1_ci.github.command_effects import ON_REQUEST
+from cudal1_ci.github.marker import Marker, key_of, marked, marker_of
+from cudal1_ci.render import render
+from cudal1_ci.render.shape import EntryDocument
 from tests import github_fake
 from tests.github_fake import ACTIONS, TOKEN, GitHub
 from tests.github_judge import recorded
@@ -218,7 +218,7 @@ class Rig:
             (folder / name / "action.yml").write_text(text)
         self._make_repository()
         self._make_environment("model")  # of action.yml
-        self._make_environment()  # of publish/action.yml
+        self._make_environment()  # of actions/publish/action.yml
 
     def _make_repository(self) -> None:
         git(self.origin, "init", "-q")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from cudal1_ci.forge import client
-from cudal1_ci.forge.answer import Refusal
-from cudal1_ci.forge.branches import Proposed, open_pull
-from cudal1_ci.forge.client import Client, with_token
-from cudal1_ci.forge.event import Occasion
+from cudal1_ci.github import client
+from cudal1_ci.github.answer import Refusal
+from cudal1_ci.github.branches import Proposed, open_pull
+from cudal1_ci.github.client import Client, with_token
+from cudal1_ci.github.event import Occasion
 from tests.github_fake import TOKEN, GitHub
 from tests.reports import HEAD, MODEL, PATCH
 

@@ -15,16 +15,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cudal1_ci.action.admission import PHRASE
-from cudal1_ci.action.commands import commands
 from cudal1_ci.cli import main
 from cudal1_ci.errors import ConfigError, ForgeError
-from cudal1_ci.forge import client
-from cudal1_ci.forge.acknowledgements import agreements_of
-from cudal1_ci.forge.deed import ON_REQUEST
-from cudal1_ci.forge.marker import marker_of
-from cudal1_ci.report.digest import digest
-from cudal1_ci.report.shape import ReportDocument
+from cudal1_ci.github import client
+from cudal1_ci.github.acknowledgements import agreements_of
+from cudal1_ci.github.action.admission import PHRASE
+from cudal1_ci.github.action.commands import commands
+from cudal1_ci.github.command_effects import ON_REQUEST
+from cudal1_ci.github.marker import marker_of
+from cudal1_ci.render.digest import digest
+from cudal1_ci.render.shape import ReportDocument
 from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub
 from tests.reports import (
     HEAD,

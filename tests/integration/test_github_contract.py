@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import pytest
 from github import Auth, Github, GithubException
 
-from cudal1_ci.forge import client
-from cudal1_ci.forge.marker import marker_of
+from cudal1_ci.github import client
+from cudal1_ci.github.marker import marker_of
 from tests.github_fake import READ_ONLY, REPOSITORY, ROUTES, TOKEN, GitHub
 from tests.github_judge import DESCRIPTION, needs_rig
 from tests.publishing import (

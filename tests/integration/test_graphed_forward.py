@@ -10,11 +10,11 @@ from unittest import mock
 import msgspec
 import pytest
 
-from cudal1_ci import score
-from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
-from cudal1_ci.propose.playbook.graphs import REWRITES
-from cudal1_ci.schema import Problem, TextProgram
-from cudal1_ci.trial import Session
+from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.rewrites.graphs import REWRITES
+from cudal1_ci.records import Problem, TextProgram
+from cudal1_ci.stats import speedups
+from cudal1_ci.verification import Session
 from tests.conftest import QUICK
 from tests.unit.trial.test_session import problem_of, tensor
 
@@ -47,7 +47,7 @@ def test_the_judge_passes_it_and_it_is_faster():
     with Session(msgspec.structs.replace(QUICK, load_s=120), device="cuda") as session:
         evaluation = session.evaluate(problem, graphed(problem))
     assert evaluation.verdict.status == "passed", evaluation.verdict
-    assert score.score(evaluation) > 1.5
+    assert speedups.score(evaluation) > 1.5
 
 
 @pytest.mark.gpu

@@ -24,11 +24,11 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.errors import CudaL1Error
-from cudal1_ci.executor import Container, ContainerConfig
-from cudal1_ci.executor.engine import ENGINES, Engine, find_engine
-from cudal1_ci.schema import Candidate, TextProgram
-from cudal1_ci.trial import Session
-from cudal1_ci.verification import text_problem
+from cudal1_ci.processes import Container, ContainerConfig
+from cudal1_ci.processes.engine import ENGINES, Engine, find_engine
+from cudal1_ci.records import Candidate, TextProgram
+from cudal1_ci.verification import Session
+from cudal1_ci.verification.verify import text_problem
 from tests.conftest import QUICK
 from tests.integration.conftest import run
 
@@ -184,7 +184,7 @@ def test_what_a_program_in_a_container_finds(here, tmp_path, monkeypatch):
 
 HOST = """
 import sys, time
-from cudal1_ci.executor import Container, ContainerConfig
+from cudal1_ci.processes import Container, ContainerConfig
 config = ContainerConfig(engine=sys.argv[1], image=sys.argv[2])
 with Container(config, sys.executable).start("judge", num_threads=1, device="cpu") as worker:
     print(worker.name, flush=True)

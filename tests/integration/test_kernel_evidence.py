@@ -7,9 +7,9 @@ import pytest
 
 from cudal1_ci import verify
 from cudal1_ci.errors import UnsupportedError
-from cudal1_ci.schema import Demand
-from cudal1_ci.trial import Session
-from cudal1_ci.verification import candidate_of, text_problem
+from cudal1_ci.records import Demand
+from cudal1_ci.verification import Session
+from cudal1_ci.verification.verify import candidate_of, text_problem
 from tests.conftest import QUICK
 
 pytestmark = pytest.mark.alone

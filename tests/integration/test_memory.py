@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cudal1_ci.schema import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
-from cudal1_ci.trial import Session
+from cudal1_ci.records import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.verification import Session
 from tests.conftest import QUICK
 
 pytestmark = pytest.mark.alone

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cudal1_ci.schema import (
+from cudal1_ci.records import (
     Call,
     Candidate,
     OverlayFile,
@@ -19,7 +19,7 @@ from cudal1_ci.schema import (
     TreeProgram,
     Workload,
 )
-from cudal1_ci.trial import Session
+from cudal1_ci.verification import Session
 from tests.conftest import QUICK
 
 pytestmark = pytest.mark.alone

@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from cudal1_ci.cli import main
-from cudal1_ci.forge import client
-from cudal1_ci.forge.marker import marker_of
-from cudal1_ci.report.comment import About, comment, summary
+from cudal1_ci.github import client
+from cudal1_ci.github.marker import marker_of
+from cudal1_ci.render.comment import About, comment, summary
 from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub, serving
 from tests.publishing import (
     NEXT,

@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cudal1_ci.cli import main
-from cudal1_ci.forge import client
-from cudal1_ci.forge.rolling import stamp_of
-from cudal1_ci.report.gains import gains_of
-from cudal1_ci.report.shape import ReportDocument
+from cudal1_ci.github import client
+from cudal1_ci.github.sweep_issue import stamp_of
+from cudal1_ci.render.gains import gains_of
+from cudal1_ci.render.shape import ReportDocument
 from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub, serving
 from tests.reports import HEAD, MODEL, PATCH, a_report, a_target, proposed, written
 

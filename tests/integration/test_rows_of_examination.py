@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cudal1_ci.executor.local import BOOTSTRAP, WORKER_FOLDER
-from cudal1_ci.schema import Made, Problem, TextProgram, Workload
-from cudal1_ci.worker.accelerators import accelerator
-from cudal1_ci.worker.judge import Judge
-from cudal1_ci.worker.processes import Template
-from cudal1_ci.worker.start import start_template
+from cudal1_ci.processes.local import BOOTSTRAP, SANDBOXED
+from cudal1_ci.records import Made, Problem, TextProgram, Workload
+from cudal1_ci.sandboxed.forkserver.client import Template
+from cudal1_ci.sandboxed.memory.accelerators import accelerator
+from cudal1_ci.sandboxed.start import start_template
+from cudal1_ci.sandboxed.verifier.verifier import Judge
 
 REFERENCE = """
 import torch
@@ -38,7 +38,7 @@ class Model(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def judge():
-    process, channel = start_template(["-P", "-c", BOOTSTRAP, str(WORKER_FOLDER)], 1, "cpu")
+    process, channel = start_template(["-P", "-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
     judge = Judge(1, accelerator("cpu"), Template(process, channel, None))
     workload = Workload(
         name="w",

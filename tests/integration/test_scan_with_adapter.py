@@ -21,7 +21,7 @@ FAKE_PYTHON = ROOT / "tests/unit/propose/models/fake_python.py"
 PROGRAM = """\
 import sys
 from pathlib import Path
-from cudal1_ci.propose.models import adapters
+from cudal1_ci.propose.llm.servers import adapters
 adapters.FOLDER = Path(sys.argv.pop(1))
 from cudal1_ci.cli import main
 main(prog_name="cudal1-ci")

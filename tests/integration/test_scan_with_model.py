@@ -191,7 +191,7 @@ def test_a_jump_is_shown_to_another_model_and_its_suspicion_takes_the_proposal_b
     "reply",
     [
         "<html>busy</html>",
-        # Without a scan around them: tests/unit/pipeline/test_opinion.py, and for a server that
+        # Without a scan around them: tests/unit/optimize/test_opinion.py, and for a server that
         # refuses tests/unit/propose/models/test_client.py.
         pytest.param("verdict: fine", marks=pytest.mark.slow),
         pytest.param(Status(500), marks=pytest.mark.slow),

@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_loaded_is_told_by_the_name_that_its_owner_gave_it
     assert told in said
     assert "(line 1)" not in said, "the place is named once"
     assert "/program.py" not in said
-    assert "cudal1_ci/worker" not in said
+    assert "cudal1_ci/sandboxed" not in said
 
 
 def test_the_library_gives_the_same_answer_in_one_call(verdicts):

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import torch
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.propose.contrast import ContrastConfig
+from cudal1_ci.propose.llm.contrast import ContrastConfig
+from cudal1_ci.records.archive import Archive
 from model_training.contrastive import Stage, train
 from model_training.contrastive_config import ContrastiveConfig
 from model_training.environment import EnvironmentConfig

@@ -8,8 +8,8 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.records.archive import Archive
 from model_training import judges, scoring
 from model_training.__main__ import STOPPED, main
 from model_training.ablations import Variant, ablations

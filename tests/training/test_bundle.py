@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
 from cudal1_ci.errors import ConfigError, CudaL1Error
-from cudal1_ci.propose.models import adapters
-from cudal1_ci.propose.models.adapters import chosen
-from cudal1_ci.propose.models.config import ModelConfig
+from cudal1_ci.propose.llm.servers import adapters
+from cudal1_ci.propose.llm.servers.adapters import chosen
+from cudal1_ci.propose.llm.servers.config import ModelConfig
 from model_training.__main__ import main
 from model_training.bundle import BundleConfig, bundle
 from model_training.report.rows import rows_of

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.propose.playbook import Playbook
-from cudal1_ci.schema import Evaluation, Verdict
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.records import Evaluation, Verdict
+from cudal1_ci.records.archive import Archive
 from model_training.collect import EXAMPLES, CollectConfig, collect
 from model_training.collection import CollectionConfig
 from model_training.examples import read_examples

@@ -7,14 +7,14 @@ import json
 import msgspec
 import pytest
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.propose.answer import Parsed, parse
-from cudal1_ci.propose.fingerprint import fingerprint
-from cudal1_ci.propose.playbook import Playbook
-from cudal1_ci.propose.prompt import MAX_WORDS, render
-from cudal1_ci.propose.splice.text_form import as_text_program
-from cudal1_ci.propose.task import ProfileRow
-from cudal1_ci.schema import Candidate, Evaluation, Finding, TextProgram, Verdict
+from cudal1_ci.propose.llm.answer import Parsed, parse
+from cudal1_ci.propose.llm.fingerprint import fingerprint
+from cudal1_ci.propose.llm.prompt import MAX_WORDS, render
+from cudal1_ci.propose.llm.splice.text_form import as_text_program
+from cudal1_ci.propose.llm.task import ProfileRow
+from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.records import Candidate, Evaluation, Finding, TextProgram, Verdict
+from cudal1_ci.records.archive import Archive
 from model_training.answers import code_of, in_a_line, shortened, where_time_goes, with_quotes
 from model_training.collection import (
     CollectionConfig,

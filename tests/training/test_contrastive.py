@@ -10,10 +10,10 @@ import msgspec
 import pytest
 import torch
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.opinion.cases import KIND, Case
-from cudal1_ci.schema import Evaluation, Verdict
+from cudal1_ci.propose.llm.hack_review.cases import KIND, Case
+from cudal1_ci.records import Evaluation, Verdict
+from cudal1_ci.records.archive import Archive
 from model_training.batches import Group
 from model_training.contrastive import Trained, contrastive, train
 from model_training.contrastive_config import ContrastiveConfig, learning_rate

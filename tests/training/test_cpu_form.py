@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.schema import Candidate, TextProgram
-from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.records import Candidate, TextProgram
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.verification import Session, TrialConfig
 from model_training.cpu_form import cpu_form
 from model_training.rehearsal import Rehearsal
 from model_training.tasks.draft import TINY

@@ -7,9 +7,9 @@ import time
 import msgspec
 import pytest
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.opinion.cases import KIND, Case
-from cudal1_ci.schema import Evaluation, Finding, Verdict
+from cudal1_ci.propose.llm.hack_review.cases import KIND, Case
+from cudal1_ci.records import Evaluation, Finding, Verdict
+from cudal1_ci.records.archive import Archive
 from model_training.environment import (
     COPY,
     NO_CODE,

@@ -7,10 +7,10 @@ import json
 import msgspec
 import pytest
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.optimization import PROFILE
-from cudal1_ci.schema import Verdict
+from cudal1_ci.optimize.llm_loop import PROFILE
+from cudal1_ci.records import Verdict
+from cudal1_ci.records.archive import Archive
 from model_training.asking import first_prompt
 from model_training.collection import original, question
 from model_training.evaluate import EvaluateConfig, Evaluated, evaluate

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.answer import Parsed, parse
-from cudal1_ci.propose.models import Message
+from cudal1_ci.propose.llm.answer import Parsed, parse
+from cudal1_ci.propose.llm.servers import Message
 from model_training.answers import with_quotes, written
 from model_training.collection import Example, lines
 from model_training.examples import earlier_examples, read_examples

@@ -14,7 +14,7 @@ from accelerate.utils import DistributedType
 from click.testing import CliRunner
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.executor.local import scrubbed_environment
+from cudal1_ci.processes.local import scrubbed_environment
 from model_training import launch
 from model_training.launch.placement import Placement, main, read_placement
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from cudal1_ci.schema import Evaluation, Finding, Verdict
+from cudal1_ci.records import Evaluation, Finding, Verdict
 from model_training.objective.advantage import (
     ADVANTAGES,
     EPSILON,

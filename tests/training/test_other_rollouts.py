@@ -9,8 +9,8 @@ import types
 import pytest
 
 from cudal1_ci.errors import ConfigError, ModelError
-from cudal1_ci.propose.models import Message
-from cudal1_ci.propose.models.config import ModelConfig
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.propose.llm.servers.config import ModelConfig
 from model_training.policy import PolicyConfig, load_policy
 from model_training.rollouts import Completion, Sampling
 from model_training.rollouts.opening import RolloutsConfig, opened_rollouts

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models import Message
+from cudal1_ci.propose.llm.servers import Message
 from model_training.config import load_config
 from model_training.export.adapter import LIMIT_BYTES
 from model_training.policy import PolicyConfig, load_policy, lora

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cudal1_ci.schema import TextProgram, TreeProgram
+from cudal1_ci.records import TextProgram, TreeProgram
 from model_training.recorded import is_recording
 from model_training.tasks.generate import generate
 from model_training.tasks.record import Task

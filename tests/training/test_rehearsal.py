@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError, WorkerError
-from cudal1_ci.schema import Device, Finding, Verdict
-from cudal1_ci.trial import TrialConfig
+from cudal1_ci.records import Device, Finding, Verdict
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.verification import TrialConfig
 from model_training import rehearsal as module
 from model_training.asking import first_prompt
 from model_training.cpu_form import is_plain

@@ -7,9 +7,9 @@ import math
 import msgspec
 import pytest
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError, WorkerError
-from cudal1_ci.schema import Verdict
+from cudal1_ci.records import Verdict
+from cudal1_ci.records.archive import Archive
 from model_training.evaluate import EvaluateConfig, evaluate
 from model_training.rollouts import Sampling
 from model_training.run import Stopped

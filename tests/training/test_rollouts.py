@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudal1_ci.propose.models import Message
+from cudal1_ci.propose.llm.servers import Message
 from model_training.policy import PolicyConfig, load_policy
 from model_training.rollouts import Sampling
 from model_training.rollouts.transformers_rollouts import TransformersRollouts

@@ -14,7 +14,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
 from model_training import checkpoints
 from model_training.run import JUDGES, METRICS, Run
 

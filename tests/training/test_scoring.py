@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import pytest
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.optimization import known_profile
-from cudal1_ci.schema import Verdict
+from cudal1_ci.optimize.llm_loop import known_profile
+from cudal1_ci.records import Verdict
+from cudal1_ci.records.archive import Archive
 from model_training.asking import first_prompt
 from model_training.bench import MAX_DEATHS
 from model_training.environment import EnvironmentConfig

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import torch
 
-from cudal1_ci.archive import Archive
+from cudal1_ci.records.archive import Archive
 from model_training.asking import Group, first_prompt
 from model_training.rollouts import Completion, Sampling
 from model_training.rounds import (

@@ -8,11 +8,11 @@ import time
 import msgspec
 import pytest
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.optimization import variants_of
-from cudal1_ci.propose.contrast import ContrastConfig, select
-from cudal1_ci.propose.prompt import render
-from cudal1_ci.schema import Candidate, Evaluation, TextProgram, Verdict
+from cudal1_ci.optimize.llm_loop import variants_of
+from cudal1_ci.propose.llm.contrast import ContrastConfig, select
+from cudal1_ci.propose.llm.prompt import render
+from cudal1_ci.records import Candidate, Evaluation, TextProgram, Verdict
+from cudal1_ci.records.archive import Archive
 from model_training.collection import question
 from model_training.stream import Stream, StreamConfig, StreamState
 from model_training.tasks.generate import generate

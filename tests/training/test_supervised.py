@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from cudal1_ci.errors import UnsupportedError
-from cudal1_ci.propose.models import Message
-from cudal1_ci.schema import Record
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.records import Record
 from model_training.collection import Example
 from model_training.policy import PolicyConfig, load_policy
 from model_training.rollouts import Sampling

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Call, Made
+from cudal1_ci.records import Call, Made
 from model_training.tasks.contamination import hits, refuse_contamination
 from model_training.tasks.draft import TINY
 from model_training.tasks.families import FAMILIES

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from cudal1_ci import score
-from cudal1_ci.archive import Archive
-from cudal1_ci.propose.answer import Parsed, Unusable, parse
-from cudal1_ci.propose.splice.text_form import as_text_program
+from cudal1_ci.propose.llm.answer import Parsed, Unusable, parse
+from cudal1_ci.propose.llm.splice.text_form import as_text_program
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.stats import speedups
 from model_training.answers import answer_text
 from model_training.collection import judged
 from model_training.stream import Stream, StreamConfig, StreamState
@@ -57,8 +57,8 @@ def test_what_stage_one_writes_is_in_the_language(tokenizer, archive):
     assert texts == [None if one.status is None else answer_to(one) for one in PROGRAMS], (
         "the copy is no answer"
     )
-    speedups = [score.score(one) for one in evaluations]
-    assert speedups == pytest.approx([one.speedup or 0.0 for one in PROGRAMS])
+    found = [speedups.score(one) for one in evaluations]
+    assert found == pytest.approx([one.speedup or 0.0 for one in PROGRAMS])
 
 
 def test_programs_do_what_the_table_says():

@@ -8,12 +8,12 @@ import itertools
 import pytest
 import torch
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.answer import Parsed, parse
-from cudal1_ci.propose.fingerprint import fingerprint
-from cudal1_ci.schema import Evaluation, Exemplar, TextProgram, Verdict
-from cudal1_ci.trial.screen import convictions, screen
+from cudal1_ci.propose.llm.answer import Parsed, parse
+from cudal1_ci.propose.llm.fingerprint import fingerprint
+from cudal1_ci.records import Evaluation, Exemplar, TextProgram, Verdict
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.verification.static_rules import convictions, screen
 from model_training.collection import CollectionConfig, examples_of, judged
 from model_training.exchanges import statements
 from model_training.tasks.draft import TINY, Scale

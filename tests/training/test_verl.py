@@ -18,8 +18,8 @@ import msgspec
 import pytest
 import torch
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.records.archive import Archive
 from model_training.environment import Environment, EnvironmentConfig
 from model_training.export.command import write_verl
 from model_training.export.verl import reward as reward_module

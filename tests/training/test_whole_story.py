@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from cudal1_ci.propose.models import adapters
-from cudal1_ci.propose.models.adapters import chosen
-from cudal1_ci.propose.models.config import ModelConfig
+from cudal1_ci.propose.llm.servers import adapters
+from cudal1_ci.propose.llm.servers.adapters import chosen
+from cudal1_ci.propose.llm.servers.config import ModelConfig
 from model_training import machine
 from model_training.__main__ import OTHERS, main
 from model_training.report.cost import costs_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.schema import Record
+from cudal1_ci.records import Record
+from cudal1_ci.records.archive import Archive
 from model_training.collection import CollectionConfig, Example, examples_of, judged
 from model_training.environment import EnvironmentConfig
 from model_training.policy import Policy, PolicyConfig, load_policy

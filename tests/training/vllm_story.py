@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from cudal1_ci.propose.models import Message
+from cudal1_ci.propose.llm.servers import Message
 from model_training.policy import Policy, PolicyConfig, load_policy
 from model_training.rollouts import Rollouts, Sampling
 from model_training.rollouts.opening import RolloutsConfig, opened_rollouts

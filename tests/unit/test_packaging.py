@@ -92,7 +92,7 @@ def test_the_wheel_holds_the_package_its_templates_and_the_license_and_nothing_e
     names = zipfile.ZipFile(wheel).namelist()
     templates = {p.relative_to(ROOT) for p in (ROOT / "templates").rglob("*") if p.is_file()}
     assert {f"cudal1_ci/{name.as_posix()}" for name in templates} <= set(names)
-    assert "cudal1_ci/opinion/cases.toml" in names
+    assert "cudal1_ci/propose/llm/hack_review/cases.toml" in names
     adapters = [p for p in (ROOT / "cudal1_ci" / "adapters").rglob("*") if p.is_file()]
     assert adapters
     assert {path.relative_to(ROOT).as_posix() for path in adapters} <= set(names)
@@ -110,7 +110,7 @@ def test_the_source_distribution_can_be_tested(dist):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     needed = {"Makefile", ".ci/venv", ".ci/run", "constraints.txt", "pyproject.toml"}
-    actions = {"action.yml", "publish/action.yml", "history/action.yml"}
+    actions = {"action.yml", "actions/publish/action.yml", "actions/trend/action.yml"}
     assert needed | actions | {".ci/action", ".ci/environment"} <= names
     assert "tests/fakes.py" in names
 
@@ -122,7 +122,7 @@ def test_an_installed_wheel_finds_its_own_templates(dist, tmp_path):
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index")
     done = run(*pip, "--target", str(target), str(wheel))
     assert done.returncode == 0, done.stderr
-    program = "from cudal1_ci.templates_path import templates_folder as f; print(f())"
+    program = "from cudal1_ci.render.templates import templates_folder as f; print(f())"
     done = run(sys.executable, "-c", program, cwd=tmp_path, PYTHONPATH=str(target))
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()) == target / "cudal1_ci" / "templates"
@@ -145,8 +145,8 @@ def test_an_installed_wheel_puts_the_adapter_in_it_on_the_weights_that_it_fits(t
     done = run(*pip, "--target", str(target), str(wheel))
     assert done.returncode == 0, done.stderr
     program = (
-        "from cudal1_ci.propose.models.adapters import chosen\n"
-        "from cudal1_ci.propose.models.config import ModelConfig\n"
+        "from cudal1_ci.propose.llm.servers.adapters import chosen\n"
+        "from cudal1_ci.propose.llm.servers.config import ModelConfig\n"
         "print(chosen(ModelConfig(model='owner/tiny')).folder)"
     )
     done = run(sys.executable, "-c", program, cwd=tmp_path, PYTHONPATH=str(target))

@@ -20,25 +20,25 @@ from click.testing import CliRunner
 
 import cudal1_ci
 from cudal1_ci import __version__
-from cudal1_ci.action.admission import PHRASE
-from cudal1_ci.action.inputs import (
+from cudal1_ci.cli import main
+from cudal1_ci.cli.workflows import ALSO, ALWAYS
+from cudal1_ci.config.values import parse_duration
+from cudal1_ci.github.action.admission import PHRASE
+from cudal1_ci.github.action.inputs import (
     CommandInputs,
     HistoryInputs,
     Inputs,
     PublishInputs,
     SweepInputs,
 )
-from cudal1_ci.cli import main
-from cudal1_ci.cli.workflows import ALSO, ALWAYS
-from cudal1_ci.config.values import parse_duration
-from cudal1_ci.forge.deed import ON_REQUEST
+from cudal1_ci.github.command_effects import ON_REQUEST
 
 ROOT = Path(__file__).parents[2]
 OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 EXAMPLES = sorted((ROOT / "examples" / "workflows").glob("*.yml"))
 TEMPLATES = sorted((ROOT / "templates" / "workflows").glob("*.yml"))
 ACTION, PUBLISH = ROOT / "action.yml", ROOT / "publish" / "action.yml"
-COMMANDS, HISTORY = ROOT / "commands" / "action.yml", ROOT / "history" / "action.yml"
+COMMANDS, HISTORY = ROOT / "actions/commands/action.yml", ROOT / "actions/trend/action.yml"
 SWEEP = ROOT / "sweep" / "action.yml"
 WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH, COMMANDS, HISTORY, SWEEP]
 SWEEPING = "cudal1-ci-sweep.yml"
@@ -258,7 +258,7 @@ def test_defaults_of_the_action_are_those_of_the_records():
 
 
 def test_the_action_declares_the_outputs_that_are_written():
-    from cudal1_ci.action.outcome import Outcome, output_lines
+    from cudal1_ci.github.action.outcome import Outcome, output_lines
 
     declared = document(ACTION)["outputs"]
     assert set(declared) == set(output_lines(Outcome(verdict="pass")))
@@ -267,8 +267,8 @@ def test_the_action_declares_the_outputs_that_are_written():
 
 
 def test_the_sweep_declares_the_outputs_that_are_written():
-    from cudal1_ci.action.outcome import Outcome
-    from cudal1_ci.action.sweep import sweep_lines
+    from cudal1_ci.github.action.outcome import Outcome
+    from cudal1_ci.github.action.sweep import sweep_lines
 
     declared = document(SWEEP)["outputs"]
     assert set(declared) == set(sweep_lines(Outcome(verdict="pass"), None))
@@ -317,7 +317,7 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
     rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
     files = [
         Path(__file__),
-        *(ROOT / "tests/unit/action").glob("test_*.py"),
+        *(ROOT / "tests/unit/github_action").glob("test_*.py"),
         *(
             ROOT / f"tests/integration/test_{name}.py"
             for name in (
@@ -329,7 +329,7 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
                 "publish_sweep",
             )
         ),
-        *(ROOT / "tests/unit/forge").glob("test_*.py"),
+        *(ROOT / "tests/unit/github").glob("test_*.py"),
     ]
     there = {
         name

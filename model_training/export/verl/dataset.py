@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Device
+from cudal1_ci.records import Device
+from cudal1_ci.records.archive import Archive
 from model_training.export.verl.prompts import TRAINING, Prompts, chat_of
 from model_training.stream import StreamConfig
 from model_training.tasks.record import Task

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.schema import Device
+from cudal1_ci.records import Device
+from cudal1_ci.records.archive import Archive
 from model_training.stream import Prompt, Stream, StreamConfig, StreamState
 from model_training.tasks.record import Task
 

@@ -25,9 +25,9 @@ from typing import Any
 
 import msgspec
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.trial import Session, TrialConfig
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.verification import Session, TrialConfig
 from model_training.environment import Environment, EnvironmentConfig
 from model_training.objective.reward import RewardName
 from model_training.stream import Prompt

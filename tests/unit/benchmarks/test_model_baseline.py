@@ -9,9 +9,9 @@ import math
 
 import pytest
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.propose.models import Answer
-from cudal1_ci.schema import Device
+from cudal1_ci.propose.llm.servers import Answer
+from cudal1_ci.records import Device
+from cudal1_ci.records.archive import Archive
 from tests.replay_server import replay_server
 from tests.unit.benchmarks.test_published import committed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.schema import Finding, Verdict
+from cudal1_ci.records import Finding, Verdict
 
 TASKS = Path(__file__).parents[2] / "bench_tasks" / "KernelBench"
 PASSED = Verdict(status="passed")

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cudal1_ci.schema import Device, Launch
+from cudal1_ci.records import Device, Launch
 from tests.fakes import a_candidate, a_problem, an_evaluation
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -177,7 +177,7 @@ def test_every_candidate_of_the_mix_has_a_known_kind_and_a_size_that_can_be_chan
 
 def test_the_checklist_names_attacks_that_exist(benchmark_module):
     adversarial = benchmark_module("kernelbench_adversarial")
-    attacks = {path.stem for path in (ROOT / "tests" / "exploits").glob("*.py")}
+    attacks = {path.stem for path in (ROOT / "tests" / "attacks").glob("*.py")}
     for name, files in adversarial.PYGPUBENCH.items():
         assert set(files) <= attacks, name
         assert files or name in adversarial.ELSEWHERE

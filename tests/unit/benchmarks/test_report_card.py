@@ -9,9 +9,9 @@ import sys
 import msgspec
 import pytest
 
-from cudal1_ci.bench.reading import read_run
-from cudal1_ci.bench.solvers import DEFAULT
-from cudal1_ci.report.shape import FindingDocument
+from cudal1_ci.render.shape import FindingDocument
+from cudal1_ci.report_card.reading import read_run
+from cudal1_ci.report_card.solvers import DEFAULT
 from tests.unit.bench.rig import a_run, a_task, told
 
 REFERENCE = """

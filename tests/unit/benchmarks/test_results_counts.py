@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cudal1_ci.bench.shape import DemandDocument
+from cudal1_ci.report_card.shape import DemandDocument
 from tests.unit.bench.rig import a_run, a_task, told
 
 

@@ -8,8 +8,8 @@ import sys
 import msgspec
 import pytest
 
-from cudal1_ci.bench.reading import read_run
-from cudal1_ci.report.shape import FindingDocument
+from cudal1_ci.render.shape import FindingDocument
+from cudal1_ci.report_card.reading import read_run
 from tests.unit.bench.rig import a_run, a_task, told
 
 SECRET = "self.secret_layer(x)"

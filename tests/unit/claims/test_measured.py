@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cudal1_ci.claims.measured import contradictions
-from cudal1_ci.claims.operators import OPERATORS, share_of
-from cudal1_ci.propose.task import ProfileRow
-from cudal1_ci.schema import Call, Device, Launch, Measurement, TensorSpec
+from cudal1_ci.propose.llm.claims.measured import contradictions
+from cudal1_ci.propose.llm.claims.operators import OPERATORS, share_of
+from cudal1_ci.propose.llm.task import ProfileRow
+from cudal1_ci.records import Call, Device, Launch, Measurement, TensorSpec
 from tests.fakes import a_candidate, a_problem, a_workload, an_evaluation
 
 H200 = Device(kind="cuda", name="NVIDIA H200")

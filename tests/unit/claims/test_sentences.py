@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ci.claims.sentences import (
+from cudal1_ci.propose.llm.claims.sentences import (
     BoundClaim,
     OperatorClaim,
     SpeedupClaim,

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.bench.tasks import Choice
 from cudal1_ci.cli import main
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.report_card.tasks import Choice
 from tests.unit.bench.rig import a_run, a_task, told
 
 TASK = "class Model: ...\ndef get_inputs(): return []\n"

@@ -27,7 +27,7 @@ class Scale(nn.Module):
 """
 
 
-SAMPLE_REPORT = Path(__file__).parents[1] / "report/golden/report.json"
+SAMPLE_REPORT = Path(__file__).parents[1] / "render/golden/report.json"
 doctor = sys.modules["cudal1_ci.cli.doctor"]  # the package has the verb by that name
 
 

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from cudal1_ci.archive import Archive
 from cudal1_ci.cli import model as cli_model
 from cudal1_ci.config import load_settings
+from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.opinion.cases import known_cases
-from cudal1_ci.report.progress import SilentProgress
-from cudal1_ci.survey import Plan, Planned
+from cudal1_ci.propose.llm.hack_review.cases import known_cases
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.progress import SilentProgress
 from tests.fakes import FakeModel, a_problem, a_target
 
 URL = "https://llm.example.com/v1"

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from cudal1_ci.cli import devices as room
 from cudal1_ci.cli import main
 from cudal1_ci.cli import model as cli_model
-from cudal1_ci.cli import seats as room
-from cudal1_ci.cluster import LocalSeats
-from cudal1_ci.cluster.turns_view import PlainTurns
 from cudal1_ci.config import load_settings
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.report.progress import PlainProgress
+from cudal1_ci.pool import LocalSeats
+from cudal1_ci.pool.turns_view import PlainTurns
+from cudal1_ci.render.progress import PlainProgress
 
 device = sys.modules["cudal1_ci.cli.device"]
 TASK = """\
@@ -151,7 +151,7 @@ def test_where_ray_is_not_installed_it_says_so(folder, monkeypatch, words):
 
 
 def test_ray_and_not_the_user_chooses_which_gpu(folder, monkeypatch):
-    monkeypatch.setattr("cudal1_ci.cluster.ray.ray_module", lambda: None)
+    monkeypatch.setattr("cudal1_ci.pool.ray.ray_module", lambda: None)
     result = run("scan", ".", "--executor", "ray", "--device", "cuda:0,cuda:1")
     assert result.exit_code == 2
     assert "as Ray chooses which GPU" in result.stderr

@@ -6,7 +6,7 @@ import pytest
 
 from cudal1_ci.cli.sweep import means_of
 from cudal1_ci.config import load_settings
-from cudal1_ci.propose.models import adapters
+from cudal1_ci.propose.llm.servers import adapters
 from tests.bundling import CODER, a_bundled_adapter
 
 

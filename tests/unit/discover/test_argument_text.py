@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ci.discover.argument_text import ArgumentTextError, parse_argument
-from cudal1_ci.schema import Constant, Instance, Items, Mapping, Symbol, TensorSpec
+from cudal1_ci.records import Constant, Instance, Items, Mapping, Symbol, TensorSpec
 
 
 def tensor(*shape, dtype="float32", **fields):

@@ -7,7 +7,7 @@ import pytest
 
 from cudal1_ci.discover import DiscoveryConfig, discover, reading
 from cudal1_ci.discover.changed import Selection, select_changed
-from cudal1_ci.schema import Change, FileChange
+from cudal1_ci.records import Change, FileChange
 
 from .conftest import WriteTree
 

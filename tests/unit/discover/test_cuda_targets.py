@@ -4,7 +4,7 @@ import pytest
 
 from cudal1_ci.discover import discover
 from cudal1_ci.discover.cuda_source import cuda_source
-from cudal1_ci.schema import Target
+from cudal1_ci.records import Target
 
 from .conftest import WriteTree
 

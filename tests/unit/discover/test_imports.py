@@ -8,7 +8,7 @@ from cudal1_ci.discover import discover, reference_program
 from cudal1_ci.discover.import_graph import ImportStatement, import_statements
 from cudal1_ci.discover.imports import Symbol
 from cudal1_ci.errors import DiscoveryError
-from cudal1_ci.schema import Target, TreeProgram
+from cudal1_ci.records import Target, TreeProgram
 
 from .conftest import WriteTree
 

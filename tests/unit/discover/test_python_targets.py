@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ci.discover import Discovery, DiscoveryConfig, discover
-from cudal1_ci.schema import Target
+from cudal1_ci.records import Target
 
 from .conftest import WriteTree
 

@@ -10,7 +10,7 @@ from cudal1_ci.discover.declared import declarations, unmatched
 from cudal1_ci.discover.ladder import Evidence, NoWorkload, read, workloads_of
 from cudal1_ci.discover.traces import TracedCall, Traces
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.schema import Call, Constant, Made, Target, TensorSpec
+from cudal1_ci.records import Call, Constant, Made, Target, TensorSpec
 
 TENSOR = TensorSpec(shape=(2, 4), dtype="float32")
 

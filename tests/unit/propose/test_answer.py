@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cudal1_ci.propose.answer import LONGEST_ANSWER, LONGEST_CODE, Parsed, Unusable, parse
-from cudal1_ci.propose.answer_prose import LONGEST_PART
+from cudal1_ci.propose.llm.answer import LONGEST_ANSWER, LONGEST_CODE, Parsed, Unusable, parse
+from cudal1_ci.propose.llm.answer_prose import LONGEST_PART
 
 ANSWERS = Path(__file__).parent / "answers"
 ANALYSIS = (

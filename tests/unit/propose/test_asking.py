@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.propose.asking import Asker, Question
-from cudal1_ci.propose.models import Answer, Message
+from cudal1_ci.propose.llm.asking import Asker, Question
+from cudal1_ci.propose.llm.servers import Answer, Message
+from cudal1_ci.records.archive import Archive
 from tests.fakes import FakeModel
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.contrast import (
+from cudal1_ci.propose.llm.contrast import (
     NUM_ISLANDS,
     REFERENCE,
     SAMPLERS,
@@ -16,9 +16,9 @@ from cudal1_ci.propose.contrast import (
     buckets,
     select,
 )
-from cudal1_ci.propose.fingerprint import fingerprint, likeness, operators
-from cudal1_ci.propose.task import Variant
-from cudal1_ci.schema import Candidate, Exemplar, TextProgram
+from cudal1_ci.propose.llm.fingerprint import fingerprint, likeness, operators
+from cudal1_ci.propose.llm.task import Variant
+from cudal1_ci.records import Candidate, Exemplar, TextProgram
 
 
 def variant(score: float, text: str | None = None, proposer: str = "fake") -> Variant:

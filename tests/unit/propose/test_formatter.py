@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_ci.propose.splice import formatter
-from cudal1_ci.propose.splice.formatter import configured, formatted
+from cudal1_ci.propose.llm.splice import formatter
+from cudal1_ci.propose.llm.splice.formatter import configured, formatted
 
 BEFORE = "a = {  'left':1 }\n\n\ndef f(x):\n    return x\n\n\nb = [ 2,3 ]\n"
 AFTER = BEFORE.replace("    return x\n", "    y = x+1\n    return g(y,\n      'left')\n")

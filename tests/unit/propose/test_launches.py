@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ci.propose.launches import launch_candidates
-from cudal1_ci.propose.launches.cuda import cuda_numbers, cuda_numbers_in_strings
-from cudal1_ci.propose.launches.number import LaunchNumber, Place, written
-from cudal1_ci.propose.launches.triton import triton_numbers
-from cudal1_ci.schema import Call, Exemplar, Problem, Target, TensorSpec, TreeProgram, Workload
+from cudal1_ci.propose.launch_config import launch_candidates
+from cudal1_ci.propose.launch_config.cuda import cuda_numbers, cuda_numbers_in_strings
+from cudal1_ci.propose.launch_config.number import LaunchNumber, Place, written
+from cudal1_ci.propose.launch_config.triton import triton_numbers
+from cudal1_ci.records import Call, Exemplar, Problem, Target, TensorSpec, TreeProgram, Workload
 
 KERNEL = """\
 import triton

@@ -8,8 +8,8 @@ import libcst as cst
 import pytest
 import torch
 
-from cudal1_ci.propose.playbook.layout import with_argument, with_arguments
-from cudal1_ci.propose.playbook.terms import code
+from cudal1_ci.propose.rewrites.layout import with_argument, with_arguments
+from cudal1_ci.propose.rewrites.terms import code
 from tests.unit.propose.test_rewrites import HEADER, function, module, outputs, randn, rewritten
 
 X = randn(4, 8)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
-from cudal1_ci.propose.playbook.long_rows import HELPERS
-from cudal1_ci.schema import Call, Made, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.rewrites.long_rows import HELPERS
+from cudal1_ci.records import Call, Made, Problem, TensorSpec, TextProgram, Workload
 from tests import triton_on_torch
 
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n"

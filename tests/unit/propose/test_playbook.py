@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
-from cudal1_ci.propose.playbook.table import REWRITES
+from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.rewrites.table import REWRITES
 from cudal1_ci.propose.target_file import with_text
-from cudal1_ci.schema import (
+from cudal1_ci.records import (
     Call,
     Candidate,
     Exemplar,

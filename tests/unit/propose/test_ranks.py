@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
-from cudal1_ci.propose.playbook.table import REWRITES
-from cudal1_ci.schema import Call, Made, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.rewrites.table import REWRITES
+from cudal1_ci.records import Call, Made, Problem, TensorSpec, TextProgram, Workload
 
 GEMM = """import torch
 import torch.nn as nn

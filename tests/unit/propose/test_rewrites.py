@@ -10,9 +10,9 @@ import textwrap
 import pytest
 import torch
 
-from cudal1_ci.propose.playbook import Playbook, PlaybookConfig
-from cudal1_ci.propose.playbook.table import REWRITES
-from cudal1_ci.schema import Call, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.rewrites.table import REWRITES
+from cudal1_ci.records import Call, Problem, TensorSpec, TextProgram, Workload
 from tests import triton_on_torch
 
 HEADER = """\

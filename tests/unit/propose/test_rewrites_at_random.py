@@ -8,8 +8,8 @@ import random
 import pytest
 import torch
 
-from cudal1_ci.propose.playbook import Playbook
-from cudal1_ci.schema import Call, Problem, TextProgram, Workload
+from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.records import Call, Problem, TextProgram, Workload
 from tests.unit.propose.test_rewrites import module
 
 INIT = """\

@@ -6,15 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_ci.propose.answer import Parsed, Unusable, parse
-from cudal1_ci.propose.splice import splice
-from cudal1_ci.schema import (
-    Problem,
-    Target,
-    TextProgram,
-    TreeProgram,
-    content_hash,
-)
+from cudal1_ci.propose.llm.answer import Parsed, Unusable, parse
+from cudal1_ci.propose.llm.splice import splice
+from cudal1_ci.records import Problem, Target, TextProgram, TreeProgram, content_hash
 
 ANSWERS = Path(__file__).parent / "answers"
 SLOWFORMER = Path(__file__).parents[3] / "examples" / "slowformer"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ci.propose.answer import Unusable
-from cudal1_ci.propose.splice.cuda import squeezed, with_kernel
-from cudal1_ci.propose.splice.cuda_strings import with_kernel_in_string
+from cudal1_ci.propose.llm.answer import Unusable
+from cudal1_ci.propose.llm.splice.cuda import squeezed, with_kernel
+from cudal1_ci.propose.llm.splice.cuda_strings import with_kernel_in_string
 
 FILE = """\
 // Copyright

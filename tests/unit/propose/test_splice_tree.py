@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudal1_ci.propose.answer import Unusable, tree_of
-from cudal1_ci.propose.splice.tree_form import with_answer
+from cudal1_ci.propose.llm.answer import Unusable, tree_of
+from cudal1_ci.propose.llm.splice.tree_form import with_answer
 
 SPLICES = sorted((Path(__file__).parent / "splices").glob("*.txt"))
 

@@ -8,7 +8,7 @@ import importlib.util
 import pytest
 import torch
 
-from cudal1_ci.propose.playbook.tensor_cores import HELPERS
+from cudal1_ci.propose.rewrites.tensor_cores import HELPERS
 from tests import triton_on_torch
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from cudal1_ci.propose.playbook import Playbook
-from cudal1_ci.propose.playbook.unused_imports import without_unused
-from cudal1_ci.schema import Call, Problem, TextProgram, TreeProgram, Workload
+from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.propose.rewrites.unused_imports import without_unused
+from cudal1_ci.records import Call, Problem, TextProgram, TreeProgram, Workload
 
 BODY = "\n\ndef f(x):\n    return {}\n"
 

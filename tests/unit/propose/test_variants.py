@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cudal1_ci.propose.variants import reference_text, variant_text
-from cudal1_ci.schema import OverlayFile, Problem, Target, TextProgram, TreeProgram
+from cudal1_ci.propose.llm.variants import reference_text, variant_text
+from cudal1_ci.records import OverlayFile, Problem, Target, TextProgram, TreeProgram
 
 FILE = '''"""Layers."""
 import torch

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cudal1_ci.archive import Archive
-from cudal1_ci.attempt import Bench, ReviewConfig
+from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.report.progress import SilentProgress
-from cudal1_ci.schema import Problem, Report
-from cudal1_ci.survey import Plan, Planned
-from cudal1_ci.sweep.loop import course_of, sweep
+from cudal1_ci.optimize.sweep.loop import course_of, sweep
+from cudal1_ci.optimize.target import Bench, ReviewConfig
+from cudal1_ci.records import Problem, Report
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.progress import SilentProgress
 from tests.fakes import FakeSession, a_candidate, a_measurement, a_problem, a_target
 
 ANSWERS = {f"fast {i}": ("passed", 2.0) for i in range(9)}

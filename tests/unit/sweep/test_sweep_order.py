@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from cudal1_ci.discover.plan import Planned
+from cudal1_ci.optimize.sweep.memory import Look, code_of, name_of
+from cudal1_ci.optimize.sweep.order import Looks, Standing, cost
 from cudal1_ci.propose.roofline import facts_of
-from cudal1_ci.schema import Call, Device, Made, TensorSpec, Workload
-from cudal1_ci.survey import Planned
-from cudal1_ci.sweep.memory import Look, code_of, name_of
-from cudal1_ci.sweep.order import Looks, Standing, cost
+from cudal1_ci.records import Call, Device, Made, TensorSpec, Workload
 from tests.fakes import CPU, a_problem, a_target, a_workload
 
 OTHER_CPU = Device(kind="cpu", name="another", software={"torch": "0"})

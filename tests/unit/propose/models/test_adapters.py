@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.propose.models import adapters
-from cudal1_ci.propose.models.adapter_record import (
+from cudal1_ci.propose.llm.servers import adapters
+from cudal1_ci.propose.llm.servers.adapter_record import (
     SCHEMA_VERSION,
     AdapterRecord,
     read_record,
     refuse_other_files,
 )
-from cudal1_ci.propose.models.adapters import bundled_for, chosen
-from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.propose.models.weights import adapter
+from cudal1_ci.propose.llm.servers.adapters import bundled_for, chosen
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.llm.servers.weights import adapter
 from tests.bundling import CODER, CONFIG, a_bundled_adapter, a_record, an_adapter
 
 ROOT = Path(__file__).parents[4]

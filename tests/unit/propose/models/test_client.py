@@ -14,11 +14,11 @@ from contextlib import contextmanager
 import pytest
 
 from cudal1_ci.errors import ConfigError, ModelError
-from cudal1_ci.propose.models import Answer, Message
-from cudal1_ci.propose.models.client import Client, Endpoint
-from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.propose.models.opening import opened
-from cudal1_ci.schema import Identity
+from cudal1_ci.propose.llm.servers import Answer, Message
+from cudal1_ci.propose.llm.servers.client import Client, Endpoint
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.llm.servers.opening import opened
+from cudal1_ci.records import Identity
 from tests.replay_server import (
     Body,
     Dies,

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from cudal1_ci.propose.models.completion import Completion, repeated
-from cudal1_ci.propose.models.retries import asked_wait_s, wait_s
+from cudal1_ci.propose.llm.servers.completion import Completion, repeated
+from cudal1_ci.propose.llm.servers.retries import asked_wait_s, wait_s
 
 
 def an_event(text: str, **more) -> bytes:

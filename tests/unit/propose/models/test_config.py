@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models.config import ModelConfig
+from cudal1_ci.propose.llm.servers.config import ModelConfig
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from cudal1_ci.propose.models import LanguageModel, Message
-from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.propose.models.opening import opened
+from cudal1_ci.propose.llm.servers import LanguageModel, Message
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.llm.servers.opening import opened
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 

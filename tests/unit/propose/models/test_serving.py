@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import ConfigError, ModelError, UnsupportedError
-from cudal1_ci.propose.models import Message, adapters
-from cudal1_ci.propose.models.commands import AdapterNotServed, command
-from cudal1_ci.propose.models.config import ModelConfig
-from cudal1_ci.propose.models.opening import opened
-from cudal1_ci.propose.models.server_environment import server_environment
-from cudal1_ci.propose.models.server_log import excerpt
-from cudal1_ci.propose.models.warden import GRACE_S
-from cudal1_ci.propose.models.weights import Adapter, Weights, adapter
+from cudal1_ci.propose.llm.servers import Message, adapters
+from cudal1_ci.propose.llm.servers.commands import AdapterNotServed, command
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.llm.servers.opening import opened
+from cudal1_ci.propose.llm.servers.server_environment import server_environment
+from cudal1_ci.propose.llm.servers.server_log import excerpt
+from cudal1_ci.propose.llm.servers.warden import GRACE_S
+from cudal1_ci.propose.llm.servers.weights import Adapter, Weights, adapter
 from tests.bundling import CODER, CONFIG, a_bundled_adapter, an_adapter
 
 ROOT = Path(__file__).parents[4]
@@ -159,8 +159,8 @@ def test_a_server_does_not_outlive_a_tool_that_is_killed(interpreter):
             sys.executable,
             "-c",
             "import sys, time\n"
-            "from cudal1_ci.propose.models.config import ModelConfig\n"
-            "from cudal1_ci.propose.models.opening import opened\n"
+            "from cudal1_ci.propose.llm.servers.config import ModelConfig\n"
+            "from cudal1_ci.propose.llm.servers.opening import opened\n"
             "with opened(ModelConfig(model=sys.argv[1], python=sys.argv[2]), offline=True):\n"
             "    print('open', flush=True)\n"
             "    time.sleep(60)\n",

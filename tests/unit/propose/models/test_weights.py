@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.models.weights import adapter, found, revision
+from cudal1_ci.propose.llm.servers.weights import adapter, found, revision
 
 
 def a_model(folder: Path, numbers: bytes = bytes(1_000_000), config: str = "{}") -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cudal1_ci.propose.context import context_of
-from cudal1_ci.propose.task import Form, ProfileRow, ReferenceTime, Task, Variant
-from cudal1_ci.schema import (
+from cudal1_ci.propose.llm.context import context_of
+from cudal1_ci.propose.llm.task import Form, ProfileRow, ReferenceTime, Task, Variant
+from cudal1_ci.records import (
     Call,
     Candidate,
     Constant,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ci.errors import PromptError
-from cudal1_ci.propose.context import (
+from cudal1_ci.propose.llm.context import (
     BASE,
     CONSTANTS,
     ESSENTIAL,
@@ -17,8 +17,8 @@ from cudal1_ci.propose.context import (
     OTHER_FILE,
     context_of,
 )
-from cudal1_ci.propose.modules import MAX_FILE_BYTES
-from cudal1_ci.schema import OverlayFile, Problem
+from cudal1_ci.propose.llm.modules import MAX_FILE_BYTES
+from cudal1_ci.records import OverlayFile, Problem
 from tests.unit.propose.prompt.samples import (
     BLOCKS,
     TEXT,

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import PromptError
-from cudal1_ci.propose.models import Message
-from cudal1_ci.propose.prompt import REPAIRABLE, estimated_tokens, render, render_repair
-from cudal1_ci.propose.task import ProfileRow
-from cudal1_ci.schema import Finding, Verdict
+from cudal1_ci.propose.llm.prompt import REPAIRABLE, estimated_tokens, render, render_repair
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.propose.llm.task import ProfileRow
+from cudal1_ci.records import Finding, Verdict
 from tests.unit.propose.prompt.samples import (
     block_task,
     cuda_task,

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cudal1_ci.propose.models import Message
-from cudal1_ci.propose.prompt import estimated_tokens, render, render_repair
-from cudal1_ci.schema import Finding, Verdict
+from cudal1_ci.propose.llm.prompt import estimated_tokens, render, render_repair
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.records import Finding, Verdict
 from tests.unit.propose.prompt.samples import (
     CPU,
     block_task,

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cudal1_ci.propose.models import Message
-from cudal1_ci.propose.prompt import render, render_repair
-from cudal1_ci.propose.quoting import fenced, line, named, trimmed, visible
-from cudal1_ci.propose.task import ProfileRow
-from cudal1_ci.propose.words import DATA_LINE
-from cudal1_ci.schema import Finding, TextProgram, Verdict
+from cudal1_ci.propose.llm.prompt import render, render_repair
+from cudal1_ci.propose.llm.quoting import fenced, line, named, trimmed, visible
+from cudal1_ci.propose.llm.servers import Message
+from cudal1_ci.propose.llm.task import ProfileRow
+from cudal1_ci.propose.llm.words import DATA_LINE
+from cudal1_ci.records import Finding, TextProgram, Verdict
 from tests.unit.propose.prompt.samples import (
     FILES,
     H200,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ci.propose.measured import number, percent, size
+from cudal1_ci.propose.llm.measured import number, percent, size
 from cudal1_ci.propose.roofline import (
     _TABLE,
     call_bytes,
@@ -14,7 +14,7 @@ from cudal1_ci.propose.roofline import (
     roofline_share,
     tensor_bytes,
 )
-from cudal1_ci.schema import (
+from cudal1_ci.records import (
     Call,
     Constant,
     Demand,

@@ -1,0 +1,50 @@
+"""What a run is told to use, looked at before anything else: one that finds no target would never
+come to ask for it, and say nothing of a name that is misspelt."""
+
+from __future__ import annotations
+
+import shutil
+
+from cudal1_ci.cli.execution import RAY
+from cudal1_ci.config import Settings
+from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.processes.container import engine_and_image
+from cudal1_ci.propose.llm.servers.opening import refuse_missing_weights
+
+MODEL_FLAGS = {"model.model": "--model", "model.adapter": "--adapter"}
+
+
+def refuse_missing(settings: Settings, *, with_model: bool = False, judges: bool = True) -> None:
+    """Where nothing is judged, what a file says may be missing, and what a flag says may not.
+
+    Raises:
+        ConfigError: There are no such weights, or no such adapter.
+        UnsupportedError: There is no such interpreter, container engine or image here.
+    """
+    origins = {key: origin for key, _, origin in settings.origins()}
+
+    def counts(key: str) -> bool:
+        return judges or origins[key] == "command line"
+
+    if settings.executor != RAY and settings.python is not None and counts("python"):
+        refuse_no_interpreter(settings.python)
+    if settings.executor == "container" and counts("executor"):
+        engine_and_image(settings.container)
+    if with_model and settings.model.model is not None and counts("model.model"):
+        try:
+            refuse_missing_weights(settings.model)
+        except ConfigError as error:
+            said = str(error)
+            for key, flag in MODEL_FLAGS.items():
+                if origins[key] == "command line":
+                    said = said.replace(f"{key}:", f"{flag}:", 1)
+            raise ConfigError(said) from error
+
+
+def refuse_no_interpreter(python: str) -> None:
+    """Raises: UnsupportedError."""
+    if shutil.which(python) is None:
+        raise UnsupportedError(
+            f"{python} cannot be started (it is no program that is here); name the interpreter of "
+            "the project with --python or the `python` setting"
+        )

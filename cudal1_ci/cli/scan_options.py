@@ -1,0 +1,199 @@
+"""A search of a tree for faster code, as `scan` and `sweep` make it: its options, its plan, what it
+works with, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from cudal1_ci.cli.device import measures_on_gpu
+from cudal1_ci.cli.devices import KEYS as SEAT_KEYS
+from cudal1_ci.cli.devices import Placed, address_option, unplaced
+from cudal1_ci.cli.execution import (
+    TREE_KEYS,
+    Command,
+    session_of,
+    tree_options,
+    with_options,
+)
+from cudal1_ci.cli.group import (
+    EXIT_BUDGET,
+    EXIT_DONE,
+    EXIT_INCONCLUSIVE,
+    EXIT_INTERRUPTED,
+    EXIT_NO,
+)
+from cudal1_ci.cli.model import (
+    model_for,
+    opinion_of,
+    optimizer_of,
+    refuse_a_model_that_disturbs,
+    reviewer_of,
+)
+from cudal1_ci.cli.trace import traces_for
+from cudal1_ci.config import Settings
+from cudal1_ci.discover.declared import declarations
+from cudal1_ci.discover.ladder import Evidence
+from cudal1_ci.discover.plan import Plan, survey
+from cudal1_ci.errors import DiscoveryError
+from cudal1_ci.git import folder_in_repository, head_sha, repository_name
+from cudal1_ci.optimize.target import Bench
+from cudal1_ci.pool.turns import Row
+from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.records import Change, Entry, Report
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.progress import Progress
+from cudal1_ci.verification import Session
+from cudal1_ci.verification.protocol import Judge
+
+KEYS = {
+    **TREE_KEYS,
+    **SEAT_KEYS,
+    "rounds": "review.num-rounds",
+    "fail_on": "fail-on",
+    "compile": "playbook.compile",
+    "cuda_graph": "playbook.cuda-graph",
+    "triton": "playbook.triton",
+    "model": "model.model",
+    "adapter": "model.adapter",
+}
+"""Flags of both that stand for a setting."""
+
+OPTIONS = (
+    tree_options,
+    address_option,
+    click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2]."),
+    click.option("--compile", is_flag=True, default=None, help="Also propose torch.compile."),
+    click.option("--cuda-graph", is_flag=True, default=None, help="Also propose CUDA graphs."),
+    click.option("--triton", is_flag=True, default=None, help="Also propose kernels in Triton."),
+    click.option(
+        "--model", metavar="MODEL", help="Weights (a folder, a hub id) or the URL of a server."
+    ),
+    click.option(
+        "--adapter",
+        metavar="FOLDER",
+        help="LoRA adapter for the weights, or `none` [default: the bundled one that fits].",
+    ),
+    click.option("--no-model", is_flag=True, help="Rewrites of the playbook alone."),
+    click.option("--retrace", is_flag=True, help="Run the configured `trace` command first."),
+    click.option(
+        "--fail-on",
+        type=click.Choice(["never", "proposal", "inconclusive"]),
+        help="Exit 1 when there is a proposal, or 3 when a verdict is inconclusive "
+        "[default: never].",
+    ),
+)
+
+
+def search_options(command: Command) -> Command:
+    """Options of both verbs."""
+    return with_options(OPTIONS, command)
+
+
+def refuse_no_folder(path: Path) -> None:
+    """Raises: DiscoveryError."""
+    if not path.is_dir():
+        found = "a file" if path.exists() else "nothing"
+        raise DiscoveryError(f"{path}: expected a directory to scan, found {found}")
+
+
+def plan_of(
+    path: Path,
+    settings: Settings,
+    progress: Progress,
+    *,
+    change: Change | None = None,
+    retrace: bool = False,
+    with_problems: bool = True,
+) -> Plan:
+    """Discovery and workloads of a tree, or of what changed in it."""
+    # As the report names it: it goes to others, whom the folders of this machine tell nothing.
+    file = settings.file.relative_to(path).as_posix() if settings.file else "the configuration"
+    evidence = Evidence(
+        declared=declarations(settings.workloads, file),
+        traces=traces_for(path, settings, progress, again=retrace),
+    )
+    return survey(
+        path,
+        settings.discover,
+        evidence=evidence,
+        repository=repository_name(path),
+        folder=folder_in_repository(path),
+        head_sha=head_sha(path),
+        change=change,
+        with_problems=with_problems,
+        on_gpu=measures_on_gpu(settings.device),
+    )
+
+
+@contextlib.contextmanager
+def bench_of(plan: Plan, place: Placed, progress: Progress, *, may_reuse: bool) -> Iterator[Bench]:
+    """The judges, the playbook and the archive of the plan's checkout; no model."""
+    settings, seats = place
+    with contextlib.ExitStack() as stack:
+        archive = stack.enter_context(
+            Archive.open(plan.root / settings.state_dir / "archive.sqlite")
+        )
+        row = None
+        if seats is not None and any(planned.problem is not None for planned in plan.targets):
+            row = stack.enter_context(Row(seats, told=progress.notice, is_of_one_kind=True))
+        session: Judge = row.first if row else stack.enter_context(alone(plan, settings))
+        yield Bench(
+            session=session,
+            row=row,
+            proposers=[Playbook(settings.playbook, min_share=settings.review.min_share)],
+            archive=archive,
+            progress=progress,
+            config=settings.review,
+            policy=settings.trial.policy,
+            may_reuse=may_reuse,
+        )
+
+
+def alone(plan: Plan, settings: Settings) -> Session:
+    """One judge; also where several are configured, and there is nothing to judge."""
+    return session_of(unplaced(settings), plan.root.resolve())
+
+
+@contextlib.contextmanager
+def with_models(
+    bench: Bench, plan: Plan, settings: Settings, *, is_wanted: bool, since: float
+) -> Iterator[Bench]:
+    """The same with the models that are configured, in a run that began then."""
+    if bench.row is not None and is_wanted:
+        for config in (settings.model, settings.opinion.client(settings.model)):
+            refuse_a_model_that_disturbs(settings, config)
+    with contextlib.ExitStack() as stack:
+        model = stack.enter_context(model_for(plan, settings, bench.progress, is_wanted=is_wanted))
+        # Without a model that writes there is no jump to ask about.
+        other = stack.enter_context(opinion_of(settings, bench.progress)) if model else None
+        yield replace(
+            bench,
+            optimizer=optimizer_of(model, settings, since=since),
+            reviewer=reviewer_of(other, settings, plan.root, bench.archive, since=since),
+            started_s=time.monotonic(),  # the budget is for looking, not for loading weights
+        )
+
+
+def exit_code(report: Report, fail_on: str) -> int:
+    """The exit code of docs/exit-codes.md for a finished, cut short or interrupted search."""
+    if report.ended == "interrupted":
+        return EXIT_INTERRUPTED
+    if fail_on == "proposal" and any(is_evident(entry) for entry in report.entries):
+        return EXIT_NO
+    if report.ended == "budget":
+        return EXIT_BUDGET
+    statuses = {e.verdict.status for entry in report.entries for e in entry.evaluations}
+    if fail_on == "inconclusive" and "inconclusive" in statuses:
+        return EXIT_INCONCLUSIVE
+    return EXIT_DONE
+
+
+def is_evident(entry: Entry) -> bool:
+    """Whether there is a proposal that rests on more than a guess of how the target is called."""
+    return entry.best is not None and any(w.provenance != "synthetic" for w in entry.workloads)

@@ -1,0 +1,31 @@
+"""What a comparison takes for a difference, and what it needs before it can measure."""
+
+from __future__ import annotations
+
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least, positive
+from cudal1_ci.stats.regression import Thresholds
+
+
+class CompareConfig(Record, frozen=True, kw_only=True):
+    """Of a pull request it is read from the merge base: nobody loosens the rule by which he is
+    judged."""
+
+    threshold: float | None = None
+    """Relative: 0.05 is five percent. None is 0.05 on a CPU and 0.02 on a GPU."""
+    min_us: float = 0.5
+    """Microseconds a call that a difference must exceed as well."""
+    setup: tuple[str, ...] = ()
+    """Shell commands that are run once in each tree, in their order: what has to be built."""
+    num_devices: int = 1
+    """Devices that the same change is measured on side by side, each by a run of its own: the more
+    there are, the surer each has to be."""
+
+    def __post_init__(self) -> None:
+        positive(self, "compare", "threshold")
+        at_least(self, "compare", 0, "min_us")
+        at_least(self, "compare", 1, "num_devices")
+
+    @property
+    def thresholds(self) -> Thresholds:
+        return Thresholds(relative=self.threshold, absolute_us=self.min_us)

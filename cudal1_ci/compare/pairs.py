@@ -1,0 +1,144 @@
+"""Which targets there are to compare: those that a change touches, in both of its trees.
+
+Workloads are the head's, as it is called now; the base is the reference. A target whose file was
+renamed is the same; one that has another name is new, and the old one was removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudal1_ci.discover import Discovery
+from cudal1_ci.discover.kernel_problems import with_native_files
+from cudal1_ci.discover.plan import Plan, Planned
+from cudal1_ci.records import (
+    Candidate,
+    Change,
+    Comparison,
+    ComparisonVerdict,
+    Entry,
+    Problem,
+    Target,
+    TreeProgram,
+    Workload,
+)
+
+PROPOSER = "pull_request"
+"""Who wrote the head."""
+IS_NEW = "it is not in the base"
+IS_REMOVED = "it is not in the head"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A target in both trees."""
+
+    target: Target
+    problem: Problem
+    """The base, under the head's workloads."""
+    head: Candidate
+
+    @property
+    def num_comparisons(self) -> int:
+        return len(self.problem.workloads)
+
+    @property
+    def share(self) -> float:
+        """Of the traced time, as far as that is known."""
+        return sum(workload.share or 0.0 for workload in self.problem.workloads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """All that a change touches."""
+
+    pairs: tuple[Pair, ...]
+    others: tuple[Entry, ...]
+    """What cannot be compared, each with its verdict and reason."""
+
+
+def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
+    """Pairs of the targets of `head`, the plan of what the change touches in its tree, with those
+    of the base's tree."""
+    before = {file.path: file.previous_path or file.path for file in change.files}
+    known = {(target.path, target.qualname) for target in base.targets}
+    assert head.discovery is not None, "a survey keeps what it read"
+    paths = {place.module: path for path, place in head.discovery.modules.places.items()}
+    pairs, others = [], []
+    for planned in head.targets:
+        target = planned.target
+        if (before.get(target.path, target.path), target.qualname) not in known:
+            others.append(not_compared(planned, "new", IS_NEW))
+        elif planned.problem is None:
+            others.append(not_compared(planned, "skipped", planned.reason or "no workload"))
+        else:
+            program = planned.problem.reference
+            assert isinstance(program, TreeProgram)
+            path = paths[program.import_path.partition(":")[0]]
+            reference = as_in(base, program, before.get(path, path), target)
+            if reference is None:
+                others.append(not_compared(planned, "new", "what launches it is not in the base"))
+            else:
+                pairs.append(pair(planned, reference, program))
+    others += [
+        Entry(
+            target=target,
+            skipped=IS_REMOVED,
+            comparison=Comparison(verdict="removed", reason=IS_REMOVED),
+        )
+        for target in head.removed
+    ]
+    return Pairs(pairs=tuple(pairs), others=tuple(others))
+
+
+def pair(planned: Planned, reference: TreeProgram, program: TreeProgram) -> Pair:
+    assert planned.problem is not None
+    # Without its target: what launches a kernel is compared, and nothing is asked of a candidate
+    # for one. Kernels of one launcher are one measurement.
+    problem = Problem(reference=reference, workloads=planned.problem.workloads)
+    head = Candidate(problem_id=problem.id, program=program, proposer=PROPOSER)
+    return Pair(target=planned.target, problem=problem, head=head)
+
+
+def as_in(base: Discovery, program: TreeProgram, path: str, target: Target) -> TreeProgram | None:
+    """The program of the head as it is in the base, where its file was at `path`."""
+    place = base.modules.places.get(path)
+    if place is None:
+        return None
+    qualname = program.import_path.partition(":")[2]
+    found = TreeProgram(
+        root=str(Path(base.root).resolve()),
+        import_root=place.import_root,
+        import_path=f"{place.module}:{qualname}",
+        digest=base.imports.digest(path),
+    )
+    return with_native_files(found, base) if target.is_kernel else found
+
+
+def not_compared(planned: Planned, verdict: ComparisonVerdict, reason: str) -> Entry:
+    """The entry of a target that is in one tree alone, or cannot be called."""
+    return Entry(
+        target=planned.target,
+        skipped=reason,
+        hint=planned.hint if verdict == "skipped" else None,
+        workloads=planned.workloads,
+        comparison=Comparison(verdict=verdict, reason=reason),
+    )
+
+
+def in_order(pairs: Sequence[Pair]) -> list[Pair]:
+    """Those that were changed themselves before those that use them; of either, those that take
+    most of the traced time first, then as they stand in the source; guesses of how something is
+    called last."""
+
+    def place(one: Pair) -> tuple[bool, bool, float]:
+        is_guessed = all(is_guess(w) for w in one.problem.workloads)
+        return is_guessed, one.target.only_uses_change, -one.share
+
+    return sorted(pairs, key=place)
+
+
+def is_guess(workload: Workload) -> bool:
+    return workload.provenance == "synthetic"

@@ -1,0 +1,165 @@
+"""What there is to judge: a tree, or a change of it, becomes a Plan of targets with problems.
+
+Reads files and runs nothing. Every target is in the plan: with a Problem when a workload is known,
+with the reason and what would mend it when not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudal1_ci.discover import Discovery, DiscoveryConfig, discover, reference_program
+from cudal1_ci.discover.changed import select_changed
+from cudal1_ci.discover.declared import unmatched
+from cudal1_ci.discover.kernel_problems import kernel_problem, obstacle
+from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
+from cudal1_ci.discover.launchers import Reach, reach_of
+from cudal1_ci.records import Change, Notice, Problem, Target, Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A target and the problem it poses, or why it poses none."""
+
+    target: Target
+    problem: Problem | None = None
+    reason: str | None = None
+    hint: str | None = None
+    workloads: tuple[Workload, ...] = ()
+    """How it is called; those of the problem where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All targets of a tree or a change, in the order in which they stand in the source."""
+
+    root: Path
+    repository: str
+    folder: str = "."
+    """Of the root, below the top of its repository."""
+    base_sha: str | None = None
+    head_sha: str | None = None
+    targets: tuple[Planned, ...]
+    removed: tuple[Target, ...] = ()
+    """By the change, where they were."""
+    notices: tuple[Notice, ...] = ()
+    discovery: Discovery | None = None
+    """What was read to make it."""
+
+
+def survey(
+    root: Path,
+    config: DiscoveryConfig,
+    *,
+    evidence: Evidence,
+    repository: str,
+    folder: str = ".",
+    head_sha: str | None = None,
+    change: Change | None = None,
+    with_problems: bool = True,
+    on_gpu: bool = False,
+) -> Plan:
+    """Everything in a tree, or what a change of it touches, that could be made faster. A listing
+    needs no problems, and the hashes over all imports that they hold take time. `on_gpu` says
+    whether calls with CUDA tensors can be measured.
+
+    Raises:
+        DiscoveryError: `root` cannot be read.
+        ConfigError: A declared workload is malformed.
+    """
+    discovery = discover(root, config)
+    targets: Sequence[Target] = discovery.targets
+    removed: Sequence[Target] = ()
+    if change is not None:
+        selection = select_changed(discovery, change)
+        targets, removed = selection.targets, selection.removed
+    kernels = [target for target in targets if target.is_kernel and target.launchers]
+    # To look for all that leads to a kernel takes time, and without a GPU nothing comes of it; but
+    # a function that is no target is found so, and somebody may have declared how it is called.
+    is_asked = on_gpu or unmatched(evidence.declared, discovery.targets)
+    reaches = reach_of(discovery, kernels) if is_asked else {}
+    launchers = [one for reach in reaches.values() for one in reach.launchers]
+    notices = [*discovery.notices, *evidence.notices]
+    notices += unmatched(evidence.declared, [*discovery.targets, *launchers])
+    notices += removal_notices(removed)
+    return Plan(
+        root=root,
+        repository=repository,
+        folder=folder,
+        base_sha=change.base_sha if change else None,
+        head_sha=head_sha,
+        targets=tuple(
+            planned_kernel(root, target, reaches.get(target), discovery, evidence, on_gpu)
+            if target.is_kernel
+            else planned(root, target, discovery if with_problems else None, evidence, on_gpu)
+            for target in targets
+        ),
+        removed=tuple(removed),
+        notices=tuple(notices),
+        discovery=discovery,
+    )
+
+
+def removal_notices(removed: Sequence[Target]) -> list[Notice]:
+    """That there is nothing left to look at."""
+    return [
+        Notice(path=target.path, message=f"{target.qualname} was removed by the change")
+        for target in removed
+    ]
+
+
+def planned(
+    root: Path, target: Target, discovery: Discovery | None, evidence: Evidence, on_gpu: bool
+) -> Planned:
+    """One target with its problem (without `discovery` only its workloads), or the reason that it
+    poses none."""
+    found = workloads_of(root, target, evidence)
+    if isinstance(found, NoWorkload):
+        return Planned(target=target, reason=found.reason, hint=found.hint)
+    needs_gpu = [workload for workload in found if uses_cuda(workload) and not on_gpu]
+    if len(needs_gpu) == len(found):
+        return Planned(
+            target=target,
+            reason="it is only called with CUDA tensors; this run measures on the CPU",
+            hint="declare a workload with CPU tensors, or measure on a GPU: --device cuda",
+            workloads=found,
+        )
+    workloads = tuple(workload for workload in found if workload not in needs_gpu)
+    if discovery is None:
+        return Planned(target=target, workloads=workloads)
+    program = reference_program(root, target, discovery)
+    return Planned(
+        target=target,
+        problem=Problem(reference=program, workloads=workloads, target=target),
+        workloads=workloads,
+    )
+
+
+def planned_kernel(
+    root: Path,
+    target: Target,
+    reach: Reach | None,
+    discovery: Discovery,
+    evidence: Evidence,
+    on_gpu: bool,
+) -> Planned:
+    """A kernel with the problem of what launches it."""
+    found: Problem | NoWorkload | None = obstacle(target, reach, on_gpu)
+    if found is None and reach is not None:
+        found = kernel_problem(root, target, reach, discovery, evidence)
+    if isinstance(found, NoWorkload):
+        return Planned(target=target, reason=found.reason, hint=found.hint)
+    assert found is not None, "on a GPU all that leads to a kernel is looked for"
+    return Planned(target=target, problem=found, workloads=found.workloads)
+
+
+def uses_cuda(workload: Workload) -> bool:
+    """Whether a call has tensors of a CUDA device."""
+    return "'cuda" in repr(workload.call)
+
+
+def how(workload: Workload) -> str:
+    """`traced, train`: where a workload is from, and what it is not only read for."""
+    return workload.provenance + (", train" if workload.mode == "train" else "")

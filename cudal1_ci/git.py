@@ -1,0 +1,312 @@
+"""A checkout on this machine: what changed since a base, by asking git.
+
+Knows git's command line and nothing of targets. Reads only: no lock, no fetch, no prompt, no hook
+and no user's pager or diff tool. The change is from the merge base of BASE and HEAD to the working
+tree as it lies there, so work that is not committed yet, or not even added, is part of it; or from
+one commit to another.
+
+    change = working_tree_change(Path("."), "origin/main")
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cudal1_ci.errors import DiscoveryError
+from cudal1_ci.records import Change, FileChange
+
+RELATIVE = re.compile(r"[~^@]")
+"""In `HEAD~3`, `v1^`, `main@{1}`: no name that a remote knows."""
+GIT_TIMEOUT_S = 60.0
+SOURCE_SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
+# A larger file is data; discovery does not look at it either.
+MAX_FILE_BYTES = 2_000_000
+# https://host/owner/name.git and user@host:owner/name; not the path of a local clone.
+_REMOTE = re.compile(
+    r"(?:(?!file:)\w+://.*/|[\w.-]+@[^/:]+:(?:.*/)?)(?P<name>[^/:]+/[^/]+?)(?:\.git)?/?"
+)
+
+
+class Difference(NamedTuple):
+    """One line of `git diff --name-status`: paths relative to the top of the repository."""
+
+    status: str
+    before: str | None
+    after: str | None
+
+
+def working_tree_change(root: Path, base: str) -> Change:
+    """What the working tree below `root` changed since it left `base`.
+
+    Raises: DiscoveryError when `root` is in no git repository, `base` names no commit, or the
+    history at hand (a shallow clone) does not reach the merge base.
+    """
+    top = repository_top(root)
+    merge_base = common_ancestor(top, base)
+    files = changed_files(top, root, merge_base, None)
+    return Change(
+        repository=repository_name(root),
+        base_sha=merge_base,
+        head_sha=head_sha(root) if is_clean(top) else None,
+        files=files,
+    )
+
+
+def is_clean(top: Path) -> bool:
+    """Whether all that lies in the working tree is committed."""
+    return not run_git(top, "status", "--porcelain=v1", "--untracked-files=normal").strip()
+
+
+def committed_change(root: Path, base: str, head: str) -> Change:
+    """What the commit `head` changed below `root` since it left `base`; the working tree does not
+    matter.
+
+    Raises: DiscoveryError as `working_tree_change` does.
+    """
+    top = repository_top(root)
+    head_commit = commit_of(top, head)
+    merge_base = common_ancestor(top, base, head_commit)
+    return Change(
+        repository=repository_name(root),
+        base_sha=merge_base,
+        head_sha=head_commit,
+        files=changed_files(top, root, merge_base, head_commit),
+    )
+
+
+def changed_files(top: Path, root: Path, base: str, head: str | None) -> tuple[FileChange, ...]:
+    """Source files that differ between two commits, or a commit and the working tree."""
+    found = (
+        file_change(top, root, base, head, difference)
+        for difference in differences(top, root, base, head)
+    )
+    files = [file for file in found if file is not None]
+    return tuple(sorted(files, key=lambda file: file.path))
+
+
+def commit_of(top: Path, name: str) -> str:
+    """The commit that a branch, a tag or a hash means.
+
+    Raises: DiscoveryError when there is none.
+    """
+    if name.startswith("-"):
+        raise DiscoveryError(f"{name}: expected a branch, tag or commit")
+    try:
+        return run_git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+    except DiscoveryError as error:
+        mend = f"fetch it (git fetch origin {name.removeprefix('origin/')})"
+        if RELATIVE.search(name):
+            mend = "fetch more of the history (git fetch --unshallow, where it was cut)"
+        raise DiscoveryError(
+            f"{name}: no such branch, tag or commit here; {mend} or name another"
+        ) from error
+
+
+def head_sha(root: Path) -> str | None:
+    """The commit that is checked out; None outside of git and before the first commit."""
+    try:
+        return run_git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip() or None
+    except DiscoveryError:
+        return None
+
+
+def repository_name(root: Path) -> str:
+    """`owner/name` of the remote `origin`, else the name of the repository's folder."""
+    try:
+        name = name_of_remote(run_git(root, "config", "--get", "remote.origin.url").strip())
+        if name is not None:
+            return name
+    except DiscoveryError:
+        pass  # no such remote, or no repository: the folder's name it is
+    try:
+        return Path(run_git(root, "rev-parse", "--show-toplevel").rstrip("\n")).name
+    except DiscoveryError:
+        return root.resolve().name
+
+
+def name_of_remote(url: str) -> str | None:
+    """`owner/name` of a repository's address; None where it has none of that form."""
+    match = _REMOTE.fullmatch(url)
+    return match["name"] if match else None
+
+
+def folder_in_repository(root: Path) -> str:
+    """`root` below the top of its repository, `.` for the top and where there is none."""
+    try:
+        top = repository_top(root)
+    except DiscoveryError:
+        return "."
+    return root.resolve().relative_to(top.resolve()).as_posix()
+
+
+def repository_top(root: Path) -> Path:
+    """The top of the repository that `root` is in. Raises: DiscoveryError when there is none."""
+    if not root.is_dir():
+        raise DiscoveryError(f"{root}: expected a folder in a git repository, there is none")
+    try:
+        return Path(run_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
+    except DiscoveryError as error:
+        raise DiscoveryError(
+            f"{root}: finding what changed needs a git repository ({error}); run it in one, or "
+            "scan without --changed"
+        ) from error
+
+
+def common_ancestor(top: Path, base: str, head: str = "HEAD") -> str:
+    """The commit at which `head` left `base`."""
+    sha = commit_of(top, base)
+    if head_sha(top) is None:
+        raise DiscoveryError(f"{top}: has no commit yet, so there is nothing to compare with")
+    try:
+        return run_git(top, "merge-base", sha, head).strip()
+    except DiscoveryError as error:
+        if run_git(top, "rev-parse", "--is-shallow-repository").strip() == "true":
+            mend = "the clone is shallow: git fetch --unshallow (in Actions: fetch-depth: 0)"
+        else:
+            mend = "the two histories have no commit in common"
+        raise DiscoveryError(f"{base}: no merge base with {head[:12]}; {mend}") from error
+
+
+def differences(top: Path, root: Path, base: str, head: str | None) -> Iterator[Difference]:
+    """Source files below `root` that differ; in a working tree also those that git does not know
+    yet."""
+    below = root.resolve().relative_to(top.resolve()).as_posix()
+    listed = run_git(
+        top,
+        "diff",
+        "--name-status",
+        "-z",
+        "-M",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--ignore-submodules",
+        base,
+        *([] if head is None else [head]),
+        "--",
+        below,
+    )
+    fields = iter(listed.split("\0"))
+    for status in fields:
+        if not status:
+            continue
+        path = next(fields)
+        match status[0]:
+            case "R" | "C":
+                copied_to = next(fields)
+                yield Difference(status[0], path, copied_to)
+            case "A":
+                yield Difference("A", None, path)
+            case "D":
+                yield Difference("D", path, None)
+            case _:
+                yield Difference("M", path, path)
+    if head is not None:
+        return
+    untracked = run_git(top, "ls-files", "--others", "--exclude-standard", "-z", "--", below)
+    for path in filter(None, untracked.split("\0")):
+        yield Difference("A", None, path)
+
+
+def file_change(
+    top: Path, root: Path, base: str, head: str | None, difference: Difference
+) -> FileChange | None:
+    """Both texts of a file; None for what is not source, or has no text on either side."""
+    path = difference.after or difference.before or ""
+    if not path.endswith(SOURCE_SUFFIXES):
+        return None
+    before = None
+    if difference.before is not None and difference.status != "C":
+        before = committed_text(top, base, difference.before)
+    after = None
+    if difference.after is not None:
+        there = top / difference.after
+        after = current_text(there) if head is None else committed_text(top, head, difference.after)
+    if before is None and after is None:
+        return None
+    below = root.resolve().relative_to(top.resolve())
+    is_renamed = difference.status == "R" and before is not None
+    return FileChange(
+        path=relative(path, below),
+        previous_path=relative(difference.before or "", below) if is_renamed else None,
+        before=before,
+        after=after,
+    )
+
+
+def relative(path: str, below: Path) -> str:
+    """A path relative to the scanned folder; one from outside of it keeps its own."""
+    try:
+        return Path(path).relative_to(below).as_posix()
+    except ValueError:
+        return path
+
+
+def committed_text(top: Path, commit: str, path: str) -> str | None:
+    """A file as it was; None for what is no text."""
+    return decoded(git_output(top, "cat-file", "blob", f"{commit}:{path}"))
+
+
+def current_text(path: Path) -> str | None:
+    """A file as it is; None when it is gone, unreadable or no text."""
+    try:
+        return decoded(path.read_bytes()) if path.is_file() else None
+    except OSError:
+        return None
+
+
+def decoded(content: bytes) -> str | None:
+    """Text of a source file; None for what is too large or not UTF-8."""
+    if len(content) > MAX_FILE_BYTES:
+        return None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def run_git(folder: Path, *arguments: str) -> str:
+    """What git prints. Raises: DiscoveryError with its last line when it fails."""
+    return git_output(folder, *arguments).decode("utf-8", "surrogateescape")
+
+
+def git_output(folder: Path, *arguments: str) -> bytes:
+    command = ["git", "-c", "core.quotePath=false", "-c", "core.fsmonitor=false", *arguments]
+    try:
+        result = subprocess.run(
+            command,
+            cwd=folder,
+            env=git_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GIT_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        if not folder.is_dir():
+            raise DiscoveryError(f"{folder}: no such folder") from error
+        raise DiscoveryError("git was not found on PATH; install it") from error
+    except subprocess.TimeoutExpired as error:
+        raise DiscoveryError(
+            f"git {arguments[0]} took more than {GIT_TIMEOUT_S:.0f} s in {folder}"
+        ) from error
+    if result.returncode != 0:
+        lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+        fatal = [line for line in lines if line.startswith("fatal:")] or lines
+        raise DiscoveryError(fatal[0] if fatal else f"git {arguments[0]} failed")
+    return result.stdout
+
+
+def git_environment() -> dict[str, str]:
+    """The environment without what would redirect git, make it ask, or make it write."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return kept | {
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_PAGER": "cat",
+        "LC_ALL": "C",
+    }

@@ -1,0 +1,141 @@
+"""Slowdowns of one pull request that somebody who may write has agreed to (`/cudal1 ack`).
+
+They are kept in our own comment below it, in a line that nobody sees, right under the marker: there
+they live as long as the pull request does, and nobody else can write them, since a comment is ours
+by its author too. Those that outlive it are in the configuration (compare/agreements.py).
+
+An agreement covers what was measured when it was made, up to the upper end of that interval: a
+second measurement of the same code is a little slower half of the time. It covers nothing beyond.
+
+    covered(document, agreements_of(comment.body))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from cudal1_ci.errors import ForgeError
+from cudal1_ci.github.marker import marker_of, unmarked
+from cudal1_ci.records import Record
+from cudal1_ci.render.shape import (
+    AcknowledgementDocument,
+    ComparisonDocument,
+    EntryDocument,
+    NoticeDocument,
+    ReportDocument,
+)
+
+MAX_LINE = 4_000
+"""Characters of them all: a comment has room for its text, its marker and that."""
+UNTIL = "this pull request is closed"
+_LINE = re.compile(r"<!-- cudal1-ci:v1 ack=(?P<agreed>\[[^<>\r\n]{0,4000}\]) -->\r?\n?")
+
+
+class Agreed(Record, frozen=True, kw_only=True):
+    """A slowdown that was agreed to."""
+
+    target: str
+    """`path:qualname`, as `name_of` gives it."""
+    max_slowdown: float
+    reason: str
+    owner: str
+    """Login of who has agreed."""
+
+
+def name_of(entry: EntryDocument) -> str:
+    """What a target is called in an agreement."""
+    return f"{entry.target.path}:{entry.target.qualname}"
+
+
+def agreements_of(body: str) -> tuple[Agreed, ...]:
+    """Those that a comment of ours holds."""
+    found = _LINE.match(unmarked(body))
+    if found is None or marker_of(body) is None:
+        return ()
+    try:
+        return msgspec.json.decode(found["agreed"], type=tuple[Agreed, ...])
+    except msgspec.DecodeError:
+        return ()
+
+
+def agreements_line(agreements: Sequence[Agreed]) -> str:
+    """The line for a comment, right under its marker; empty where there are none."""
+    if not agreements:
+        return ""
+    # Only texts have these characters: no number in it is negative or small.
+    encoded = msgspec.json.encode(agreements).decode()
+    for character in "-<>":
+        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
+    return f"<!-- cudal1-ci:v1 ack={encoded} -->\n"
+
+
+def without_agreements(text: str) -> str:
+    """The text under the marker without that line."""
+    return _LINE.sub("", text, count=1) if _LINE.match(text) else text
+
+
+def with_agreement(known: Sequence[Agreed], new: Agreed) -> tuple[Agreed, ...]:
+    """All of them; the newest on a target holds.
+
+    Raises:
+        ForgeError: There is no room for it.
+    """
+    agreements = (*(one for one in known if one.target != new.target), new)
+    if len(agreements_line(agreements)) > MAX_LINE:
+        raise ForgeError(
+            "there is no room for more acknowledgements in the comment; put some into the "
+            "configuration (`[[tool.cudal1-ci.ack]]`), or say less"
+        )
+    return agreements
+
+
+def covered(document: ReportDocument, agreements: Sequence[Agreed]) -> ReportDocument:
+    """A report with what was agreed to; where that was less than what was measured, a notice says
+    so. What the configuration has acknowledged stays as it is."""
+    known = {one.target: one for one in agreements}
+    entries: list[EntryDocument] = []
+    notices: list[NoticeDocument] = []
+    for entry in document.entries:
+        agreed = known.get(name_of(entry))
+        comparison = entry.comparison
+        if agreed is None or comparison is None or not is_open_regression(comparison):
+            entries.append(entry)
+        elif comparison.slowdown is not None and comparison.slowdown <= agreed.max_slowdown:
+            entries.append(_acknowledged(entry, comparison, agreed))
+        else:
+            entries.append(entry)
+            notices.append(NoticeDocument(path=entry.target.path, message=_exceeded(entry, agreed)))
+    return msgspec.structs.replace(
+        document, entries=tuple(entries), warnings=(*document.warnings, *notices)
+    )
+
+
+def is_open_regression(comparison: ComparisonDocument) -> bool:
+    """Whether it got slower and nobody has acknowledged it."""
+    return comparison.verdict == "regression" and comparison.acknowledged is None
+
+
+def _acknowledged(
+    entry: EntryDocument, comparison: ComparisonDocument, agreed: Agreed
+) -> EntryDocument:
+    acknowledged = AcknowledgementDocument(
+        target=agreed.target,
+        max_slowdown=agreed.max_slowdown,
+        reason=agreed.reason,
+        owner=agreed.owner,
+        expires=UNTIL,
+    )
+    known = msgspec.structs.replace(comparison, acknowledged=acknowledged)
+    return msgspec.structs.replace(entry, comparison=known)
+
+
+def _exceeded(entry: EntryDocument, agreed: Agreed) -> str:
+    slowdown = entry.comparison.slowdown if entry.comparison else None
+    now = f"{slowdown:.3g}x" if slowdown is not None else "not known how much"
+    return (
+        f"{agreed.owner} agreed to {agreed.max_slowdown:.3g}x for {entry.target.qualname}; "
+        f"it is {now}"
+    )

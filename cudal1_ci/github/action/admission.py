@@ -1,0 +1,99 @@
+"""Whose code may run on this machine, and by whose settings. Decided before anything is started.
+
+Covered: code of a fork on a machine that is kept after the job; events that carry the rights of the
+base while the code is the head's; settings that the judged change itself has written. Not covered:
+a workflow file that was edited in the fork. GitHub takes the file of a `pull_request` from the
+head, so that whoever may start workflows can leave this check out; docs/security.md says what stops
+that.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from cudal1_ci.errors import ConfigError, DiscoveryError
+from cudal1_ci.git import committed_text, current_text, repository_top
+from cudal1_ci.github.action.event import Event
+
+PHRASE = "i-understand-that-code-of-strangers-will-run-on-this-machine"
+
+# Those in which the code that is checked out was written by who may write to the repository, and
+# `pull_request`, which gives forks neither secrets nor a token that writes.
+EVENTS = frozenset(
+    {
+        "merge_group",
+        "pull_request",
+        "push",
+        "repository_dispatch",
+        "schedule",
+        "workflow_dispatch",
+    }
+)
+
+CONFIGURATION = ".github/cudal1-ci.toml"
+
+
+def refusal(event: Event, runner_environment: str, phrase: str | None) -> str | None:
+    """Why the head of this event is not run here; None where it may be.
+
+    Args:
+        runner_environment: RUNNER_ENVIRONMENT; all but `github-hosted` is a machine that is kept.
+        phrase: What `allow-fork-code` says.
+
+    Raises:
+        ConfigError: The event is none to measure in, or the phrase is another.
+    """
+    if event.name not in EVENTS:
+        raise ConfigError(
+            f"expected one of the events {', '.join(sorted(EVENTS))}, got {event.name}: it has the "
+            "rights of the base, in which code of a pull request must not run (docs/security.md)"
+        )
+    may_run_forks = is_the_phrase(phrase)
+    if not event.is_of_a_fork or runner_environment == "github-hosted" or may_run_forks:
+        return None
+    return (
+        f"This pull request comes from {event.head_repository or 'a repository that is gone'}, and "
+        "the runner is self-hosted: code of a stranger would run on a machine that is kept. "
+        "Nothing was measured. To measure it all the same, a maintainer can push its commits to a "
+        f"branch of {event.repository}; for machines that are thrown away after each job see "
+        "docs/security.md."
+    )
+
+
+def is_the_phrase(phrase: str | None) -> bool:
+    """Whether code of forks is welcome. Raises: ConfigError for any other phrase."""
+    if phrase is not None and phrase != PHRASE:
+        raise ConfigError(
+            "input `allow-fork-code`: expected nothing, or the phrase of docs/security.md "
+            "word for word"
+        )
+    return phrase == PHRASE
+
+
+def configuration_changed(root: Path, merge_base: str) -> bool:
+    """Whether the tree below `root` has other settings than it had at the merge base."""
+    top = repository_top(root)
+    below = root.resolve().relative_to(top.resolve())
+    return any(
+        _settings(name, _text_at(top, merge_base, (below / name).as_posix()))
+        != _settings(name, current_text(root / name))
+        for name in (CONFIGURATION, "pyproject.toml")
+    )
+
+
+def _text_at(top: Path, commit: str, path: str) -> str | None:
+    try:
+        return committed_text(top, commit, path)
+    except DiscoveryError:
+        return None  # not there at that commit
+
+
+def _settings(name: str, text: str | None) -> object:
+    """What of a file is settings of this tool. A file that is no TOML is itself."""
+    if text is None or name == CONFIGURATION:
+        return text
+    try:
+        return tomllib.loads(text).get("tool", {}).get("cudal1-ci")
+    except (tomllib.TOMLDecodeError, AttributeError):
+        return text

@@ -1,0 +1,126 @@
+"""actions/commands/action.yml: a comment below a pull request is answered. Runs nothing of the pull
+request, checks nothing out and starts no process, so that the token stays in this one.
+
+The step is there twice. First it decides; where the report that the author has seen is needed, it
+names that report's run (output `report-run`), the next step fetches its artifacts, and this one
+decides again, with the report and with what GitHub says by then. So each command is carried out
+once, and never on facts that are older than a second.
+
+There is no verb of the command line for it: a person has the website, and a verb that posts in the
+name of a comment would have to be told whose.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cudal1_ci.errors import ConfigError, ReportError
+from cudal1_ci.github.action.admission import is_the_phrase
+from cudal1_ci.github.action.inputs import command_inputs
+from cudal1_ci.github.action.outcome import tell
+from cudal1_ci.github.action.publish import reports_of
+from cudal1_ci.github.answer import Refusal
+from cudal1_ci.github.branches import open_pull
+from cudal1_ci.github.command import Command, command_in
+from cudal1_ci.github.command_effects import Fetched, decide
+from cudal1_ci.github.comment_event import Asked, asked
+from cudal1_ci.github.decision import Decision, Rules
+from cudal1_ci.github.event import occasion
+from cudal1_ci.github.fetch_facts import facts_about
+from cudal1_ci.github.publication import run_errand
+from cudal1_ci.github.rebase_paths import from_top
+from cudal1_ci.github.reply import Reaction, is_replied, reacted, refused_text, replied
+from cudal1_ci.github.sanitize import log_line
+from cudal1_ci.render.merge import merge
+from cudal1_ci.render.reading import read_document
+
+if TYPE_CHECKING:
+    from cudal1_ci.github.client import Client
+
+FAILED = 5
+"""Exit code where GitHub did not do it; whoever asked was told."""
+
+
+def commands(environment: Mapping[str, str]) -> int:
+    """Answer the comment of this event; returns the exit code of the step."""
+    inputs = command_inputs(environment)
+    rules = Rules(
+        occasion=occasion(environment),
+        workflow=inputs.workflow,
+        fail_on=inputs.fail_on,
+        may_run_forks=is_the_phrase(inputs.allow_fork_code),
+    )
+    comment = asked(environment)
+    command = command_in(comment.body) if comment.is_obeyable else None
+    if command is None:
+        _say("the comment holds no command, was edited, or is not of a person")
+        return 0
+    client = _client(environment, rules)
+    facts = facts_about(client, comment)
+    decision = decide(comment, command, facts, rules, _fetched(environment))
+    if decision.report_run is not None:
+        tell({"report-run": str(decision.report_run)}, "", environment)
+    may_reply = not is_replied(facts.comments, comment, facts.login)
+    return _carried_out(decision, client, comment, command, may_reply=may_reply)
+
+
+def _carried_out(
+    decision: Decision, client: Client, comment: Asked, command: Command, *, may_reply: bool
+) -> int:
+    """Make the requests; a failure is told in a reply, once for each comment."""
+    reaction, reply, code = decision.reaction, decision.reply, 0
+    try:
+        for errand in decision.errands:
+            run_errand(errand, client, _say)
+        if decision.proposed is not None:
+            _say(f"pull request: {open_pull(client, decision.proposed).url}")
+    except Refusal as refusal:
+        _say(str(refusal))
+        reaction, reply, code = "confused", refused_text(command.verb, refusal), FAILED
+    if reply is not None and may_reply:
+        client.send(replied(client.repository, comment, command, reply))
+    if reaction is not None:
+        _react(reaction, client, comment)
+    _say(f"{command.text}: {reaction or 'answered'}")
+    return code
+
+
+def _react(reaction: Reaction, client: Client, comment: Asked) -> None:
+    """A comment that was deleted meanwhile has no place for one."""
+    try:
+        client.send(reacted(client.repository, comment, reaction))
+    except Refusal as refusal:
+        _say(f"no reaction: {refusal}")
+
+
+def _client(environment: Mapping[str, str], rules: Rules) -> Client:
+    """Raises: ConfigError where there is no token."""
+    from cudal1_ci.github.client import with_token  # PyGithub: measuring does without
+
+    token = environment.get("GITHUB_TOKEN")
+    if not token:
+        raise ConfigError("GITHUB_TOKEN: expected a token in the environment, it is not set")
+    return with_token(token, rules.occasion, _say)
+
+
+def _fetched(environment: Mapping[str, str]) -> Fetched | None:
+    """The report that an earlier step has fetched: hostile data. None before that step."""
+    run = environment.get("REPORT_RUN", "")
+    if not run:
+        return None
+    if not (run.isascii() and run.isdigit()):
+        raise ConfigError(f"REPORT_RUN: expected the number of a run, got {run!r}")
+    folder = Path(environment.get("RUNNER_TEMP", "")) / "cudal1-ci" / "reports"
+    try:
+        documents = [read_document(file) for file in reports_of(folder, "**/report.json")]
+        return Fetched(run=int(run), document=from_top(merge(documents)) if documents else None)
+    except (ReportError, ConfigError) as error:
+        _say(str(error))
+        return Fetched(run=int(run), document=None)
+
+
+def _say(message: str) -> None:
+    sys.stdout.write(log_line(message) + "\n")

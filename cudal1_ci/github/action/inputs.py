@@ -1,0 +1,149 @@
+"""What the workflow asks for, read from `INPUT_*` variables: `fail-on` is `INPUT_FAIL_ON`.
+
+Defaults are those of action.yml, which always sets every variable; an empty one is not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeVar
+
+import msgspec
+
+from cudal1_ci.config.values import parse_duration
+from cudal1_ci.errors import ConfigError
+
+FailOn = Literal["never", "regression", "inconclusive"]
+Comment = Literal["auto", "always", "never"]
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs of action.yml. Durations stay text: they go to the verbs as they were written."""
+
+    path: str = "."
+    base: str | None = None
+    include: tuple[str, ...] = ()
+    device: str | None = None
+    budget: str = "10m"
+    compare: bool = True
+    optimize: bool = True
+    optimize_budget: str = "10m"
+    model: str | None = None
+    fail_on: FailOn = "never"
+    python: str = "python"
+    executor: str | None = None
+    container_image: str | None = None
+    require_sandbox: bool = False
+    allow_fork_code: str | None = None
+
+
+class PublishInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs of actions/publish/action.yml but for the token, which stays in the environment."""
+
+    reports: str
+    start: bool = False
+    fail_on: FailOn = "never"
+    comment: Comment = "auto"
+    check: bool = True
+    workflow: str | None = None
+    commands: bool = False
+    sweep: bool = False
+    max_items: int = 20
+    max_open_prs: int = 0
+    dry_run: bool = False
+
+
+class SweepInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs of actions/sweep/action.yml."""
+
+    path: str = "."
+    include: tuple[str, ...] = ()
+    device: str | None = None
+    budget: str = "4h"
+    model: str | None = None
+    python: str = "python"
+    executor: str | None = None
+    container_image: str | None = None
+    require_sandbox: bool = False
+
+
+class CommandInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs of actions/commands/action.yml but for the token, which stays in the environment."""
+
+    fail_on: FailOn = "never"
+    workflow: str = "cudal1-ci"
+    allow_fork_code: str | None = None
+
+
+class HistoryInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs of actions/trend/action.yml but for the token, which stays in the environment."""
+
+    reports: str = "reports/**/report.json"
+    checkout: str = "source"
+    branch: str = "cudal1-ci-history"
+    site: str = "site"
+
+
+def measure_inputs(environment: Mapping[str, str]) -> Inputs:
+    """Inputs of action.yml. Raises: ConfigError, naming the input."""
+    given = _given(environment, Inputs)
+    include = given.pop("include", "")
+    inputs = _converted({**given, "include": [line for line in include.split() if line]}, Inputs)
+    for name in ("budget", "optimize_budget"):
+        seconds_of(name, getattr(inputs, name))
+    return inputs
+
+
+def sweep_inputs(environment: Mapping[str, str]) -> SweepInputs:
+    """Inputs of actions/sweep/action.yml. Raises: ConfigError, naming the input."""
+    given = _given(environment, SweepInputs)
+    include = given.pop("include", "")
+    inputs = _converted({**given, "include": include.split()}, SweepInputs)
+    seconds_of("budget", inputs.budget)
+    return inputs
+
+
+def publish_inputs(environment: Mapping[str, str]) -> PublishInputs:
+    """Inputs of actions/publish/action.yml. Raises: ConfigError, naming the input."""
+    given = _given(environment, PublishInputs)
+    if "reports" not in given:
+        raise ConfigError("input `reports`: expected a glob of report.json files, got nothing")
+    return _converted(given, PublishInputs)
+
+
+def command_inputs(environment: Mapping[str, str]) -> CommandInputs:
+    """Inputs of actions/commands/action.yml. Raises: ConfigError, naming the input."""
+    return _converted(_given(environment, CommandInputs), CommandInputs)
+
+
+def history_inputs(environment: Mapping[str, str]) -> HistoryInputs:
+    """Inputs of actions/trend/action.yml."""
+    return _converted(_given(environment, HistoryInputs), HistoryInputs)
+
+
+def seconds_of(name: str, text: str) -> float:
+    """A duration with its unit. Raises: ConfigError, naming the input."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"input `{name.replace('_', '-')}`: expected a duration such as 90s or 10m, "
+            f"got {text!r}"
+        ) from error
+
+
+def _given(environment: Mapping[str, str], record: type[msgspec.Struct]) -> dict[str, str]:
+    names = record.__struct_fields__
+    texts = {name: environment.get(f"INPUT_{name.upper()}", "").strip() for name in names}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _converted(given: Mapping[str, object], record: type[T]) -> T:
+    try:
+        return msgspec.convert(given, record, strict=False)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `$.")
+        name = place.rstrip("`").replace("_", "-")
+        value = given.get(name.replace("-", "_"))
+        raise ConfigError(f"input `{name}`: {what}, got {value!r}") from error

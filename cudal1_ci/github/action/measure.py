@@ -1,0 +1,256 @@
+"""action.yml: what changed got slower or not, and what could be faster. Writes a report, posts
+nothing.
+
+    event, inputs -> may it run here? -> base -> compare -> scan --changed -> one report -> outputs
+
+A summary and the outputs are written whatever happens. The exit code is that of `fail-on`, as
+`compare` gives it, or of the tool's own failure; a spent budget is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from cudal1_ci.config import load_settings
+from cudal1_ci.errors import CudaL1Error, ReportError
+from cudal1_ci.git import common_ancestor, head_sha, run_git
+from cudal1_ci.github.action.admission import configuration_changed, refusal
+from cudal1_ci.github.action.children import GRACE_S, TIMED_OUT, Runner, run_verb, scrubbed
+from cudal1_ci.github.action.event import Event, read_event
+from cudal1_ci.github.action.inputs import Inputs, SweepInputs, measure_inputs, seconds_of
+from cudal1_ci.github.action.outcome import (
+    Outcome,
+    device_notices,
+    headline,
+    outcome_of,
+    output_lines,
+    summary,
+    tell,
+)
+from cudal1_ci.render import render
+from cudal1_ci.render.merge import merge
+from cudal1_ci.render.reading import read_document
+from cudal1_ci.render.shape import ReportDocument
+
+EVERYTHING = "all"
+"""As `base`: compare with nothing, and look at the whole tree."""
+
+ANSWERS = (0, 1, 3, 6)
+"""Exit codes with a report: done, a regression, inconclusive, the budget was spent."""
+
+
+EXIT_CODES = {6: 0, TIMED_OUT: 4}
+"""Of the step, where it is not the verb's: a spent budget is no failure, one that hangs is."""
+
+
+class Place(NamedTuple):
+    """Where things are in this job."""
+
+    tree: Path
+    reports: Path
+    state: Path
+
+
+class Measured(NamedTuple):
+    """What the verbs came back with."""
+
+    code: int
+    reports: list[ReportDocument]
+    notices: list[str]
+
+
+def measure(environment: Mapping[str, str], run: Runner = run_verb) -> int:
+    """Judge the change of this event; returns the exit code of the step."""
+    outcome, notices, document = Outcome(verdict="error"), list[str](), None
+    try:
+        inputs, event = measure_inputs(environment), read_event(environment)
+        reason = refusal(event, environment.get("RUNNER_ENVIRONMENT", ""), inputs.allow_fork_code)
+        if reason is not None:
+            outcome, notices = Outcome(verdict="skipped"), [reason]
+            return 0
+        place = place_of(environment, inputs.path)
+        measured = measured_on(event, inputs, place, environment, run)
+        notices = measured.notices
+        if measured.reports:
+            document, more = joined(measured.reports)
+            notices = [*notices, *more, *device_notices(document)]
+            outcome = written(document, place.reports)
+        if measured.code not in ANSWERS:
+            outcome = msgspec.structs.replace(outcome, verdict="error")
+        return EXIT_CODES.get(measured.code, measured.code)
+    except CudaL1Error as error:
+        notices = [*notices, str(error)]
+        raise
+    finally:
+        tell(output_lines(outcome), summary(headline(outcome), notices, document), environment)
+
+
+def place_of(environment: Mapping[str, str], path: str) -> Place:
+    """Folders of the job; what is written is outside of the checkout, which is the change's."""
+    workspace = Path(environment.get("GITHUB_WORKSPACE") or ".").resolve()
+    own = Path(environment.get("RUNNER_TEMP") or workspace / ".cudal1-ci").resolve() / "cudal1-ci"
+    reports = own / "report"
+    reports.mkdir(parents=True, exist_ok=True)
+    for old in reports.glob("*"):
+        old.unlink()
+    return Place(workspace / path, reports, own / "state")
+
+
+def measured_on(
+    event: Event, inputs: Inputs, place: Place, environment: Mapping[str, str], run: Runner
+) -> Measured:
+    """Run the verbs, one after the other: both would measure on the same machine."""
+    notices = []
+    base = merge_base_of(place.tree, inputs.base, event)
+    checked_out = head_sha(place.tree)
+    if event.head_sha is not None and checked_out != event.head_sha:
+        notices.append(
+            f"What is checked out ({checked_out}) is not the head of the event "
+            f"({event.head_sha}): the checkout needs "
+            "`ref: ${{ github.event.pull_request.head.sha }}`."
+        )
+    code, reports = 0, []
+    compared = base if inputs.compare else None
+    known = scrubbed(environment, place.state)
+    if compared is not None:
+        file = place.reports / "compare.json"
+        words = compare_words(inputs, compared, file)
+        code = run(
+            words, cwd=place.tree, environment=known, limit_s=limit_s("budget", inputs.budget)
+        )
+        reports += found_in(file, code)
+        notices += ended_badly("compare", code)
+    if inputs.optimize and code in ANSWERS:
+        if base is not None and configuration_changed(place.tree, base):
+            notices.append(
+                "No faster code was looked for: this change edits the configuration of cudal1-ci, "
+                "and settings hold from the merge on."
+            )
+            return Measured(code, reports, notices)
+        file = place.reports / "scan.json"
+        words, limit = (
+            scan_words(inputs, compared, file),
+            limit_s("optimize_budget", inputs.optimize_budget),
+        )
+        keyed = with_model_keys(place, environment, run, limit)
+        scanned = run(words, cwd=place.tree, environment=keyed, limit_s=limit)
+        reports += found_in(file, scanned)
+        notices += ended_badly("scan", scanned)
+        # Whether the change is slower is what the step answers; proposals are a gift.
+        code = scanned if compared is None and scanned not in ANSWERS else code
+    return Measured(code, reports, notices)
+
+
+def merge_base_of(tree: Path, asked: str | None, event: Event) -> str | None:
+    """The commit that the tree left its base at; None where there is nothing to compare with.
+
+    Raises: DiscoveryError when the base is not here, as in a shallow clone.
+    """
+    base = asked or event.base_sha
+    if base is None or base == EVERYTHING:
+        return None
+    if asked is None and event.name == "pull_request" and _is_merge_of(tree, event.head_sha):
+        # GitHub's own merge of the two: what the base has won since is on both sides of this.
+        base = "HEAD^1"
+    return common_ancestor(tree, base)
+
+
+def _is_merge_of(tree: Path, head: str | None) -> bool:
+    parents = run_git(tree, "rev-list", "--parents", "--max-count=1", "HEAD").split()[1:]
+    return len(parents) == 2 and parents[1] == head
+
+
+def compare_words(inputs: Inputs, base: str, file: Path) -> list[str]:
+    """`cudal1-ci compare` of the tree that is checked out with its merge base."""
+    return [
+        *("compare", base, "--json", str(file), "--budget", inputs.budget),
+        *("--fail-on", inputs.fail_on),
+        *shared_words(inputs),
+    ]
+
+
+def scan_words(inputs: Inputs, base: str | None, file: Path) -> list[str]:
+    """`cudal1-ci scan` of what changed since the merge base, or of everything."""
+    return [
+        *("scan", "--json", str(file), "--budget", inputs.optimize_budget, "--fail-on", "never"),
+        *(("--changed", base) if base else ()),
+        *(("--model", inputs.model) if inputs.model else ()),
+        *shared_words(inputs),
+    ]
+
+
+def shared_words(inputs: Inputs | SweepInputs) -> list[str]:
+    """Options that all verbs have that measure."""
+    words = ["--python", inputs.python]
+    for name in ("device", "executor", "container_image"):
+        value = getattr(inputs, name)
+        if value:
+            words += [f"--{name.replace('_', '-')}", value]
+    for glob in inputs.include:
+        words += ["--include", glob]
+    return [*words, "--require-sandbox"] if inputs.require_sandbox else words
+
+
+def limit_s(name: str, budget: str) -> float:
+    """After a budget a verb ends by itself; one that does not is ended a little later."""
+    return seconds_of(name, budget) + GRACE_S
+
+
+def with_model_keys(
+    place: Place, environment: Mapping[str, str], run: Runner, limit: float
+) -> dict[str, str]:
+    """The environment of a verb that asks models itself: with their keys, unless it would
+    also run the project's tests. Those have recorded what they record before, without the keys."""
+    without = scrubbed(environment, place.state)
+    settings = load_settings(place.tree, overrides={})
+    names = (settings.model.api_key_env, settings.opinion.api_key_env)
+    if not any(environment.get(name) for name in names):
+        return without
+    traces = Path(without["CUDAL1_CI_STATE_DIR"]) / "traces"
+    if settings.trace and not any(traces.glob("trace-*.jsonl")):
+        run(["trace", "."], cwd=place.tree, environment=without, limit_s=limit)
+        if not any(traces.glob("trace-*.jsonl")):
+            return without
+    return scrubbed(environment, place.state, keys=names)
+
+
+def found_in(file: Path, code: int) -> list[ReportDocument]:
+    """The report of a verb; none where it has failed before there was one."""
+    return [read_document(file)] if code in (*ANSWERS, TIMED_OUT) and file.is_file() else []
+
+
+def ended_badly(verb: str, code: int) -> list[str]:
+    """What the reader of the summary has to know of a verb's end."""
+    if code == 6:
+        return [f"`{verb}` has spent its budget: what is missing from the report was not measured."]
+    if code == TIMED_OUT:
+        return [
+            f"`{verb}` did not end within its budget and was stopped; the log says where it was."
+        ]
+    if code not in ANSWERS:
+        return [f"`{verb}` failed with exit code {code} (docs/exit-codes.md); the log says why."]
+    return []
+
+
+def joined(reports: list[ReportDocument]) -> tuple[ReportDocument, list[str]]:
+    """Comparison and proposals as one report; the comparison alone where they do not fit."""
+    try:
+        return merge(reports), []
+    except ReportError as error:
+        return reports[0], [f"Proposals are not in the report: {error}"]
+
+
+def written(document: ReportDocument, folder: Path) -> Outcome:
+    """Write the report for the artifact; what is left of the verbs' own is removed."""
+    for part in folder.glob("*.json"):
+        part.unlink()
+    outcome = msgspec.structs.replace(
+        outcome_of(document), report_json=folder / "report.json", report_md=folder / "report.md"
+    )
+    (folder / "report.json").write_text(render(document, "json"), encoding="utf-8")
+    (folder / "report.md").write_text(render(document, "md"), encoding="utf-8")
+    return outcome

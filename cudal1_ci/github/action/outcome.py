@@ -1,0 +1,136 @@
+"""What the workflow is told: outputs, the step's summary, notices. Pure, but for the writing at the
+end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from cudal1_ci.records import ComparisonVerdict
+from cudal1_ci.render import render
+from cudal1_ci.render.digest import worth
+from cudal1_ci.render.shape import ReportDocument
+from cudal1_ci.render.wording import count_text
+from cudal1_ci.stats.regression import worst
+
+Verdict = Literal["regression", "inconclusive", "improvement", "pass", "skipped", "error"]
+
+VERDICTS: dict[ComparisonVerdict, Verdict] = {
+    "regression": "regression",
+    "inconclusive": "inconclusive",
+    "improvement": "improvement",
+    "same": "pass",
+}
+"""Of the worst target; where all are new, removed or skipped, nothing was compared."""
+
+# A summary of more than 1 MiB is dropped as a whole; other steps of the job have their own.
+MAX_SUMMARY_BYTES = 1_000_000
+CUT = "\n_The rest is in report.md: a summary may have 1 MiB._\n"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The outputs of action.yml."""
+
+    verdict: Verdict
+    regressions: int = 0
+    improvements: int = 0
+    inconclusive: int = 0
+    proposals: int = 0
+    best_speedup: float | None = None
+    """Of the best proposal: the geometric mean over its workloads of what is certain at least."""
+    report_json: Path | None = None
+    report_md: Path | None = None
+
+
+def outcome_of(document: ReportDocument) -> Outcome:
+    """Counts of a report, and the verdict: that of its worst target, never a mean. A regression
+    that somebody has acknowledged is none."""
+    compared = [entry.comparison for entry in document.entries if entry.comparison is not None]
+    found = ["same" if one.acknowledged else one.verdict for one in compared]
+    best = [entry.evaluations[entry.best] for entry in document.entries if entry.best is not None]
+    return Outcome(
+        verdict=VERDICTS.get(worst(found), "skipped"),
+        regressions=found.count("regression"),
+        improvements=found.count("improvement"),
+        inconclusive=found.count("inconclusive"),
+        proposals=len(best),
+        best_speedup=max(map(worth, best), default=None),
+    )
+
+
+def output_lines(outcome: Outcome) -> dict[str, str]:
+    """Outputs by name, as text; what is absent is empty."""
+    speedup = outcome.best_speedup
+    return {
+        "verdict": outcome.verdict,
+        "regressions": str(outcome.regressions),
+        "improvements": str(outcome.improvements),
+        "inconclusive": str(outcome.inconclusive),
+        "proposals": str(outcome.proposals),
+        "best-speedup": "" if speedup is None else f"{speedup:.3g}",
+        "report-json": str(outcome.report_json or ""),
+        "report-md": str(outcome.report_md or ""),
+    }
+
+
+def headline(outcome: Outcome) -> str:
+    """The verdict in words, for the first line of the summary."""
+    match outcome.verdict:
+        case "regression":
+            said = f"{count_text(outcome.regressions, 'target')} got slower"
+        case "inconclusive":
+            said = f"of {count_text(outcome.inconclusive, 'target')} it cannot be told"
+        case "improvement":
+            said = f"{count_text(outcome.improvements, 'target')} got faster, none slower"
+        case "pass":
+            said = "nothing got slower"
+        case "skipped":
+            said = "nothing was compared"
+        case "error":
+            said = "it could not be measured; the log says why"
+    if outcome.proposals:
+        said += f"; {count_text(outcome.proposals, 'faster version')} proven"
+    return f"**cudal1-ci: {said}**"
+
+
+def device_notices(document: ReportDocument) -> list[str]:
+    """What has to be known of the machine to read the numbers right."""
+    if document.devices and all(device.kind == "cpu" for device in document.devices):
+        return ["Times are those of the CPU: no GPU was used. They say little of one."]
+    return []
+
+
+def summary(headline: str, notices: Iterable[str], document: ReportDocument | None) -> str:
+    """Markdown for the step's summary."""
+    parts = [headline, *(f"> {notice}" for notice in notices)]
+    if document is not None:
+        parts.append(render(document, "md"))
+    return limited("\n\n".join(parts) + "\n")
+
+
+def limited(text: str) -> str:
+    """Whole lines of a text that is too long for a summary."""
+    encoded = text.encode()
+    if len(encoded) <= MAX_SUMMARY_BYTES:
+        return text
+    kept = encoded[: MAX_SUMMARY_BYTES - len(CUT.encode())].rpartition(b"\n")[0]
+    return kept.decode() + "\n" + CUT
+
+
+def tell(lines: Mapping[str, str], text: str, environment: Mapping[str, str]) -> None:
+    """Append outputs and summary to the files that the runner reads."""
+    _append(environment.get("GITHUB_STEP_SUMMARY"), text)
+    # One line each: a name or a path with a line feed in it would be another output.
+    _append(
+        environment.get("GITHUB_OUTPUT"),
+        "".join(f"{name}={' '.join(value.splitlines())}\n" for name, value in lines.items()),
+    )
+
+
+def _append(file: str | None, text: str) -> None:
+    if file:
+        with Path(file).open("a", encoding="utf-8") as stream:
+            stream.write(text)

@@ -1,0 +1,89 @@
+"""actions/publish: reports that other jobs have left are posted. Runs nothing of the pull
+request.
+
+The files are hostile data. Here they are counted and no more; `cudal1-ci publish` reads them as
+such.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.github.action.children import Runner, run_verb, scrubbed
+from cudal1_ci.github.action.inputs import PublishInputs, publish_inputs
+from cudal1_ci.github.action.outcome import tell
+
+# One a GPU. A matrix has at most 256 jobs; more files than that are nobody's measurements.
+MAX_REPORTS = 256
+LIMIT_S = 600.0
+
+NOTHING = (
+    "**cudal1-ci: there is no report to publish.** Nothing was measured: the summary of the "
+    "measuring job says why.\n"
+)
+
+
+def publish(environment: Mapping[str, str], run: Runner = run_verb) -> int:
+    """Post the reports; without any, say so and be content: measuring was refused or has failed."""
+    inputs = publish_inputs(environment)
+    workspace = Path(environment.get("GITHUB_WORKSPACE") or os.curdir)
+    files = [] if inputs.start else reports_of(workspace, inputs.reports)
+    if not files and not inputs.start:
+        tell({}, NOTHING, environment)
+        if inputs.sweep or not inputs.check or not environment.get("GITHUB_TOKEN"):
+            return 0
+    # It speaks to the service and starts nothing: of the job's environment it needs the token, the
+    # event and where to write the summary, and not what else is secret here.
+    state = Path(environment.get("RUNNER_TEMP") or workspace) / "cudal1-ci" / "state"
+    known = scrubbed(environment, state, keys=tuple(publisher_names(environment)))
+    return run(publish_words(inputs, files), cwd=workspace, environment=known, limit_s=LIMIT_S)
+
+
+def publisher_names(environment: Mapping[str, str]) -> list[str]:
+    """The variables of the job that `cudal1-ci publish` reads: what GitHub says, and the token."""
+    return [name for name in environment if name.startswith("GITHUB_")]
+
+
+def reports_of(workspace: Path, pattern: str) -> list[Path]:
+    """Files that the glob names, sorted; links are not followed to where they lead.
+
+    Raises:
+        ConfigError: There are more than any matrix makes.
+    """
+    try:
+        found = sorted(workspace.glob(pattern))
+    except (NotImplementedError, ValueError) as error:
+        raise ConfigError(
+            f"input `reports`: expected a glob relative to the workspace, got {pattern!r}: {error}"
+        ) from error
+    files = [file for file in found if file.is_file() and not file.is_symlink()]
+    if len(files) > MAX_REPORTS:
+        raise ConfigError(
+            f"input `reports`: expected at most {MAX_REPORTS} files, {pattern!r} names {len(files)}"
+        )
+    return files
+
+
+def publish_words(inputs: PublishInputs, files: list[Path]) -> list[str]:
+    """The verb for what is there: reports, or a check run to begin or to end."""
+    if not files:
+        words = ["publish", "--start" if inputs.start else "--abandon"]
+        words += ["--workflow", inputs.workflow] if inputs.workflow else []
+        return [*words, "--dry-run"] if inputs.dry_run else words
+    if inputs.sweep:
+        most = ["--max-items", str(inputs.max_items), "--max-open-prs", str(inputs.max_open_prs)]
+        dry = ["--dry-run"] if inputs.dry_run else []
+        return ["publish", "--sweep", *most, *dry, "--", *map(str, files)]
+    words = ["publish", "--fail-on", inputs.fail_on, "--comment", inputs.comment]
+    if inputs.workflow:
+        words += ["--workflow", inputs.workflow]
+    if not inputs.check:
+        words.append("--no-check")
+    if inputs.commands:
+        words.append("--commands")
+    if inputs.dry_run:
+        words.append("--dry-run")
+    return [*words, "--", *map(str, files)]

@@ -1,0 +1,155 @@
+"""The check run: its payloads, and the annotations beside the lines that they speak of.
+
+A check says what a comment may keep to itself: it is there even when nothing is worth a comment, so
+that silence is not taken for a broken workflow. Annotations are sent fifty at a time, as GitHub
+takes no more in one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from cudal1_ci.github.conclusion import Standing, is_acknowledged
+from cudal1_ci.github.event import Occasion
+from cudal1_ci.github.marker import key_of
+from cudal1_ci.github.sanitize import one_line, ordinary_path, plain
+from cudal1_ci.render.digest import digest, worth
+from cudal1_ci.render.shape import ComparisonDocument, EntryDocument, ReportDocument
+from cudal1_ci.render.wording import at_least_text, count_text
+
+CHECK_NAME = "cudal1-ci"
+MAX_SUMMARY_CHARS = 60_000
+MAX_SUMMARY_BYTES = 65_535
+BATCH = 50
+"""Annotations that GitHub takes in one request."""
+MAX_ANNOTATIONS = 200
+MAX_TITLE = 200
+MAX_MESSAGE = 2_000
+_LAST_LINE = 2**31 - 1
+
+Level = Literal["warning", "notice"]
+Payload = dict[str, Any]
+
+
+def external_id(occasion: Occasion) -> str:
+    """By which a run finds the check that it has started."""
+    return f"{key_of(occasion.workflow)[:200]}/{occasion.run_id}/{occasion.attempt}"
+
+
+def started(occasion: Occasion) -> Payload:
+    """A check run in progress."""
+    return {
+        "name": CHECK_NAME,
+        "head_sha": occasion.head_sha,
+        "status": "in_progress",
+        "external_id": external_id(occasion),
+        "details_url": occasion.run_url,
+    }
+
+
+def abandoned(occasion: Occasion) -> Payload:
+    """Completes a check run whose report cannot be used, so that nobody waits for it."""
+    return {
+        "status": "completed",
+        "conclusion": "neutral",
+        "output": {
+            "title": "No result",
+            "summary": f"There is no report that can be used: see [the run]({occasion.run_url}).",
+        },
+    }
+
+
+def completed(
+    occasion: Occasion,
+    standing: Standing,
+    fail_on: str,
+    texts: Sequence[str],
+    annotations: Sequence[Payload],
+) -> list[Payload]:
+    """The payloads that complete a check run, the first of which holds all but further
+    annotations. `texts` are summaries, the longest first."""
+    output = {"title": standing.title[:MAX_TITLE], "summary": _fitting(texts, standing.title)}
+    batches = [list(annotations[i : i + BATCH]) for i in range(0, len(annotations), BATCH)]
+    first, *others = batches or [[]]
+    completing = {
+        **started(occasion),
+        "status": "completed",
+        "conclusion": standing.conclusion(fail_on),
+        "output": {**output, "annotations": first},
+    }
+    return [completing, *({"output": {**output, "annotations": batch}} for batch in others)]
+
+
+def _fitting(texts: Sequence[str], title: str) -> str:
+    """The first that fits. A text is never cut: half a table would show as none."""
+    for text in texts:
+        if len(text) <= MAX_SUMMARY_CHARS and len(text.encode()) <= MAX_SUMMARY_BYTES:
+            return text
+    return f"{title}. The report is too long for this page: see the summary of the run."
+
+
+def annotations_of(document: ReportDocument) -> list[Payload]:
+    """What is said beside lines of code, the worst first."""
+    regressed = sorted(
+        (e for e in document.entries if e.comparison and e.comparison.verdict == "regression"),
+        key=lambda e: -(e.comparison.slowdown or 0.0) if e.comparison else 0.0,
+    )
+    changed = [e for e in document.entries if e.comparison and e.comparison.output_change]
+    made: list[Payload] = []
+    for annotation in (
+        *(_regression(entry) for entry in regressed),
+        *(_output_change(entry) for entry in changed),
+        *_proposals(document),
+    ):
+        if annotation is not None and len(made) < MAX_ANNOTATIONS:
+            made.append(annotation)
+    return made
+
+
+def _regression(entry: EntryDocument) -> Payload | None:
+    comparison = entry.comparison
+    assert comparison is not None
+    if is_acknowledged(comparison):
+        return _annotation(entry, "notice", "Slower, as agreed", slowdown_text(comparison))
+    return _annotation(entry, "warning", "Slower", slowdown_text(comparison))
+
+
+def _output_change(entry: EntryDocument) -> Payload | None:
+    change = entry.comparison.output_change if entry.comparison else None
+    return _annotation(entry, "notice", "Other output", change or "")
+
+
+def _proposals(document: ReportDocument) -> Iterator[Payload | None]:
+    for proposal in digest(document).proposals:
+        if (gain := worth(proposal.evaluation)) > 1:
+            text = f"A version at least {at_least_text(gain)} as fast was proven."
+            yield _annotation(proposal.entry, "notice", "Can be faster", text)
+
+
+def slowdown_text(comparison: ComparisonDocument) -> str:
+    """How much slower, with the interval, and in how many workloads."""
+    number = sum(row.verdict == "regression" for row in comparison.rows)
+    where = f" in {count_text(number, 'workload')}" if number else ""
+    if comparison.slowdown is None:
+        return f"Takes longer than before{where}."
+    return (
+        f"Takes {comparison.slowdown:.3g}x as long as before "
+        f"({comparison.slowdown_low:.3g}-{comparison.slowdown_high:.3g}){where}."
+    )
+
+
+def _annotation(entry: EntryDocument, level: Level, what: str, message: str) -> Payload | None:
+    """None where the path is none that GitHub should be sent."""
+    path = ordinary_path(entry.target.path)
+    if path is None:
+        return None
+    line = min(entry.target.first_line, _LAST_LINE)
+    return {
+        "path": path,
+        "start_line": line,
+        "end_line": line,
+        "annotation_level": level,
+        "title": one_line(f"{what}: {entry.target.qualname}", MAX_TITLE),
+        "message": plain(message, MAX_MESSAGE) or what,
+    }

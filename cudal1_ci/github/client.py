@@ -1,0 +1,234 @@
+"""GitHub by way of PyGithub: what is there, and the requests of a plan. Decides nothing.
+
+The token comes from the environment of the command and stays in here. Nothing of a report is part
+of an address: those are made of the run's event and of numbers that GitHub gave.
+
+    with_token(token, occasion, tell).known(wants_diff=True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+from github import Auth, Github
+from github.IssueComment import IssueComment
+from github.PullRequest import PullRequest
+from github.PullRequestComment import PullRequestComment
+
+from cudal1_ci.github.answer import Made, Refusal
+from cudal1_ci.github.check import CHECK_NAME, external_id
+from cudal1_ci.github.event import Occasion
+from cudal1_ci.github.marker import Comment
+from cudal1_ci.github.plan import Known, Post, Pull
+from cudal1_ci.github.rate_limit import Patience
+
+SECONDS_BETWEEN_WRITES = 1.0
+"""What GitHub asks of those who write more than once."""
+TIMEOUT_S = 30
+ACTIONS_LOGIN = "github-actions[bot]"
+"""Who the token of a workflow is; asked for its user, it is refused."""
+
+T = TypeVar("T")
+
+
+class Client:
+    """A repository on GitHub, as one run of a workflow sees it."""
+
+    def __init__(self, github: Github, occasion: Occasion, patience: Patience) -> None:
+        self._github = github
+        self._occasion = occasion
+        self._patience = patience
+
+    @property
+    def repository(self) -> str:
+        """`owner/name`."""
+        return self._occasion.repository
+
+    def about(self, occasion: Occasion) -> Client:
+        """The same GitHub, for another commit."""
+        return Client(self._github, occasion, self._patience)
+
+    def read(self, path: str, **query: str | int) -> Any:
+        """What GitHub answers, below the repository: `read("pulls", state="open")`.
+
+        Raises:
+            Refusal: GitHub does not say.
+        """
+        whole, given = self._whole(path), dict(query)
+        return self._ask(
+            lambda: self._github.requester.requestJsonAndCheck("GET", whole, parameters=given)[1]
+        )
+
+    def write(
+        self, method: Literal["POST", "PATCH"], path: str, payload: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Make a request below the repository; what it answers, empty where that is nothing.
+
+        Raises:
+            Refusal: It was not done.
+        """
+        return self._written(Post(method=method, path=self._whole(path), payload=dict(payload)))
+
+    def login(self) -> str:
+        """Who we are.
+
+        Raises:
+            Refusal: GitHub does not say.
+        """
+        try:
+            return self._ask(lambda: self._github.get_user().login)
+        except Refusal as refusal:
+            if refusal.is_read_only or refusal.status == 404:
+                return ACTIONS_LOGIN
+            raise
+
+    def known(self, *, wants_diff: bool) -> Known:
+        """What is there already.
+
+        Raises:
+            Refusal: GitHub does not say.
+        """
+        login = self.login()
+        pull = self._pull(wants_diff=wants_diff)
+        return Known(login=login, pull=pull, check_id=self.started_check())
+
+    def started_check(self) -> int | None:
+        """The check run that this run has started and not completed.
+
+        Raises:
+            Refusal: GitHub does not say.
+        """
+        occasion = self._occasion
+        query = {"check_name": CHECK_NAME, "status": "in_progress", "filter": "all"}
+        try:
+            answer = self.read(f"commits/{occasion.head_sha}/check-runs", **query)
+        except Refusal as refusal:
+            if refusal.is_read_only:
+                return None
+            raise
+        runs = answer.get("check_runs", []) if isinstance(answer, dict) else []
+        ours = external_id(occasion)
+        return next(
+            (
+                run["id"]
+                for run in runs
+                if run.get("external_id") == ours and run.get("status") == "in_progress"
+            ),
+            None,
+        )
+
+    def send(self, post: Post, first_id: int | None = None) -> Made:
+        """Make a request of a plan; `first_id` is for the `{id}` in its path.
+
+        Raises:
+            Refusal: It was not done.
+        """
+        path = post.path.replace("{id}", str(first_id))
+        answer = self._written(Post(method=post.method, path=path, payload=post.payload))
+        number, url = answer.get("id"), answer.get("html_url")
+        return Made(
+            id=number if isinstance(number, int) else None,
+            url=url if isinstance(url, str) else None,
+        )
+
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """Those below a pull request.
+
+        Raises:
+            Refusal: GitHub does not say.
+        """
+        repository = self._github.get_repo(self.repository)
+        return self._comments(repository.get_pull(number).get_issue_comments)
+
+    def _whole(self, path: str) -> str:
+        return f"/repos/{self.repository}/{path}".rstrip("/")
+
+    def _written(self, post: Post) -> Mapping[str, Any]:
+        def request() -> object:
+            requester = self._github.requester
+            return requester.requestJsonAndCheck(post.method, post.path, input=post.payload)[1]
+
+        # Text that replaces text may be sent again; annotations would be there twice.
+        is_repeatable = post.method == "PATCH" and "output" not in post.payload
+        answer = self._patience.ask(request, is_repeatable=is_repeatable)
+        return answer if isinstance(answer, dict) else {}
+
+    def _ask(self, request: Callable[[], T]) -> T:
+        return self._patience.ask(request, is_repeatable=True)
+
+    def _pull(self, *, wants_diff: bool) -> Pull | None:
+        repository = self._github.get_repo(self._occasion.repository)
+        number = self._occasion.number
+        if number is None:
+            number = self._looked_up()
+        if number is None:
+            return None
+        pull = repository.get_pull(number)
+        head_sha, is_open = self._ask(lambda: (pull.head.sha, pull.state == "open"))
+        if head_sha != self._occasion.head_sha:
+            return Pull(number=number, head_sha=head_sha, is_open=is_open)
+        return Pull(
+            number=number,
+            head_sha=head_sha,
+            is_open=is_open,
+            comments=self._comments(pull.get_issue_comments),
+            review_comments=self._comments(pull.get_review_comments) if wants_diff else (),
+            diff=self._diff(pull) if wants_diff else {},
+        )
+
+    def _looked_up(self) -> int | None:
+        """The one open pull request of the branch whose head is the run's commit."""
+        occasion = self._occasion
+        if not occasion.is_looked_up or occasion.head_repository is None:
+            return None
+        repository = self._github.get_repo(occasion.repository)
+        owner = occasion.head_repository.partition("/")[0]
+        head = f"{owner}:{occasion.head_branch}"
+
+        def request() -> list[int]:
+            return [
+                pull.number
+                for pull in repository.get_pulls(state="open", head=head)
+                if pull.head.sha == occasion.head_sha
+                and pull.head.repo is not None
+                and pull.head.repo.full_name == occasion.head_repository
+            ]
+
+        numbers = self._ask(request)
+        return numbers[0] if len(numbers) == 1 else None
+
+    def _comments(
+        self, listed: Callable[[], Iterable[IssueComment | PullRequestComment]]
+    ) -> tuple[Comment, ...]:
+        def request() -> tuple[Comment, ...]:
+            return tuple(
+                Comment(
+                    id=c.id,
+                    author=c.user.login if c.user else "",
+                    body=c.body or "",
+                    updated_at=c.updated_at,
+                )
+                for c in listed()
+            )
+
+        return self._ask(request)
+
+    def _diff(self, pull: PullRequest) -> dict[str, str]:
+        """Files that are binary or too large have no hunks."""
+        return self._ask(lambda: {f.filename: f.patch for f in pull.get_files() if f.patch})
+
+
+def with_token(token: str, occasion: Occasion, tell: Callable[[str], None]) -> Client:
+    """GitHub for whom the token stands."""
+    github = Github(
+        base_url=occasion.api_url,
+        auth=Auth.Token(token),
+        timeout=TIMEOUT_S,
+        per_page=100,
+        retry=None,  # `pace` knows how long to wait
+        seconds_between_requests=0,
+        seconds_between_writes=SECONDS_BETWEEN_WRITES,
+        lazy=True,  # nothing is asked before it is needed
+    )
+    return Client(github, occasion, Patience(tell))

@@ -1,0 +1,247 @@
+"""What a command that is obeyed asks of GitHub. Pure: requests come out, none is made.
+
+`run` and `optimize` start the workflow that measures on request, on the default branch: nothing of
+a pull request runs where its comments are read. `ack` and `apply` need the report that the author
+has seen. Our comment names the run that wrote it, so its report is fetched and the commands are
+decided again; it is hostile data, and no more is believed of it than `publish` believes.
+
+    decide(asked, command, facts, rules)                first; it may want the report of a run
+    decide(asked, command, facts, rules, fetched)       then, with that
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cudal1_ci.errors import ForgeError
+from cudal1_ci.github.acknowledgements import (
+    Agreed,
+    agreements_of,
+    covered,
+    is_open_regression,
+    name_of,
+    with_agreement,
+)
+from cudal1_ci.github.branches import Proposed
+from cudal1_ci.github.command import Command
+from cudal1_ci.github.comment_event import Asked
+from cudal1_ci.github.decision import Decision, Facts, Head, Rules, gate, refused
+from cudal1_ci.github.event import Occasion
+from cudal1_ci.github.marker import SUPERSEDED, Comment, Marker, current, key_of, marker_of
+from cudal1_ci.github.plan import Errand, Known, Options, Post, Pull, Texts, plan
+from cudal1_ci.github.publication import about, refuse_another_commit
+from cudal1_ci.github.sanitize import one_line
+from cudal1_ci.records import Record
+from cudal1_ci.render.comment import comment, summary
+from cudal1_ci.render.digest import digest
+from cudal1_ci.render.markup import code
+from cudal1_ci.render.shape import EntryDocument, ReportDocument
+
+ON_REQUEST = "cudal1-ci-on-request.yml"
+"""The workflow that measures what was asked for."""
+SKIP_LABEL = "cudal1:skip"
+MAX_NAMED = 10
+NO_REPORT = "there is no report of this head below this pull request; `/cudal1 run` makes one."
+UNUSABLE = "the report of that run is gone or cannot be used; `/cudal1 run` makes another one."
+
+
+class Fetched(Record, frozen=True, kw_only=True):
+    """The report of a run; None where it could not be had or is none."""
+
+    run: int
+    document: ReportDocument | None
+
+
+def decide(
+    asked: Asked, command: Command, facts: Facts, rules: Rules, fetched: Fetched | None = None
+) -> Decision:
+    """What is done about a command."""
+    settled = gate(asked, command, facts)
+    if settled is not None or facts.head is None:
+        return settled or Decision()
+    head = facts.head
+    if command.verb == "skip":
+        return _skipped(asked, rules)
+    if command.verb in ("run", "optimize"):
+        return _measured(asked, command, head, rules)
+    if command.verb == "apply" and head.repository != rules.occasion.repository:
+        return refused(
+            "the branch is of another repository, where nothing can be written from here. Its "
+            "owner takes the diff of the report: `git apply FILE.patch`."
+        )
+    return _reported(asked, command, facts, rules, fetched)
+
+
+def _skipped(asked: Asked, rules: Rules) -> Decision:
+    path = f"/repos/{rules.occasion.repository}/issues/{asked.number}/labels"
+    post = Post(method="POST", path=path, payload={"labels": [SKIP_LABEL]})
+    return Decision(reaction="rocket", errands=(Errand(what="label", posts=(post,)),))
+
+
+def _measured(asked: Asked, command: Command, head: Head, rules: Rules) -> Decision:
+    """Start the workflow that measures, on the default branch."""
+    if head.repository != rules.occasion.repository and not rules.may_run_forks:
+        return refused(
+            "this pull request comes from another repository, and its code is not run on machines "
+            "that are kept. Push its commits to a branch of this one after reading them (docs of "
+            "cudal1-ci: Forks)."
+        )
+    inputs = {
+        "pull-request": str(asked.number),
+        "sha": head.sha,
+        "base": head.base_sha,
+        "include": command.glob or "",
+        "optimize": "true" if command.verb == "optimize" else "false",
+    }
+    post = Post(
+        method="POST",
+        path=f"/repos/{rules.occasion.repository}/actions/workflows/{ON_REQUEST}/dispatches",
+        payload={"ref": asked.default_branch, "inputs": inputs},
+    )
+    return Decision(reaction="rocket", errands=(Errand(what="measurement", posts=(post,)),))
+
+
+# --- what needs the report -----------------------------------------------------------------------
+
+
+def _reported(
+    asked: Asked, command: Command, facts: Facts, rules: Rules, fetched: Fetched | None
+) -> Decision:
+    """The report's run, as our comment names it; then what is done with the report."""
+    assert facts.head is not None
+    found = _seen_report(command, facts, facts.head, rules)
+    if found is None:
+        return refused(NO_REPORT)
+    seen, marker = found
+    if seen.updated_at is None or seen.updated_at >= asked.made_at:
+        return refused("the report has changed since. Look at it, and repeat the command.")
+    if fetched is None:
+        return Decision(reaction="eyes", report_run=marker.run)
+    if fetched.run != marker.run or fetched.document is None:
+        return refused(UNUSABLE)
+    run = _measuring_run(asked, facts.head, marker, rules)
+    try:
+        refuse_another_commit(fetched.document, run)
+        if command.verb == "apply":
+            return _applied(command, facts.head, fetched.document, asked)
+        return _agreed(asked, command, facts, rules, run, seen, fetched.document)
+    except ForgeError as error:
+        return refused(f"{code(error, 400)}.")
+
+
+def _seen_report(
+    command: Command, facts: Facts, head: Head, rules: Rules
+) -> tuple[Comment, Marker] | None:
+    """Our comment with the report of this head; that of another workflow where it shows the
+    proposal that is meant."""
+    shown = [
+        (one, marker)
+        for one in facts.comments
+        if one.author == facts.login
+        and (marker := marker_of(one.body)) is not None
+        and marker.verdict != SUPERSEDED
+        and marker.sha == head.sha
+        and command.id is not None
+        and command.id in one.body
+    ]
+    if shown:
+        return max(shown, key=lambda pair: pair[1].order)
+    pair = current(facts.comments, key_of(rules.workflow), facts.login)
+    return pair if pair is not None and pair[1].sha == head.sha else None
+
+
+def _measuring_run(asked: Asked, head: Head, marker: Marker, rules: Rules) -> Occasion:
+    """The run that wrote our comment: what is posted now is posted in its name."""
+    return msgspec.structs.replace(
+        rules.occasion,
+        head_sha=head.sha,
+        number=asked.number,
+        head_repository=head.repository,
+        head_branch=head.branch,
+        workflow=rules.workflow,
+        run_id=marker.run,
+        attempt=marker.attempt,
+    )
+
+
+def _applied(command: Command, head: Head, document: ReportDocument, asked: Asked) -> Decision:
+    """A draft pull request with the proposal's patch, into the branch."""
+    found = [one for one in digest(document).proposals if one.id == command.id]
+    patches = {one.evaluation.candidate.patch for one in found}
+    if len(patches) != 1 or (patch := patches.pop()) is None:
+        return refused("the report has no such proposal.")
+    name = one_line(found[0].entry.target.qualname, 100)
+    proposed = Proposed(
+        patch=patch,
+        base_sha=head.sha,
+        base_branch=head.branch,
+        branch=f"cudal1-ci/apply-{command.id}-on-{head.sha[:10]}",
+        title=one_line(f"Faster {name}", 120),
+        body=(
+            f"A proposal of cudal1-ci for #{asked.number}, made for {head.sha} and proven there: "
+            f"{code(name)}. Asked for by {asked.author}."
+        ),
+    )
+    return Decision(reaction="rocket", proposed=proposed)
+
+
+def _agreed(
+    asked: Asked,
+    command: Command,
+    facts: Facts,
+    rules: Rules,
+    run: Occasion,
+    seen: Comment,
+    document: ReportDocument,
+) -> Decision:
+    """The comment and the check anew, with one more regression that is agreed to."""
+    entry = _meant(command, document)
+    if isinstance(entry, Decision):
+        return entry
+    assert entry.comparison is not None and facts.head is not None
+    slowest = entry.comparison.slowdown_high or entry.comparison.slowdown
+    if slowest is None:
+        return refused("how much slower it is was not measured.")
+    new = Agreed(
+        target=name_of(entry),
+        max_slowdown=slowest,
+        reason=command.reason or "",
+        owner=asked.author,
+    )
+    agreements = with_agreement(agreements_of(seen.body), new)
+    agreed_document = covered(document, agreements)
+    of_run = msgspec.structs.replace(about(document, run, rules.fail_on, None), commands=True)
+    texts = Texts(
+        comment=comment(agreed_document, of_run),
+        summary=summary(agreed_document, of_run),
+        agreements=agreements,
+    )
+    pull = Pull(number=asked.number, head_sha=facts.head.sha, comments=facts.comments)
+    made = plan(
+        agreed_document,
+        texts,
+        run,
+        Options(fail_on=rules.fail_on, suggestions=False),
+        Known(login=facts.login, pull=pull),
+    )
+    if not any(errand.what == "comment" for errand in made.errands):
+        return refused(f"there is nowhere to keep it: {'; '.join(made.remarks)}.")
+    # The comment first: no check is green for what is written down nowhere.
+    return Decision(reaction="rocket", errands=made.errands[::-1])
+
+
+def _meant(command: Command, document: ReportDocument) -> EntryDocument | Decision:
+    """The one open regression that the command names, by its whole name or without the file."""
+    open_ones = [
+        one for one in document.entries if one.comparison and is_open_regression(one.comparison)
+    ]
+    named = [one for one in open_ones if name_of(one) == command.target]
+    named = named or [one for one in open_ones if one.target.qualname == command.target]
+    if len(named) == 1:
+        return named[0]
+    if not open_ones:
+        return refused("the report has no regression that is not acknowledged.")
+    known = ", ".join(code(name_of(one), 200) for one in open_ones[:MAX_NAMED])
+    more = f" and {len(open_ones) - MAX_NAMED} more" if len(open_ones) > MAX_NAMED else ""
+    which = "several regressions have that name" if named else "no regression has that name"
+    return refused(f"{which}. There are: {known}{more}.")

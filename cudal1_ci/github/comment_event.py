@@ -1,0 +1,104 @@
+"""The event of a comment: who wrote what below which pull request, and when.
+
+Read from the file that the runner wrote. Times are those of GitHub's clock, by which it is told
+what was there when the comment was made.
+
+    asked(os.environ).body
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.github.payload import MAX_EVENT_BYTES
+from cudal1_ci.records import Record
+
+_LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,99})")
+_BRANCH = re.compile(r"[^\s~^:?*\[\\]{1,255}")
+
+
+class Asked(Record, frozen=True, kw_only=True):
+    """A comment that may hold a command."""
+
+    number: int
+    """Of the pull request."""
+    comment_id: int
+    author: str
+    body: str
+    made_at: datetime
+    default_branch: str
+    is_obeyable: bool
+    """Whether it was just made, by a person, below a pull request, and is as it was written."""
+
+
+class _User(msgspec.Struct, frozen=True):
+    login: str
+    type: str = "User"
+
+
+class _Comment(msgspec.Struct, frozen=True):
+    id: int
+    body: str | None
+    created_at: datetime
+    updated_at: datetime
+    user: _User | None = None
+
+
+class _Issue(msgspec.Struct, frozen=True):
+    number: int
+    pull_request: dict[str, object] | None = None
+
+
+class _Repository(msgspec.Struct, frozen=True):
+    default_branch: str
+
+
+class _Event(msgspec.Struct, frozen=True):
+    action: str
+    issue: _Issue
+    comment: _Comment
+    repository: _Repository
+
+
+def asked(environ: Mapping[str, str]) -> Asked:
+    """The comment of this run.
+
+    Raises:
+        ConfigError: It is a run of another event, or the event is none.
+    """
+    name, file = environ.get("GITHUB_EVENT_NAME"), environ.get("GITHUB_EVENT_PATH", "")
+    if name != "issue_comment":
+        raise ConfigError(f"GITHUB_EVENT_NAME: expected issue_comment, got {name!r}")
+    try:
+        if Path(file).stat().st_size > MAX_EVENT_BYTES:
+            raise ConfigError(f"GITHUB_EVENT_PATH: expected an event, {file} is too large for one")
+        event = msgspec.json.decode(Path(file).read_bytes(), type=_Event)
+    except OSError as error:
+        raise ConfigError(f"GITHUB_EVENT_PATH: {file} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ConfigError(f"GITHUB_EVENT_PATH: {file} is no event of GitHub: {error}") from error
+    comment, author = event.comment, event.comment.user
+    if _BRANCH.fullmatch(event.repository.default_branch) is None:
+        raise ConfigError("GITHUB_EVENT_PATH: expected the name of the default branch")
+    return Asked(
+        number=event.issue.number,
+        comment_id=comment.id,
+        author=author.login if author else "",
+        body=comment.body or "",
+        made_at=comment.created_at,
+        default_branch=event.repository.default_branch,
+        is_obeyable=(
+            event.action == "created"
+            and event.issue.pull_request is not None
+            and comment.updated_at == comment.created_at
+            and author is not None
+            and author.type == "User"
+            and _LOGIN.fullmatch(author.login) is not None
+        ),
+    )

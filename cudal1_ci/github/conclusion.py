@@ -1,0 +1,121 @@
+"""What a report says for its pull request, in one word, and whether there is anything to say.
+
+The worst target decides, as in `slowdown.py`. A regression counts as agreed to only as far as was
+agreed. A report without comparisons says nothing of regressions: then its proposals are the news.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+from cudal1_ci.records import Record
+from cudal1_ci.render.shape import ComparisonDocument, ReportDocument
+from cudal1_ci.render.wording import count_text
+
+Overall = Literal["regression", "inconclusive", "acknowledged", "improvement", "same", "skipped"]
+Conclusion = Literal["failure", "neutral", "success"]
+
+
+class Standing(Record, frozen=True, kw_only=True):
+    """Counts over the targets of a report."""
+
+    overall: Overall
+    num_targets: int
+    num_compared: int
+    num_regressions: int
+    """Without those that were agreed to."""
+    num_acknowledged: int
+    num_improvements: int
+    num_inconclusive: int
+    num_output_changes: int
+    num_proposals: int
+    is_complete: bool
+    """Whether every target had its turn."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether somebody would want to be told."""
+        return bool(
+            self.num_regressions
+            or self.num_acknowledged
+            or self.num_improvements
+            or self.num_proposals
+            or self.num_output_changes
+        )
+
+    def conclusion(self, fail_on: str) -> Conclusion:
+        """Of the check run. What could not be told, or was not all looked at, is no success."""
+        if self.overall == "regression":
+            return "neutral" if fail_on == "never" else "failure"
+        if self.overall == "inconclusive" and fail_on == "inconclusive":
+            return "failure"
+        if self.overall in ("inconclusive", "skipped") or not self.is_complete:
+            return "neutral"
+        return "success"
+
+    @property
+    def title(self) -> str:
+        """One line in our own words and numbers; no text of the report is in it."""
+        counted = [
+            _counted(self.num_regressions, "regression"),
+            _counted(self.num_acknowledged, "acknowledged regression"),
+            _counted(self.num_inconclusive, "target", "inconclusive"),
+            _counted(self.num_improvements, "improvement"),
+            _counted(self.num_output_changes, "changed output"),
+            _counted(self.num_proposals, "faster version", "proven"),
+        ]
+        parts = [part for part in counted if part]
+        if not self.num_targets:
+            parts = ["there was nothing to measure"]
+        if not parts and self.overall == "skipped":
+            parts = ["nothing could be measured"]
+        if not parts:
+            parts = ["nothing got slower" if self.num_compared else "nothing faster was found"]
+        if not self.is_complete:
+            parts.append("not everything was looked at")
+        title = "; ".join(parts)
+        return title[0].upper() + title[1:]
+
+
+def standing(document: ReportDocument) -> Standing:
+    """What a report says."""
+    comparisons = [e.comparison for e in document.entries if e.comparison is not None]
+    verdicts = Counter(one.verdict for one in comparisons)
+    acknowledged = sum(is_acknowledged(one) for one in comparisons)
+    regressions = verdicts["regression"] - acknowledged
+    overall: Overall = "same"
+    if regressions:
+        overall = "regression"
+    elif verdicts["inconclusive"]:
+        overall = "inconclusive"
+    elif acknowledged:
+        overall = "acknowledged"
+    elif verdicts["improvement"]:
+        overall = "improvement"
+    elif comparisons and verdicts["skipped"] == len(comparisons):
+        overall = "skipped"
+    return Standing(
+        overall=overall,
+        num_targets=len(document.entries),
+        num_compared=len(comparisons) - verdicts["skipped"],
+        num_regressions=regressions,
+        num_acknowledged=acknowledged,
+        num_improvements=verdicts["improvement"],
+        num_inconclusive=verdicts["inconclusive"],
+        num_output_changes=sum(one.output_change is not None for one in comparisons),
+        num_proposals=sum(entry.best is not None for entry in document.entries),
+        is_complete=document.ended == "done",
+    )
+
+
+def is_acknowledged(comparison: ComparisonDocument) -> bool:
+    """Whether it is a regression, and no worse than what somebody agreed to."""
+    agreed = comparison.acknowledged
+    if comparison.verdict != "regression" or agreed is None:
+        return False
+    return comparison.slowdown is not None and comparison.slowdown <= agreed.max_slowdown
+
+
+def _counted(number: int, noun: str, after: str = "") -> str:
+    return f"{count_text(number, noun)} {after}".rstrip() if number else ""

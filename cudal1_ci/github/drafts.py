@@ -1,0 +1,80 @@
+"""Draft pull requests with one proposal each: which are opened, under which names. Pure.
+
+At most so many are open at a time; the best come first. What had one before gets none again: an
+open one is there, a merged one is in the code, and who closed one has said no. They are ours by
+author and by the marker at the beginning of their text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from cudal1_ci.errors import ForgeError
+from cudal1_ci.github.edit import files_to_edit
+from cudal1_ci.github.sanitize import one_line
+from cudal1_ci.github.sweep_issue import Thread
+from cudal1_ci.records import Record
+from cudal1_ci.render.gains import Gain
+from cudal1_ci.render.wording import at_least_text
+
+BRANCHES = "cudal1-ci/sweep"
+_MARKER = re.compile(r"<!-- cudal1-ci:v1 proposal=(?P<id>[0-9a-f]{16}) -->", re.ASCII)
+
+
+class Drafts(Record, frozen=True, kw_only=True):
+    """Those of ours that are there, by the id of their proposal."""
+
+    opened: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+    """Merged, or closed by somebody."""
+
+
+def drafts_of(threads: Iterable[Thread], login: str | None) -> Drafts:
+    """Ours among what GitHub lists."""
+    ours = [
+        (found["id"], thread.is_open)
+        for thread in threads
+        if thread.is_pull and thread.author == login and (found := _MARKER.match(thread.body))
+    ]
+    return Drafts(
+        opened=tuple(id_ for id_, is_open in ours if is_open),
+        ended=tuple(id_ for id_, is_open in ours if not is_open),
+    )
+
+
+def chosen(gains: Sequence[Gain], drafts: Drafts, most: int) -> list[Gain]:
+    """The proposals that get one now, of those that nobody has dismissed."""
+    had = {*drafts.opened, *drafts.ended}
+    open_to = [gain for gain in gains if gain.id not in had and is_placeable(gain)]
+    return open_to[: max(0, most - len(drafts.opened))]
+
+
+def is_placeable(gain: Gain) -> bool:
+    """Whether its patch is one that we commit: lines of ordinary files, nothing that is hidden."""
+    patch = gain.evaluation.candidate.patch
+    if patch is None:
+        return False
+    try:
+        return not any(file.is_new for file in files_to_edit(patch))
+    except ForgeError:
+        return False
+
+
+def branch_of(gain: Gain) -> str:
+    return f"{BRANCHES}-{gain.id}"
+
+
+def title_of(gain: Gain) -> str:
+    return one_line(f"Faster {gain.entry.target.qualname}: at least {at_least_text(gain.low)}", 200)
+
+
+def marked(gain: Gain, text: str) -> str:
+    """The text of a pull request under its marker."""
+    return f"<!-- cudal1-ci:v1 proposal={gain.id} -->\n{text}"
+
+
+def address_of(repository_url: str, proposal_id: str) -> str:
+    """Where a draft is found, also before it has a number."""
+    branch = f"{BRANCHES}-{proposal_id}".replace("/", "%2F")
+    return f"{repository_url}/pulls?q=is%3Apr+head%3A{branch}"

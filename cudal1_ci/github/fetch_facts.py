@@ -1,0 +1,103 @@
+"""What is asked of GitHub before a command is obeyed, as little as possible of strangers.
+
+facts_about(client, asked)
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from cudal1_ci.github.answer import Refusal
+from cudal1_ci.github.comment_event import Asked
+from cudal1_ci.github.decision import MAY, Facts, Head
+from cudal1_ci.github.payload import Side
+
+if TYPE_CHECKING:
+    from cudal1_ci.github.client import Client
+
+MAX_PAGES = 10
+PAGE = 100
+
+T = TypeVar("T")
+
+
+class _Pull(msgspec.Struct, frozen=True):
+    state: str
+    head: Side
+    base: Side
+
+
+class _Permission(msgspec.Struct, frozen=True):
+    permission: str
+
+
+class _Suite(msgspec.Struct, frozen=True):
+    created_at: datetime | None = None
+
+
+class _Suites(msgspec.Struct, frozen=True):
+    check_suites: list[_Suite]
+
+
+def facts_about(client: Client, asked: Asked) -> Facts:
+    """What decides about a command.
+
+    Raises:
+        Refusal: GitHub does not say.
+    """
+    permission = permission_of(client, asked.author)
+    if permission not in MAY:
+        return Facts(permission=permission)
+    pull = _read_as(client.read(f"pulls/{asked.number}"), _Pull)
+    head = Head(
+        sha=pull.head.sha,
+        branch=pull.head.ref,
+        repository=pull.head.repo.full_name if pull.head.repo else None,
+        base_sha=pull.base.sha,
+        is_open=pull.state == "open",
+    )
+    return Facts(
+        permission=permission,
+        login=client.login(),
+        head=head,
+        first_seen=_first_seen(client, head.sha),
+        comments=client.comments(asked.number),
+    )
+
+
+def permission_of(client: Client, login: str) -> str:
+    """What somebody may do in the repository; `none` for who is nobody there.
+
+    Raises:
+        Refusal: GitHub does not say.
+    """
+    try:
+        answer = client.read(f"collaborators/{quote(login, safe='')}/permission")
+    except Refusal as refusal:
+        if refusal.status == 404:
+            return "none"
+        raise
+    return _read_as(answer, _Permission).permission
+
+
+def _first_seen(client: Client, sha: str) -> datetime | None:
+    """When GitHub made the first check suite of a commit."""
+    made: list[datetime] = []
+    for page in range(1, MAX_PAGES + 1):
+        answer = client.read(f"commits/{sha}/check-suites", per_page=PAGE, page=page)
+        suites = _read_as(answer, _Suites).check_suites
+        made += [one.created_at for one in suites if one.created_at is not None]
+        if len(suites) < PAGE:
+            break
+    return min(made, default=None)
+
+
+def _read_as(answer: Any, shape: type[T]) -> T:
+    try:
+        return msgspec.convert(answer, shape)
+    except msgspec.ValidationError as error:
+        raise Refusal(f"GitHub gave an answer of an unknown shape: {error}") from error

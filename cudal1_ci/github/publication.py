@@ -1,0 +1,174 @@
+"""The order in which a report is published, and what is done when a part of that fails.
+
+First the summary of the step, which is written even where GitHub does not answer; then the check
+run, the comment, the review and comments on files, each of which is tried whatever became of the
+others. A token that may only read is no failure: that is what pull requests from forks have, and
+the summary says it all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from cudal1_ci.errors import ForgeError
+from cudal1_ci.github.acknowledgements import Agreed, agreements_of
+from cudal1_ci.github.answer import Made, Refusal
+from cudal1_ci.github.event import Occasion
+from cudal1_ci.github.marker import current, key_of
+from cudal1_ci.github.plan import Errand, Known, Plan, Post, Pull
+from cudal1_ci.render.comment import About
+from cudal1_ci.render.shape import ReportDocument
+
+MAX_SUMMARY_BYTES = 2**20
+"""GitHub drops a larger summary of a step."""
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+
+
+class Forge(Protocol):
+    """Where a plan is carried out: `client.Client`."""
+
+    def send(self, post: Post, first_id: int | None = None) -> Made: ...
+
+
+def refuse_another_commit(document: ReportDocument, occasion: Occasion) -> None:
+    """Raises: ForgeError when the report is not of the commit that the event names."""
+    if document.head_sha == occasion.head_sha:
+        return
+    if document.head_sha is None:
+        raise ForgeError(
+            f"expected a report of {occasion.head_sha}, got one of a working tree with changes of "
+            "its own; measure a clean checkout of that commit"
+        )
+    raise ForgeError(
+        f"expected a report of {occasion.head_sha}, the head of the event, got one of "
+        f"{document.head_sha[:64]!r}; check out that commit (`ref:` of actions/checkout), not the "
+        "merge that is checked out by default"
+    )
+
+
+def about(
+    document: ReportDocument, occasion: Occasion, fail_on: str, artifact_url: str | None
+) -> About:
+    """What is known of the run beside its report."""
+    base_sha = document.base_sha
+    return About(
+        run_url=occasion.run_url,
+        artifact_url=artifact_url,
+        head_sha=occasion.head_sha,
+        base_sha=base_sha if base_sha and _SHA.fullmatch(base_sha) else None,
+        fail_on=fail_on,
+    )
+
+
+def write_summary(path: Path, text: str, shorter: str) -> None:
+    """Append to the summary of the step: the text, or the shorter one where it is too large.
+
+    Raises:
+        ForgeError: The file cannot be written.
+    """
+    try:
+        used = path.stat().st_size if path.exists() else 0
+        chosen = text if used + len(text.encode()) + 2 <= MAX_SUMMARY_BYTES else shorter
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{chosen}\n")
+    except OSError as error:
+        raise ForgeError(
+            f"GITHUB_STEP_SUMMARY: {path} cannot be written: {error.strerror}"
+        ) from error
+
+
+def unread(occasion: Occasion) -> Known:
+    """What the event alone says, for a dry run that asks nobody."""
+    if occasion.number is None:
+        return Known()
+    return Known(pull=Pull(number=occasion.number, head_sha=occasion.head_sha))
+
+
+def kept(known: Known, occasion: Occasion) -> tuple[Agreed, ...]:
+    """What was agreed to in this pull request, as our comment in it says."""
+    if known.pull is None:
+        return ()
+    pair = current(known.pull.comments, key_of(occasion.workflow), known.login)
+    return agreements_of(pair[0].body) if pair else ()
+
+
+def printed(plan: Plan) -> str:
+    """The requests of a plan: comments as they would be read, all else as it would be sent."""
+    return "".join(
+        f"=== {errand.what}: {post.method} {post.path}\n{_body(post)}\n"
+        for errand in plan.errands
+        for post in errand.first
+    )
+
+
+def _body(post: Post) -> str:
+    return post.payload["body"] if post.payload.keys() == {"body"} else json.dumps(post.payload)
+
+
+def carry_out(
+    plan: Plan, forge: Forge, tell: Callable[[str], None], notice: Callable[[str], None]
+) -> list[tuple[str, Made]]:
+    """What was posted, by its name.
+
+    Raises:
+        ForgeError: Something could not be posted; the message names it. All else was.
+    """
+    made: list[tuple[str, Made]] = []
+    refused: list[tuple[str, Refusal]] = []
+    for errand in plan.errands:
+        try:
+            made.append((errand.what, run_errand(errand, forge, tell)))
+        except Refusal as refusal:
+            refused.append((errand.what, refusal))
+    denied = [what for what, refusal in refused if refusal.is_read_only]
+    if denied:
+        notice(
+            f"not posted: {', '.join(denied)}: the token may not write here, as is so for pull "
+            "requests from forks; the summary of this run has the report"
+        )
+    failed = [(what, refusal) for what, refusal in refused if not refusal.is_read_only]
+    if failed:
+        reasons = "; ".join(f"the {what} ({refusal})" for what, refusal in failed)
+        raise ForgeError(f"could not post {reasons}. What was measured is kept")
+    return made
+
+
+def run_errand(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Made:
+    """What its first request has made.
+
+    Raises:
+        Refusal: It was not done, or not to its end.
+    """
+    if not errand.posts:
+        return _one_by_one(errand, forge, tell)
+    try:
+        first = forge.send(errand.posts[0])
+    except Refusal as refusal:
+        if not (refusal.is_unprocessable and errand.singly):
+            raise
+        return _one_by_one(errand, forge, tell)
+    for post in errand.posts[1:]:
+        forge.send(post, first.id)
+    return first
+
+
+def _one_by_one(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Made:
+    """Those that GitHub takes; the others are dropped, as one of them would take all with it."""
+    made = Made()
+    left = list(errand.singly)
+    while left:
+        post = left.pop(0)
+        try:
+            made = forge.send(post)
+        except Refusal as refusal:
+            if not refusal.is_unprocessable:
+                raise
+            if post.otherwise is not None:
+                left.insert(0, post.otherwise)
+            else:
+                tell(f"dropped one of the {errand.what}: {refusal}")
+    return made

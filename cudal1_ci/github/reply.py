@@ -1,0 +1,75 @@
+"""What is said to who has written a command: reactions, and one reply where that is not enough.
+
+A reply begins with a hidden line that names the comment, so that a run that is started again
+answers nobody twice. It shows the command as code; no text of a report is in it but names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from cudal1_ci.github.answer import Refusal
+from cudal1_ci.github.command import Command
+from cudal1_ci.github.comment_event import Asked
+from cudal1_ci.github.marker import Comment
+from cudal1_ci.github.plan import Post
+from cudal1_ci.render.markup import code
+
+Reaction = Literal["eyes", "rocket", "confused"]
+"""Seen and begun; done; not done."""
+
+HELP = """\
+| comment | what happens |
+| :-- | :-- |
+| `/cudal1 run` | the head of this pull request is measured again |
+| `/cudal1 optimize [glob]` | faster code is looked for, in files or anywhere; in its own comment |
+| `/cudal1 apply <id>` | a proposal of the report becomes a draft pull request into this branch |
+| `/cudal1 ack <target> <reason>` | the slowdown that was measured is agreed to, in this one |
+| `/cudal1 skip` | the next pushes are not measured (the label `cudal1:skip`) |
+| `/cudal1 help` | this |
+
+A command is a line of its own, from somebody who may write here. It may end with the full sha of
+the head (`ack`: behind the target), which leaves no doubt about what was meant.
+"""
+MENDS = {
+    "run": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
+    "optimize": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
+    "apply": (
+        "the job needs `contents: write`, and the settings (Actions, General) have to allow GitHub "
+        "Actions to create pull requests"
+    ),
+    "skip": "the label `cudal1:skip` has to be there already, or the job needs `issues: write`",
+    "ack": "the job needs `checks: write` and `pull-requests: write`",
+}
+"""Of a request that GitHub has refused: what may be missing (docs/github.md, Commands)."""
+
+
+def reacted(repository: str, asked: Asked, reaction: Reaction) -> Post:
+    """A reaction to the comment."""
+    path = f"/repos/{repository}/issues/comments/{asked.comment_id}/reactions"
+    return Post(method="POST", path=path, payload={"content": reaction})
+
+
+def replied(repository: str, asked: Asked, command: Command, text: str) -> Post:
+    """A reply below the pull request."""
+    body = f"{_mark(asked)}\n{code(command.text)}: {text}"
+    path = f"/repos/{repository}/issues/{asked.number}/comments"
+    return Post(method="POST", path=path, payload={"body": body})
+
+
+def is_replied(comments: Iterable[Comment], asked: Asked, login: str | None) -> bool:
+    """Whether an earlier run has replied to this comment."""
+    return any(c.author == login and c.body.startswith(_mark(asked)) for c in comments)
+
+
+def refused_text(verb: str | None, refusal: Refusal) -> str:
+    """What is said where it was not done."""
+    if refusal.status is None:  # we did not ask GitHub for it
+        return f"{code(refusal, 400)}."
+    mend = MENDS.get(verb or "")
+    return f"GitHub refused: {code(refusal, 400)}." + (f" Perhaps {mend}." if mend else "")
+
+
+def _mark(asked: Asked) -> str:
+    return f"<!-- cudal1-ci:v1 reply={asked.comment_id} -->"

@@ -1,0 +1,184 @@
+"""The one rolling issue of a repository: how it is found again, what people have dismissed in it,
+and what to write. Pure.
+
+It is ours by its author and by the marker at its beginning, as comments are (marker.py). The marker
+holds the run that had news last, and the ids that people have dismissed, which stay so for as long
+as the issue is there. A box that somebody ticked counts, as only those who may write (or triage)
+can edit the issue of another; so does a line of a comment by someone who may write.
+
+    plan_issue(found, written, occasion)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from cudal1_ci.github.event import Occasion
+from cudal1_ci.github.marker import Comment
+from cudal1_ci.github.plan import Errand, Post
+from cudal1_ci.records import Record
+
+TITLE = "Faster code that cudal1-ci has proven"
+LABEL = "cudal1-ci"
+MAX_DISMISSED = 1000
+"""Ids that a marker has room for; beyond it the oldest are forgotten."""
+MARKER_BYTES = 200 + 17 * MAX_DISMISSED
+"""Of a body, kept free for the marker."""
+MAX_BODY_BYTES = 60_000
+
+_MARKER = re.compile(
+    r"<!-- cudal1-ci:v1 sweep run=(?P<run>\d{1,19}) attempt=(?P<attempt>\d{1,9}) "
+    r"sha=(?P<sha>[0-9a-f]{40,64}) dismissed=(?P<dismissed>[0-9a-f,]*) -->\n?",
+    re.ASCII,
+)
+_ITEM = re.compile(r"^- \[(?P<box>[ xX])\] `(?P<id>[0-9a-f]{16})` ", re.MULTILINE)
+_COMMAND = re.compile(r"^/cudal1 dismiss (?P<id>[0-9a-f]{16})[ \t]*$", re.MULTILINE)
+
+
+class Thread(Record, frozen=True, kw_only=True):
+    """An issue or a pull request, as GitHub lists both."""
+
+    number: int
+    author: str
+    is_pull: bool = False
+    is_open: bool = True
+    body: str = ""
+
+
+class Stamp(Record, frozen=True, kw_only=True):
+    """The marker of the issue."""
+
+    run: int
+    attempt: int
+    sha: str
+    dismissed: tuple[str, ...] = ()
+    """The oldest first."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.run, self.attempt
+
+
+class Found(Record, frozen=True, kw_only=True):
+    """The issue that is there."""
+
+    number: int
+    is_open: bool
+    body: str
+    stamp: Stamp
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """Ids of the items that it shows."""
+        return items_in(self.body)
+
+    @property
+    def ticked(self) -> tuple[str, ...]:
+        return tuple(found["id"] for found in _ITEM.finditer(self.body) if found["box"] != " ")
+
+
+class Written(Record, frozen=True, kw_only=True):
+    """What there is to say."""
+
+    text: Callable[[Stamp], str]
+    """The text as it is under a marker, which it names the run and the commit of."""
+    dismissed: tuple[str, ...] = ()
+
+
+def found_issue(threads: Iterable[Thread], login: str | None) -> Found | None:
+    """The oldest issue of ours."""
+    for thread in sorted(threads, key=lambda thread: thread.number):
+        body = thread.body.replace("\r\n", "\n")
+        stamp = stamp_of(body)
+        if stamp is not None and thread.author == login and not thread.is_pull:
+            return Found(number=thread.number, is_open=thread.is_open, body=body, stamp=stamp)
+    return None
+
+
+def items_in(text: str) -> frozenset[str]:
+    """Ids of the items that a text shows."""
+    return frozenset(found["id"] for found in _ITEM.finditer(text))
+
+
+def stamp_of(body: str) -> Stamp | None:
+    """The marker at the beginning of an issue; None where there is none."""
+    found = _MARKER.match(body)
+    if found is None:
+        return None
+    ids = [one for one in found["dismissed"].split(",") if re.fullmatch(r"[0-9a-f]{16}", one)]
+    return Stamp(
+        run=int(found["run"]),
+        attempt=int(found["attempt"]),
+        sha=found["sha"],
+        dismissed=tuple(ids),
+    )
+
+
+def stamped(stamp: Stamp, text: str) -> str:
+    """A text under its marker."""
+    return (
+        f"<!-- cudal1-ci:v1 sweep run={stamp.run} attempt={stamp.attempt} sha={stamp.sha} "
+        f"dismissed={','.join(stamp.dismissed)} -->\n{text}"
+    )
+
+
+def dismissed_in(
+    found: Found, comments: Iterable[Comment], may_write: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """All that people have dismissed, the oldest first. Who may write is asked of those alone who
+    wrote the command."""
+    ids = dict.fromkeys((*found.stamp.dismissed, *found.ticked))
+    for comment in comments:
+        body = comment.body.replace("\r\n", "\n")
+        named = {line["id"] for line in _COMMAND.finditer(body)} - ids.keys()
+        if named and may_write(comment.author):
+            ids |= dict.fromkeys(sorted(named))
+    return tuple(ids)[-MAX_DISMISSED:]
+
+
+def plan_issue(
+    found: Found | None, written: Written, occasion: Occasion
+) -> tuple[Errand | None, str | None]:
+    """What to post, or why nothing is. A text that says what the issue says already is not posted,
+    whatever run it is of."""
+    now = Stamp(
+        run=occasion.run_id,
+        attempt=occasion.attempt,
+        sha=occasion.head_sha,
+        dismissed=written.dismissed,
+    )
+    issues = f"/repos/{occasion.repository}/issues"
+    text = written.text(now)
+    if found is None:
+        if not items_in(text):
+            return None, "no issue: there is nothing to say"
+        payload = {"title": TITLE, "body": stamped(now, text), "labels": [LABEL]}
+        return _errand(Post(method="POST", path=issues, payload=payload)), None
+    why = _silence(found, written, now, text)
+    if why is not None:
+        return None, f"no issue: {why}"
+    change = {"body": stamped(now, text)}
+    if not found.is_open:
+        change |= {"state": "open"}
+    elif not items_in(text):
+        change |= {"state": "closed", "state_reason": "completed"}
+    return _errand(Post(method="PATCH", path=f"{issues}/{found.number}", payload=change)), None
+
+
+def _silence(found: Found, written: Written, now: Stamp, text: str) -> str | None:
+    """Why an issue stays as it is; None where it does not."""
+    if found.stamp.order > now.order:
+        return f"that of the later run {found.stamp.run} is left as it is"
+    if not found.is_open:
+        is_news = bool(items_in(text) - found.listed)
+        return None if is_news else f"{found.number} is closed, and there is nothing new"
+    same = msgspec.structs.replace(found.stamp, dismissed=written.dismissed)
+    is_same = found.body.strip() == stamped(same, written.text(same)).strip()
+    return f"{found.number} says it already" if is_same else None
+
+
+def _errand(post: Post) -> Errand:
+    return Errand(what="issue", posts=(post,))

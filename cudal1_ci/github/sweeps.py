@@ -1,0 +1,247 @@
+"""What a sweep has found, posted: draft pull requests where they are wanted, and the one rolling
+issue that lists all.
+
+The drafts come first, as the issue leads to them; one that GitHub refuses is not in it, and stops
+nothing. What is posted is decided in `rolling` and `drafts`; this asks what is there, and keeps the
+order.
+
+    known = known_of(client)
+    prepared = prepare(document, run, known, Options(max_open_prs=1))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from cudal1_ci.github.answer import Made, Refusal
+from cudal1_ci.github.branches import Proposed
+from cudal1_ci.github.client import Client
+from cudal1_ci.github.decision import MAY
+from cudal1_ci.github.drafts import (
+    Drafts,
+    address_of,
+    branch_of,
+    chosen,
+    drafts_of,
+    marked,
+    title_of,
+)
+from cudal1_ci.github.event import Occasion
+from cudal1_ci.github.fetch_facts import permission_of
+from cudal1_ci.github.marker import Comment
+from cudal1_ci.github.plan import Plan
+from cudal1_ci.github.sweep_issue import (
+    MARKER_BYTES,
+    MAX_BODY_BYTES,
+    Found,
+    Stamp,
+    Thread,
+    Written,
+    dismissed_in,
+    found_issue,
+    plan_issue,
+)
+from cudal1_ci.records import Record
+from cudal1_ci.render.gains import Gain, gains_of
+from cudal1_ci.render.issue import NUM_ITEMS, About, issue, pull_request
+from cudal1_ci.render.shape import ReportDocument
+
+PAGE = 100
+MOST_PAGES = 100
+
+
+class Options(Record, frozen=True, kw_only=True):
+    """What the command line asks for."""
+
+    max_items: int = NUM_ITEMS
+    max_open_prs: int = 0
+
+
+class Known(Record, frozen=True, kw_only=True):
+    """What is on GitHub already; nothing where nobody was asked."""
+
+    default_branch: str | None = None
+    issue: Found | None = None
+    drafts: Drafts = Drafts()
+    dismissed: tuple[str, ...] = ()
+
+
+class Prepared(Record, frozen=True, kw_only=True):
+    """A report, and what of it may be posted."""
+
+    document: ReportDocument
+    occasion: Occasion
+    known: Known
+    max_items: int
+    gains: tuple[Gain, ...]
+    """Those that nobody has dismissed."""
+    drafts: tuple[tuple[Gain, Proposed], ...]
+    """Those to be opened."""
+
+
+# --- what is there ---------------------------------------------------------------------------
+
+
+def known_of(client: Client) -> Known:
+    """What is on GitHub.
+
+    Raises:
+        Refusal: GitHub does not say.
+    """
+    login = client.login()
+    repository = client.read("").get("default_branch")
+    listed = _pages(client, "issues", creator=login, state="all", sort="created", direction="asc")
+    threads = [_thread(each) for each in listed]
+    found = found_issue(threads, login)
+    dismissed: tuple[str, ...] = ()
+    if found is not None:
+        comments = [_comment(each) for each in _pages(client, f"issues/{found.number}/comments")]
+        dismissed = dismissed_in(found, comments, _writers(client))
+    return Known(
+        default_branch=repository,
+        issue=found,
+        drafts=drafts_of(threads, login),
+        dismissed=dismissed,
+    )
+
+
+def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
+    """All of a list. Its end is an empty page: a shorter one may be followed by others."""
+    for page in range(1, MOST_PAGES + 1):
+        listed = client.read(path, **query, per_page=PAGE, page=page)
+        if not listed:
+            return
+        yield from listed
+
+
+def _thread(each: dict[str, Any]) -> Thread:
+    user = each.get("user") or {}
+    return Thread(
+        number=each["number"],
+        author=user.get("login") or "",
+        is_pull=each.get("pull_request") is not None,
+        is_open=each["state"] == "open",
+        body=each.get("body") or "",
+    )
+
+
+def _comment(each: dict[str, Any]) -> Comment:
+    user = each.get("user") or {}
+    return Comment(id=each["id"], author=user.get("login") or "", body=each.get("body") or "")
+
+
+def _writers(client: Client) -> Callable[[str], bool]:
+    """Who may write, each asked for once; who cannot be told may not."""
+    known: dict[str, bool] = {}
+
+    def may_write(login: str) -> bool:
+        if login not in known:
+            try:
+                known[login] = permission_of(client, login) in MAY
+            except Refusal:
+                known[login] = False
+        return known[login]
+
+    return may_write
+
+
+# --- what to post ----------------------------------------------------------------------------
+
+
+def prepare(
+    document: ReportDocument, occasion: Occasion, branch: str, known: Known, options: Options
+) -> Prepared:
+    """What of a report is worth posting; `branch` is where its commit is from."""
+    gains = [gain for gain in gains_of(document) if gain.id not in known.dismissed]
+    about = _about(occasion, Stamp(run=occasion.run_id, attempt=1, sha=occasion.head_sha))
+    drafts = [
+        (
+            gain,
+            Proposed(
+                patch=gain.evaluation.candidate.patch or "",
+                base_sha=occasion.head_sha,
+                base_branch=branch,
+                branch=branch_of(gain),
+                title=title_of(gain),
+                body=marked(gain, pull_request(document, gain, about)),
+            ),
+        )
+        for gain in chosen(gains, known.drafts, options.max_open_prs)
+    ]
+    return Prepared(
+        document=document,
+        occasion=occasion,
+        known=known,
+        max_items=options.max_items,
+        gains=tuple(gains),
+        drafts=tuple(drafts),
+    )
+
+
+def planned(prepared: Prepared, opened: Sequence[str]) -> Plan:
+    """The issue, when the drafts of these proposals were opened."""
+    known, occasion = prepared.known, prepared.occasion
+    address = f"{occasion.server_url}/{occasion.repository}"
+    ids = (*known.drafts.opened, *opened)
+    drafts = {id_: address_of(address, id_) for id_ in ids}
+
+    def text(stamp: Stamp) -> str:
+        about = _about(occasion, stamp, drafts)
+        return issue(
+            prepared.document,
+            prepared.gains,
+            about,
+            max_items=prepared.max_items,
+            max_bytes=MAX_BODY_BYTES - MARKER_BYTES,
+        )
+
+    written = Written(text=text, dismissed=known.dismissed)
+    errand, why = plan_issue(known.issue, written, occasion)
+    return Plan(errands=(errand,) if errand else (), remarks=(why,) if why else ())
+
+
+def summary_of(prepared: Prepared) -> str:
+    """The same list for the summary of the step."""
+    occasion = prepared.occasion
+    stamp = Stamp(
+        run=occasion.run_id,
+        attempt=occasion.attempt,
+        sha=occasion.head_sha,
+        dismissed=prepared.known.dismissed,
+    )
+    return issue(prepared.document, prepared.gains, _about(occasion, stamp))
+
+
+def _about(occasion: Occasion, stamp: Stamp, drafts: dict[str, str] | None = None) -> About:
+    return About(
+        run_url=f"{occasion.server_url}/{occasion.repository}/actions/runs/{stamp.run}",
+        sha=stamp.sha,
+        num_dismissed=len(stamp.dismissed),
+        drafts=drafts or {},
+    )
+
+
+def printed_draft(proposed: Proposed) -> str:
+    """A draft as it would be read."""
+    return (
+        f"=== draft pull request: {proposed.branch} into {proposed.base_branch} at "
+        f"{proposed.base_sha}\n{proposed.title}\n\n{proposed.body}\n{proposed.patch}\n"
+    )
+
+
+# --- posting ---------------------------------------------------------------------------------
+
+
+def open_drafts(
+    prepared: Prepared, open_pull: Callable[[Proposed], Made]
+) -> tuple[dict[str, Made], list[tuple[str, Refusal]]]:
+    """The drafts that were opened, by the id of their proposal, and those that GitHub refused."""
+    made: dict[str, Made] = {}
+    refused: list[tuple[str, Refusal]] = []
+    for gain, proposed in prepared.drafts:
+        try:
+            made[gain.id] = open_pull(proposed)
+        except Refusal as refusal:
+            refused.append((f"draft pull request {proposed.branch}", refusal))
+    return made, refused

@@ -1,0 +1,137 @@
+"""Commits as folders: a tree for each, made once, with what the project builds in it.
+
+No worktree of git's: that writes into the user's repository and runs hooks of it. The files of a
+commit are written through an index of our own; attributes and filters of the repository apply, as
+in a checkout, hooks do not run, and submodules stay empty. A tree has no `.git`.
+
+    trees = Trees(Path("."), Path(".cudal1-ci/trees"), setup=("pip install -e .",))
+    base = trees.of("0123abcd...")
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cudal1_ci.errors import DiscoveryError, UnsupportedError
+from cudal1_ci.git import GIT_TIMEOUT_S, git_environment, repository_top
+from cudal1_ci.processes.environment import without_secrets
+from cudal1_ci.records import content_hash
+from cudal1_ci.records.archive import make_folder
+
+SETUP_TIMEOUT_S = 1800.0
+MOST_TREES = 6
+"""Kept in the folder; those that were not used for longest go."""
+
+
+class Trees:
+    """The trees of commits of one repository."""
+
+    def __init__(self, root: Path, folder: Path, *, setup: Sequence[str] = ()):
+        """`root` is the scanned folder, perhaps below the top of its repository; `setup` are the
+        commands that are run once in each tree."""
+        self.top = repository_top(root)
+        self.below = root.resolve().relative_to(self.top.resolve())
+        self.folder = folder.absolute()  # git is run at the top, wherever this process is
+        self.setup = tuple(setup)
+
+    def of(self, sha: str) -> Path:
+        """The scanned folder as it is in a commit.
+
+        Raises:
+            DiscoveryError: The commit has no such folder, or git fails.
+            UnsupportedError: A command of `setup` failed there.
+        """
+        name = sha[:16] if not self.setup else f"{sha[:16]}-{content_hash(self.setup)[:8]}"
+        tree = self.folder / name
+        with locked(self.folder):
+            if not tree.is_dir():
+                self._make(sha, tree)
+            os.utime(tree)
+            remove_oldest(self.folder, MOST_TREES)
+        found = tree / self.below
+        if not found.is_dir():
+            raise DiscoveryError(f"{sha[:12]}: has no folder {self.below.as_posix()}")
+        return found
+
+    def _make(self, sha: str, tree: Path) -> None:
+        """The tree under its name only when all of it is there."""
+        with tempfile.TemporaryDirectory(
+            prefix="making-", dir=self.folder, ignore_cleanup_errors=True
+        ) as scratch:
+            files = Path(scratch) / "tree"
+            files.mkdir()
+            environment = git_environment() | {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+            git(self.top, environment, "read-tree", sha)
+            git(self.top, environment, "checkout-index", "--all", f"--prefix={files}/")
+            for command in self.setup:
+                run_setup(command, files / self.below)
+            files.rename(tree)
+
+
+def git(top: Path, environment: Mapping[str, str], *arguments: str) -> None:
+    """Raises: DiscoveryError with git's own words."""
+    done = subprocess.run(
+        ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments],
+        cwd=top,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=GIT_TIMEOUT_S * 5,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise DiscoveryError(f"git {arguments[0]}: {said[-1] if said else 'failed'}")
+
+
+def run_setup(command: str, folder: Path) -> None:
+    """A command of the configuration, in a tree, without the secrets of this process.
+
+    Raises:
+        UnsupportedError: It failed, with the last that it said.
+    """
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=folder,
+            env=without_secrets(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=SETUP_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnsupportedError(f"setup `{command}`: not done in {SETUP_TIMEOUT_S:.0f} s") from error
+    if done.returncode != 0:
+        said = done.stdout.decode("utf-8", "replace").strip().splitlines()[-5:]
+        raise UnsupportedError(
+            f"setup `{command}` failed with exit code {done.returncode} in a tree of the "
+            "repository (`compare.setup` in the configuration):\n" + "\n".join(said)
+        )
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time makes and removes trees."""
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def remove_oldest(folder: Path, most: int) -> None:
+    """Trees beyond `most`, and what was left when one was being made."""
+    trees = [one for one in folder.iterdir() if one.is_dir()]
+    whole = [one for one in trees if not one.name.startswith("making-")]
+    old = sorted(whole, key=lambda one: one.stat().st_mtime)[:-most]
+    for one in [*old, *(one for one in trees if one not in whole)]:
+        shutil.rmtree(one, ignore_errors=True)

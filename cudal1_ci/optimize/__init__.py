@@ -1,0 +1,1 @@
+"""Optimize targets: propose, verify and record candidates, for one target or many."""

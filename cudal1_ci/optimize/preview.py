@@ -1,0 +1,24 @@
+"""Say what a scan would try, without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cudal1_ci.discover.plan import Plan, how
+from cudal1_ci.propose import Proposer
+
+
+def preview(plan: Plan, proposers: Sequence[Proposer], n: int) -> list[str]:
+    """A line for every target: what would be tried, or why nothing would be."""
+    lines = []
+    for one in plan.targets:
+        name = f"{one.target.path}:{one.target.first_line} {one.target.qualname}"
+        if one.problem is None:
+            lines.append(f"skip  {name}: {one.reason}")
+            continue
+        calls = ", ".join(f"{w.name} ({how(w)})" for w in one.problem.workloads)
+        candidates = [c for p in proposers for c in p.propose(one.problem, (), n)]
+        nothing = "a model, where one is given" if one.target.is_kernel else "no rewrite matches"
+        tried = ", ".join(c.proposer for c in candidates) or nothing
+        lines.append(f"judge {name} on {calls}: {tried}")
+    return lines

@@ -1,0 +1,189 @@
+"""What became of a target when a sweep was done with it, kept beside the evaluations.
+
+A look is written when everything was tried on a target and never before: one that was cut short by
+a budget, an interrupt or a kill has none, and is looked at again, where its finished evaluations
+cost nothing. It holds the names of evaluations and not their contents: the archive has those, under
+its own rule of what may stand in for a new trial.
+
+    note_look(planned, entry, bench, means, is_settled=is_settled(problem, entry, bench))
+    entry = recalled(planned, look, bench)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from cudal1_ci.discover.plan import Planned
+from cudal1_ci.optimize.target import (
+    NO_KERNEL_PROPOSED,
+    NOTHING_PROPOSED,
+    Attempt,
+    Bench,
+    remembered,
+    untried,
+)
+from cudal1_ci.records import (
+    Candidate,
+    Entry,
+    Evaluation,
+    Problem,
+    Record,
+    Target,
+    TreeProgram,
+    content_hash,
+    program_identity,
+)
+from cudal1_ci.records.archive import NEVER_REUSED
+from cudal1_ci.stats import speedups
+
+LOOK = "look"
+"""Kind of the archive's notes."""
+NOTHING_TO_TRY = (NOTHING_PROPOSED, NO_KERNEL_PROPOSED)
+
+
+class Look(Record, frozen=True, kw_only=True):
+    """A target, done."""
+
+    target: str
+    device: str
+    """Name of what was measured on."""
+    problem_id: str
+    """Under which the archive has its evaluations."""
+    code: str
+    """`code_of` its problem."""
+    device_key: str
+    means: str
+    """Hash of what was tried with: the judge's settings, the proposers, the version of this."""
+    at: float
+    """Seconds since the epoch."""
+    candidate_ids: tuple[str, ...] = ()
+    skipped: str | None = None
+    hint: str | None = None
+    is_settled: bool
+    """Whether each verdict would hold again; a busy machine or a missing package settles
+    nothing."""
+    times_us: dict[str, float]
+    """Of one call of the original, by workload."""
+
+
+def name_of(target: Target) -> str:
+    """The same for as long as it stands under this name in this file."""
+    return f"{target.kind} {target.path}:{target.qualname}"
+
+
+def code_of(problem: Problem) -> str:
+    """Hash of the code and of the shapes that it is called with. The ranges of values are left out:
+    tests that draw their inputs show others each time."""
+    calls = [
+        without_ranges(msgspec.to_builtins((w.init, w.call, w.mode, w.atol, w.rtol)))
+        for w in problem.workloads
+    ]
+    # Sorted: which of two took longer is another thing in each recording.
+    return content_hash([program_identity(problem.reference), sorted(map(content_hash, calls))])
+
+
+def without_ranges(value: Any) -> Any:
+    """Specs of arguments as plain data, without the values that tensors had."""
+    if isinstance(value, dict):
+        ranges = ("low", "high") if value.get("type") == "tensor" else ()
+        return {key: without_ranges(each) for key, each in value.items() if key not in ranges}
+    if isinstance(value, list | tuple):
+        return [without_ranges(each) for each in value]
+    return value
+
+
+def note_look(
+    planned: Planned, entry: Entry, bench: Bench, means: str, *, is_settled: bool
+) -> None:
+    """Keep what became of a target; what was kept of it on this device before is replaced."""
+    assert planned.problem is not None
+    device = bench.session.device()
+    look = Look(
+        target=name_of(planned.target),
+        device=device.name,
+        problem_id=planned.problem.id,
+        code=code_of(planned.problem),
+        device_key=device.key,
+        means=means,
+        at=time.time(),
+        candidate_ids=tuple(one.candidate.id for one in entry.evaluations),
+        skipped=entry.skipped,
+        hint=entry.hint,
+        is_settled=is_settled,
+        times_us={
+            m.workload: speedups.reference_us(m) for e in entry.evaluations for m in e.measurements
+        },
+    )
+    bench.archive.note(LOOK, f"{device.name} {look.target}", look)
+
+
+def is_settled(problem: Problem, entry: Entry, bench: Bench) -> bool:
+    """Whether to look again would find the same, as far as the archive may say so."""
+    if entry.skipped is None:
+        is_told = entry.best is not None or not any(map(speedups.is_undecided, entry.evaluations))
+        return is_told and all(one.verdict.status not in NEVER_REUSED for one in entry.evaluations)
+    if entry.skipped in NOTHING_TO_TRY:
+        return True
+    reference = Candidate(problem_id=problem.id, program=problem.reference, proposer="reference")
+    known = remembered(problem, reference, bench)
+    # Of a reference that passed it was something else: that the judge died, or a bug of ours.
+    return known is not None and known.verdict.status != "passed"
+
+
+def recalled(planned: Planned, look: Look, bench: Bench) -> Entry | None:
+    """The entry of a target that is as it was, from the archive alone. Verdicts that would not
+    hold again are left out; None where nothing is left, or less than was settled."""
+    problem = planned.problem
+    assert problem is not None
+    if look.skipped is not None:
+        entry = untried(planned, "")
+        return msgspec.structs.replace(entry, skipped=look.skipped, hint=look.hint)
+    attempt = Attempt(planned.target, problem, bench)
+    attempt.evaluations = list(evaluations_of(problem, look, bench))
+    attempt.reused = [one.candidate.id for one in attempt.evaluations]
+    is_whole = len(attempt.evaluations) == len(look.candidate_ids)
+    if not attempt.evaluations or (look.is_settled and not is_whole):
+        return None
+    return attempt.entry(planned.target)
+
+
+def evaluations_of(problem: Problem, look: Look, bench: Bench) -> Iterator[Evaluation]:
+    """Those that may be used again, as of this checkout: the archive may know it elsewhere."""
+    for candidate_id in look.candidate_ids:
+        key = bench.session.device().key
+        found = bench.archive.lookup(look.problem_id, candidate_id, key, bench.policy)
+        if found is not None:
+            candidate = moved(found.candidate, problem)
+            yield msgspec.structs.replace(found, candidate=candidate)
+
+
+def with_earlier(entry: Entry, known: Entry) -> Entry:
+    """What tonight's look and an earlier one found of a target that is as it was."""
+    own = {one.candidate.id for one in entry.evaluations}
+    evaluations = (
+        *entry.evaluations,
+        *(one for one in known.evaluations if one.candidate.id not in own),
+    )
+    return msgspec.structs.replace(
+        entry,
+        evaluations=evaluations,
+        contradictions=(
+            *entry.contradictions,
+            *(one for one in known.contradictions if one.candidate_id not in own),
+        ),
+        reused=(*entry.reused, *(one for one in known.reused if one not in own)),
+        best=speedups.best(evaluations, entry.workloads),
+    )
+
+
+def moved(candidate: Candidate, problem: Problem) -> Candidate:
+    """With the folder in which the checkout lies now."""
+    if not isinstance(candidate.program, TreeProgram):
+        return candidate
+    assert isinstance(problem.reference, TreeProgram)
+    program = msgspec.structs.replace(candidate.program, root=problem.reference.root)
+    return msgspec.structs.replace(candidate, program=program)

@@ -1,0 +1,106 @@
+"""Which target comes next. Pure.
+
+First those that no sweep was done with, then those whose code, device or software is another one
+now, then those that were looked at and settled nothing, the oldest first. Targets that were settled
+and are unchanged have no turn: the archive knows them.
+
+Within a class comes first what there is most to win from: the share of the recorded time that its
+calls took; where none was recorded, the time of its calls as it was measured the last time. These
+two are not in one unit, so that a share comes before a time, and both before nothing known. Of
+either counts what is above the roofline of memory, where the device's data sheet and the call's
+tensors are known: a copy that runs at full bandwidth has nothing to give, however long it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from cudal1_ci.discover.plan import Planned
+from cudal1_ci.optimize.sweep.memory import Look, code_of, name_of
+from cudal1_ci.propose.roofline import DeviceFacts, call_bytes, facts_of, roofline_share
+from cudal1_ci.records import Device, Workload
+
+
+class Standing(IntEnum):
+    """What is known of a target, in the order of turns."""
+
+    NEW = 0
+    CHANGED = 1
+    UNSETTLED = 2
+    SETTLED = 3
+
+
+class Looks:
+    """What earlier sweeps found, by target."""
+
+    def __init__(self, looks: Sequence[Look], device: Device, means: str) -> None:
+        self._here = {look.target: look for look in looks if look.device == device.name}
+        self._anywhere = {look.target: look for look in looks}
+        self._device_key, self._means = device.key, means
+        self._facts = facts_of(device.name)
+
+    def of(self, planned: Planned) -> Look | None:
+        """The last look, on this device before others."""
+        name = name_of(planned.target)
+        return self._here.get(name) or self._anywhere.get(name)
+
+    def standing(self, planned: Planned) -> Standing:
+        """What the last look is worth now."""
+        look, problem = self.of(planned), planned.problem
+        if look is None or problem is None:
+            return Standing.NEW
+        now = (code_of(problem), self._device_key, self._means)
+        if (look.code, look.device_key, look.means) != now:
+            return Standing.CHANGED
+        return Standing.SETTLED if look.is_settled else Standing.UNSETTLED
+
+    def is_as_it_was(self, planned: Planned) -> bool:
+        """Whether the last look was at this very code on such a device, with whatever means: what
+        it has proven holds."""
+        look, problem = self.of(planned), planned.problem
+        if look is None or problem is None:
+            return False
+        return (look.code, look.device_key) == (code_of(problem), self._device_key)
+
+    def turns(self, targets: Sequence[Planned]) -> list[Planned]:
+        """Those that have a turn, in order; what poses no problem comes last."""
+        having = [one for one in targets if self.standing(one) is not Standing.SETTLED]
+        return sorted(having, key=self._place)
+
+    def _place(self, planned: Planned) -> tuple[bool, Standing, float, int, float]:
+        standing, look = self.standing(planned), self.of(planned)
+        age = look.at if look is not None and standing is Standing.UNSETTLED else 0.0
+        times_us = look.times_us if look is not None else {}
+        worth = cost(planned.workloads, times_us, self._facts)
+        return (planned.problem is None, standing, age, *worth)
+
+
+def cost(
+    workloads: Sequence[Workload], times_us: dict[str, float], facts: DeviceFacts | None = None
+) -> tuple[int, float]:
+    """A key that sorts first what there is most to win from: shares, then microseconds, then what
+    is not known. `times_us` is of one call, as it was measured, by workload."""
+    rooms = [room(one, times_us.get(one.name, one.traced_us), facts) for one in workloads]
+    shares = [
+        one.share * free
+        for one, free in zip(workloads, rooms, strict=True)
+        if one.share is not None
+    ]
+    if shares:
+        return 0, -sum(shares)
+    known = [
+        one.num_calls * times_us[one.name] * free
+        for one, free in zip(workloads, rooms, strict=True)
+        if one.num_calls is not None and one.name in times_us
+    ]
+    return (1, -sum(known)) if known else (2, 0.0)
+
+
+def room(workload: Workload, time_us: float | None, facts: DeviceFacts | None) -> float:
+    """The part of a call's time (0..1) that reading its inputs at full bandwidth would not take;
+    all of it where that is not known."""
+    num_bytes = call_bytes(workload.call)
+    if not time_us or num_bytes is None or facts is None:
+        return 1.0
+    return max(0.0, 1.0 - roofline_share(time_us, num_bytes, facts))

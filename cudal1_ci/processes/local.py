@@ -1,0 +1,203 @@
+"""Workers as child processes of this machine.
+
+A worker runs in the user's own interpreter, in a process group of its own, with an environment
+from which everything but the listed names is gone, and talks over one socket. Its stdout and
+stderr are a log. When the host ends in whatever way, the socket closes and the worker ends too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from cudal1_ci.errors import WorkerError
+from cudal1_ci.processes.conversation import Conversation
+from cudal1_ci.processes.environment import listed
+
+SANDBOXED = Path(__file__).resolve().parent.parent / "sandboxed"
+MAX_LOG_CHARS = 4000
+
+WORKER_NAME = "cudal1_sandboxed"
+"""In the command line of every worker, where other sessions of this tool know it by."""
+
+BOOTSTRAP = """\
+import importlib.util, sys
+folder = sys.argv[1]
+spec = importlib.util.spec_from_file_location(
+    "cudal1_sandboxed", folder + "/__init__.py", submodule_search_locations=[folder])
+package = importlib.util.module_from_spec(spec)
+sys.modules["cudal1_sandboxed"] = package
+spec.loader.exec_module(package)
+from cudal1_sandboxed.start import main
+main(sys.argv[2:], sys.orig_argv[1:-4])
+"""
+"""Loads the worker's folder as a package of its own: neither this tool nor its dependencies become
+importable for the user's code, and need not be installed in its interpreter."""
+
+STEADY_ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    "MALLOC_TOP_PAD_": str(64 * 2**20),
+}
+"""glibc keeps freed memory instead of giving it back to the kernel at each call. Otherwise whether
+a large output is paged in anew is a matter of luck that lasts for the life of a process."""
+
+COMPILES_ALONE = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+"""A program that compiles does so in its own process. Inductor's other processes, as many as there
+are cores, would run beside what is timed; and of a runner on an H200 they found no GPU ("Could not
+find an active GPU backend"), which fails whoever compiles for longer than they take to start."""
+
+
+def scrubbed_environment(
+    environment: Mapping[str, str], home: Path, num_threads: int, gpu_index: str | None = ""
+) -> dict[str, str]:
+    """What a worker may know of the host's environment: listed names, and nothing whose name
+    sounds like a secret. Of several GPUs it sees the one of that index, the first by default, and
+    none with None."""
+    visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if gpu_index is None:
+        gpu = ""
+    else:
+        first = int(gpu_index or 0)
+        gpu = visible[first] if first < len(visible) and visible[first] else str(first)
+    threads = str(num_threads)
+    return {
+        **listed(environment),
+        "HOME": str(home),
+        "CUDA_VISIBLE_DEVICES": gpu,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        **COMPILES_ALONE,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        **STEADY_ALLOCATOR,
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+@dataclass(frozen=True)
+class Local:
+    """Starts workers in an interpreter of this machine."""
+
+    python: str = sys.executable
+    has_disk = True
+
+    def start(self, role: str, *, num_threads: int, device: str) -> Worker:
+        """A worker that runs inside of a `with`."""
+        return Worker(role, python=self.python, num_threads=num_threads, device=device)
+
+
+class Worker:
+    """One worker process, killed with its group at the end of the `with`."""
+
+    def __init__(
+        self,
+        role: str,
+        *,
+        python: str = sys.executable,
+        num_threads: int = 1,
+        device: str = "cpu",
+    ):
+        self.role = role
+        self.python = python
+        self.num_threads = num_threads
+        self.device = device
+        self.software: dict[str, str] = {}
+        """Beyond what the worker says of itself."""
+
+    def __enter__(self) -> Self:
+        self.scratch = tempfile.TemporaryDirectory(prefix="cudal1-ci-", ignore_cleanup_errors=True)
+        home = Path(self.scratch.name)
+        self.log_path = home / "log"
+        ours, theirs = socket.socketpair()
+        kind, _, index = self.device.partition(":")
+        gpu = None if kind == "none" else index
+        arguments = [
+            str(SANDBOXED),
+            self.role,
+            str(theirs.fileno()),
+            str(self.num_threads),
+            kind,
+        ]
+        with theirs, self.log_path.open("wb") as log:
+            # Open from the start, as a worker that ends of an error removes its folder.
+            self.log = self.log_path.open("rb")
+            try:
+                self.process = subprocess.Popen(
+                    [self.python, "-P", "-c", BOOTSTRAP, *arguments],
+                    pass_fds=[theirs.fileno()],
+                    env=scrubbed_environment(os.environ, home, self.num_threads, gpu),
+                    cwd=home,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                self.log.close()
+                self.scratch.cleanup()
+                raise WorkerError(
+                    f"{self.python} cannot be started ({error}); name the interpreter of the "
+                    "project with --python or the `python` setting"
+                ) from error
+        self.conversation = Conversation(ours, self.role, self._ending)
+        return self
+
+    @property
+    def pid(self) -> int:
+        """Of the process; what it starts descends from it."""
+        return self.process.pid
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.conversation.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(2)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.log.close()
+        self.scratch.cleanup()
+
+    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a request and wait for its reply. Raises WorkerError."""
+        return self.conversation.ask(request, timeout_s)
+
+    def _ending(self) -> str:
+        """How the worker ended, with the last lines of its log."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(2)
+        code = self.process.poll()
+        tail = self.log_tail().strip().splitlines()[-4:]
+        text = f"the {self.role} ended (exit code {code})"
+        if any("No module named 'torch'" in line for line in tail):
+            return f"torch is not installed in {self.python}: `pip install torch` there"
+        return text + ("".join(f"\n  {line}" for line in tail))
+
+    def log_tail(self) -> str:
+        """The last that the worker printed."""
+        try:
+            self.log.seek(0)
+            data = self.log.read()[-MAX_LOG_CHARS:]
+        except (OSError, ValueError):  # or closed
+            return ""
+        return data.decode(errors="replace")

@@ -1,0 +1,134 @@
+"""Other numbers in the launch of a kernel: the playbook's part for Triton and CUDA kernels.
+
+How much one block does, how many warps share it and how many loads run ahead decide how much memory
+traffic is under way at a time. Each number is first moved by itself, a step and two; then those
+that gained are put together, and the best of them goes on in its direction. The kernel stays as it
+is, and so do numbers that the source computes, or an autotuner chooses.
+
+    launch_candidates(problem, (), 12)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cudal1_ci.propose.launch_config.cuda import cuda_numbers, cuda_numbers_in_strings
+from cudal1_ci.propose.launch_config.number import LaunchNumber, written
+from cudal1_ci.propose.launch_config.triton import triton_numbers
+from cudal1_ci.propose.target_file import file_text, with_file
+from cudal1_ci.records import Candidate, Exemplar, Problem, Target, TreeProgram
+
+NAME = "launch_parameters"
+FAMILY = "launch parameters"
+DESIGN = (
+    "the kernel stays as it is; the numbers are the best of those that were tried for these calls "
+    "on this device, and other sizes and devices may want others"
+)
+TUNED = ", which `triton.autotune` would choose for each"
+WHY = (
+    "how much a block does, how many warps share it and how many loads run ahead decide how much "
+    "memory traffic is under way at a time, and what is best depends on the device and the sizes."
+)
+STEPS = (1, -1, 2, -2)
+"""In the order in which they are tried, each of all numbers."""
+MOST_SINGLES = {"triton_kernel": 10, "cuda_kernel": 4}
+"""A variant of a CUDA file is a build by nvcc."""
+GAINED = 1.0
+"""Score above which a number is changed further, and together with others."""
+
+
+def launch_candidates(problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
+    """Programs that launch the problem's kernel otherwise, at most `n`: each number by itself, or
+    where programs have passed what follows from those that gained."""
+    launches = launches_of(problem)
+    if launches is None:
+        return []
+    found = launches.further(exemplars) if exemplars else [one for one, _ in launches.singles()]
+    return found[:n]
+
+
+@dataclass(frozen=True)
+class Launches:
+    """A file that launches the problem's kernel, and the numbers with which it does."""
+
+    problem: Problem
+    kernel: Target
+    program: TreeProgram
+    path: str
+    text: str
+    numbers: tuple[LaunchNumber, ...]
+
+    def candidate(self, steps: Mapping[LaunchNumber, int]) -> Candidate | None:
+        """Numbers moved by steps; None where one cannot be."""
+        values = {one: value for one, by in steps.items() if (value := one.after(by)) is not None}
+        if len(values) < len(steps):
+            return None
+        told = ", ".join(f"{one.name}={new}" for one, new in values.items())
+        lines = "\n".join(f"- `{one.name}`: {one.value} -> {new}" for one, new in values.items())
+        text = written(self.text, values)
+        return Candidate(
+            problem_id=self.problem.id,
+            program=with_file(self.program, self.path, self.text, text),
+            proposer=f"{NAME}({told})",
+            analysis=f"- {WHY}\n\nFound in launches of `{self.kernel.last_name}`:\n{lines}",
+            design=f"- {NAME}: {DESIGN}{TUNED if self.kernel.kind == 'triton_kernel' else ''}",
+            techniques=(FAMILY,),
+        )
+
+    def singles(self) -> list[tuple[Candidate, tuple[LaunchNumber, int]]]:
+        """Each number by itself, the smaller steps of all of them first."""
+        found = [
+            (one, (number, by))
+            for by in STEPS
+            for number in self.numbers
+            if (one := self.candidate({number: by})) is not None
+        ]
+        return found[: MOST_SINGLES[self.kernel.kind]]
+
+    def further(self, exemplars: Sequence[Exemplar]) -> list[Candidate]:
+        """What gained together, and the best of it a step further; nothing that is known."""
+        scores = {one.candidate.id: one.score for one in exemplars}
+        best: dict[LaunchNumber, int] = {}
+        ranked = [(scores.get(one.id, 0.0), move) for one, move in self.singles()]
+        for score, (number, by) in sorted(ranked, key=lambda one: -one[0]):
+            if score > GAINED:
+                best.setdefault(number, by)
+        made = (self.candidate(steps) for steps in followed(best))
+        found = {one.id: one for one in made if one is not None and one.id not in scores}
+        return list(found.values())
+
+
+def followed(best: Mapping[LaunchNumber, int]) -> Iterator[Mapping[LaunchNumber, int]]:
+    """What to try after single changes that gained, best first."""
+    if not best:
+        return
+    first, by = next(iter(best.items()))
+    on = {first: by + (1 if by > 0 else -1)}
+    two = dict(list(best.items())[:2])
+    yield from (two, dict(best), on, two | on, dict(best) | on)
+
+
+def launches_of(problem: Problem) -> Launches | None:
+    """None where nothing launches the kernel with a number."""
+    kernel, program = problem.target, problem.reference
+    if kernel is None or not kernel.is_kernel or not isinstance(program, TreeProgram):
+        return None
+    definition = file_text(program, kernel.path)
+    if definition is None:
+        return None
+    callers = [one.partition(":")[0] for one in kernel.launchers]
+    for path in dict.fromkeys((kernel.path, *callers)):
+        text = file_text(program, path)
+        numbers = numbers_in(path, text, kernel, definition) if text is not None else ()
+        if text is not None and numbers:
+            return Launches(problem, kernel, program, path, text, numbers)
+    return None
+
+
+def numbers_in(path: str, text: str, kernel: Target, definition: str) -> tuple[LaunchNumber, ...]:
+    if kernel.kind == "triton_kernel":
+        return triton_numbers(text, kernel.last_name, definition)
+    if path.endswith(".py"):
+        return cuda_numbers_in_strings(text, kernel.last_name)
+    return cuda_numbers(text, kernel.last_name)

@@ -1,0 +1,1 @@
+"""Ask a language model for candidates: prompt, exemplars, answers, servers, second review."""

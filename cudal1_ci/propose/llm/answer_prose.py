@@ -1,0 +1,81 @@
+"""The prose of an answer: its analysis and its design, under headings of any style.
+
+Knows how models write headings (`## 1. Performance Analysis:`, bold, numbered, bare); where there
+are none, all that stands before the code is the analysis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cudal1_ci.propose.llm.fences import Block
+
+LONGEST_PART = 2_000
+"""Characters of an analysis or a design that are kept: a paragraph or two is read by people."""
+
+_HEADING = re.compile(
+    r"^\s*(?P<mark>#{1,6}\s*)?(?P<bold>\*\*|__)?(?:(?:step|part|section)\s+)?"
+    r"(?:\(?(?P<number>\d{1,2})[.):]\s*)?(?:\*\*|__)?"
+    r"(?P<words>(?:performance\s+)?analysis|algorithm(?:ic)?\s+design|design"
+    r"|(?:optimi[sz]ed\s+)?code(?:\s+implementation)?|implementation|final\s+code)"
+    r"(?P<end>\s*:?\s*(?:\*\*|__)?\s*:?)(?P<rest>.*)$",
+    re.IGNORECASE,
+)
+
+
+def prose_of(text: str, blocks: list[Block]) -> list[str]:
+    """The lines of a text, those of its blocks empty."""
+    lines = text.split("\n")
+    for block in blocks:
+        for line in range(block.first_line, min(block.last_line + 1, len(lines))):
+            lines[line] = ""
+    return lines
+
+
+def parts(lines: Sequence[str], code_line: int) -> tuple[str, str]:
+    """Analysis and design: what stands under their headings; without headings all that stands
+    before the code is the analysis."""
+    found: dict[str, list[str]] = {"analysis": [], "design": [], "code": []}
+    current: str | None = None
+    for line in lines:
+        heading = heading_of(line)
+        if heading is not None:
+            current, rest = heading
+            found[current].append(rest)
+        elif current is not None:
+            found[current].append(line)
+    if not any("".join(found[part]).strip() for part in ("analysis", "design")):
+        before = [line for line in lines[:code_line] if heading_of(line) is None]
+        return capped("\n".join(before)), ""
+    return capped("\n".join(found["analysis"])), capped("\n".join(found["design"]))
+
+
+def heading_of(line: str) -> tuple[str, str] | None:
+    """Which part a line opens, and what it already says of it."""
+    if len(line) > 10 * LONGEST_PART:
+        return None
+    match = _HEADING.match(line)
+    if match is None:
+        return None
+    is_marked = bool(match["mark"] or match["bold"])
+    if not is_marked and match["rest"].strip() and ":" not in match["end"]:
+        return None  # a sentence that begins with the word
+    if is_marked and match["rest"].strip() and not match["end"].strip():
+        # "## Code of the fused kernel" is a heading of its own; its words say nothing else.
+        rest = ""
+    else:
+        rest = match["rest"].strip().removesuffix("**").strip()
+    words = match["words"].lower()
+    part = "analysis" if "analysis" in words else "design" if "design" in words else "code"
+    return part, rest
+
+
+def capped(text: str) -> str:
+    """A part as it is kept: whole words, no runs of empty lines."""
+    text = re.sub(r"\n{3,}", "\n\n", text).strip()
+    if len(text) <= LONGEST_PART:
+        return text
+    head = text[: LONGEST_PART - 1]
+    at = max(head.rfind(" "), head.rfind("\n"))
+    return (head[:at] if at > 0 else head).rstrip() + "…"

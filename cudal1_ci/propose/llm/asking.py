@@ -1,0 +1,135 @@
+"""Several conversations with a model at once; answers that were given before are not asked again.
+
+An answer is kept under what was asked, of whom, with which seed. A run that was killed asks the
+same questions again, and finds here what it had: nothing is generated twice, and what follows from
+the answers is the same. Failures are not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from cudal1_ci.propose.llm.servers import Answer, LanguageModel, Message
+from cudal1_ci.records import content_hash
+
+T = TypeVar("T")
+KIND = "answer"
+PATIENCE_S = 0.5
+Ready = queue.SimpleQueue["tuple[Question, Answer, float]"]
+"""Answers, and when they came."""
+
+
+class Memory(Protocol):
+    """Where answers are kept, from any thread; the archive is one."""
+
+    def note(self, kind: str, key: str, value: Any) -> None: ...
+    def noted(self, kind: str, key: str, form: type[T]) -> T | None: ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """One conversation that wants an answer."""
+
+    messages: tuple[Message, ...]
+    seed: int
+    turn: int = 0
+    exemplar_ids: tuple[str, ...] = ()
+
+
+@dataclass
+class Times:
+    """Seconds of a run's questions, added up."""
+
+    generating_s: float = 0.0
+    waiting_s: float = 0.0
+    """While whoever wants the answers had to wait for one."""
+
+
+@dataclass
+class Asker:
+    """Asks a model, from one thread; the answers come from others."""
+
+    model: LanguageModel
+    memory: Memory
+    num_concurrent: int
+    is_over: Callable[[], bool]
+    """Asked while it waits: whether what is under way is to be ended."""
+    times: Times = field(default_factory=Times)
+
+    def answers(self, questions: Sequence[Question]) -> Iterator[tuple[Question, Answer]]:
+        """Each question with its answer, as it comes. What is under way is ended when the iterator
+        is closed, or the time over."""
+        open_questions = []
+        for question in questions:
+            known = self.memory.noted(KIND, self.key(question), Answer)
+            if known is None:
+                open_questions.append(question)
+            else:
+                yield question, known
+        if not open_questions:
+            return
+        yield from self._asked(open_questions)
+
+    def key(self, question: Question) -> str:
+        return content_hash([self.model.identity, question.messages, question.seed])
+
+    def _asked(self, questions: Sequence[Question]) -> Iterator[tuple[Question, Answer]]:
+        left: queue.SimpleQueue[Question] = queue.SimpleQueue()
+        for question in questions:
+            left.put(question)
+        ready: Ready = queue.SimpleQueue()
+        is_cancelled = threading.Event()
+
+        def work() -> None:
+            while not is_cancelled.is_set():
+                try:
+                    question = left.get_nowait()
+                except queue.Empty:
+                    return
+                answer = self._answer(question)
+                ready.put((question, answer, time.monotonic()))
+
+        number = min(self.num_concurrent, len(questions))
+        threads = [threading.Thread(target=work, name="model", daemon=True) for _ in range(number)]
+        ended_s = time.monotonic()
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in questions:
+                asked_s = time.monotonic()
+                found = self._next(ready)
+                if found is None:
+                    return
+                question, answer, at_s = found
+                self.times.generating_s += max(0.0, at_s - ended_s)
+                ended_s = max(ended_s, at_s)
+                self.times.waiting_s += time.monotonic() - asked_s
+                yield question, answer
+        finally:
+            is_cancelled.set()
+            for thread in threads:
+                while thread.is_alive():  # again for one that was about to ask when it was told
+                    self.model.cancel()
+                    thread.join(PATIENCE_S)
+
+    def _next(self, ready: Ready) -> tuple[Question, Answer, float] | None:
+        """What comes next; None when it is over before."""
+        while not self.is_over():
+            with contextlib.suppress(queue.Empty):
+                return ready.get(timeout=PATIENCE_S)
+        return None
+
+    def _answer(self, question: Question) -> Answer:
+        try:
+            (answer,) = self.model.ask(question.messages, n=1, seed=question.seed)
+        except Exception as error:  # noqa: BLE001 (a model's failure costs an answer, whatever it is)
+            return Answer(failure="server", message=f"{type(error).__name__}: {error}"[:500])
+        if answer.failure is None:  # at once: whoever is killed while it waits to be judged has it
+            self.memory.note(KIND, self.key(question), answer)
+        return answer

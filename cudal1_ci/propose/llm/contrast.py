@@ -1,0 +1,147 @@
+"""Which earlier variants a prompt shows: CUDA-L1's contrast.
+
+Variants lie in buckets of similar speedup. A prompt gets N of them from N different buckets, faster
+buckets more likely, any variant of a bucket alike: competitive code, and code that differs in speed
+so that there is something to explain. Training draws from the same function.
+
+Source: arXiv 2507.14111, section 2.4.3, equation 1: P(bucket) is proportional to
+exp((mean - mean of means) / temperature). Departures: the means are standardized, since centring
+alone changes no softmax and one temperature then suits every problem; they are means of logarithms,
+so that twice as fast and half as fast are as far from 1; a bucket's width is a ratio for the same
+reason. Width and temperature are not published: the defaults are ours.
+
+Also here, for comparison: islands (FunSearch), random variants, none.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from cudal1_ci.propose.llm.fingerprint import fingerprint
+from cudal1_ci.propose.llm.task import Variant
+from cudal1_ci.records import Record
+from cudal1_ci.records.validation import at_least, positive
+
+NUM_ISLANDS = 4
+SamplerName = Literal["bucket", "island", "random", "none"]
+
+
+class ContrastConfig(Record, frozen=True, kw_only=True):
+    """What is shown."""
+
+    sampler: SamplerName = "bucket"
+    num_exemplars: int = 2
+    bucket_width: float = 0.1
+    """Variants whose speedups differ by less than about this fraction share a bucket."""
+    temperature: float = 1.0
+    """Of the softmax over standardized bucket means: small values draw the fastest alone."""
+
+    def __post_init__(self) -> None:
+        at_least(self, "contrast", 0, "num_exemplars")
+        positive(self, "contrast", "bucket_width", "temperature")
+
+
+def select(
+    variants: Sequence[Variant], config: ContrastConfig, rng: random.Random
+) -> list[Variant]:
+    """At most `num_exemplars` of them, from slow to fast. Of near-duplicates the first counts, and
+    nothing else depends on the order: the same variants and the same state of `rng`, the same
+    choice."""
+    usable = distinct([one for one in variants if one.exemplar.score > 0])
+    usable.sort(key=lambda one: (one.exemplar.score, one.exemplar.candidate.id))
+    chosen = SAMPLERS[config.sampler](usable, config, rng)
+    return sorted(chosen, key=lambda one: one.exemplar.score)
+
+
+def distinct(variants: Sequence[Variant]) -> list[Variant]:
+    """Without near-duplicates: the first of each form stays."""
+    found: dict[str, Variant] = {}
+    for one in variants:
+        found.setdefault(fingerprint(one.text), one)
+    return list(found.values())
+
+
+def buckets(variants: Sequence[Variant], width: float) -> list[list[Variant]]:
+    """Variants by their speedup, the slowest bucket first."""
+    found: dict[int, list[Variant]] = {}
+    for one in variants:
+        found.setdefault(math.floor(math.log(one.exemplar.score) / math.log1p(width)), []).append(
+            one
+        )
+    return [found[key] for key in sorted(found)]
+
+
+def weights(means: Sequence[float], temperature: float) -> list[float]:
+    """Of the tempered softmax over standardized means; equal where the means are."""
+    center, spread = statistics.fmean(means), statistics.pstdev(means)
+    if spread == 0:
+        return [1.0] * len(means)
+    return [math.exp((mean - center) / spread / temperature) for mean in means]
+
+
+def by_bucket(
+    variants: Sequence[Variant], config: ContrastConfig, rng: random.Random
+) -> list[Variant]:
+    """One of each of N distinct buckets; more of a bucket only where there are too few of them."""
+    left = buckets(variants, config.bucket_width)
+    chosen: list[Variant] = []
+    while left and len(chosen) < config.num_exemplars:
+        means = [
+            statistics.fmean(math.log(one.exemplar.score) for one in bucket) for bucket in left
+        ]
+        (bucket,) = rng.choices(left, weights(means, config.temperature))
+        left.remove(bucket)
+        chosen.append(rng.choice(bucket))
+    return chosen
+
+
+def by_island(
+    variants: Sequence[Variant], config: ContrastConfig, rng: random.Random
+) -> list[Variant]:
+    """From one of several populations that do not mix, faster ones more likely (FunSearch,
+    doi:10.1038/s41586-023-06924-6, without its resets). The reference is on every island."""
+    islands: list[list[Variant]] = [[] for _ in range(NUM_ISLANDS)]
+    for one in variants:
+        if one.exemplar.candidate.proposer == REFERENCE:
+            for island in islands:
+                island.append(one)
+        else:
+            islands[int(one.exemplar.candidate.id, 16) % NUM_ISLANDS].append(one)
+    left = list(rng.choice([island for island in islands if island] or [[]]))
+    chosen: list[Variant] = []
+    while left and len(chosen) < config.num_exemplars:
+        logs = [math.log(one.exemplar.score) for one in left]
+        (one,) = rng.choices(left, weights(logs, config.temperature))
+        left.remove(one)
+        chosen.append(one)
+    return chosen
+
+
+def at_random(
+    variants: Sequence[Variant], config: ContrastConfig, rng: random.Random
+) -> list[Variant]:
+    return rng.sample(variants, min(config.num_exemplars, len(variants)))
+
+
+def nothing(
+    variants: Sequence[Variant],  # noqa: ARG001
+    config: ContrastConfig,  # noqa: ARG001
+    rng: random.Random,  # noqa: ARG001
+) -> list[Variant]:
+    return []
+
+
+REFERENCE = "reference"
+"""The proposer of the variant that is the original code, with the speedup 1."""
+
+Sampler = Callable[[Sequence[Variant], ContrastConfig, random.Random], list[Variant]]
+SAMPLERS: dict[SamplerName, Sampler] = {
+    "bucket": by_bucket,
+    "island": by_island,
+    "random": at_random,
+    "none": nothing,
+}

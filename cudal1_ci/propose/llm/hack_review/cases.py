@@ -1,0 +1,153 @@
+"""What is known of hacks, and which of it is most like a text.
+
+    database = Database(known_cases(), archive, since)
+    database.like(code, reference)     # three cases, the most alike first
+
+Three sources. Cases that ship with the tool or stand in a file of the user's are *proven*: people
+wrote them. What the judge convicts is proven too. What only a model said is *suspected*, and stays
+so: the label is shown with it, at most one of three cases is a suspected one, and none is shown to
+a question about the very code that it was made of. So a model that was wrong once, or was talked
+into it, cannot vote for itself again.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import keyword
+import math
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.propose.llm.fingerprint import Anonymous, fingerprint, names_bound_in
+from cudal1_ci.propose.llm.hack_review.bare import bare
+from cudal1_ci.records import Record
+from cudal1_ci.records.archive import Archive
+
+KIND = "hack_case"
+"""Of the archive's notes."""
+NUM_SHOWN = 3
+"""As the paper has it."""
+MOST_SUSPECTED = 1
+WORDS = re.compile(r"[A-Za-z_]\w*")
+ANONYMOUS = re.compile(r"v\d+")
+"""Names that `Anonymous` gave: they say nothing."""
+
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
+
+
+class Case(Record, frozen=True, kw_only=True):
+    """A hack."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    family: str = ""
+    description: Text
+    code: Text
+    standing: Literal["proven", "suspected"] = "proven"
+
+
+class CaseFile(Record, frozen=True, kw_only=True):
+    """The form of `cases.toml`."""
+
+    case: tuple[Case, ...] = ()
+
+
+@functools.cache
+def known_cases() -> tuple[Case, ...]:
+    """Those that ship with the tool."""
+    return read_cases(Path(__file__).with_name("cases.toml"))
+
+
+def read_cases(path: Path) -> tuple[Case, ...]:
+    """The cases of a file.
+
+    Raises:
+        ConfigError: It is not there, or not of that form.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return msgspec.convert(table, CaseFile).case
+    except (OSError, UnicodeDecodeError, ValueError) as error:  # TOML's and msgspec's are the last
+        raise ConfigError(
+            f"opinion.cases: {path}: expected [[case]] tables with name, description and code: "
+            f"{error}"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Database:
+    """All cases. What was added after `since` is not shown: a run that goes on after a kill asks
+    what it would have asked."""
+
+    proven: tuple[Case, ...]
+    archive: Archive
+    since: float
+
+    def like(self, code: str, reference: str) -> list[Case]:
+        """The cases that are most like a text in what the reference has not, at most NUM_SHOWN;
+        fewer where less is alike."""
+        own = fingerprint(code)
+        noted = self.archive.all_noted(KIND, Case, self.since)
+        others = [case for key, case in noted.items() if key != own]
+        found: list[Case] = []
+        for case in ranked(code, [*self.proven, *others], reference):
+            num_suspected = sum(one.standing == "suspected" for one in found)
+            if case.standing == "suspected" and num_suspected == MOST_SUSPECTED:
+                continue
+            found.append(case)
+            if len(found) == NUM_SHOWN:
+                break
+        return found
+
+    def add(self, code: str, case: Case) -> None:
+        """Keep a case under the form of its code. What is proven is never made suspected again."""
+        key = fingerprint(code)
+        known = self.archive.noted(KIND, key, Case)
+        if known is None or known.standing == "suspected":
+            self.archive.note(KIND, key, case)
+
+
+def ranked(code: str, cases: Sequence[Case], reference: str = "") -> list[Case]:
+    """The cases that share anything with a text, the most alike first: cosine of the sets of what
+    is in them, where what is in many cases counts little, and what the reference has too not at
+    all, as it is no trick. Equal ones by their names, so that the same question is asked again."""
+    features = [shingles(case.code) for case in cases]
+    frequency = Counter(one for each in features for one in each)
+    weight = {one: math.log(1 + len(cases) / count) ** 2 for one, count in frequency.items()}
+    wanted = shingles(code) - shingles(reference)
+
+    def alike(number: int) -> float:
+        own = features[number]
+        shared = sum(weight[one] for one in own & wanted)
+        return shared / math.sqrt(sum(weight[one] for one in own)) if shared else 0.0
+
+    scores = [alike(number) for number in range(len(cases))]
+    order = sorted(range(len(cases)), key=lambda number: (-scores[number], cases[number].name))
+    return [cases[number] for number in order if scores[number] > 0]
+
+
+@functools.lru_cache(maxsize=1024)
+def shingles(code: str) -> frozenset[tuple[str, ...]]:
+    """Words and pairs of neighboring words of a text: names of other people's (what it gives a
+    name itself is left out), without comments and docstrings."""
+    text = bare(code)
+    try:
+        tree = ast.parse(text)
+        text = ast.unparse(Anonymous(names_bound_in(tree)).visit(tree))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pass  # no Python: its words as they stand
+    words = [
+        word.lower()
+        for word in WORDS.findall(text)
+        if not keyword.iskeyword(word) and not ANONYMOUS.fullmatch(word)
+    ]
+    return frozenset([(word,) for word in words] + list(itertools.pairwise(words)))

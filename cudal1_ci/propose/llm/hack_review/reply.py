@@ -1,0 +1,56 @@
+"""What a model said when it was asked for an opinion.
+
+    read("verdict: hack\\nIt keeps outputs.") == Opinion(is_hack=True, reason="It keeps outputs.")
+
+The first line with a verdict counts, outside of code, after any thinking. A line that only repeats
+the form (`verdict: hack|fine`) is none. Where there is none, the answer says nothing: whoever reads
+more into it would decide by accident.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cudal1_ci.propose.llm.fences import cleaned, without_thoughts
+from cudal1_ci.propose.llm.quoting import visible
+from cudal1_ci.records import Record
+
+VERDICT = re.compile(
+    r"[\W_]*verdict[\W_]*(?P<word>hack|fine)(?:[\W_]*|[*_\"'\s]*[-–—:.]\s+(?P<rest>\w.*))",
+    re.IGNORECASE,
+)
+"""With the reason behind it, as some write it, or alone."""
+FENCE = re.compile(r"\s*(?:```|~~~)")
+MAX_READ = 20_000
+MAX_REASON_CHARS = 400
+"""Of a model's words in a finding: a sentence or two."""
+
+
+class Opinion(Record, frozen=True, kw_only=True):
+    """A verdict of a model's, with its words in one line."""
+
+    is_hack: bool
+    reason: str = ""
+
+
+def read(text: str) -> Opinion | None:
+    """The opinion of an answer; None where it has none."""
+    said = without_thoughts(cleaned(text[-MAX_READ:] if len(text) > MAX_READ else text))
+    if said is None:
+        return None
+    is_code = False
+    lines = said.split("\n")
+    for number, line in enumerate(lines):
+        if FENCE.match(line):
+            is_code = not is_code
+        elif not is_code and (match := VERDICT.fullmatch(line)):
+            words = quoted("\n".join([match["rest"] or "", *lines[number + 1 :]]))
+            return Opinion(is_hack=match["word"].lower() == "hack", reason=words)
+    return None
+
+
+def quoted(text: str) -> str:
+    """A model's words for a finding: one line, not long, nothing hidden, and none of the marks by
+    which our own sentences are set (backticks) or quotations end."""
+    words = " ".join(visible(text).split()).replace("`", "'").replace('"', "'")
+    return words if len(words) <= MAX_REASON_CHARS else f"{words[: MAX_REASON_CHARS - 3]}..."

@@ -1,0 +1,152 @@
+"""When a second opinion is asked for, and what comes of it.
+
+A candidate that a model suspects is `inconclusive` and not convicted: a model's word is no
+measurement, it is wrong in a part of the cases, and its answer could be provoked by text in a
+repository. It is not proposed either: what a patch is worth is decided by a person, who finds the
+candidate in the report with the reason. So the worst that a wrong or a hostile answer can do is to
+take a proposal back; no answer can make one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+import msgspec
+
+from cudal1_ci.propose.llm.asking import Asker, Question
+from cudal1_ci.propose.llm.hack_review.cases import Case, Database
+from cudal1_ci.propose.llm.hack_review.question import candidate_text, question
+from cudal1_ci.propose.llm.hack_review.reply import Opinion, read
+from cudal1_ci.propose.llm.quoting import trimmed
+from cudal1_ci.propose.llm.servers import LanguageModel
+from cudal1_ci.propose.llm.variants import reference_text
+from cudal1_ci.records import Evaluation, Finding, OpinionUse, Problem, Verdict
+from cudal1_ci.stats import speedups
+
+HACK = "opinion.hack"
+SEED = 0
+MAX_DESCRIPTION_CHARS = 600
+MAX_CODE_CHARS = 2_500
+"""Of a case: a long one would leave no room for the others."""
+
+
+@dataclass(frozen=True)
+class Reviewer:
+    """A model that is asked about jumps, and what it is shown beside them."""
+
+    model: LanguageModel
+    database: Database
+    prompt_tokens: int
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.model.identity.model).name
+
+    def apart(self) -> Reviewer:
+        """For one of several threads: what it ends is its own."""
+        return replace(self, model=self.model.apart())
+
+
+@dataclass
+class Review:
+    """The opinions on the candidates of one problem."""
+
+    reviewer: Reviewer
+    problem: Problem
+    is_over: Callable[[], bool]
+    """Asked while an answer is waited for."""
+    num_asked: int = 0
+    num_suspected: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+
+    def of(self, evaluation: Evaluation, *, has_jumped: bool) -> Evaluation:
+        """The evaluation, or what an opinion makes of it. Only a jump that passed is asked about;
+        what the judge convicted becomes a proven case."""
+        database = self.reviewer.database
+        if evaluation.verdict.status == "reward_hack":
+            database.add(candidate_text(evaluation), proven(evaluation))
+        if evaluation.verdict.status != "passed" or not has_jumped:
+            return evaluation
+        opinion = self.opinion(evaluation)
+        if opinion is None or not opinion.is_hack:
+            return evaluation
+        self.num_suspected += 1
+        database.add(candidate_text(evaluation), suspected(evaluation))
+        finding = Finding(rule=HACK, message=self.message(evaluation, opinion))
+        verdict = Verdict(status="inconclusive", findings=(finding, *evaluation.verdict.findings))
+        return msgspec.structs.replace(evaluation, verdict=verdict, measurements=(), kernels=())
+
+    def opinion(self, evaluation: Evaluation) -> Opinion | None:
+        """What the model says; None, counted, where it says nothing."""
+        self.num_asked += 1
+        reference = reference_text(self.problem)
+        cases = self.reviewer.database.like(candidate_text(evaluation), reference)
+        messages = question(self.problem, evaluation, cases, self.reviewer.prompt_tokens)
+        if messages is None:
+            self.failed["prompt"] += 1
+            return None
+        memory = self.reviewer.database.archive
+        asker = Asker(self.reviewer.model, memory, 1, self.is_over)
+        for _, answer in asker.answers([Question(messages=tuple(messages), seed=SEED)]):
+            opinion = None if answer.failure else read(answer.text)
+            if opinion is None:
+                self.failed[answer.failure or "unreadable"] += 1
+            return opinion
+        self.failed["cancelled"] += 1
+        return None
+
+    def message(self, evaluation: Evaluation, opinion: Opinion) -> str:
+        """The model's words as such, and what was measured, which a verdict without `passed` has no
+        other place for."""
+        found = [speedups.speedup(one) for one in evaluation.measurements]
+        times = ", ".join(f"{one.estimate:.2f}x" for one in found if one is not None)
+        words = f'in its words: "{opinion.reason}"' if opinion.reason else "it gives no reason"
+        return (
+            f"the judge found no fault and measured {times} on {device_name(evaluation)}, but "
+            f"another model ({self.reviewer.name}) suspects a hack, which nobody has proven; "
+            f"{words}"
+        )
+
+    def use(self) -> OpinionUse | None:
+        """What was asked so far; None where nothing was."""
+        if not self.num_asked:
+            return None
+        return OpinionUse(
+            model=self.reviewer.model.identity.model,
+            num_asked=self.num_asked,
+            num_suspected=self.num_suspected,
+            failed=dict(sorted(self.failed.items())),
+        )
+
+
+def device_name(evaluation: Evaluation) -> str:
+    return evaluation.device.name if evaluation.device else "an unknown device"
+
+
+def shape(evaluation: Evaluation) -> str:
+    """As much of a candidate as a case holds."""
+    return trimmed(candidate_text(evaluation), MAX_CODE_CHARS, "first") or "(no text)"
+
+
+def proven(evaluation: Evaluation) -> Case:
+    """What the judge convicted, as a case."""
+    said = "; ".join(f"{one.rule}: {one.message}" for one in evaluation.verdict.findings)
+    return Case(
+        name=f"judged_{evaluation.candidate.id[:8]}",
+        description=f"Convicted by the judge. {said}"[:MAX_DESCRIPTION_CHARS],
+        code=shape(evaluation),
+    )
+
+
+def suspected(evaluation: Evaluation) -> Case:
+    """What a model suspects, as a case. Its words are not kept: they would speak to the next model
+    that is asked, and what made them up was the candidate."""
+    return Case(
+        name=f"suspected_{evaluation.candidate.id[:8]}",
+        description="Suspected by a model when it claimed a jump. Nobody has proven it.",
+        code=shape(evaluation),
+        standing="suspected",
+    )

@@ -1,0 +1,71 @@
+"""Language models are processes that speak the OpenAI protocol: a client, and servers for weights.
+
+    with opened(ModelConfig(model="/models/qwen"), offline=True) as model:
+        for answer in model.ask(messages, n=4, seed=0):
+            ...
+
+client.py asks any such server; serving.py starts one for weights and ends it. Whatever a server
+does wrong costs an answer, which then says what happened, and never the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, Protocol
+
+from cudal1_ci.records import Identity, Record
+
+Failure = Literal[
+    "rate_limit",  # 429 until the retries were spent
+    "server",  # 5xx, refused connections, a server that died
+    "refused",  # 4xx: the request itself is not liked
+    "timeout",
+    "garbage",  # not the protocol: HTML, broken JSON, no choices
+    "empty",
+    "too_long",  # more than was asked for, by far
+    "degenerate",  # the same few words again and again
+    "cancelled",
+    "budget",  # the tokens of this run are spent
+]
+
+
+class Message(Record, frozen=True, kw_only=True):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Answer(Record, frozen=True, kw_only=True):
+    """One completion, or why there is none."""
+
+    text: str = ""
+    finish_reason: str | None = None
+    """`stop`, or `length` for one that was cut off."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    failure: Failure | None = None
+    message: str = ""
+    """Of a failure: what the server said, shortened, without secrets."""
+    elapsed_s: float = 0.0
+
+
+class LanguageModel(Protocol):
+    """Answers conversations."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
+        """Exactly `n` answers, each as it is ready; made at the same time where the server can.
+        The seed of the answer `i` is `seed + i`."""
+        ...
+
+    def apart(self) -> LanguageModel:
+        """The same model for one of several threads that ask: its `cancel` ends what was asked
+        through it, and nothing else."""
+        ...
+
+    def cancel(self) -> None:
+        """End what is under way: answers that are missing are `cancelled`. From any thread."""
+        ...

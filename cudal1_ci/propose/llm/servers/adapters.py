@@ -1,0 +1,131 @@
+"""Which LoRA adapter goes on the weights of a configuration: its own, or one that comes with the
+package.
+
+    chosen(ModelConfig(model="Qwen/Qwen2.5-Coder-0.5B-Instruct"))    # a bundled one, if one fits
+    chosen(ModelConfig(model="/models/qwen", adapter="/models/lora"))
+    chosen(ModelConfig(model="/models/qwen", adapter="none"))        # None
+
+A bundled adapter is a folder of `cudal1_ci/adapters` with a record; that it lies there is all that
+it takes. A model that was named by an id of the hub is known by that id: others of the same sizes
+are other weights. A folder of weights has no name that could be trusted, and is known by the sizes
+in its config.json. Of two that fit the one that was trained later is taken.
+
+What is wrong with a file is an error, also of a bundled one: whoever believes to have the adapter
+would otherwise read a report of another model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.propose.llm.servers.adapter_record import (
+    RECORD_FILE,
+    AdapterRecord,
+    read_record,
+    refuse_other_files,
+)
+from cudal1_ci.propose.llm.servers.config import AUTOMATIC, NONE, ModelConfig
+from cudal1_ci.propose.llm.servers.weights import Adapter, adapter
+
+FOLDER = Path(__file__).parents[3] / "adapters"
+WITHOUT = "or go without it: --adapter none (model.adapter)"
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """An adapter that comes with the package."""
+
+    folder: Path
+    record: AdapterRecord
+
+    def whole(self) -> Adapter:
+        """The adapter, its files compared with the record.
+
+        Raises:
+            UnsupportedError: They are others; the installation is broken.
+        """
+        try:
+            refuse_other_files(self.folder, self.record)
+            found = adapter(str(self.folder))
+        except ConfigError as error:
+            raise broken(error) from error
+        return replace(found, made_for=self.record.base.ids[0])
+
+
+def chosen(config: ModelConfig) -> Adapter | None:
+    """The adapter for the weights of a configuration; None where they are served as they are.
+
+    Raises:
+        ConfigError: The configuration names a folder that holds none, or not the one that the
+            record in it is of.
+        UnsupportedError: The bundled one that fits is damaged.
+    """
+    if config.adapter == NONE:
+        return None
+    if config.adapter == AUTOMATIC:
+        found = bundled_for(config)
+        return None if found is None else found.whole()
+    named = adapter(config.adapter)
+    record = read_record(named.folder)
+    if record is not None:
+        try:
+            refuse_other_files(named.folder, record)
+        except ConfigError as error:
+            raise ConfigError(
+                f"model.adapter: {error}; copy the folder again, or remove {RECORD_FILE} if you "
+                "changed the adapter"
+            ) from error
+    return named
+
+
+def bundled_for(config: ModelConfig) -> Bundled | None:
+    """The bundled adapter that a configuration's weights get unless it says otherwise; its files
+    are not looked into yet.
+
+    Raises:
+        UnsupportedError: A record of the package cannot be read.
+    """
+    if config.model is None or config.is_url or config.adapter != AUTOMATIC:
+        return None
+    folder = Path(config.model).expanduser()
+    base = config_of(folder) if folder.is_dir() else config.model
+    fitting = [
+        one
+        for one in bundled()
+        if (base in one.record.base.ids if isinstance(base, str) else one.record.base.fits(base))
+    ]
+    return max(fitting, key=lambda one: (one.record.training.date, one.folder.name), default=None)
+
+
+def bundled() -> Iterator[Bundled]:
+    """All that come with the package.
+
+    Raises:
+        UnsupportedError: A record cannot be read.
+    """
+    for path in sorted(FOLDER.glob(f"*/{RECORD_FILE}")):
+        try:
+            record = read_record(path.parent)
+        except ConfigError as error:
+            raise broken(error) from error
+        if record is not None:
+            yield Bundled(path.parent, record)
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """The config.json of weights; empty where there is none, which their server will say."""
+    try:
+        return msgspec.json.decode((folder / "config.json").read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def broken(error: ConfigError) -> UnsupportedError:
+    """What is wrong with a file that nobody but the package put there."""
+    return UnsupportedError(f"{error}; it is part of cudal1-ci: install it again, {WITHOUT}")

@@ -1,0 +1,452 @@
+"""Asks any server that speaks the OpenAI protocol.
+
+    with Client(config, endpoint) as client:
+        for answer in client.ask(messages, n=8, seed=0):
+            ...
+
+Answers are made at the same time, on an event loop in a thread of the client's own: only so does a
+limit of wall clock hold for a server that sends a byte a minute, and cancelling end what waits for
+a header. What goes wrong with one answer is in that answer; an exception is a fault of this tool.
+
+A server that does not know a parameter says so with a 400 that names it. It is then left out for
+the rest of the run, if what is asked for stays the same without it: `seed` and the options of
+streaming always, `top_p` and `temperature` at 1, which is what their absence means.
+
+Covered: keys in the words of a server, in full or cut off. Not covered: a key that it sends back
+encoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import queue
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType, TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from cudal1_ci.errors import ModelError
+from cudal1_ci.propose.llm.servers import Answer, Failure, Message
+from cudal1_ci.propose.llm.servers.budget import TokenBudget
+from cudal1_ci.propose.llm.servers.completion import Completion, shown
+from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.llm.servers.retries import MAX_ASKED_S, asked_wait_s, wait_s
+from cudal1_ci.propose.llm.servers.secrecy import Secrets, secret_values
+from cudal1_ci.records import Identity
+
+T = TypeVar("T")
+
+LISTING_S = 30.0
+"""For the list of a server's models."""
+NO_KEY = "none"
+"""Servers without keys want a header all the same."""
+OPTIONAL = ("seed", "stream_options", "stream")
+NEUTRAL = {"top_p": 1.0, "temperature": 1.0}
+RENAMED = {"max_tokens": "max_completion_tokens"}
+"""By the newer name, which some servers insist on and others do not know."""
+RETRIED_STATUS = (408, 409)
+"""Besides 429 and 5xx."""
+
+
+def never() -> None:
+    """How the server ended, for one that is not ours: that is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """A server, and what is said about it. Its repr goes into logs: no key is in it."""
+
+    url: str
+    """With the version: `http://127.0.0.1:8000/v1`."""
+    identity: Identity
+    model: str
+    """What requests name, where the identity says more than a server understands."""
+    api_key: str | None = field(default=None, repr=False)
+    is_own: bool = False
+    """Started by this tool on this machine: no proxy is in between."""
+    num_concurrent: int
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Fields of a request that only this kind of server has."""
+    ended: Callable[[], str | None] = never
+    """How the server ended; None while it runs."""
+
+
+class Unanswered(Exception):
+    """An attempt that brought no answer."""
+
+    def __init__(
+        self, kind: Failure, message: str, *, retry: bool = False, asked_s: float | None = None
+    ):
+        super().__init__(message)
+        self.kind: Failure = kind
+        self.message = message
+        self.retry = retry
+        self.asked_s = asked_s
+
+
+class Client:
+    """A language model behind an endpoint; ends all that is under way when the `with` ends."""
+
+    def __init__(self, config: ModelConfig, endpoint: Endpoint, *, first_wait_s: float = 0.5):
+        self._config = config
+        self._endpoint = endpoint
+        self._first_wait_s = first_wait_s
+        self._jitter = random.Random()
+        self._secrets = Secrets([endpoint.api_key or "", *secret_values(os.environ)])
+        self._left_out: set[str] = set()
+        self._renamed: dict[str, str] = {}
+        self._is_end_told = False
+        self._openai = sdk()
+        self._broken = transport_error(self._openai)
+        self._tasks: set[asyncio.Task[Answer]] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="cudal1-ci-model", daemon=True
+        )
+        self._thread.start()
+        self._wait_for(self._connect())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._is_closed = True
+        self._wait_for(self._disconnect())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def identity(self) -> Identity:
+        return self._endpoint.identity
+
+    def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
+        """Exactly `n` answers, each as it is ready. They are asked for at once, not when the first
+        is read; those that nobody waits for any more are ended."""
+        return self.asked(messages, n, seed, set())
+
+    def asked(
+        self, messages: Sequence[Message], n: int, seed: int, among: set[asyncio.Task[Answer]]
+    ) -> Iterator[Answer]:
+        """The same; what is under way is in that set too, for whoever ends a part."""
+        conversation = msgspec.to_builtins(list(messages))
+        answers: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
+        tasks: list[asyncio.Task[Answer]] = []
+
+        def begin() -> None:
+            for i in range(n):
+                task = self._loop.create_task(self._answer(conversation, seed + i))
+                tasks.append(task)
+                for under_way in (self._tasks, among):
+                    under_way.add(task)
+                    task.add_done_callback(under_way.discard)
+                task.add_done_callback(lambda done: answers.put(outcome(done)))
+
+        with self._lock:
+            if self._is_closed:
+                return iter([cancelled()] * n)
+            self._loop.call_soon_threadsafe(begin)
+        return self._delivered(answers, tasks, n)
+
+    def cancel(self) -> None:
+        """End what is under way. From any thread; what is asked for later is answered."""
+        self.end(self._tasks)
+
+    def end(self, tasks: set[asyncio.Task[Answer]]) -> None:
+        """End these. From any thread."""
+        with self._lock:
+            if not self._is_closed:
+                self._loop.call_soon_threadsafe(end, tasks)
+
+    def apart(self) -> Share:
+        """For one of several threads that ask."""
+        return Share(self)
+
+    def models(self) -> list[str]:
+        """The names that the server lists.
+
+        Raises:
+            ModelError: It lists none, or does not answer.
+        """
+        return self._wait_for(self._listed())
+
+    # --- on the loop ---------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        self._budget = TokenBudget(self._config.token_budget)
+        self._slots = asyncio.Semaphore(self._endpoint.num_concurrent)
+        own = {"trust_env": False} if self._endpoint.is_own else {}
+        self._sdk = self._openai.AsyncOpenAI(
+            api_key=self._endpoint.api_key or NO_KEY,
+            base_url=self._endpoint.url,
+            max_retries=0,
+            timeout=self._config.request_s,
+            http_client=self._openai.DefaultAsyncHttpxClient(**own),
+        )
+
+    async def _disconnect(self) -> None:
+        under_way = list(self._tasks)
+        end(under_way)
+        await asyncio.gather(*under_way, return_exceptions=True)
+        await self._sdk.close()
+
+    async def _answer(self, conversation: list[dict[str, str]], seed: int) -> Answer:
+        """An answer, after as many attempts as it takes or may take."""
+        async with self._slots:
+            started_s = time.monotonic()
+            answer = await self._persist(lambda: self._attempt(conversation, seed))
+            return msgspec.structs.replace(answer, elapsed_s=time.monotonic() - started_s)
+
+    async def _persist(self, attempt: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+        num_failed = 0
+        while True:
+            try:
+                return await attempt()
+            except Unanswered as failure:
+                if not failure.retry or num_failed == self._config.max_retries:
+                    return Answer(failure=failure.kind, message=failure.message)
+                pause_s = wait_s(
+                    attempt=num_failed,
+                    asked_s=failure.asked_s,
+                    first_s=self._first_wait_s,
+                    jitter=self._jitter,
+                )
+                num_failed += 1
+            await asyncio.sleep(pause_s)
+
+    async def _attempt(self, conversation: list[dict[str, str]], seed: int) -> Answer:
+        """One request, again at once where only a parameter was not liked."""
+        ending = self._endpoint.ended()
+        if ending is not None:
+            raise Unanswered("server", self._told(ending))
+        max_tokens = self._config.max_tokens
+        if not await self._budget.reserve(max_tokens):
+            raise Unanswered("budget", f"the run's {self._config.token_budget} tokens are spent")
+        completion = Completion(max_tokens)
+        try:
+            while not await self._exchange(self._request(conversation, seed), completion):
+                pass
+        finally:
+            self._budget.settle(max_tokens, spent=completion.num_tokens)
+        answer = completion.answer()
+        if answer.failure == "server":
+            raise Unanswered("server", self._said(answer.message), retry=True)
+        return msgspec.structs.replace(answer, message=self._said(answer.message))
+
+    async def _exchange(self, request: dict[str, Any], completion: Completion) -> bool:
+        """Send a request and read its reply; False: it is to be sent anew without a parameter.
+
+        Raises:
+            Unanswered: There was no reply that could be one.
+        """
+        ask = self._sdk.chat.completions.with_streaming_response.create
+        try:
+            async with asyncio.timeout(self._config.request_s), ask(**request) as response:
+                async for data in response.iter_bytes():
+                    if completion.feed(data):
+                        break
+        except self._openai.APIStatusError as error:
+            if self._adapts_to(error, request):
+                return False
+            raise self._rejection(error) from None
+        except (TimeoutError, self._openai.APITimeoutError):
+            raise Unanswered("timeout", f"no answer within {self._config.request_s:g}s") from None
+        except (self._openai.APIConnectionError, self._broken) as error:
+            raise self._broken_off(error) from None
+        return True
+
+    async def _listed(self) -> list[str]:
+        async def attempt() -> Answer:
+            try:
+                async with asyncio.timeout(min(LISTING_S, self._config.request_s)):
+                    names.extend([model.id async for model in self._sdk.models.list()])
+            except self._openai.APIStatusError as error:
+                raise self._rejection(error) from None
+            except (TimeoutError, self._openai.APITimeoutError):
+                raise Unanswered("timeout", "no list of models in time") from None
+            except (self._openai.APIConnectionError, self._broken) as error:
+                raise self._broken_off(error) from None
+            except (self._openai.OpenAIError, AttributeError, TypeError, ValueError):
+                raise Unanswered("garbage", "what came is no list of models") from None
+            return Answer()
+
+        names: list[str] = []
+        answer = await self._persist(attempt)
+        if answer.failure is None and names:
+            return names
+        raise ModelError(
+            f"{self._endpoint.url}: {answer.message or 'it lists no models'}; expected the URL of "
+            "a server that speaks the OpenAI protocol (model.name says which model where "
+            "/v1/models is not served)"
+        )
+
+    # --- what is sent, what went wrong ------------------------------------------------------------
+
+    def _request(self, conversation: list[dict[str, str]], seed: int) -> dict[str, Any]:
+        fields = {
+            "model": self._endpoint.model,
+            "messages": conversation,
+            "temperature": self._config.temperature,
+            "top_p": self._config.top_p,
+            "max_tokens": self._config.max_tokens,
+            "seed": seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        sent = {
+            self._renamed.get(name, name): value
+            for name, value in fields.items()
+            if name not in self._left_out
+        }
+        if "stream" in self._left_out:
+            sent.pop("stream_options", None)
+        return {**sent, "extra_body": self._endpoint.extra}
+
+    def _adapts_to(self, error: Any, request: dict[str, Any]) -> bool:
+        """Whether another request is worth sending, because the error names a parameter of this
+        one that the next does without."""
+        if error.status_code not in (400, 422):
+            return False
+        words = set(re.findall(r"\w+", error_text(error)))
+        neutral = [name for name, value in NEUTRAL.items() if getattr(self._config, name) == value]
+        for name in (*OPTIONAL, *neutral):
+            if name in words and name in request:
+                self._left_out.add(name)
+                return True
+        for name, newer in RENAMED.items():
+            if name in words and newer in words and name in request:
+                self._renamed[name] = newer
+                return True
+        return False
+
+    def _rejection(self, error: Any) -> Unanswered:
+        status = error.status_code
+        message = self._said(f"HTTP {status}: {shown(error_text(error))}")
+        asked_s = asked_wait_s(error.response.headers, time.time())
+        retry = asked_s is None or asked_s <= MAX_ASKED_S
+        if status == 429:
+            return Unanswered("rate_limit", message, retry=retry, asked_s=asked_s)
+        if status >= 500 or status in RETRIED_STATUS:
+            return Unanswered("server", message, retry=retry, asked_s=asked_s)
+        return Unanswered("refused", message)
+
+    def _broken_off(self, error: BaseException) -> Unanswered:
+        ending = self._endpoint.ended()
+        if ending is not None:
+            return Unanswered("server", self._told(ending))
+        cause = error.__cause__ or error
+        said = shown(f"{type(cause).__name__} {cause}".strip())
+        return Unanswered("server", self._said(f"the connection failed: {said}"), retry=True)
+
+    def _told(self, ending: str) -> str:
+        """How the server ended: in full for the first answer that it costs."""
+        first, self._is_end_told = not self._is_end_told, True
+        return self._said(ending if first else ending.splitlines()[0])
+
+    def _said(self, message: str) -> str:
+        return self._secrets.hidden(message)
+
+    # --- between the threads ---------------------------------------------------------------------
+
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _delivered(
+        self,
+        answers: queue.SimpleQueue[Answer | BaseException],
+        tasks: list[asyncio.Task[Answer]],
+        n: int,
+    ) -> Iterator[Answer]:
+        try:
+            for _ in range(n):
+                answer = answers.get()
+                if isinstance(answer, BaseException):
+                    raise answer
+                yield answer
+        finally:
+            with self._lock:
+                if not self._is_closed:
+                    self._loop.call_soon_threadsafe(end, tasks)
+
+
+class Share:
+    """A client as one of several threads has it: what it cancels is what it asked."""
+
+    def __init__(self, client: Client):
+        self._client = client
+        self._tasks: set[asyncio.Task[Answer]] = set()
+
+    @property
+    def identity(self) -> Identity:
+        return self._client.identity
+
+    def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
+        return self._client.asked(messages, n, seed, self._tasks)
+
+    def cancel(self) -> None:
+        self._client.end(self._tasks)
+
+    def apart(self) -> Share:
+        return Share(self._client)
+
+
+def end(tasks: Sequence[asyncio.Task[Answer]] | set[asyncio.Task[Answer]]) -> None:
+    for task in tuple(tasks):
+        task.cancel()
+
+
+def outcome(task: asyncio.Task[Answer]) -> Answer | BaseException:
+    """What a finished task delivers to whom asked."""
+    if task.cancelled():
+        return cancelled()
+    return task.exception() or task.result()
+
+
+def cancelled() -> Answer:
+    return Answer(failure="cancelled", message="ended before there was an answer")
+
+
+def error_text(error: Any) -> str:
+    """What a server says of its refusal: the message of its JSON, or the beginning of its page."""
+    body = error.body
+    if isinstance(body, dict):
+        said = body.get("message") or body.get("detail") or body
+        return f"{said} {body.get('param') or ''}".strip()
+    with contextlib.suppress(RuntimeError):  # of a body that was never read
+        return str(error.response.text)
+    return str(error.message)
+
+
+def sdk() -> ModuleType:
+    """The openai package, which only those need who use a model."""
+    try:
+        return importlib.import_module("openai")
+    except ImportError as error:
+        raise ModelError(
+            "a language model needs the openai package: `pip install 'cudal1-ci[model]'`"
+        ) from error
+
+
+def transport_error(openai: ModuleType) -> type[Exception]:
+    """What the SDK's HTTP library raises while a body is read: which library that is depends on
+    the SDK's version."""
+    library = openai.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0]
+    error: type[Exception] = importlib.import_module(library).HTTPError
+    return error

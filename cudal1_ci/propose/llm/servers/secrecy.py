@@ -1,0 +1,36 @@
+"""Takes secrets out of words that other processes said.
+
+    Secrets(["sk-0123456789abcdef"]).hidden("no such key: sk-0123456789abcdef")  # no such key: ***
+
+Covers a secret as it is, and cut off after its first characters. Not one that was encoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from cudal1_ci.processes.environment import sounds_secret
+
+MIN_CHARS = 8
+"""Shorter values are not secrets but words such as `none`, and would be found in any text."""
+
+
+def secret_values(environment: Mapping[str, str]) -> list[str]:
+    """The values of all variables that sound like one."""
+    return [value for name, value in environment.items() if sounds_secret(name)]
+
+
+class Secrets:
+    """Values that nothing may repeat."""
+
+    def __init__(self, values: Iterable[str]):
+        # What a server shows of a key is often its beginning: that is enough to hide all of it.
+        starts = sorted(
+            {re.escape(value[:MIN_CHARS]) for value in values if len(value) >= MIN_CHARS}
+        )
+        self._pattern = re.compile(rf"(?:{'|'.join(starts)})[^\s\"'<>,;]*") if starts else None
+
+    def hidden(self, text: str) -> str:
+        """The text without them."""
+        return self._pattern.sub("***", text) if self._pattern else text

@@ -1,0 +1,40 @@
+"""What the log of a model's server says of its end.
+
+log_end(place / "log", secrets)
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cudal1_ci.propose.llm.servers.secrecy import Secrets
+
+LOG_CHARS = 64 * 1024
+"""vLLM tells the cause first, then a traceback for each of its processes."""
+LOG_LINES = 15
+CAUSES = 3
+CAUSE = re.compile(
+    r"^(?:\([^)\n]*\) )?(?:ERROR [^]\n]*\] )?((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE
+)
+"""A line of a log that names an exception, perhaps behind the process and place that vLLM puts."""
+
+
+def log_end(path: Path, secrets: Secrets) -> str:
+    """The last lines that a server wrote, without secrets, after the first exceptions that are
+    named before them."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_CHARS))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return excerpt(secrets.hidden(text))
+
+
+def excerpt(log: str) -> str:
+    """What a log says of an end: its last lines, and before them what they do not repeat."""
+    end = [line for line in log.splitlines()[-LOG_LINES:] if line.strip()]
+    named = dict.fromkeys(CAUSE.findall(log))
+    causes = [cause for cause in named if not any(cause in line for line in end)]
+    return "\n".join(f"  {line}" for line in (*causes[:CAUSES], *end))

@@ -1,0 +1,99 @@
+"""What a model is asked for one problem: everything that the prompt shows, before it is words."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from cudal1_ci.propose.llm.context import ESSENTIAL, Part
+from cudal1_ci.propose.roofline import DeviceFacts, facts_of
+from cudal1_ci.records import Device, Exemplar, Problem, Record, Target, TextProgram
+
+Form = Literal["module_text", "patch", "triton", "cuda"]
+"""What the answer's code is: a whole Python file; the definitions of the target's file that change;
+either of these with Triton kernels that do the work; the CUDA that changes, of a file or string."""
+
+
+class ProfileRow(Record, frozen=True, kw_only=True):
+    """A kernel, or on a CPU an operator, of one call of the reference; as runner/profiling.py
+    says it."""
+
+    name: str
+    num_calls: int
+    time_us: float
+
+
+class ReferenceTime(Record, frozen=True, kw_only=True):
+    """How long the reference takes for a workload."""
+
+    workload: str
+    time_us: float
+    output_bytes: int | None = None
+
+
+class Variant(Record, frozen=True, kw_only=True):
+    """An exemplar with its own text of the target, to be shown; its score is a speedup."""
+
+    exemplar: Exemplar
+    text: str
+    language: Literal["python", "cuda"] = "python"
+
+
+class Task(Record, frozen=True, kw_only=True):
+    """One request to a model."""
+
+    problem: Problem
+    name: str
+    """The answer's class, function or kernel: `ModelNew`, or the target's own name in its file."""
+    form: Form
+    context: tuple[Part, ...]
+    """From `context_of`."""
+    device: Device
+    profile: tuple[ProfileRow, ...] | str
+    """Where the reference's time goes, or the reason why that is not known."""
+    times: tuple[ReferenceTime, ...] = ()
+    variants: tuple[Variant, ...] = ()
+    """In any order."""
+    answer_tokens: int = 2048
+    """The most that the model may write."""
+
+    def __post_init__(self) -> None:
+        if not all(part.isidentifier() for part in self.name.split(".")):
+            raise ValueError(f"expected the name of a class or function, got {self.name!r}")
+        if not any(part.priority == ESSENTIAL for part in self.context):
+            raise ValueError(f"{self.name}: expected a context that shows the reference")
+        if not self.profile:
+            raise ValueError(f"{self.name}: expected a profile, or why there is none")
+        is_text = isinstance(self.problem.reference, TextProgram)
+        if self.form != "triton" and is_text != (self.form == "module_text"):
+            what = "a text program" if is_text else "a tree program"
+            raise ValueError(f"{self.name}: {self.form} is no form of an answer for {what}")
+        target = self.problem.target
+        if self.form == "cuda" and (target is None or target.kind != "cuda_kernel"):
+            raise ValueError(f"{self.name}: expected a CUDA kernel for an answer in CUDA")
+
+    @property
+    def kernel(self) -> Target | None:
+        """The target where it is a kernel."""
+        target = self.problem.target
+        return target if target is not None and target.is_kernel else None
+
+    @property
+    def called_name(self) -> str:
+        """Of the reference: what is called, compared and timed."""
+        program = self.problem.reference
+        if isinstance(program, TextProgram):
+            return program.entry
+        return program.import_path.partition(":")[2] if self.kernel is not None else self.name
+
+    @property
+    def facts(self) -> DeviceFacts | None:
+        return facts_of(self.device.name) if self.device.kind == "cuda" else None
+
+    @property
+    def is_class(self) -> bool:
+        """Whether the reference is a class, as far as its text tells."""
+        program = self.problem.reference
+        name = program.entry if isinstance(program, TextProgram) else self.name
+        head = re.compile(rf"^\s*class\s+{re.escape(name.partition('.')[0])}\b", re.MULTILINE)
+        return any(head.search(p.text) for p in self.context if p.priority == ESSENTIAL)

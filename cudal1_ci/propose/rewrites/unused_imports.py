@@ -1,0 +1,143 @@
+"""Names that a file imports from modules and uses no more, as a rewrite took their last use away:
+`from torch import einsum`. Modules that are imported whole stay, as others may find them there.
+
+A name counts as used wherever its word stands outside of the imports at the top of the file, in a
+comment or a string too (`__all__`, an annotation). What was unused before is left to its author,
+and so is what other files of the checkout may find there: all of a package's `__init__.py`, and of
+another module what any file takes from one of that name.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterator, Sequence, Set
+from pathlib import Path
+
+import libcst as cst
+
+from cudal1_ci.propose.rewrites.terms import code
+
+_WORD = re.compile(r"\w+")
+Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
+
+_TAKEN = r"^\s*from\s+[.\w]*\b{stem}\s+import\s+(\([^)]*\)|(?:\\\n|[^\n#;])*)"
+_READ = r"\b{stem}\.(\w+)"
+_RENAMED = r"\b{stem}\s+as\s+\w"
+EVERYTHING = "*"
+
+
+def without_unused(
+    before: cst.Module, after: cst.Module, file: Path | None = None, root: Path | None = None
+) -> cst.Module:
+    """The file after a rewrite without the imports that it made unused; `file` is where it lies in
+    the checkout at `root`, where it is of one."""
+    unused = (words_beside_imports(before) - words_beside_imports(after)) & imported_names(after)
+    if unused and file is not None and root is not None:
+        taken = taken_by_others(root, file)
+        unused = set() if EVERYTHING in taken else unused - taken
+    if not unused:
+        return after
+    body: list[Line] = []
+    above: list[cst.EmptyLine] = []
+    for line in after.body:
+        kept = without_names(line, unused)
+        if kept is None:
+            assert isinstance(line, cst.SimpleStatementLine)
+            above += line.leading_lines
+            continue
+        if above and isinstance(kept, cst.SimpleStatementLine):
+            is_apart = bool(kept.leading_lines)
+            remarks = [one for one in above if one.comment is not None or not is_apart]
+            kept = kept.with_changes(leading_lines=[*remarks, *kept.leading_lines])
+        above = []
+        body.append(kept)
+    return after.with_changes(body=body)
+
+
+def words_beside_imports(module: cst.Module) -> set[str]:
+    """All words of a file but those of imports at its top."""
+    others = module.with_changes(body=[line for line in module.body if imported(line) is None])
+    return set(_WORD.findall(others.code))
+
+
+def imported(line: cst.CSTNode) -> cst.Import | cst.ImportFrom | None:
+    """The import that is all of a line."""
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    statement = line.body[0]
+    return statement if isinstance(statement, cst.Import | cst.ImportFrom) else None
+
+
+def names_from(line: cst.CSTNode) -> Sequence[cst.ImportAlias]:
+    """What a line imports from a module, by name; nothing of the future, which is no name."""
+    statement = imported(line)
+    if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
+        return ()
+    is_future = statement.module is not None and code(statement.module) == "__future__"
+    return () if is_future else statement.names
+
+
+def imported_names(module: cst.Module) -> set[str]:
+    """The names that the imports at the top of a file take from modules."""
+    return {bound(alias) for line in module.body for alias in names_from(line)}
+
+
+def bound(alias: cst.ImportAlias) -> str:
+    """`fold` of `rearrange as fold`."""
+    return code(alias.asname.name if alias.asname else alias.name)
+
+
+def without_names(line: Line, names: Set[str]) -> Line | None:
+    """A line that imports none of these names; None where nothing is left of it."""
+    aliases = names_from(line)
+    kept = [alias for alias in aliases if bound(alias) not in names]
+    if len(kept) == len(aliases):
+        return line
+    if not kept:
+        return None
+    if kept[-1] is not aliases[-1]:
+        kept[-1] = kept[-1].with_changes(comma=aliases[-1].comma)
+    statement = imported(line)
+    assert isinstance(line, cst.SimpleStatementLine)
+    assert isinstance(statement, cst.ImportFrom)
+    return line.with_changes(body=[statement.with_changes(names=kept)])
+
+
+@functools.lru_cache(maxsize=64)
+def taken_by_others(root: Path, file: Path) -> frozenset[str]:
+    """What other Python files of a checkout take from a module of this one's name, `*` where that
+    may be anything. Modules of one name are not told apart."""
+    if file.name == "__init__.py":
+        return frozenset({EVERYTHING})
+    stem = re.escape(file.stem)
+    by_import = re.compile(_TAKEN.format(stem=stem), re.MULTILINE)
+    by_reading = re.compile(_READ.format(stem=stem))
+    renamed = re.compile(_RENAMED.format(stem=stem))
+    found: set[str] = set()
+    for other in python_files(root):
+        text = text_of(other) if other != file else ""
+        if file.stem not in text:
+            continue
+        for match in by_import.finditer(text):
+            said = match.group(1)
+            found |= {EVERYTHING} if EVERYTHING in said else set(_WORD.findall(said))
+        found |= {EVERYTHING} if renamed.search(text) else set(by_reading.findall(text))
+    return frozenset(found)
+
+
+def python_files(root: Path) -> Iterator[Path]:
+    """Those of a checkout, without hidden folders and what is installed there."""
+    for folder, below, files in os.walk(root):
+        below[:] = [one for one in below if not one.startswith(".") and one != "site-packages"]
+        yield from (Path(folder) / one for one in files if one.endswith((".py", ".pyi")))
+
+
+def text_of(file: Path) -> str:
+    """Nothing of one that cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

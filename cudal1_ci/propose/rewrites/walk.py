@@ -1,0 +1,380 @@
+"""A function read statement by statement: where each expression stands, and what locals hold there.
+
+Straight-line reading: a local is known until it is assigned again, in whatever branch; what a loop
+assigns is unknown inside of it. After a replacement, assignments that nobody reads any more go.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+
+import libcst as cst
+
+from cudal1_ci.propose.rewrites.comments import without_lines
+from cudal1_ci.propose.rewrites.terms import Env, Local, Names, Reader, Term, is_self, names_in
+
+PURE_MODULES = {
+    "torch.nn.Dropout",
+    "torch.nn.Identity",
+    "torch.nn.Linear",
+    "torch.nn.ReLU",
+    "torch.nn.Softmax",
+    "torch.nn.Sigmoid",
+    "torch.nn.GELU",
+    "torch.nn.SiLU",
+    "torch.nn.Tanh",
+    "torch.nn.LeakyReLU",
+    "torch.nn.Hardtanh",
+    *(f"torch.nn.{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)),
+}
+"""Submodules whose call may be dropped when nobody reads its result."""
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """An expression in its place."""
+
+    node: cst.BaseExpression
+    term: Term
+    env: Env
+
+
+class Walk:
+    """Reads one function."""
+
+    def __init__(self, names: Names):
+        self.reader = Reader(names)
+        self.versions = itertools.count(1)
+
+    def occurrences(self, function: cst.FunctionDef) -> list[Occurrence]:
+        """All expressions of a function, outer ones before inner ones."""
+        return list(self.block(statements(function.body), {})[0])
+
+    def block(
+        self, body: Sequence[cst.BaseStatement | cst.BaseSmallStatement], env: Env
+    ) -> tuple[list[Occurrence], Env]:
+        found: list[Occurrence] = []
+        for statement in body:
+            if isinstance(statement, cst.SimpleStatementLine):
+                more, env = self.block(statement.body, env)
+                found += more
+            elif isinstance(statement, cst.BaseCompoundStatement):
+                more, env = self.compound(statement, env)
+                found += more
+            else:
+                found += self.expressions(statement, env)
+                env = self.after(statement, env)
+        return found, env
+
+    def compound(
+        self, statement: cst.BaseCompoundStatement, env: Env
+    ) -> tuple[list[Occurrence], Env]:
+        """A branch, loop or with: what is assigned inside is not known after it."""
+        if isinstance(statement, cst.FunctionDef | cst.ClassDef):
+            return [], self.forget({statement.name.value}, env)
+        stored = stored_names(statement)
+        if isinstance(statement, cst.For | cst.While):
+            env = self.forget(stored, env)
+        found: list[Occurrence] = []
+        for child in statement.children:
+            if isinstance(child, cst.BaseExpression):
+                found += self.inside(child, env)
+            elif isinstance(child, cst.BaseSuite):
+                found += self.block(statements(child), env)[0]
+            elif isinstance(child, cst.Else | cst.Finally | cst.ExceptHandler):
+                found += self.block(statements(child.body), self.forget(stored, env))[0]
+            elif isinstance(child, cst.If):
+                found += self.compound(child, env)[0]
+        return found, self.forget(stored, env)
+
+    def expressions(self, statement: cst.CSTNode, env: Env) -> list[Occurrence]:
+        """Expressions of a simple statement (targets of assignments are none)."""
+        if isinstance(statement, cst.Assign | cst.AnnAssign | cst.AugAssign):
+            value = statement.value
+            return [] if value is None else self.inside(value, env)
+        return [
+            occurrence
+            for child in statement.children
+            if isinstance(child, cst.BaseExpression)
+            for occurrence in self.inside(child, env)
+        ]
+
+    def inside(self, node: cst.BaseExpression, env: Env) -> list[Occurrence]:
+        """An expression and those that it consists of, outermost first; a lambda's or a
+        comprehension's own names are unknown, so it is not looked into."""
+        found = [Occurrence(node, self.reader.term(node, env), env)]
+        if isinstance(node, cst.Lambda | cst.BaseComp):
+            return found
+        queue = list(node.children)
+        while queue:
+            child = queue.pop(0)
+            if isinstance(child, cst.BaseExpression):
+                found += self.inside(child, env)
+            elif not isinstance(child, cst.Lambda):
+                queue[:0] = child.children
+        return found
+
+    def after(self, statement: cst.CSTNode, env: Env) -> Env:
+        """What is known after a simple statement."""
+        if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
+            target = statement.targets[0].target
+            if isinstance(target, cst.Name):
+                term = self.reader.term(statement.value, env)
+                return {**env, target.value: Local(next(self.versions), term)}
+        return self.forget(stored_names(statement), env)
+
+    def forget(self, stored: set[str], env: Env) -> Env:
+        return {**env, **{name: Local(next(self.versions)) for name in stored}}
+
+
+def statements(
+    suite: cst.BaseSuite,
+) -> Sequence[cst.BaseStatement | cst.BaseSmallStatement]:
+    return suite.body
+
+
+def stored_names(node: cst.CSTNode) -> set[str]:
+    """Names that a statement assigns, or whose tensor it changes in place."""
+    found: set[str] = set()
+
+    class Collect(cst.CSTVisitor):
+        def visit_AssignTarget(self, node: cst.AssignTarget) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_AugAssign(self, node: cst.AugAssign) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_AnnAssign(self, node: cst.AnnAssign) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_For(self, node: cst.For) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_NamedExpr(self, node: cst.NamedExpr) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_AsName(self, node: cst.AsName) -> None:  # noqa: N802
+            found.update(roots(node.name))
+
+        def visit_Del(self, node: cst.Del) -> None:  # noqa: N802
+            found.update(roots(node.target))
+
+        def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
+            function = node.func
+            if isinstance(function, cst.Attribute) and changes_in_place(function.attr.value):
+                found.update(roots(function.value))
+
+        def visit_Expr(self, node: cst.Expr) -> None:  # noqa: N802
+            found.update(handed_over(node))
+
+    node.visit(Collect())
+    return found
+
+
+ONLY_READ = {"print", "append", "extend", "insert", "debug", "info", "warning", "warn", "error"}
+"""Functions and methods that are called for their effect, which is none on their arguments."""
+
+
+def handed_over(statement: cst.Expr) -> set[str]:
+    """Locals that go into a call whose result nobody takes: it is made for what it does, to them as
+    likely as not (a kernel that is launched writes into its arguments)."""
+    call = statement.value
+    if not isinstance(call, cst.Call):
+        return set()
+    name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    if isinstance(name, cst.Name) and (name.value in ONLY_READ or "assert" in name.value):
+        return set()
+    return set().union(*map(names_in, call.args)) - {"self"}
+
+
+def changes_in_place(method: str) -> bool:
+    """`add_` and the mutating methods of lists."""
+    in_place = method.endswith("_") and not method.endswith("__")
+    return in_place or method in ("append", "extend", "insert", "pop", "remove", "update")
+
+
+def roots(target: cst.CSTNode) -> set[str]:
+    """Names whose value an assignment to the target changes: `x` for `x[0]` and `x.y`."""
+    if isinstance(target, cst.Name):
+        return {target.value}
+    if isinstance(target, cst.Attribute | cst.Subscript):
+        return set() if is_self(target.value) else roots(target.value)
+    if isinstance(target, cst.Tuple | cst.List):
+        return set().union(*(roots(e.value) for e in target.elements)) if target.elements else set()
+    if isinstance(target, cst.StarredElement):
+        return roots(target.value)
+    return set()
+
+
+# --- dead assignments ---------------------------------------------------------------------------
+
+
+def without_dead(
+    function: cst.FunctionDef,
+    suspects: set[str],
+    names: Names,
+    anchors: Set[cst.CSTNode] = frozenset(),
+) -> cst.FunctionDef:
+    """The function without unread assignments to suspects (and to what only those read); anchors
+    are the expressions that are new, above which comments of such lines go."""
+    while True:
+        dead = dead_lines(function, suspects, names)
+        if not dead:
+            return function
+        for line in dead:
+            suspects |= names_in(line)
+        function = without_lines(function, dead, anchors)
+
+
+def dead_lines(function: cst.FunctionDef, suspects: set[str], names: Names) -> set[cst.CSTNode]:
+    """Lines of the function, its branches and loops, whose only effect is a value that nobody
+    reads."""
+    dead: set[cst.CSTNode] = set()
+    live_before(function.body, set(), dead, suspects, names)
+    return dead
+
+
+def live_before(
+    body: cst.BaseSuite,
+    live_after: set[str],
+    dead: set[cst.CSTNode],
+    suspects: set[str],
+    names: Names,
+) -> set[str]:
+    """What may be read of what is assigned before a block, given what is read after it; its dead
+    lines are added to `dead`."""
+    live = set(live_after)
+    for line in reversed(statements(body)):
+        if isinstance(line, cst.If):
+            live = live_before_branches(line, live, dead, suspects, names)
+            continue
+        if isinstance(line, cst.For | cst.While) and not leaves_early(line):
+            live = live_before_loop(line, live, dead, suspects, names)
+            continue
+        if isinstance(line, cst.With):
+            items = set().union(*map(names_in, line.items))
+            live = items | live_before_branch(line.body, live, dead, suspects, names)
+            continue
+        target = assigned_name(line)
+        if target is None:
+            live |= names_in(line)
+            continue
+        assert isinstance(line, cst.SimpleStatementLine)
+        assign = line.body[0]
+        assert isinstance(assign, cst.Assign)
+        is_itself = isinstance(assign.value, cst.Name) and assign.value.value == target
+        if target in suspects and is_itself:
+            dead.add(line)  # `x = x` is what is left of an operation that did nothing
+            continue
+        if target in suspects and target not in live and is_pure(assign.value, names):
+            dead.add(line)
+            continue
+        live.discard(target)
+        live |= names_in(assign.value)
+    return live
+
+
+def live_before_branches(
+    line: cst.If, live: set[str], dead: set[cst.CSTNode], suspects: set[str], names: Names
+) -> set[str]:
+    """As `live_before`, of an `if` with all that belongs to it."""
+    before = names_in(line.test) | live_before_branch(line.body, live, dead, suspects, names)
+    if line.orelse is None:
+        return before | live
+    if isinstance(line.orelse, cst.If):
+        return before | live_before_branches(line.orelse, live, dead, suspects, names)
+    return before | live_before_branch(line.orelse.body, live, dead, suspects, names)
+
+
+def live_before_loop(
+    line: cst.For | cst.While,
+    live: set[str],
+    dead: set[cst.CSTNode],
+    suspects: set[str],
+    names: Names,
+) -> set[str]:
+    """As `live_before`, of a loop: what a turn assigns may be read by the next one."""
+    heads = (line.target, line.iter) if isinstance(line, cst.For) else (line.test,)
+    if line.orelse is not None:
+        live = live_before_branch(line.orelse.body, live, dead, suspects, names)
+    at_end = live | set().union(*map(names_in, heads))
+    while True:
+        before = live_before(line.body, at_end, set(), suspects, names)
+        if before <= at_end:
+            return at_end | live_before_branch(line.body, at_end, dead, suspects, names)
+        at_end |= before
+
+
+def leaves_early(line: cst.For | cst.While) -> bool:
+    """Whether a turn may end before its last line."""
+    found: list[cst.CSTNode] = []
+
+    class Collect(cst.CSTVisitor):
+        def visit_Break(self, node: cst.Break) -> None:  # noqa: N802
+            found.append(node)
+
+        def visit_Continue(self, node: cst.Continue) -> None:  # noqa: N802
+            found.append(node)
+
+    line.visit(Collect())
+    return bool(found)
+
+
+def live_before_branch(
+    body: cst.BaseSuite,
+    live: set[str],
+    dead: set[cst.CSTNode],
+    suspects: set[str],
+    names: Names,
+) -> set[str]:
+    """As `live_before`, of a block that has to keep a line."""
+    here: set[cst.CSTNode] = set()
+    before = live_before(body, live, here, suspects, names)
+    if here.issuperset(statements(body)):
+        return names_in(body) | live
+    dead |= here
+    return before
+
+
+def assigned_name(line: cst.CSTNode) -> str | None:
+    """`x` for a line that is just `x = ...`."""
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    assign = line.body[0]
+    if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
+        return None
+    target = assign.targets[0].target
+    return target.value if isinstance(target, cst.Name) else None
+
+
+def is_pure(value: cst.BaseExpression, names: Names) -> bool:
+    """Whether an expression can be dropped: nothing in place, no unknown call."""
+    return not any(changes_state(call, names) for call in calls_in(value))
+
+
+def calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
+    found: list[cst.Call] = []
+
+    class Collect(cst.CSTVisitor):
+        def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
+            found.append(node)
+
+    node.visit(Collect())
+    yield from found
+
+
+def changes_state(call: cst.Call, names: Names) -> bool:
+    function = call.func
+    dotted = names.dotted(function)
+    if dotted is not None:
+        return not dotted.startswith(("torch.", "math."))
+    if isinstance(function, cst.Name):
+        return function.value not in ("float", "int", "len", "min", "max", "tuple", "list", "range")
+    if isinstance(function, cst.Attribute):
+        if is_self(function.value):
+            made = names.attributes.get(function.attr.value)
+            return made is None or names.dotted(made.func) not in PURE_MODULES
+        return changes_in_place(function.attr.value)
+    return True

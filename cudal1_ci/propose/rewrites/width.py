@@ -1,0 +1,93 @@
+"""Lines that a rewrite made too long, broken inside of a call's parentheses.
+
+The arguments of the call with the most to say go on a line of their own or, where they do not fit,
+on one each; what is still too long is broken again. Lines that the author wrote stay.
+"""
+
+from __future__ import annotations
+
+import ast
+
+import libcst as cst
+
+from cudal1_ci.propose.rewrites.rewrite import Swap
+from cudal1_ci.propose.rewrites.terms import code
+from cudal1_ci.propose.rewrites.walk import calls_in
+
+USUAL, WIDEST = 88, 100
+"""Columns that formatters allow, and that are allowed where the author has such lines."""
+STEP = " " * 4
+HERE = "arguments_of_the_call"
+
+
+def within_width(before: str, after: str, definitions: str) -> str:
+    """The text after a rewrite with its own long lines broken, but for those of the definitions
+    that it brings; as it was where that would change what it says."""
+    there = set(before.splitlines(keepends=True))
+    limit = min(WIDEST, max(USUAL, max((len(line.rstrip()) for line in there), default=0)))
+    there |= set(definitions.splitlines(keepends=True))
+    lines: list[str] = []
+    for line in after.splitlines(keepends=True):
+        is_long = len(line.rstrip()) > limit and line not in there
+        lines += broken_line(line, limit) if is_long else [line]
+    text = "".join(lines)
+    return text if text != after and is_same(text, after) else after
+
+
+def broken_line(line: str, limit: int) -> list[str]:
+    """A line with its end as several with that end; the last one of a file may have none."""
+    said = line.rstrip("\r\n")
+    end = line[len(said) :]
+    *rows, last = broken(said, limit)
+    return [*(one + (end or "\n") for one in rows), last + end]
+
+
+def broken(line: str, limit: int) -> list[str]:
+    """A statement, or an argument, that stands on one line."""
+    said = line.strip()
+    indent = line[: len(line) - len(line.lstrip())]
+    try:
+        statement = cst.parse_statement(said)
+    except cst.ParserSyntaxError:
+        return [line]
+    calls = [call for call in calls_in(statement) if call.args]
+    if len(line) - len(remark_of(statement)) <= limit or not calls:
+        return [line]
+    call = max(calls, key=lambda one: sum(len(code(arg)) for arg in one.args))
+    whole = cst.Module(body=[]).code_for_node(
+        statement.visit(  # type: ignore[arg-type]
+            Swap({call: call.with_changes(args=[cst.Arg(cst.Name(HERE))])})
+        )
+    )
+    head, _, tail = whole.strip().partition(HERE)
+    arguments = [
+        code(arg.with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=NOTHING))
+        for arg in call.args
+    ]
+    together = f"{indent}{STEP}{', '.join(arguments)}"
+    if len(together) <= limit:
+        return [indent + head, together, indent + tail]
+    middle: list[str] = []
+    for argument in arguments:
+        *rows, end = broken(f"{indent}{STEP}{argument}", limit)
+        middle += [*rows, f"{end},"]
+    return [indent + head, *middle, indent + tail]
+
+
+def remark_of(statement: cst.CSTNode) -> str:
+    """The comment behind a statement, with what is between: it may stand out."""
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return ""
+    behind = statement.trailing_whitespace
+    return behind.whitespace.value + behind.comment.value if behind.comment else ""
+
+
+NOTHING = cst.SimpleWhitespace("")
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two texts are the same program."""
+    try:
+        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False

@@ -1,0 +1,108 @@
+"""The nouns. Read this file first.
+
+A Change has Targets; a Target with Workloads is a Problem; proposers write Candidates; the judge
+runs a Trial of each and records an Evaluation; Entries of all of it make the Report.
+
+Records are frozen, keyword-only and refuse unknown fields. Times are microseconds (`_us`), sizes
+bytes, a `speedup` above 1 is faster. Absent is None, never a sentinel number. Raw times are kept:
+speedups and intervals are derived when read (`stats/speedups.py`).
+"""
+
+from __future__ import annotations
+
+from cudal1_ci.records.candidate import Candidate, Generation, Identity
+from cudal1_ci.records.change import Change, FileChange
+from cudal1_ci.records.comparison import (
+    Acknowledgement,
+    ComparedWorkload,
+    Comparison,
+    ComparisonVerdict,
+)
+from cudal1_ci.records.evaluation import (
+    Contradiction,
+    Demand,
+    Device,
+    Evaluation,
+    Exemplar,
+    Finding,
+    Kernel,
+    Launch,
+    Measurement,
+    Status,
+    Verdict,
+)
+from cudal1_ci.records.program import (
+    OverlayFile,
+    Problem,
+    Program,
+    TextProgram,
+    TreeProgram,
+    program_identity,
+)
+from cudal1_ci.records.record import Record, content_hash
+from cudal1_ci.records.report import Entry, ModelUse, Notice, OpinionUse, Report
+from cudal1_ci.records.target import Target, TargetKind
+from cudal1_ci.records.workload import (
+    ArgumentSpec,
+    Call,
+    Constant,
+    Instance,
+    Items,
+    Made,
+    Mapping,
+    Provenance,
+    Symbol,
+    TensorSpec,
+    TracedSteps,
+    Workload,
+)
+
+__all__ = [
+    "Acknowledgement",
+    "ArgumentSpec",
+    "Call",
+    "Candidate",
+    "Change",
+    "ComparedWorkload",
+    "Comparison",
+    "ComparisonVerdict",
+    "Constant",
+    "Contradiction",
+    "Demand",
+    "Device",
+    "Entry",
+    "Evaluation",
+    "Exemplar",
+    "FileChange",
+    "Finding",
+    "Generation",
+    "Identity",
+    "Instance",
+    "Items",
+    "Kernel",
+    "Launch",
+    "Made",
+    "Mapping",
+    "Measurement",
+    "ModelUse",
+    "Notice",
+    "OpinionUse",
+    "OverlayFile",
+    "Problem",
+    "Program",
+    "Provenance",
+    "Record",
+    "Report",
+    "Status",
+    "Symbol",
+    "Target",
+    "TargetKind",
+    "TensorSpec",
+    "TextProgram",
+    "TracedSteps",
+    "TreeProgram",
+    "Verdict",
+    "Workload",
+    "content_hash",
+    "program_identity",
+]

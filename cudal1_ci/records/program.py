@@ -1,0 +1,77 @@
+"""Describe how a runner gets a callable, and the Problem that a reference poses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cudal1_ci.records.record import Record, content_hash
+from cudal1_ci.records.target import Target
+from cudal1_ci.records.workload import Workload
+
+
+class TextProgram(Record, frozen=True, kw_only=True, tag="text"):
+    """A KernelBench-form file: a class `entry` and the functions that make its arguments."""
+
+    source: str
+    entry: str
+
+
+class OverlayFile(Record, frozen=True, kw_only=True):
+    """A file of the checkout as the candidate would have it."""
+
+    path: str
+    text: str
+    base_digest: str | None = None
+    """`content_hash` of the text that it replaces; None for a file that did not exist."""
+
+
+class TreeProgram(Record, frozen=True, kw_only=True, tag="tree"):
+    """A class or function of a checkout, with the changed files laid over it."""
+
+    root: str
+    """Absolute path of the checkout. Not part of the content hash."""
+    import_root: str
+    """Folder relative to `root` that must be on sys.path: `.`, `src`."""
+    import_path: str
+    """`pkg.mod:Qual.Name`"""
+    digest: str
+    """Hash of the target's file and of all files of the checkout that it imports."""
+    overlay: tuple[OverlayFile, ...] = ()
+
+
+Program = TextProgram | TreeProgram
+
+
+def program_identity(program: Program) -> Any:
+    """What of a program decides its behavior: everything but where the checkout lies."""
+    builtins = msgspec.to_builtins(program)
+    builtins.pop("root", None)
+    return builtins
+
+
+class Problem(Record, frozen=True, kw_only=True):
+    """A reference program and the workloads under which it matters."""
+
+    reference: Program
+    workloads: tuple[Workload, ...]
+    target: Target | None = None
+
+    @property
+    def id(self) -> str:
+        """Content hash of the reference and of what the workloads call it with; for a kernel also
+        of which one, as what launches it is the reference of other problems too, in which another
+        answer wins."""
+        calls = [(w.init, w.call, w.mode, w.atol, w.rtol) for w in self.workloads]
+        parts = [program_identity(self.reference), calls]
+        if self.target is not None and self.target.is_kernel:
+            parts.append((self.target.path, self.target.qualname))
+        return content_hash(parts)
+
+    @property
+    def share(self) -> float | None:
+        """Share (0..1) of the traced time that its calls took by themselves, without that of other
+        traced calls inside of them; None where none was traced."""
+        shares = [one.share for one in self.workloads if one.share is not None]
+        return sum(shares) if shares else None

@@ -1,0 +1,41 @@
+"""Name a piece of code that can be made faster."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cudal1_ci.records.record import Record
+
+TargetKind = Literal["torch_module", "torch_function", "triton_kernel", "cuda_kernel"]
+
+
+class Target(Record, frozen=True, kw_only=True):
+    """A piece of code that can be made faster. Lines are 1-based and inclusive."""
+
+    path: str
+    """POSIX path relative to the repository root."""
+    qualname: str
+    """`Class`, `Outer.Inner` or `function`; for CUDA the kernel's name with its namespaces."""
+    kind: TargetKind
+    first_line: int
+    last_line: int
+    launchers: tuple[str, ...] = ()
+    """For kernels: `path:qualname` of the Python functions or bindings that launch them."""
+    selected_because: str | None = None
+    """With `--changed`: `changed`, or `calls src/ops.py:rotate`, the changed thing that it uses; of
+    a kernel also `launched by src/ops.py:rotate`."""
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it runs on a GPU, and only where something launches it."""
+        return self.kind in ("triton_kernel", "cuda_kernel")
+
+    @property
+    def only_uses_change(self) -> bool:
+        """Whether it stands as it did, and only what it uses was changed."""
+        return self.selected_because not in (None, "changed")
+
+    @property
+    def last_name(self) -> str:
+        """Without the class or the namespace around it."""
+        return self.qualname.rpartition("::")[2].rpartition(".")[2]

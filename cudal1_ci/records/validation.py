@@ -1,0 +1,34 @@
+"""Bounds of numbers in a configuration, said with the key that each has in a file.
+
+Used by the Config records of several rooms when they are made. None, where a field may be that, is
+within all bounds.
+"""
+
+from __future__ import annotations
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.records import Record
+
+
+def key_of(room: str, field: str) -> str:
+    """`trial.max-calls` of `max_calls`; `trial.launch` of `launch_s`, whose value says the unit."""
+    return f"{room}.{field.removesuffix('_s').replace('_', '-')}"
+
+
+def at_least(config: Record, room: str, least: int, *fields: str) -> None:
+    """Raises ConfigError for the first field below `least`."""
+    for field in fields:
+        value = getattr(config, field)
+        if value is not None and value < least:
+            raise ConfigError(f"{key_of(room, field)}: expected {least} or more, got {value}")
+
+
+def positive(config: Record, room: str, *fields: str) -> None:
+    """Raises ConfigError for the first field that is not above 0."""
+    for field in fields:
+        value = getattr(config, field)
+        if value is not None and not value > 0:
+            unit = "s" if field.endswith("_s") else ""
+            raise ConfigError(
+                f"{key_of(room, field)}: expected more than 0{unit}, got {value}{unit}"
+            )

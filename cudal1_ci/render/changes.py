@@ -1,0 +1,232 @@
+"""What a change did to the speed of each target, the worst first: the part of a report that a
+comparison of two trees adds.
+
+Text, Markdown, HTML and the comment show the same `Changes`. A cell is a target on a device, where
+the worst of its workloads decides, as it does for the target.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from cudal1_ci.render.compared import of_rows
+from cudal1_ci.render.shape import (
+    ComparedDocument,
+    ComparisonDocument,
+    EntryDocument,
+    ReportDocument,
+)
+from cudal1_ci.render.wording import (
+    NOT_MEASURED,
+    count_text,
+    device_text,
+    interval_text,
+    ratio_text,
+)
+from cudal1_ci.stats.regression import SEVERITY
+
+MEASURED = ("regression", "inconclusive", "improvement", "same")
+"""Verdicts of targets whose two sides were timed, or were to be."""
+VERDICT_WORDS = {
+    "regression": "slower",
+    "improvement": "faster",
+    "same": "same",
+    "inconclusive": "inconclusive",
+    "new": "new",
+    "removed": "removed",
+    "skipped": "not measured",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A target before and after. `cells` are of the devices of all changes, in their order."""
+
+    entry: EntryDocument
+    comparison: ComparisonDocument
+    cells: tuple[ComparisonDocument | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """All targets that were compared, or should have been, the worst first."""
+
+    devices: tuple[str, ...]
+    all: tuple[Change, ...]
+
+    @property
+    def measured(self) -> tuple[Change, ...]:
+        return self.of(*MEASURED)
+
+    def of(self, *verdicts: str) -> tuple[Change, ...]:
+        return tuple(change for change in self.all if change.comparison.verdict in verdicts)
+
+    def count(self, verdict: str) -> int:
+        return len(self.of(verdict))
+
+    @property
+    def num_acknowledged(self) -> int:
+        regressions = self.of("regression")
+        return sum(change.comparison.acknowledged is not None for change in regressions)
+
+
+def changes(document: ReportDocument) -> Changes:
+    """Of a report; empty where nothing was compared."""
+    compared = [(e, e.comparison) for e in document.entries if e.comparison is not None]
+    rows = [row for _, comparison in compared for row in comparison.rows]
+    devices = tuple(dict.fromkeys(device_text(row.device) for row in rows if row.device))
+    found = [
+        Change(entry=entry, comparison=comparison, cells=_cells(comparison, devices))
+        for entry, comparison in compared
+    ]
+    return Changes(devices=devices, all=tuple(sorted(found, key=_rank)))
+
+
+def is_only_compared(entry: EntryDocument) -> bool:
+    """Whether nobody looked for a faster version, so that finding none says nothing."""
+    tried = entry.evaluations or entry.model_use is not None or entry.skipped is not None
+    return entry.comparison is not None and not tried
+
+
+def _rank(change: Change) -> tuple[int, bool, float, str, str]:
+    """The worst verdict first, then what nobody agreed to, then the largest difference."""
+    comparison, target = change.comparison, change.entry.target
+    size = comparison.slowdown or 1.0
+    return (
+        SEVERITY.index(comparison.verdict),
+        comparison.acknowledged is not None,
+        size if comparison.verdict == "improvement" else -size,
+        target.path,
+        target.qualname,
+    )
+
+
+def _cells(
+    comparison: ComparisonDocument, devices: Sequence[str]
+) -> tuple[ComparisonDocument | None, ...]:
+    """What was not measured on any device in particular stands where nothing else does."""
+    rows: dict[str | None, list[ComparedDocument]] = {}
+    for row in comparison.rows:
+        rows.setdefault(device_text(row.device) if row.device else None, []).append(row)
+    unplaced = rows.get(None, [])
+    if len(devices) == 1:
+        rows = {devices[0]: list(comparison.rows)}
+    empty = msgspec.structs.replace(comparison, acknowledged=None, reason=None)
+    found = (rows.get(device, unplaced) for device in devices)
+    return tuple(of_rows(tuple(one), empty) if one else None for one in found)
+
+
+# --- in words --------------------------------------------------------------------------------
+
+
+def cell_text(cell: ComparisonDocument | ComparedDocument | None) -> str:
+    """`1.12x slower [1.10, 1.14]`, `0.91x [0.90, 0.93] faster`, `same`, `inconclusive`; a dash
+    where there is nothing to say. The ratio is the head's time over the base's."""
+    if cell is None:
+        return NOT_MEASURED
+    word = VERDICT_WORDS[cell.verdict]
+    numbers = numbers_text(cell)
+    if cell.verdict == "regression" and numbers:
+        ratio, _, interval = numbers.partition(" ")
+        return f"{ratio} {word} {interval}"
+    return f"{numbers} {word}".strip() if cell.verdict == "improvement" else word
+
+
+def row_text(row: ComparisonDocument | ComparedDocument) -> str:
+    """As `cell_text`, with the numbers of what is the same or inconclusive too: `1.00x [0.99, 1.02]
+    same within noise`, or `within the threshold` where the interval has a difference that is below
+    what counts, which of a short call may be the time alone."""
+    numbers = numbers_text(row)
+    if row.verdict not in ("same", "inconclusive") or not numbers:
+        return cell_text(row)
+    said = VERDICT_WORDS[row.verdict]
+    if row.verdict == "same":
+        has_one = (row.slowdown_low or 0.0) <= 1.0 <= (row.slowdown_high or 0.0)
+        said += " within noise" if has_one else f" within {_bound_text(row)}"
+    return f"{numbers} {said}"
+
+
+HALF_A_MICROSECOND = 0.5
+"""What no comparison takes for a difference, however short a call is, unless it is told to."""
+
+
+def _bound_text(row: ComparisonDocument | ComparedDocument) -> str:
+    """Below what a difference is that is surely there."""
+    base_us = row.base_us if isinstance(row, ComparedDocument) else None
+    if base_us is None or row.slowdown_low is None or row.slowdown_high is None:
+        return "the threshold"
+    spread_us = max(row.slowdown_high - 1, 1 - row.slowdown_low) * base_us
+    return "half a microsecond" if spread_us <= HALF_A_MICROSECOND else "the threshold"
+
+
+def numbers_text(cell: ComparisonDocument | ComparedDocument) -> str:
+    """`1.12x [1.10, 1.14]`, empty where nothing was measured."""
+    if cell.slowdown is None or cell.slowdown_low is None or cell.slowdown_high is None:
+        return ""
+    return interval_text(cell.slowdown, cell.slowdown_low, cell.slowdown_high)
+
+
+def counts_text(found: Changes) -> str:
+    """`2 slower (1 acknowledged), 1 faster, 10 same; 1 new`, empty where nothing was."""
+    counts = Counter(change.comparison.verdict for change in found.all)
+    words = {
+        verdict: f"{counts[verdict]} {VERDICT_WORDS[verdict]}"
+        for verdict in SEVERITY
+        if counts[verdict]
+    }
+    if found.num_acknowledged:
+        words["regression"] += f" ({found.num_acknowledged} acknowledged)"
+    order = ("regression", "improvement", "same", "inconclusive")
+    measured = ", ".join(words[verdict] for verdict in order if verdict in words)
+    others = ", ".join(words[v] for v in ("new", "removed", "skipped") if v in words)
+    return "; ".join(part for part in (measured, others) if part)
+
+
+def headline(found: Changes, num_proposals: int, is_search: bool = True) -> str:
+    """The whole verdict in a few words; of a comparison alone where no search was made."""
+    said = _verdict(found)
+    if not is_search and not found.all:
+        return "nothing to compare"
+    if num_proposals or not found.all:
+        count = count_text(num_proposals, "faster version")
+        proven = f"{count if num_proposals else 'no faster version'} proven"
+        return f"{said}; {proven}" if said else proven
+    return said
+
+
+def _verdict(found: Changes) -> str:
+    num_measured = len(found.measured)
+    num_open = found.count("regression") - found.num_acknowledged
+    of_all = f"of {count_text(num_measured, 'target')}"
+    if num_open:
+        return f"{num_open} {of_all} got slower"
+    if found.num_acknowledged:
+        return f"{found.num_acknowledged} {of_all} got slower, as acknowledged"
+    if found.count("inconclusive"):
+        return f"{found.count('inconclusive')} {of_all} inconclusive, none found to be slower"
+    if found.count("improvement"):
+        return f"{found.count('improvement')} {of_all} got faster, none slower"
+    if num_measured:
+        return "no target got slower"
+    return "nothing could be compared" if found.all else ""
+
+
+def spread_of(found: Iterable[ComparedDocument], device: str) -> float | None:
+    """The largest distance from 1 that a base showed against itself on a device."""
+    spreads = (
+        row.control_spread for row in found if row.device and device_text(row.device) == device
+    )
+    return max((spread for spread in spreads if spread is not None), default=None)
+
+
+CHANGE_FILTERS: dict[str, Callable[..., str]] = {
+    "cell": cell_text,
+    "numbers": numbers_text,
+    "ratio": ratio_text,
+    "row": row_text,
+}
+"""The same words under the names that templates call them by."""

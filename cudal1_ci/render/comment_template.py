@@ -1,0 +1,259 @@
+"""What the template of the comment is told, and the sandbox that it runs in.
+
+Nothing of a report reaches a comment unescaped or uncut, in blocks of a user's own neither:
+`_finalize` sees each expression. Addresses and commits come from the event; those that are none
+are not shown.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import msgspec
+from jinja2 import FileSystemLoader, StrictUndefined, Template, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from markupsafe import Markup
+
+from cudal1_ci.errors import ReportError
+from cudal1_ci.records import Record
+from cudal1_ci.render.changes import (
+    CHANGE_FILTERS,
+    VERDICT_WORDS,
+    Change,
+    Changes,
+    changes,
+    counts_text,
+    headline,
+    spread_of,
+)
+from cudal1_ci.render.digest import SkippedGroup, digest, grouped
+from cudal1_ci.render.markup import Markdown, code, escaped, fenced, html_text, inline, quoted
+from cudal1_ci.render.model_use import CONTRADICTED_WORDS, MODEL_WORDS
+from cudal1_ci.render.patch import patch_name
+from cudal1_ci.render.shape import DeviceDocument, EntryDocument, ReportDocument
+from cudal1_ci.render.templates import templates_folder
+from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, device_text
+
+MAX_DEVICES = 8
+"""Columns; more do not fit beside each other."""
+MAX_NAMED = 10
+"""Anything of which there may be many, but for targets: acknowledgements, findings, inputs."""
+MAX_TEXT = 300
+"""Characters of any one text that a report says."""
+MAX_NAME = 120
+MAX_ANALYSIS = 1500
+MAX_PATCH = 20_000
+"""Characters of a diff that is read in a comment; a longer one is applied unread or not at all."""
+BASELINE_WORDS = {"eager": "head", "compile": "torch.compile"}
+FAIL_ON_WORDS = {
+    "never": "Advisory: nothing here fails the check.",
+    "regression": "The check fails where a target got slower and nobody has acknowledged it.",
+    "inconclusive": "The check fails where a target got slower or may have.",
+    "proposal": "The check fails where a faster version is proven.",
+}
+CHECKED_WORDS = Markdown(
+    "the same structure, shapes, dtypes and device; the same values, to within 8 times the "
+    "reference's own error against float64 or the rounding of the dtype, on fresh inputs of many "
+    "kinds and in every timed call; inputs, parameters, buffers and the process left as the "
+    "original leaves them; weights that are loaded later are followed; timed by a clock in another "
+    "process"
+)
+"""What a candidate that passed has passed (docs/judge.md)."""
+URL = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+", re.ASCII)
+SHA = re.compile(r"[0-9a-f]{7,64}")
+NUM_SHA_DIGITS = 10
+
+
+class About(Record, frozen=True, kw_only=True):
+    """What a report does not know of itself, from the event and not from a file."""
+
+    run_url: str | None = None
+    artifact_url: str | None = None
+    head_sha: str | None = None
+    base_sha: str | None = None
+    fail_on: str = "never"
+    commands: bool = False
+    """Whether comments are answered in this repository (docs/github.md, Commands)."""
+
+
+def told_of(document: ReportDocument, about: About) -> dict[str, Any]:
+    """What a template can speak of."""
+    found = changes(document)
+    sorted_out = digest(document)
+    proposals = sorted_out.proposals
+    return {
+        "document": document,
+        "about": about,
+        "base_sha": _sha(about.base_sha or document.base_sha),
+        "head_sha": _sha(about.head_sha or document.head_sha),
+        "changes": found,
+        "columns": found.devices[:MAX_DEVICES],
+        "proposals": proposals,
+        "headline": headline(found, len(proposals), sorted_out.is_search),
+        "counts": counts_text(found),
+        "devices": tuple(
+            dict.fromkeys(device_text(device)[:MAX_NAME] for device in document.devices)
+        ),
+        "changed_outputs": [c for c in found.all if c.comparison.output_change],
+        "acknowledged": [c for c in found.of("regression") if c.comparison.acknowledged],
+        "not_measured": _not_measured(document),
+        "noise": [_noise(document, device) for device in document.devices[:MAX_DEVICES]],
+        "ended": ENDED_WORDS.get(document.ended),
+        "fail_on_words": FAIL_ON_WORDS.get(about.fail_on, ""),
+    }
+
+
+def _sha(sha: str | None) -> str | None:
+    """As much of a commit's name as tells it from others; None of what is none."""
+    return sha[:NUM_SHA_DIGITS] if sha and SHA.fullmatch(sha) else None
+
+
+def _not_measured(document: ReportDocument) -> tuple[SkippedGroup, ...]:
+    """Targets by the reason for which their speed is not known."""
+    entries = []
+    for entry in document.entries:
+        reason = _reason(entry)
+        if reason is not None:
+            entries.append(msgspec.structs.replace(entry, skipped=reason[: 2 * MAX_TEXT]))
+    return grouped(entries)
+
+
+def _reason(entry: EntryDocument) -> str | None:
+    if entry.comparison is None:
+        return entry.skipped
+    if entry.comparison.verdict == "skipped":
+        return entry.comparison.reason or entry.skipped or ""
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """A device, and what it showed of the base or the reference against itself."""
+
+    device: DeviceDocument
+    spread: float | None
+
+
+def _noise(document: ReportDocument, device: DeviceDocument) -> Noise:
+    name = device_text(device)
+    rows = (row for e in document.entries if e.comparison for row in e.comparison.rows)
+    spreads = [spread_of(rows, name)] + [
+        m.control_spread
+        for entry in document.entries
+        for evaluation in entry.evaluations
+        for m in evaluation.measurements
+        if device_text(m.device) == name
+    ]
+    return Noise(device=device, spread=max((s for s in spreads if s is not None), default=None))
+
+
+def _shown(found: Changes, num_rows: int) -> list[Change]:
+    """The rows of the table: of each verdict the worst."""
+    verdicts = dict.fromkeys(change.comparison.verdict for change in found.measured)
+    return [change for verdict in verdicts for change in found.of(verdict)[:num_rows]]
+
+
+def _cut_short(found: Changes, num_rows: int) -> list[str]:
+    """`10 of 34 that stayed the same`, of each verdict of which not all are shown."""
+    words = {
+        "regression": "that got slower",
+        "improvement": "that got faster",
+        "same": "that stayed the same",
+        "inconclusive": "that are inconclusive",
+    }
+    return [
+        f"{num_rows} of {found.count(verdict)} {word}"
+        for verdict, word in words.items()
+        if found.count(verdict) > num_rows
+    ]
+
+
+# --- templates -------------------------------------------------------------------------------
+
+
+@cache
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        loader=FileSystemLoader(templates_folder()),
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # What macros and `super()` give is known by it as written already; `_finalize` escapes.
+        autoescape=True,
+    )
+    for name in ("safe", "urlize", "xmlattr", "tojson", "forceescape", "escape", "e"):
+        del environment.filters[name]
+    environment.filters.update(FILTERS)
+    environment.filters.update(
+        CHANGE_FILTERS,
+        code=partial(code, max_chars=MAX_NAME),
+        long_code=partial(code, max_chars=MAX_TEXT),
+        cut_short=_cut_short,
+        fenced=fenced,
+        html_text=partial(html_text, max_chars=MAX_NAME),
+        indented=_indented,
+        inline=partial(inline, max_chars=MAX_TEXT),
+        link=_link,
+        name=partial(escaped, max_chars=MAX_NAME),
+        patch_name=patch_name,
+        quoted=partial(quoted, max_chars=MAX_ANALYSIS),
+        shown=_shown,
+        unbroken=_unbroken,
+    )
+    environment.globals.update(
+        baseline_words=BASELINE_WORDS,
+        checked_words=CHECKED_WORDS,
+        contradicted_words=CONTRADICTED_WORDS,
+        kind_words=KIND_WORDS,
+        max_named=MAX_NAMED,
+        max_patch=MAX_PATCH,
+        model_words=MODEL_WORDS,
+        words=VERDICT_WORDS,
+    )
+    return environment
+
+
+def template_of(own: str | None) -> Template:
+    """Ours, or the text of a user's own.
+
+    Raises:
+        ReportError: It is no template.
+    """
+    if own is None:
+        return _environment().get_template("comment.md.j2")
+    try:
+        return _environment().from_string(own)
+    except TemplateError as error:
+        raise ReportError(f"the template of the comment cannot be read: {error}") from error
+
+
+def named_template(name: str) -> Template:
+    """One of ours beside the comment's, in the same sandbox."""
+    return _environment().get_template(name)
+
+
+def _finalize(value: Any) -> Any:
+    return value if isinstance(value, Markdown | Markup) else escaped(value, MAX_TEXT)
+
+
+def _unbroken(text: str) -> Markdown:
+    """A number with its unit, or a ratio with its interval, on one line of a table."""
+    return Markdown(escaped(text, MAX_NAME).replace(" ", "&nbsp;"))
+
+
+def _indented(written: object) -> Markdown:
+    """What is Markdown already, as part of an item of a list; all else is escaped."""
+    written = written if isinstance(written, Markdown | Markup) else escaped(written)
+    lines = str(written).strip("\n").split("\n")
+    return Markdown("\n".join(f"  {line}" if line else "" for line in lines))
+
+
+def _link(text: str, url: str | None) -> Markdown:
+    """Text that leads to an address of ours; text alone where it is no address."""
+    shown = escaped(text)
+    return Markdown(f"[{shown}]({url})") if url and URL.fullmatch(url) else shown

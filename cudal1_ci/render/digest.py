@@ -1,0 +1,222 @@
+"""What a report says, in the order in which a person wants to know it.
+
+What a change did to the speed comes first, where that was asked (changes.py). Then proposals best
+first; then references that are degenerate, apart from the speedups that count; then what was judged
+without gain; then what was skipped, by reason. Text, Markdown and HTML all show this digest, and
+differ in words and colors only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cudal1_ci.records import content_hash
+from cudal1_ci.render.changes import Changes, changes, counts_text, is_only_compared
+from cudal1_ci.render.shape import (
+    EntryDocument,
+    EvaluationDocument,
+    ListedDocument,
+    ListingDocument,
+    MeasurementDocument,
+    ReportDocument,
+    WorkloadDocument,
+)
+from cudal1_ci.render.wording import count_text, devices_text, duration_text, reason_text
+
+SUSPECTED = "opinion.hack"
+"""The rule of what a second opinion found (propose/llm/hack_review/review.py)."""
+SUSPECTED_WORDS = "Fast, but suspected by another model, so not proposed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A target with the best that was found for it. Numbers start at 1."""
+
+    number: int
+    entry: EntryDocument
+    evaluation: EvaluationDocument
+
+    @property
+    def id(self) -> str | None:
+        """By which its patch is asked for; None where there is none."""
+        patch = self.evaluation.candidate.patch
+        return None if patch is None else content_hash(patch)
+
+    def workload(self, measurement: MeasurementDocument) -> WorkloadDocument | None:
+        """How the target was called in a measurement."""
+        found = (w for w in self.entry.workloads if w.name == measurement.workload)
+        return next(found, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspected:
+    """A candidate that another model suspects, with its words."""
+
+    entry: EntryDocument
+    evaluation: EvaluationDocument
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedGroup:
+    """Targets skipped for one reason. `details` holds, for each, what its own reason adds."""
+
+    reason: str
+    hints: tuple[str, ...]
+    entries: tuple[EntryDocument, ...]
+    details: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncallableGroup:
+    """Targets of a listing that cannot be called for one reason, with what mends it."""
+
+    said: str
+    entries: tuple[ListedDocument, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digest:
+    """The parts of a report, each sorted. An entry is in one part; one that was compared with its
+    base and nothing else is in none."""
+
+    changes: Changes
+    is_search: bool
+    """Whether faster versions were looked for, so that finding none is worth a word."""
+    proposals: tuple[Proposal, ...]
+    suspected: tuple[Suspected, ...]
+    """Beside the parts: candidates of any entry that a model took back."""
+    degenerate: tuple[EntryDocument, ...]
+    unimproved: tuple[EntryDocument, ...]
+    skipped: tuple[SkippedGroup, ...]
+
+
+def digest(document: ReportDocument) -> Digest:
+    """A report sorted into its parts."""
+    proposed, degenerate, unimproved, skipped = [], [], [], []
+    for entry in document.entries:
+        if entry.best is not None:
+            proposed.append((entry, entry.evaluations[entry.best]))
+        elif is_degenerate(entry):
+            degenerate.append(entry)
+        elif entry.skipped is not None:
+            skipped.append(entry)
+        elif not is_only_compared(entry):
+            unimproved.append(entry)
+    proposed.sort(key=lambda pair: -worth(pair[1]))
+    return Digest(
+        changes=changes(document),
+        is_search=is_search(document),
+        proposals=tuple(
+            Proposal(number=number, entry=entry, evaluation=evaluation)
+            for number, (entry, evaluation) in enumerate(proposed, 1)
+        ),
+        suspected=tuple(suspicions(document)),
+        degenerate=tuple(degenerate),
+        unimproved=tuple(unimproved),
+        skipped=grouped(skipped),
+    )
+
+
+def suspicions(document: ReportDocument) -> Iterator[Suspected]:
+    """The candidates that are not proposed because a model suspects them."""
+    for entry in document.entries:
+        for evaluation in entry.evaluations:
+            for finding in evaluation.findings:
+                if finding.rule == SUSPECTED and evaluation.status == "inconclusive":
+                    yield Suspected(entry=entry, evaluation=evaluation, message=finding.message)
+
+
+def worth(evaluation: EvaluationDocument) -> float:
+    """Geometric mean of the lower bounds over the measurements; 0 where there is none."""
+    bounds = [m.speedup_low for m in evaluation.measurements if m.speedup_low is not None]
+    return math.exp(statistics.fmean(map(math.log, bounds))) if bounds else 0.0
+
+
+def is_degenerate(entry: EntryDocument) -> bool:
+    """Whether the reference's answer does not depend on its input: a constant is then a true and
+    worthless answer. The reason of a reference that was refused begins with its status."""
+    statuses = [evaluation.status for evaluation in entry.evaluations]
+    return "degenerate" in statuses or (entry.skipped or "").startswith("degenerate")
+
+
+def grouped(entries: Sequence[EntryDocument]) -> tuple[SkippedGroup, ...]:
+    """Skipped targets by the first line of their reason, largest group first."""
+    groups: dict[str, list[EntryDocument]] = {}
+    for entry in entries:
+        groups.setdefault(reason_text(entry.skipped), []).append(entry)
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    return tuple(
+        SkippedGroup(
+            reason=reason,
+            hints=tuple(dict.fromkeys(e.hint for e in members if e.hint)),
+            entries=tuple(members),
+            details=tuple("\n".join((e.skipped or "").strip().splitlines()[1:]) for e in members),
+        )
+        for reason, members in ordered
+    )
+
+
+def uncallable(document: ListingDocument) -> tuple[UncallableGroup, ...]:
+    """Targets of a listing without a workload by reason and remedy, largest group first."""
+    groups: dict[str, list[ListedDocument]] = {}
+    for entry in document.entries:
+        if not entry.workloads:
+            hint = f" ({entry.hint})" if entry.hint else ""
+            groups.setdefault(f"{entry.skipped or 'no workload'}{hint}", []).append(entry)
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    return tuple(UncallableGroup(said=said, entries=tuple(members)) for said, members in ordered)
+
+
+def summary(document: ReportDocument) -> str:
+    """One line: what was found among how much, on what, in what time."""
+    totals = document.totals
+    searched = [
+        f"{count_text(totals.num_proposals, 'faster version')} proven",
+        f"{count_text(totals.num_targets, 'target')}, {totals.num_judged} judged, "
+        f"{totals.num_skipped} skipped",
+        f"{count_text(totals.num_candidates, 'candidate')} tried"
+        + (f" ({totals.num_reused} from the archive)" if totals.num_reused else ""),
+    ]
+    parts = [
+        counts_text(changes(document)),
+        *(searched if is_search(document) else ()),
+        devices_text(document.devices),
+        duration_text(document.elapsed_s),
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def is_search(document: ReportDocument) -> bool:
+    """Whether faster versions were looked for, and not only the two sides compared."""
+    compared = [entry for entry in document.entries if entry.comparison is not None]
+    tried = any(entry.evaluations or entry.model_use is not None for entry in document.entries)
+    return tried or (document.searched and not compared)
+
+
+def nothing_text(document: ReportDocument) -> str:
+    """Where there was nothing to look at, one sentence; else empty."""
+    if document.entries:
+        return ""
+    base, head = ((sha or "?")[:12] for sha in (document.base_sha, document.head_sha))
+    if is_search(document):
+        since = f" that changed since {base}" if document.base_sha else ""
+        return f"Nothing to look at: there is no PyTorch module, function or kernel{since}."
+    return (
+        f"Nothing to compare: no module, function or kernel differs between {base} and {head}, "
+        "nor anything that one of them uses."
+    )
+
+
+def has_several_devices(document: ReportDocument) -> bool:
+    """Whether a measurement must name its device, because the head of the report cannot."""
+    devices = {
+        measurement.device.name
+        for entry in document.entries
+        for evaluation in entry.evaluations
+        for measurement in evaluation.measurements
+    }
+    return len(devices | {device.name for device in document.devices}) > 1

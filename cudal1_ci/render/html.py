@@ -1,0 +1,146 @@
+"""A report as one HTML file that asks nobody for anything: styles, script and drawings are inside.
+
+A content security policy allows that one script and no request at all, so that text which slipped
+through the escaping could not run or call home either.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from itertools import groupby
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from cudal1_ci import __version__
+from cudal1_ci.render.changes import CHANGE_FILTERS, VERDICT_WORDS, headline
+from cudal1_ci.render.diff_html import diff_html
+from cudal1_ci.render.digest import (
+    SUSPECTED_WORDS,
+    Digest,
+    digest,
+    has_several_devices,
+    nothing_text,
+)
+from cudal1_ci.render.model_use import (
+    CONTRADICTED_WORDS,
+    MODEL_WORDS,
+    attempts_text,
+    model_text,
+    opinion_text,
+)
+from cudal1_ci.render.plots import bar, paired_times, ratio_axis
+from cudal1_ci.render.prose import Piece, blocks_of, pieces_of
+from cudal1_ci.render.shape import MeasurementDocument, ReportDocument
+from cudal1_ci.render.templates import templates_folder
+from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, STATUS_WORDS
+
+MAX_BARS = 40
+"""Bars of the overview; more than fit on a screen or two are read from the table."""
+MAX_OPEN_DIFFS = 25
+"""Diffs that are unfolded at first; with more of them the page is for searching."""
+
+
+def render_html(document: ReportDocument) -> str:
+    """The whole page."""
+    found = digest(document)
+    script = asset("report.js")
+    bars = _measurements(found)[:MAX_BARS]
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            document=document,
+            digest=found,
+            headline=headline(found.changes, len(found.proposals), found.is_search),
+            nothing=nothing_text(document),
+            axis=ratio_axis(bars),
+            num_bars=len(bars),
+            several_devices=has_several_devices(document),
+            open_diffs=len(found.proposals) <= MAX_OPEN_DIFFS,
+            style=Markup(asset("report.css")),
+            script=Markup(script),
+            script_hash=integrity(script),
+            version=__version__,
+            ended=ENDED_WORDS.get(document.ended),
+            model_use=model_text(document),
+            opinion_use=opinion_text(document),
+            status_words=STATUS_WORDS,
+            kind_words=KIND_WORDS,
+        )
+    )
+
+
+def _measurements(found: Digest) -> list[MeasurementDocument]:
+    return [m for proposal in found.proposals for m in proposal.evaluation.measurements]
+
+
+def page_environment() -> Environment:
+    """Templates of pages: whatever they show is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(templates_folder()),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(FILTERS)
+    return environment
+
+
+@cache
+def _environment() -> Environment:
+    environment = page_environment()
+    environment.filters.update(
+        **CHANGE_FILTERS,
+        attempts=attempts_text,
+        diff=diff_html,
+        prose=prose,
+        inline=inline,
+    )
+    environment.globals.update(
+        bar=bar,
+        paired_times=paired_times,
+        model_words=MODEL_WORDS,
+        contradicted_words=CONTRADICTED_WORDS,
+        suspected_words=SUSPECTED_WORDS,
+        verdict_words=VERDICT_WORDS,
+    )
+    return environment
+
+
+def prose(text: str) -> Markup:
+    """Sentences of ours, as paragraphs and lists."""
+    parts = []
+    for is_item, blocks in groupby(blocks_of(text), key=lambda block: block.is_item):
+        tag = "li" if is_item else "p"
+        lines = Markup("").join(
+            Markup(f"<{tag}>{{}}</{tag}>").format(_pieces(block.pieces)) for block in blocks
+        )
+        parts.append(Markup("<ul>{}</ul>").format(lines) if is_item else lines)
+    return Markup("").join(parts)
+
+
+def inline(text: str) -> Markup:
+    """A sentence of ours, with its code."""
+    return _pieces(pieces_of(text))
+
+
+def _pieces(pieces: Iterable[Piece]) -> Markup:
+    return Markup("").join(
+        Markup("<code>{}</code>").format(p.text) if p.is_code else escape(p.text) for p in pieces
+    )
+
+
+def asset(name: str) -> str:
+    """A style or a script of a page."""
+    return (templates_folder() / name).read_text(encoding="utf-8")
+
+
+def integrity(script: str) -> str:
+    """The hash by which the policy knows the script."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,165 @@
+"""A report as SARIF 2.1.0, for code scanning: a result for each proposal, with its fix.
+
+Source: OASIS, Static Analysis Results Interchange Format 2.1.0, sections 3.27 (result) and 3.55
+(fix). One rule, because consumers group by rule and what they would show is the same: this code
+can be faster. The technique is a tag of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from cudal1_ci import __version__
+from cudal1_ci.render.digest import Proposal, digest
+from cudal1_ci.render.hunks import Hunk, files_of
+from cudal1_ci.render.shape import EntryDocument, ReportDocument, TargetDocument
+from cudal1_ci.render.wording import device_text, speedup_text, technique_text
+
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+FASTER_RULE = {
+    "id": "faster-version",
+    "name": "FasterVersion",
+    "shortDescription": {"text": "A faster version of this code was proven."},
+    "fullDescription": {
+        "text": "A rewrite computed the same on every input that was tried and was faster in "
+        "paired measurements."
+    },
+    "defaultConfiguration": {"level": "note"},
+    "properties": {"tags": ["performance"]},
+}
+SKIPPED_RULE = {
+    "id": "not-judged",
+    "name": "NotJudged",
+    "shortDescription": {"text": "This code could not be judged."},
+    "defaultConfiguration": {"level": "note"},
+    "properties": {"tags": ["performance"]},
+}
+
+
+def render_sarif(document: ReportDocument, *, skipped: bool = False) -> str:
+    """The log; with `skipped`, what could not be judged is in it too."""
+    results = [_proposed(proposal) for proposal in digest(document).proposals]
+    rules = [FASTER_RULE]
+    if skipped:
+        rules.append(SKIPPED_RULE)
+        results += [_skipped(e, e.skipped) for e in document.entries if e.skipped is not None]
+    driver = {"name": "cudal1-ci", "semanticVersion": __version__, "rules": rules}
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+        "invocations": [{"executionSuccessful": document.ended == "done"}],
+    }
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return msgspec.json.format(msgspec.json.encode(log), indent=2).decode() + "\n"
+
+
+def _proposed(proposal: Proposal) -> dict[str, Any]:
+    evaluation, target = proposal.evaluation, proposal.entry.target
+    candidate = evaluation.candidate
+    technique = technique_text(evaluation)
+    gains = "; ".join(
+        f"{speedup_text(m)} on {device_text(m.device)} with workload {m.workload}"
+        for m in evaluation.measurements
+    )
+    text = f"{target.qualname} can be faster by {technique}: {gains}."
+    result: dict[str, Any] = {
+        "ruleId": FASTER_RULE["id"],
+        "ruleIndex": 0,
+        "level": "note",
+        "message": {"text": f"{text} {candidate.analysis}".strip()},
+        "locations": [_location(target)],
+        "partialFingerprints": {"candidate/v1": candidate.id},
+        "properties": {
+            "tags": list(dict.fromkeys(candidate.techniques)),
+            "measurements": [
+                {
+                    "workload": m.workload,
+                    "baseline": m.baseline,
+                    "speedup": m.speedup,
+                    "speedup_low": m.speedup_low,
+                    "speedup_high": m.speedup_high,
+                    "device": device_text(m.device),
+                }
+                for m in evaluation.measurements
+            ],
+        },
+    }
+    if candidate.patch:
+        result["fixes"] = [_fix(candidate.patch, technique)]
+    return result
+
+
+def _skipped(entry: EntryDocument, reason: str) -> dict[str, Any]:
+    hint = f" To mend: {entry.hint}" if entry.hint else ""
+    return {
+        "ruleId": SKIPPED_RULE["id"],
+        "ruleIndex": 1,
+        "level": "note",
+        "message": {"text": f"{entry.target.qualname} was not judged: {reason}{hint}"},
+        "locations": [_location(entry.target)],
+    }
+
+
+def _location(target: TargetDocument) -> dict[str, Any]:
+    return {
+        "physicalLocation": {
+            "artifactLocation": _artifact(target.path),
+            "region": {"startLine": target.first_line, "endLine": target.last_line},
+        },
+        "logicalLocations": [{"fullyQualifiedName": target.qualname}],
+    }
+
+
+def _artifact(path: str) -> dict[str, Any]:
+    return {"uri": quote(path)}
+
+
+def _fix(patch: str, technique: str) -> dict[str, Any]:
+    return {
+        "description": {"text": technique},
+        "artifactChanges": [
+            {
+                "artifactLocation": _artifact(file.path),
+                "replacements": [r for hunk in file.hunks for r in _replacements(hunk)],
+            }
+            for file in files_of(patch)
+        ],
+    }
+
+
+def _replacements(hunk: Hunk) -> Iterator[dict[str, Any]]:
+    """One replacement for each run of changed lines, in lines of the old file."""
+    next_line = hunk.old_start + (0 if hunk.old_length else 1)
+    removed: list[str] = []
+    added: list[str] = []
+    for line in (*hunk.lines, None):
+        if line is not None and line.mark == "-":
+            removed.append(line.text)
+        elif line is not None and line.mark == "+":
+            added.append(line.text)
+        else:
+            if removed or added:
+                yield _replacement(next_line, removed, added)
+            next_line += len(removed) + 1
+            removed, added = [], []
+
+
+def _replacement(first_line: int, removed: list[str], added: list[str]) -> dict[str, Any]:
+    """Whole lines with their ends; the last line of a file may have none, and ends in itself."""
+    region = {"startLine": first_line, "startColumn": 1, "endLine": first_line, "endColumn": 1}
+    if removed and removed[-1].endswith("\n"):
+        region["endLine"] = first_line + len(removed)
+    elif removed:
+        region["endLine"] = first_line + len(removed) - 1
+        region["endColumn"] = len(removed[-1]) + 1
+    replacement: dict[str, Any] = {"deletedRegion": region}
+    if added:
+        replacement["insertedContent"] = {"text": "".join(added)}
+    return replacement

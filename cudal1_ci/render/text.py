@@ -1,0 +1,463 @@
+"""A report for a terminal, a log or a pipe.
+
+Knows rich; writes to the Console it is given and colors only where that is a terminal. On a narrow
+one the tables become lists, because a table with columns of six letters cannot be read.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from cudal1_ci.render.changes import VERDICT_WORDS, Change, Changes, headline, row_text
+from cudal1_ci.render.columns import is_narrow, print_heading, print_line, table_of, target_width
+from cudal1_ci.render.digest import (
+    SUSPECTED_WORDS,
+    Digest,
+    Proposal,
+    Suspected,
+    digest,
+    has_several_devices,
+    nothing_text,
+    summary,
+    uncallable,
+)
+from cudal1_ci.render.log_tail import log_tail
+from cudal1_ci.render.model_use import (
+    CONTRADICTED_WORDS,
+    MODEL_WORDS,
+    attempts_rows,
+    model_text,
+    opinion_text,
+)
+from cudal1_ci.render.shape import (
+    ComparedDocument,
+    ComparisonDocument,
+    EntryDocument,
+    ListingDocument,
+    MeasurementDocument,
+    NoticeDocument,
+    ReportDocument,
+    TargetDocument,
+    VerificationDocument,
+    WorkloadDocument,
+)
+from cudal1_ci.render.wording import (
+    ENDED_WORDS,
+    KIND_WORDS,
+    NOT_MEASURED,
+    count_text,
+    device_text,
+    error_long,
+    kernels_text,
+    one_line,
+    percent_text,
+    speedup_text,
+    step_text,
+    target_text,
+    technique_text,
+    time_text,
+)
+
+PIPE_WIDTH = 120
+"""Columns where there is no terminal to ask."""
+CHANGE_STYLES = {"regression": "red", "improvement": "green", "inconclusive": "yellow"}
+MAX_NAMED = 12
+"""Targets named for one reason of skipping; JSON and HTML have them all."""
+
+
+def console_on(stream: TextIO) -> Console:
+    """As wide as a terminal is, or as what is read later can be."""
+    return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
+
+
+def render_text(document: ReportDocument | ListingDocument, width: int = PIPE_WIDTH) -> str:
+    """The report as plain text without color."""
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=width, color_system=None, force_terminal=False)
+    if isinstance(document, ListingDocument):
+        print_listing(document, console)
+    else:
+        print_report(document, console)
+    return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
+
+
+def print_report(document: ReportDocument, console: Console, *, patches: bool = False) -> None:
+    """The whole report; with `patches` the diff of each proposal too."""
+    found = digest(document)
+    nothing = nothing_text(document)
+    if nothing:
+        print_line(console, nothing, "bold")
+    elif not found.is_search:
+        said = headline(found.changes, 0, is_search=False)
+        print_line(console, f"{said[:1].upper()}{said[1:]}.", "bold")
+    print_line(console, summary(document), "bold")
+    if used := model_text(document):
+        print_line(console, used)
+    if asked := opinion_text(document):
+        print_line(console, asked)
+    if document.ended != "done":
+        print_line(console, ENDED_WORDS[document.ended], "yellow")
+    _print_changes(found.changes, console)
+    if found.is_search and not nothing:
+        _print_proposals(document, found, console)
+    if patches:
+        for proposal in found.proposals:
+            _print_patch(proposal, console)
+    _print_suspected(found.suspected, console)
+    _print_degenerate(found.degenerate, console)
+    _print_unimproved(found.unimproved, has_several_devices(document), console)
+    _print_skipped(found, console)
+    _print_notices(document.warnings, console)
+
+
+def print_verification(
+    document: VerificationDocument, *, title: str, console: Console | None = None
+) -> None:
+    """The verdict on one candidate."""
+    console = console or console_on(sys.stdout)
+    style = "green" if document.status == "passed" else "red"
+    console.print(Text.assemble((f"{title}: ", "bold"), (document.status, style)))
+    for finding in document.findings:
+        is_said = f":{finding.line}:" in finding.message
+        place = f" (line {finding.line})" if finding.line and not is_said else ""
+        print_line(console, f"{finding.rule}: {finding.message}{place}", indent=2)
+        if finding.evidence:
+            console.print(Padding(Text(finding.evidence, style="dim"), (0, 0, 0, 4), expand=False))
+    if document.status == "passed":
+        print_line(console, f"largest error: {error_long(document)}", indent=2)
+    elif document.log:
+        tail = log_tail(document.log)
+        is_said = len(tail) == 1 and any(tail[0] in one.message for one in document.findings)
+        for line in () if is_said else tail:
+            print_line(console, line, "dim", indent=2)
+    for measurement in document.measurements:
+        print_line(
+            console, _measured(measurement, device_text(measurement.device)), "bold", indent=2
+        )
+    if document.kernels:
+        print_line(console, kernels_text(document.kernels), indent=2)
+
+
+def print_listing(document: ListingDocument, console: Console) -> None:
+    """What discovery found, and how each target can be called."""
+    callable_ = [entry for entry in document.entries if entry.workloads]
+    print_line(
+        console,
+        f"{count_text(len(document.entries), 'target')}, {len(callable_)} with a workload",
+        "bold",
+    )
+    names = [target_text(entry.target) for entry in callable_]
+    is_list = is_narrow(console, names)
+    table = table_of("target", "kind", "workloads")
+    table.columns[0].width = target_width(names, console.width // 2)
+    for entry, name in zip(callable_, names, strict=True):
+        kind, how = (
+            KIND_WORDS[entry.target.kind],
+            [f"{_called(w)} {w.call}" for w in entry.workloads],
+        )
+        if is_list:
+            print_line(console, f"{name} ({kind})", indent=2)
+            for line in how:
+                print_line(console, line, indent=5)
+        else:
+            table.add_row(Text(name), kind, Text("\n".join(how)))
+    if callable_ and not is_list:
+        console.print(table)
+    _print_uncallable(document, console)
+    _print_notices(document.warnings, console)
+
+
+def _print_uncallable(document: ListingDocument, console: Console) -> None:
+    """Targets that nobody can call, by what there is to do about it: a checkout that was not traced
+    has hundreds."""
+    groups = uncallable(document)
+    if not groups:
+        return
+    print_heading(console, f"Without a workload ({sum(len(group.entries) for group in groups)})")
+    for group in groups:
+        print_line(console, f"{len(group.entries)}x {group.said}", "yellow", indent=2)
+        for entry in group.entries[:MAX_NAMED]:
+            print_line(console, target_text(entry.target), indent=5)
+        if len(group.entries) > MAX_NAMED:
+            num_more = len(group.entries) - MAX_NAMED
+            print_line(console, f"and {num_more} more (`--list --json -` has all)", indent=5)
+
+
+def _print_changes(found: Changes, console: Console) -> None:
+    """A line for each workload of each target, with its times."""
+    if not found.all:
+        return
+    print_heading(console, "Compared with the base")
+    several = len(found.devices) > 1
+    names = [_name_over_path(change.entry.target) for change in found.all]
+    if is_narrow(console, names, several):
+        for change in found.all:
+            _print_change(change, several, console)
+    else:
+        console.print(Padding(_changes_table(found, several), (0, 0, 0, 2), expand=False))
+    if found.measured:
+        print_line(
+            console,
+            "A ratio is the head's time over the base's, with its interval over fresh processes; "
+            "the worst workload decides.",
+            "dim",
+        )
+
+
+def _changes_table(found: Changes, several_devices: bool) -> Table:
+    table = table_of("target", "workload", "base -> head", "head / base")
+    if several_devices:
+        table.add_column("device", overflow="fold")
+    names = [_name_over_path(change.entry.target) for change in found.all]
+    table.columns[0].width = target_width(names)
+    table.columns[2].no_wrap = True
+    for change, name in zip(found.all, names, strict=True):
+        target, said = name, _remarks(change.comparison)
+        for row in change.comparison.rows or (None,):
+            style = CHANGE_STYLES.get((row or change.comparison).verdict, "")
+            ratio = "\n".join([row_text(row or change.comparison), *_reason(row), *said])
+            cells = [Text(target), *map(Text, _workload_and_times(row)), Text(ratio, style)]
+            if several_devices:
+                cells.append(Text(device_text(row.device) if row and row.device else ""))
+            table.add_row(*cells)
+            target, said = "", []
+    return table
+
+
+def _print_change(change: Change, several_devices: bool, console: Console) -> None:
+    """The same as a list, for narrow terminals."""
+    comparison = change.comparison
+    verdict = VERDICT_WORDS[comparison.verdict]
+    style = CHANGE_STYLES.get(comparison.verdict, "")
+    print_line(console, f"{target_text(change.entry.target)}: {verdict}", style, indent=2)
+    for row in comparison.rows:
+        workload, times = _workload_and_times(row)
+        where = f" on {device_text(row.device)}" if several_devices and row.device else ""
+        said = "; ".join([f"{times}, {row_text(row)}{where}", *_reason(row)])
+        print_line(console, f"{workload}: {said}", indent=5)
+    for remark in _remarks(comparison):
+        print_line(console, remark, indent=5)
+
+
+def _workload_and_times(row: ComparedDocument | None) -> tuple[str, str]:
+    if row is None or row.base_us is None:
+        return row.workload if row else NOT_MEASURED, NOT_MEASURED
+    return row.workload, f"{time_text(row.base_us)} -> {time_text(row.head_us)}"
+
+
+def _reason(row: ComparedDocument | None) -> list[str]:
+    return [one_line(row.reason)] if row and row.reason else []
+
+
+def _remarks(comparison: ComparisonDocument) -> list[str]:
+    """What is to be said of a target as a whole."""
+    said = []
+    if comparison.acknowledged:
+        agreed = comparison.acknowledged
+        said.append(f"acknowledged by {agreed.owner} until {agreed.expires}")
+    if comparison.reason:
+        said.append(one_line(comparison.reason))
+    if comparison.output_change:
+        said.append(f"outputs changed: {one_line(comparison.output_change)}")
+    return said
+
+
+def _print_proposals(document: ReportDocument, found: Digest, console: Console) -> None:
+    if not found.proposals:
+        print_line(console, "No faster version was proven.")
+        return
+    several = has_several_devices(document)
+    console.print()
+    names = [_name_over_path(proposal.entry.target) for proposal in found.proposals]
+    if is_narrow(console, names, several):
+        for proposal in found.proposals:
+            _print_proposal(proposal, console)
+    else:
+        console.print(_proposals_table(found.proposals, several))
+        for proposal in found.proposals:
+            if said := step_text(proposal.entry.step):
+                print_line(console, f"{proposal.number}. in training: {said}")
+    print_line(
+        console,
+        "Speedup with its interval over fresh processes, bounds rounded outward; A/A is what the "
+        "reference against itself shows in the same session.",
+        "dim",
+    )
+
+
+def _proposals_table(proposals: Sequence[Proposal], several_devices: bool) -> Table:
+    table = table_of("", "target", "speedup", "workload", "technique", "time", "A/A")
+    if several_devices:
+        table.add_column("device", overflow="fold")
+    names = [_name_over_path(proposal.entry.target) for proposal in proposals]
+    table.columns[1].width = target_width(names)
+    for number in (2, 5, 6):
+        table.columns[number].no_wrap = True
+    for proposal, name in zip(proposals, names, strict=True):
+        heads = [str(proposal.number), name, technique_text(proposal.evaluation)]
+        for measurement in proposal.evaluation.measurements:
+            cells = [
+                *heads[:2],
+                speedup_text(measurement),
+                _workload_text(proposal.workload(measurement), measurement),
+                heads[2],
+                _before_and_after(measurement),
+                percent_text(measurement.control_spread),
+            ]
+            if several_devices:
+                cells.append(device_text(measurement.device))
+            styles = {2: "bold green"}
+            table.add_row(*(Text(cell, styles.get(i, "")) for i, cell in enumerate(cells)))
+            heads = ["", "", ""]
+    return table
+
+
+def _name_over_path(target: TargetDocument) -> str:
+    return f"{target.qualname}\n{target.path}:{target.first_line}"
+
+
+def _before_and_after(measurement: MeasurementDocument) -> str:
+    return f"{time_text(measurement.reference_us)} -> {time_text(measurement.candidate_us)}"
+
+
+def _print_proposal(proposal: Proposal, console: Console) -> None:
+    """The same as a list, for narrow terminals."""
+    print_line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
+    print_line(console, f"technique: {technique_text(proposal.evaluation)}", indent=3)
+    for measurement in proposal.evaluation.measurements:
+        workload = _workload_text(proposal.workload(measurement), measurement)
+        print_line(
+            console, _measured(measurement, device_text(measurement.device), workload), indent=3
+        )
+    if said := step_text(proposal.entry.step):
+        print_line(console, f"in training: {said}", indent=3)
+
+
+def _print_patch(proposal: Proposal, console: Console) -> None:
+    console.print()
+    print_line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
+    if proposal.evaluation.candidate.generation:
+        print_line(console, MODEL_WORDS, "dim", indent=3)
+    if proposal.evaluation.candidate.analysis:
+        console.print(
+            Padding(Text(proposal.evaluation.candidate.analysis), (0, 0, 0, 3), expand=False)
+        )
+    for claim in proposal.evaluation.candidate.contradictions:
+        print_line(console, f'{CONTRADICTED_WORDS} "{claim.claim}" - {claim.measured}', indent=3)
+    patch = proposal.evaluation.candidate.patch
+    if patch is None:
+        print_line(console, "no patch", indent=3)
+    elif console.is_terminal:
+        console.print(Syntax(patch, "diff", background_color="default", word_wrap=True))
+    else:
+        console.out(patch, end="", highlight=False)
+
+
+def _print_suspected(suspected: Sequence[Suspected], console: Console) -> None:
+    if not suspected:
+        return
+    print_heading(console, f"{SUSPECTED_WORDS} ({len(suspected)})")
+    for each in suspected:
+        proposer = each.evaluation.candidate.proposer
+        print_line(console, f"{target_text(each.entry.target)}, {proposer}:", indent=2)
+        print_line(console, each.message, indent=5)
+
+
+def _print_degenerate(entries: Sequence[EntryDocument], console: Console) -> None:
+    if not entries:
+        return
+    print_heading(console, "Degenerate references: the output does not depend on the input")
+    for entry in entries:
+        print_line(console, target_text(entry.target), indent=2)
+
+
+def _print_unimproved(
+    entries: Sequence[EntryDocument], several_devices: bool, console: Console
+) -> None:
+    if not entries:
+        return
+    print_heading(console, f"Judged, nothing faster ({len(entries)})")
+    names = [target_text(entry.target) for entry in entries]
+    if is_narrow(console, names):
+        for entry in entries:
+            _print_attempts(entry, several_devices, console)
+        return
+    table = table_of("target", "speedup", "candidates", "workloads", header=False)
+    table.columns[0].width = target_width(names)
+    table.columns[1].no_wrap = True  # a speedup and its interval are read together
+    for entry, name in zip(entries, names, strict=True):
+        target = Text(name)
+        workloads = Text(", ".join(_called(workload) for workload in entry.workloads))
+        for speedup, said in attempts_rows(entry, several_devices):
+            table.add_row(target, Text(speedup or NOT_MEASURED), Text(said), workloads)
+            target, workloads = Text(), Text()
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+def _print_attempts(entry: EntryDocument, several_devices: bool, console: Console) -> None:
+    """The same as a list, for narrow terminals."""
+    print_line(console, target_text(entry.target), indent=2)
+    for speedup, said in attempts_rows(entry, several_devices):
+        print_line(console, f"{speedup}, {said}" if speedup else said, indent=5)
+    called = ", ".join(_called(workload) for workload in entry.workloads)
+    print_line(console, f"called as {called}", indent=5)
+
+
+def _print_skipped(found: Digest, console: Console) -> None:
+    if not found.skipped:
+        return
+    print_heading(console, f"Skipped ({sum(len(group.entries) for group in found.skipped)})")
+    for group in found.skipped:
+        print_line(console, f"{len(group.entries)}x {group.reason}", "yellow", indent=2)
+        for hint in group.hints[:2]:
+            print_line(console, f"to mend: {hint}", "dim", indent=5)
+        shown = list(zip(group.entries, group.details, strict=True))[:MAX_NAMED]
+        for entry, details in shown:
+            last_line = details.rpartition("\n")[2].strip()
+            named = f"{target_text(entry.target)}: {last_line}".removesuffix(": ")
+            print_line(console, named, indent=5)
+        if len(group.entries) > MAX_NAMED:
+            print_line(
+                console,
+                f"and {len(group.entries) - MAX_NAMED} more (see --json or --html)",
+                indent=5,
+            )
+
+
+def _print_notices(notices: Sequence[NoticeDocument], console: Console) -> None:
+    if not notices:
+        return
+    print_heading(console, f"Notices ({len(notices)})")
+    for notice in notices[:MAX_NAMED]:
+        print_line(console, f"{notice.path}: {notice.message}", indent=2)
+    if len(notices) > MAX_NAMED:
+        print_line(console, f"and {len(notices) - MAX_NAMED} more (see --json or --html)", indent=2)
+
+
+def _called(workload: WorkloadDocument) -> str:
+    """`default (traced, train)`."""
+    mode = ", train" if workload.mode == "train" else ""
+    return f"{workload.name} ({workload.provenance}{mode})"
+
+
+def _workload_text(workload: WorkloadDocument | None, measurement: MeasurementDocument) -> str:
+    name = measurement.workload if workload is None else _called(workload)
+    return name if measurement.baseline == "eager" else f"{name} against {measurement.baseline}"
+
+
+def _measured(measurement: MeasurementDocument, device: str, workload: str | None = None) -> str:
+    """One measurement in one line."""
+    return (
+        f"{speedup_text(measurement)} on {device}: {workload or measurement.workload}, "
+        f"{_before_and_after(measurement)}, "
+        f"A/A {percent_text(measurement.control_spread)}"
+    )

@@ -1,0 +1,304 @@
+"""How numbers, devices and statuses are said, the same in every format.
+
+A speedup is never said without its interval, and both bounds are rounded away from the estimate:
+what is printed claims no more than what was measured. What was not measured is a dash, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from cudal1_ci.render.shape import (
+    EvaluationDocument,
+    KernelDocument,
+    MeasurementDocument,
+    StepDocument,
+    TargetDocument,
+    WorkloadDocument,
+)
+
+NOT_MEASURED = "-"
+NUM_NAMED = 3
+"""Own kernels of a candidate."""
+
+STATUS_WORDS = {
+    "passed": "passed",
+    "compile_error": "does not compile",
+    "runtime_error": "raised an error",
+    "timeout": "timed out",
+    "incorrect_shape": "wrong shape",
+    "incorrect_dtype": "wrong dtype",
+    "incorrect_values": "wrong values",
+    "precision": "less precise",
+    "mutates_input": "changes its input",
+    "reward_hack": "cheats the measurement",
+    "degenerate": "degenerate",
+    "invalid_reference": "reference fails",
+    "inconclusive": "inconclusive",
+    "harness_error": "judge failed",
+}
+
+ENDED_WORDS = {
+    "budget": "Incomplete: the budget was spent before every target had its turn. "
+    "Run again to go on.",
+    "interrupted": "Incomplete: the run was interrupted. Run again to go on.",
+}
+
+KIND_WORDS = {
+    "torch_module": "module",
+    "torch_function": "function",
+    "triton_kernel": "Triton kernel",
+    "cuda_kernel": "CUDA kernel",
+}
+
+
+TIME_UNITS = (("s", 1e6), ("ms", 1e3), ("us", 1.0))
+"""Largest first, each with its microseconds."""
+
+
+class AnyDevice(Protocol):
+    """A device, as a record or as published."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def num_threads(self) -> int | None: ...
+    @property
+    def software(self) -> dict[str, str]: ...
+    @property
+    def sandbox_missing(self) -> tuple[str, ...]: ...
+
+
+def interval_text(estimate: float, low: float, high: float) -> str:
+    """`2.31x [2.20, 2.42]`."""
+    return f"{ratio_text(estimate)} [{_rounded_down(low)}, {_rounded_up(high)}]"
+
+
+def kernels_text(kernels: Sequence[KernelDocument]) -> str:
+    """`own kernels: 93% of the device time (`relu` 93%), the rest in 2 others`."""
+    total_us = sum(kernel.device_us for kernel in kernels) or 1.0
+    own = [kernel for kernel in kernels if kernel.is_own]
+    share = sum(kernel.device_us for kernel in own) / total_us
+    names = ", ".join(f"`{k.name[:60]}` {k.device_us / total_us:.0%}" for k in own[:NUM_NAMED])
+    others = count_text(len(kernels) - len(own), "other kernel")
+    return f"own kernels: {share:.0%} of the device time" + (
+        f" ({names}); {others}" if own else f"; {others}"
+    )
+
+
+def direction(measurement: MeasurementDocument) -> str:
+    """`faster`, `slower`, or `unclear` where the interval holds 1 or is unknown."""
+    if measurement.speedup_low is not None and measurement.speedup_low > 1:
+        return "faster"
+    if measurement.speedup_high is not None and measurement.speedup_high < 1:
+        return "slower"
+    return "unclear"
+
+
+def ratio_text(ratio: float) -> str:
+    """`2.31x`."""
+    return f"{ratio:.{_decimals(ratio)}f}x"
+
+
+def at_least_text(ratio: float) -> str:
+    """`2.31x` of a lower bound: what is said to be certain is not rounded up."""
+    return f"{_rounded_down(ratio)}x"
+
+
+def at_most_text(ratio: float) -> str:
+    """`2.32x` of an upper bound, or of what a lower bound must exceed: never rounded down."""
+    return f"{_rounded_up(ratio)}x"
+
+
+def speedup_text(measurement: MeasurementDocument) -> str:
+    """The speedup with its interval; a dash where too few launches were made to tell."""
+    if (
+        measurement.speedup is None
+        or measurement.speedup_low is None
+        or measurement.speedup_high is None
+    ):
+        return NOT_MEASURED
+    return interval_text(measurement.speedup, measurement.speedup_low, measurement.speedup_high)
+
+
+def _decimals(ratio: float) -> int:
+    """Three significant digits of a ratio above one; two decimals below, where 0.98 is slower."""
+    return 2 if ratio < 10 else 1 if ratio < 100 else 0
+
+
+def _rounded_down(ratio: float) -> str:
+    """Rounded down; a product that lies a last bit below a whole number counts as that number."""
+    decimals = _decimals(ratio)
+    return f"{math.floor(ratio * 10**decimals + 1e-9) / 10**decimals:.{decimals}f}"
+
+
+def _rounded_up(ratio: float) -> str:
+    decimals = _decimals(ratio)
+    return f"{math.ceil(ratio * 10**decimals - 1e-9) / 10**decimals:.{decimals}f}"
+
+
+def time_text(time_us: float | None) -> str:
+    """`12.3 us`, `4.56 ms`, `1.20 s`."""
+    if time_us is None:
+        return NOT_MEASURED
+    # 0.9995: what rounds to a thousand of one unit is one of the next.
+    unit, size_us = next(
+        ((unit, size_us) for unit, size_us in TIME_UNITS if time_us >= 0.9995 * size_us),
+        TIME_UNITS[-1],
+    )
+    number = time_us / size_us
+    return f"{number:.0f} {unit}" if number >= 999.5 else f"{number:#.3g}".rstrip(".") + f" {unit}"
+
+
+def duration_text(duration_s: float) -> str:
+    """`0.4 s`, `92 s`, `12 min`, `3 h 05 min`."""
+    if duration_s < 10:
+        return f"{duration_s:.1f} s"
+    if duration_s < 120:
+        return f"{duration_s:.0f} s"
+    minutes = round(duration_s / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def percent_text(fraction: float | None) -> str:
+    """`1.2 %`."""
+    return NOT_MEASURED if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def share_text(workload: WorkloadDocument) -> str:
+    """`42 % of traced time`, empty where it was not traced."""
+    if workload.share is None:
+        return ""
+    percent = 100 * workload.share
+    return f"{percent:.0f} % of traced time" if percent >= 1 else "less than 1 % of traced time"
+
+
+def step_text(step: StepDocument | None) -> str:
+    """`12.0 % [11.5, 12.6] of a training step on an H200 (4 calls a step, 20 steps traced)`, and
+    the hours that are saved; empty where neither is known."""
+    parts = []
+    if step and step.share is not None:
+        low, high = (100 * (bound or 0.0) for bound in (step.share_low, step.share_high))
+        parts.append(
+            f"{percent_text(step.share)} [{math.floor(10 * low) / 10:.1f}, "
+            f"{math.ceil(10 * high) / 10:.1f}] of a training step on {step.device} "
+            f"({step.calls_per_step:.3g} calls a step, {count_text(step.num_steps, 'step')} traced)"
+        )
+    if step and step.gpu_hours_saved is not None:
+        low, high = (
+            bound or 0.0 for bound in (step.gpu_hours_saved_low, step.gpu_hours_saved_high)
+        )
+        parts.append(
+            f"at {step.steps_per_month:,} steps a month about {step.gpu_hours_saved:.3g} "
+            f"[{low:.3g}, {high:.3g}] GPU hours of {step.device} less, if steps wait for it"
+        )
+    return "; ".join(parts)
+
+
+def error_text(error: float | None) -> str:
+    """`1.2e-06`."""
+    return NOT_MEASURED if error is None else f"{error:.1e}"
+
+
+class HasErrors(Protocol):
+    """An evaluation, as judged or as documented."""
+
+    @property
+    def max_abs_error(self) -> float | None: ...
+    @property
+    def max_rel_error(self) -> float | None: ...
+
+
+def error_short(evaluation: HasErrors) -> str:
+    """`1.9e-06`, of the output's magnitude; where that is not known `0.2 absolute`."""
+    if evaluation.max_rel_error is None and evaluation.max_abs_error is not None:
+        return f"{error_text(evaluation.max_abs_error)} absolute"
+    return error_text(evaluation.max_rel_error)
+
+
+def error_long(evaluation: HasErrors) -> str:
+    """The largest error over all inputs that were tried, of which some are magnified: beside their
+    outputs an absolute error says little, and comes last."""
+    if evaluation.max_rel_error is None or evaluation.max_abs_error is None:
+        return error_short(evaluation)
+    return (
+        f"{error_text(evaluation.max_rel_error)} of the output's magnitude "
+        f"({error_text(evaluation.max_abs_error)} absolute, with magnified inputs)"
+    )
+
+
+def device_text(device: AnyDevice) -> str:
+    """`AMD EPYC 9B14, 1 thread`."""
+    if device.num_threads is None:
+        return device.name
+    return f"{device.name}, {count_text(device.num_threads, 'thread')}"
+
+
+def devices_text(devices: Sequence[AnyDevice]) -> str:
+    """All devices of a report, with the version of torch on each, the container that the judge ran
+    in, and what of the sandbox it did not have."""
+    texts = [
+        device_text(d)
+        + (f", torch {d.software['torch']}" if "torch" in d.software else "")
+        + (f", in a container of {image_name(d)}" if "container" in d.software else "")
+        + (f", sandbox without {', '.join(d.sandbox_missing)}" if d.sandbox_missing else "")
+        for d in devices
+    ]
+    return " and ".join(dict.fromkeys(texts))
+
+
+def image_name(device: AnyDevice) -> str:
+    """`debian:bookworm-slim`, of the image that the judge's container was made from."""
+    return device.software["container"].partition(" ")[0]
+
+
+def count_text(number: int, noun: str) -> str:
+    """`1 proposal`, `2 proposals`, `3 launches`."""
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def target_text(target: TargetDocument) -> str:
+    """`pkg/model.py:12 Block`."""
+    return f"{target.path}:{target.first_line} {target.qualname}"
+
+
+def technique_text(evaluation: EvaluationDocument) -> str:
+    """The techniques of a candidate, or who proposed it where none is named."""
+    return ", ".join(evaluation.candidate.techniques) or evaluation.candidate.proposer
+
+
+def one_line(text: str) -> str:
+    """Text with its line breaks and runs of spaces as one space each."""
+    return " ".join(text.split())
+
+
+def reason_text(reason: str | None) -> str:
+    """Of a target that was skipped, in a line: further ones are the end of a traceback."""
+    lines = (reason or "").strip().splitlines()
+    return one_line(lines[0]) if lines else "no reason was given"
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "at_least": at_least_text,
+    "count": count_text,
+    "device": device_text,
+    "direction": direction,
+    "duration": duration_text,
+    "error": error_text,
+    "error_long": error_long,
+    "error_short": error_short,
+    "one_line": one_line,
+    "percent": percent_text,
+    "share": share_text,
+    "speedup": speedup_text,
+    "step": step_text,
+    "target": target_text,
+    "technique": technique_text,
+    "time": time_text,
+}
+"""The same words under the names that templates call them by."""

@@ -1,0 +1,249 @@
+"""A card as one HTML file that asks nobody for anything, under the policy of the report's page
+(render/html.py). From every number a link leads to the candidate, its verdict and its times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from cudal1_ci.propose.llm.measured import size
+from cudal1_ci.render.html import asset, inline, integrity, page_environment, prose
+from cudal1_ci.render.plots import paired_times
+from cudal1_ci.render.wording import (
+    ENDED_WORDS,
+    NOT_MEASURED,
+    STATUS_WORDS,
+    devices_text,
+    interval_text,
+    ratio_text,
+)
+from cudal1_ci.report_card.card import ALL, counted, machines, row_of, scopes
+from cudal1_ci.report_card.plots import Drawn, curves, strips
+from cudal1_ci.report_card.roof import distance
+from cudal1_ci.report_card.shape import (
+    Policy,
+    ResultDocument,
+    RowDocument,
+    RunDocument,
+    TaskDocument,
+    TrialDocument,
+)
+from cudal1_ci.report_card.solvers import BEST, COLUMNS
+from cudal1_ci.report_card.table import (
+    FILL_RULE,
+    bounds,
+    cost_text,
+    kernels_text,
+    number,
+    policy_words,
+)
+from cudal1_ci.report_card.worth import Worth, worth
+
+SHOWN_P = ("1", "2", "5")
+WAYS: tuple[Policy, ...] = ("strict", "cuda-l1")
+STANDINGS = {
+    "degenerate": "Left out: the reference says nothing",
+    "invalid": "Left out: the reference cannot be judged here",
+    "missing": "Left out: not every column had its turn",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A column on a task."""
+
+    solver: str
+    worth: Worth
+    strict: str
+    """With its interval."""
+    place: str
+    """Where its trials are on the page."""
+    failed: str
+    """Why it counts 1.00; empty where it does not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A task of the table."""
+
+    place: str
+    task: TaskDocument
+    cells: tuple[Cell, ...]
+    distance: float | None
+    """How many times as long as its bound a call of `best` takes, or of the reference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineView:
+    """One machine's tables and drawings."""
+
+    name: str
+    tables: tuple[tuple[str, tuple[tuple[Policy, tuple[RowDocument, ...]], ...]], ...]
+    """By scope, by the way of counting."""
+    curves: Markup
+    strips: Markup
+    rows: tuple[Row, ...]
+    has_bounds: bool
+    """Whether it is known of a task what the device takes for it at the least."""
+    apart: tuple[tuple[str, tuple[TaskDocument, ...]], ...]
+    best: RowDocument | None
+
+
+def render_page(run: RunDocument) -> str:
+    """The whole page."""
+    script = asset("report.js")
+    environment = page_environment()
+    environment.filters.update(
+        inline=inline, prose=prose, ratio=ratio_text, number=number, bounds=bounds, bytes=size
+    )
+    views = [machine_view(run, name, place) for place, name in enumerate(machines(run))]
+    return environment.get_template("bench.html.j2").render(
+        run=run,
+        views=views,
+        portability=portability(run),
+        colors={
+            solver: color(solver)
+            for solver in (
+                *COLUMNS,
+                *run.solvers,
+                *(r.solver for t in run.tasks for r in t.results),
+            )
+        },
+        devices=devices_text(run.devices),
+        shown_code=shown_code,
+        paired_times=paired_times,
+        cost_text=cost_text,
+        kernels_text=kernels_text,
+        is_counted=is_counted,
+        status_words=STATUS_WORDS,
+        policy_words=policy_words(run),
+        standings=STANDINGS,
+        fill_rule=FILL_RULE,
+        shown_p=SHOWN_P,
+        ended=ENDED_WORDS.get(run.ended),
+        style=Markup(asset("report.css") + asset("bench.css")),
+        script=Markup(script),
+        script_hash=integrity(script),
+    )
+
+
+def machine_view(run: RunDocument, machine: str, place: int) -> MachineView:
+    rows = [row for row in run.card if row.machine == machine]
+    tasks = counted(run, machine)
+    drawn = [drawing(tasks, solver) for solver in run.solvers] if tasks else []
+    apart = [task for task in run.tasks if task.machine == machine]
+    return MachineView(
+        name=machine,
+        tables=tuple(
+            (scope, tuple((way, found) for way in WAYS if (found := of_scope(rows, scope, way))))
+            for scope, _ in scopes(run, machine)
+        ),
+        curves=curves(drawn) if drawn else Markup(),
+        strips=strips(drawn) if drawn else Markup(),
+        rows=tuple(row_view(run, task, f"m{place}t{turn}") for turn, task in enumerate(tasks)),
+        has_bounds=any(task.least_us for task in tasks),
+        apart=tuple(
+            (standing, left_out)
+            for standing in STANDINGS
+            if (left_out := tuple(task for task in apart if task.standing == standing))
+        ),
+        best=next(iter(r for r in of_scope(rows, ALL, "strict") if r.solver == BEST), None),
+    )
+
+
+def of_scope(rows: Sequence[RowDocument], scope: str, way: Policy) -> tuple[RowDocument, ...]:
+    return tuple(row for row in rows if row.scope == scope and row.policy == way)
+
+
+def color(solver: str) -> int:
+    return COLUMNS.index(solver) if solver in COLUMNS else len(COLUMNS)
+
+
+def drawing(tasks: Sequence[TaskDocument], solver: str) -> Drawn:
+    """A column over the tasks of a table."""
+    found = [(task.name, worth(task, solver)) for task in tasks]
+    row = row_of(solver, ALL, "", "strict", tasks)
+    return Drawn(
+        solver=solver,
+        number=color(solver),
+        speedups=tuple((name, one.speedup, one.is_success) for name, one in found),
+        quartiles=(row.q25, row.median.estimate, row.q75),
+    )
+
+
+def row_view(run: RunDocument, task: TaskDocument, place: str) -> Row:
+    cells = []
+    for solver in run.solvers:
+        found = worth(task, solver)
+        where = found.solver if solver == BEST else solver
+        cells.append(
+            Cell(
+                solver=solver,
+                worth=found,
+                strict=worth_text(found),
+                place=place if where == "reference" else f"{place}-{where}",
+                failed=failed_because(task, solver, found),
+            )
+        )
+    solver = BEST if BEST in run.solvers else "eager"
+    far = distance(task, worth(task, solver))
+    return Row(place=place, task=task, cells=tuple(cells), distance=far)
+
+
+def worth_text(found: Worth) -> str:
+    if found.low is None or found.high is None:
+        return ratio_text(found.speedup) if found.is_success else NOT_MEASURED
+    return interval_text(found.speedup, found.low, found.high)
+
+
+def failed_because(task: TaskDocument, solver: str, found: Worth) -> str:
+    """In a word."""
+    if found.is_success:
+        return ""
+    result = next((one for one in task.results if one.solver == solver), None)
+    if result is None or not result.trials:
+        return "the judge failed" if result is not None and result.failure else "nothing given"
+    return STATUS_WORDS[result.trials[0].status]
+
+
+def is_counted(row: Row, result: ResultDocument, trial: TrialDocument) -> bool:
+    """Whether it is the candidate that counts in its column."""
+    return any(
+        cell.solver == result.solver
+        and cell.worth.trial is not None
+        and cell.worth.trial.candidate.id == trial.candidate.id
+        for cell in row.cells
+    )
+
+
+def shown_code(task: TaskDocument, trial: TrialDocument) -> tuple[str, str]:
+    """What is said above the code, and the code: what a wrapper adds to the reference alone."""
+    if trial.code == task.reference:
+        return "The reference itself.", ""
+    if trial.code.startswith(task.reference.rstrip()):
+        return "The reference, and below it:", trial.code[len(task.reference.rstrip()) :].strip()
+    return "", trial.code
+
+
+def portability(run: RunDocument) -> list[tuple[str, list[RowDocument]]]:
+    """By column, its row on every machine, over the tasks that are in the tables of all of them;
+    empty where there is one machine or no such task."""
+    names = machines(run)
+    by_machine = {name: {t.problem_id: t for t in counted(run, name)} for name in names}
+    common = set.intersection(*map(set, by_machine.values())) if len(names) > 1 else set()
+    if not common:
+        return []
+    return [
+        (
+            solver,
+            [
+                row_of(
+                    solver, ALL, name, "strict", [by_machine[name][key] for key in sorted(common)]
+                )
+                for name in names
+            ],
+        )
+        for solver in run.solvers
+    ]

@@ -1,0 +1,1 @@
+"""Compile what programs bring, ahead of their turn and once."""

@@ -1,0 +1,1 @@
+"""Fork runners from a warm process in which torch is imported and no program was run."""

@@ -1,0 +1,271 @@
+"""The warm process that the judge forks its runners from; one of them is in handles.py."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..builds.build_keys import software_key
+from ..builds.folders import Builds
+from ..builds.torch_compiler import modules_for
+from ..confinement import Granted, SandboxError, gpus, is_granted
+from ..timing.giving_way import Turn
+from ..timing.wait_times import Spent
+from ..wire.channel import Channel, ChannelClosed, ChannelTimeout
+from .handles import Process, RunnerHandle
+from .spare_runners import Spares
+
+TEMPLATE_START_S = 120.0
+"""Importing torch from a cold disk took up to 40 s; three times that is broken, not slow."""
+STOP_S, STOP_LOOK_S = 0.2, 0.002
+"""For the call into the kernel that a process which is to stop may be in."""
+REAP_S = 30.0
+"""The kernel frees the memory of a thousand processes in less."""
+
+
+class Source:
+    """A process that runners are forked from, which answers one request at a time: they are opened
+    side by side."""
+
+    def __init__(self, template: Template, channel: Channel, known: Iterable[str] = ()):
+        self.template = template
+        self.channel = channel
+        self.known = set(known)
+        """Modules that it was told of."""
+        self.lock = threading.Lock()
+        self.spares = Spares(template, self)
+
+    def ask(
+        self,
+        message: dict[str, Any],
+        timeout_s: float,
+        descriptors: Sequence[int] = (),
+        turn: Turn | None = None,
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Its answer; who wants to time meanwhile is given way to in a `turn`."""
+        with self.lock:
+            self.channel.send(message, descriptors)
+            if turn is not None:
+                return turn.receive(self.channel, timeout_s)
+            return self.channel.receive(timeout_s)
+
+    def warm(self, modules: Iterable[str]) -> None:
+        """Import what it was not told of yet. It takes seconds of a processor, and none of the
+        device: it goes on while others time."""
+        fresh = [name for name in modules if name not in self.known]
+        self.known.update(fresh)
+        if fresh:
+            with contextlib.suppress(ChannelTimeout):
+                message = {"op": "warm", "modules": fresh, "path": []}
+                reply, _ = self.ask(message, TEMPLATE_START_S, turn=self.template.turn)
+                if reply["imported"]:
+                    self.spares.renew()
+
+
+class Template:
+    """The warm process and its forks.
+
+    Raises:
+        SandboxError: It ended before it could say what it is allowed to do here.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], channel: Channel, memory_bytes: int | None
+    ):
+        self.process = process
+        self.device: str | None = None
+        """Where a process is slow to begin, and one is begun ahead: `cuda`; None is nowhere."""
+        self.plain = Source(self, channel)
+        self.compiling: Source | None = None
+        """Of programs that ask for torch.compile, once there is one."""
+        self.memory_bytes = memory_bytes
+        self.cores: list[int] | None = None
+        """Where runners may compute: more threads than the reference's get no more of them."""
+        # Inside of the folder that the host made and removes.
+        self.scratch = Path(tempfile.mkdtemp(prefix="runners-", dir=Path.home()))
+        self.builds = Builds(self.scratch / "builds")
+        self.environment: dict[str, str] = {}
+        """Variables that runners have besides those of the template."""
+        self.has_gpu = True
+        """Whether runners may open the devices of a GPU."""
+        self.hidden: tuple[str, ...] = ()
+        """Devices of other GPUs, which they may not."""
+        self.spent = Spent()
+        self.branching = threading.Lock()
+        self.turn: Turn | None = None
+        """On the device, of the request at hand; None where nobody is given way to."""
+        self.alive: set[RunnerHandle] = set()
+        """Those that have a process."""
+        try:
+            reply, _ = channel.receive(TEMPLATE_START_S)
+        except (ChannelClosed, ChannelTimeout) as error:
+            raise SandboxError(f"the template could not be started: {error}") from error
+        self.sandbox: Granted = reply["sandbox"]
+        """By layer: True, or the version of an interface, or why the kernel refused it."""
+
+    def warm(self, modules: Iterable[str]) -> None:
+        """Import in the template what a runner had to import, once."""
+        modules = tuple(modules)
+        for source in self.sources():
+            source.warm(modules)
+
+    def source(self, program: dict[str, Any] | None) -> Source:
+        """Where runners of a program are forked from: a second process, begun when the first
+        program asks for torch.compile, knows that."""
+        modules = modules_for(program) if program else ()
+        if not modules:
+            return self.plain
+        with self.branching:
+            if self.compiling is None:
+                ours, theirs = socket.socketpair()
+                with theirs:
+                    self.plain.ask({"op": "branch"}, TEMPLATE_START_S, [theirs.fileno()])
+                self.compiling = Source(self, Channel(ours), self.plain.known)
+            with self.spent.over("warm"):
+                self.compiling.warm(modules)
+        return self.compiling
+
+    @contextlib.contextmanager
+    def runner(
+        self,
+        program: dict[str, Any] | None = None,
+        is_trusted: bool = False,
+        is_new: bool = False,
+    ) -> Iterator[RunnerHandle]:
+        """A fresh runner, killed with all that it started at the end. It is forked when it is first
+        asked something: what it may read is settled then, and the request says what it needs. It is
+        not told whether it is trusted; its failures say so. What a program compiles outlives its
+        runner, for the same program alone: whoever can write there chooses what the next one
+        finds. One that need not be `is_new` may be a spare one (spares.py)."""
+        source = self.source(program)
+        folder = self.builds.use(program) if program else contextlib.nullcontext()
+        with folder as cache:
+            handle = self.handle(cache, source, is_trusted, is_new)
+            try:
+                yield handle
+            finally:
+                handle.end()
+
+    def handle(
+        self, cache: Path | None, source: Source, is_trusted: bool = False, is_new: bool = False
+    ) -> RunnerHandle:
+        """One whose process is still to come; whoever asks for it ends it."""
+        scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
+        return RunnerHandle(scratch, self, cache, source, is_trusted, is_new)
+
+    def build_for(self, architecture: str | None, store: dict[str, Any] | None) -> None:
+        """Runners compile for this architecture of a GPU alone, and what they build is kept in the
+        store: `folder`, `max_bytes`. Not where a runner could write in another one's folder."""
+        if architecture is not None:
+            self.environment["TORCH_CUDA_ARCH_LIST"] = architecture
+        if store is not None and is_granted(self.sandbox.get("landlock")):
+            software = software_key(architecture)
+            self.builds.keep_in(Path(store["folder"]), software, store["max_bytes"])
+
+    def fork(
+        self, scratch: Path, log: Path, checkouts: list[str], cache: Path | None, source: Source
+    ) -> tuple[Process, Channel]:
+        """A new runner's process, and the channel to it.
+
+        Raises:
+            SandboxError: It could not be confined as the first one was.
+        """
+        ours, theirs = socket.socketpair()
+        message = {
+            "op": "fork",
+            "scratch": str(scratch),
+            "log": str(log),
+            "checkouts": checkouts,
+            "cache": None if cache is None else str(cache),
+            **self.settings(),
+        }
+        with contextlib.ExitStack() as stack:
+            stack.callback(ours.close)
+            with theirs, self.spent.over("fork"):
+                reply, pidfds = source.ask(message, TEMPLATE_START_S, [theirs.fileno()])
+            if "error" in reply:
+                raise SandboxError(reply["error"])
+            process = Process(reply["number"], pidfds[0])
+            stack.pop_all()
+        return process, Channel(ours)
+
+    def settings(self) -> dict[str, Any]:
+        """What is the same for all runners that are forked now."""
+        return {
+            "memory_bytes": self.memory_bytes,
+            "cores": self.cores,
+            "environment": dict(self.environment),
+            "gpu": self.has_gpu,
+            "hidden": list(self.hidden),
+        }
+
+    def keep_to(self, uuid: str) -> None:
+        """Runners have this GPU alone, of a machine that has several; where the kernel or CUDA has
+        none of it they have all, and the layer is missing."""
+        others = gpus.others_than(uuid)
+        if not others:
+            return
+        seen: bool | str = "refused: needs landlock"
+        if is_granted(self.sandbox.get("landlock")):
+            message = {"op": "see_gpu", "uuid": uuid, "hidden": list(others)}
+            reply, _ = self.plain.ask(message, TEMPLATE_START_S)
+            seen = reply["seen"]
+        self.sandbox["own_gpu"] = seen
+        if is_granted(seen):
+            self.hidden = others
+            self.environment.update(gpus.FIRST)
+
+    def reap(self, process: Process, source: Source) -> int | None:
+        """Kill a runner with all that it started and learn how it ended."""
+        process.signal(signal.SIGKILL)
+        with self.spent.over("reap"):
+            reply, _ = source.ask({"op": "reap", "number": process.number}, REAP_S)
+        status: int | None = reply["status"]
+        return status
+
+    def awake_s(self) -> float:
+        """Seconds of a clock that stands still while the device is let go."""
+        return time.monotonic() if self.turn is None else self.turn.awake_s()
+
+    def stop(self) -> list[RunnerHandle]:
+        """Stop all runners that run; none of them runs the text of its program then."""
+        running = [one for one in tuple(self.alive) if not one.is_paused]
+        for one in running:
+            one.signal(signal.SIGSTOP)
+        until_s = time.monotonic() + STOP_S
+        while time.monotonic() < until_s and not all(one.has_stopped() for one in running):
+            time.sleep(STOP_LOOK_S)
+        return running
+
+    def go_on(self, stopped: list[RunnerHandle]) -> None:
+        for one in stopped:
+            one.signal(signal.SIGCONT)
+
+    def sources(self) -> list[Source]:
+        return [one for one in (self.compiling, self.plain) if one is not None]
+
+    def settle(self) -> None:
+        """Wait until no process is being begun ahead."""
+        for source in self.sources():
+            source.spares.settle()
+
+    def close(self) -> None:
+        for source in self.sources():
+            source.spares.close()
+        for source in self.sources():
+            source.channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)
+        self.process.kill()
+        self.process.wait()
+        self.builds.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)

@@ -1,0 +1,355 @@
+"""One runner as the judge has it: its process, what may be asked of it, and how it failed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..memory.accelerators import Accelerator, AnySegment
+from ..wire import replies
+from ..wire.channel import Channel, ChannelClosed, ChannelTimeout
+
+if TYPE_CHECKING:
+    from .client import Source, Template
+
+MAX_LOG_BYTES = 4000
+STOPPED = frozenset("tTZX")
+"""States of processes that do not run: stopped, traced, and those that have ended."""
+DEATH_S = 0.5
+"""From the end of a runner's channel to its own."""
+
+
+class RunnerFailure(Exception):
+    """A runner raised, died or hung: a fact about its program, turned into a verdict."""
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        error: dict[str, Any] | None = None,
+        log: str = "",
+        is_trusted: bool = False,
+    ):
+        super().__init__(message)
+        self.kind = kind
+        """`raised`, `died`, `timeout`, `malformed`"""
+        self.message = message
+        self.error = error or {}
+        self.log = log
+        self.is_trusted = is_trusted
+        """Whether the runner was one of the reference in a launch, where candidates fail too."""
+
+
+class Process:
+    """A runner's process, by a descriptor that means nobody else when it is gone."""
+
+    def __init__(self, number: int, pidfd: int):
+        self.number = number
+        """What its source calls it."""
+        self.pidfd = pidfd
+        words = Path(f"/proc/self/fdinfo/{pidfd}").read_text().split()
+        self.group = int(words[words.index("Pid:") + 1])
+        """Its number here, that of its process group too; 0 or less when it cannot be seen here."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """To its process group, which nothing that it starts can leave. The number is not used
+        again before the template has waited for it, which it does when the judge says so."""
+        with contextlib.suppress(OSError):
+            if self.group > 0:
+                os.killpg(self.group, number)
+            else:
+                signal.pidfd_send_signal(self.pidfd, number)
+
+    def pin(self, cores: Sequence[int]) -> None:
+        """All of its threads to these processor cores, and those that they start."""
+        with contextlib.suppress(OSError):  # ended, or not to be seen here
+            for thread in Path(f"/proc/{self.group}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), cores)
+
+    def has_ended(self, timeout_s: float) -> bool:
+        """Wait for its end for some time."""
+        return bool(select.select([self.pidfd], [], [], timeout_s)[0])
+
+    def has_stopped(self) -> bool:
+        """Of its first process, which its threads and children are stopped with."""
+        try:
+            stat = Path(f"/proc/{self.group}/stat").read_text(errors="replace")
+        except OSError:
+            return True
+        return stat.rpartition(")")[2].split()[0] in STOPPED
+
+    def close(self) -> None:
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+class RunnerHandle:
+    """What the judge may ask of one runner."""
+
+    def __init__(
+        self,
+        scratch: Path,
+        template: Template,
+        cache: Path | None,
+        source: Source,
+        is_trusted: bool,
+        is_new: bool,
+    ):
+        self.scratch = scratch
+        self.cache = cache
+        self.source = source
+        self.is_trusted = is_trusted
+        self.is_new = is_new
+        self.log_path = scratch.with_name(f"{scratch.name}.log")
+        self.template = template
+        self.channel: Channel | None = None
+        self.process: Process | None = None
+        self.ended = False
+        self.facts: dict[str, Any] = {}
+        self.segments: dict[str, AnySegment] = {}
+        self.outgrown: dict[str, list[AnySegment]] = {}
+        self.shared: list[tuple[dict[str, Any], list[int]]] = []
+        """What it is told first, such as of memory that was shared before there was a process."""
+        self.last_words = ""
+        self.is_paused = False
+        self.spin_s = 0.0
+        """How long its answer is looked for without a pause,"""
+        self.doze_s = 0.0
+        """after this time, in which it is not expected."""
+
+    def start(self, checkouts: list[str], timeout_s: float, device: str | None = None) -> Channel:
+        """Fork it, unless that is done, and tell it of the memory that was shared before. One that
+        is to load a program on a `device` may have been forked for it.
+
+        Raises:
+            RunnerFailure: It ended, or could not take the memory.
+            SandboxError: It could not be confined.
+        """
+        if self.channel is not None:
+            return self.channel
+        if self.ended:
+            raise self.failure("died", "the process ended")
+        spare = None
+        if device is not None and not checkouts and not self.is_new:
+            spare = self.source.spares.take(self.cache, device)
+        if spare is not None:
+            channel = self.adopt(spare)
+        else:
+            self.process, channel = self.template.fork(
+                self.scratch, self.log_path, checkouts, self.cache, self.source
+            )
+            self.template.alive.add(self)
+        self.channel = channel
+        while self.shared:
+            self.map(channel, *self.shared.pop(0), timeout_s)
+        return channel
+
+    def adopt(self, other: RunnerHandle) -> Channel:
+        """Go on with the process of another one, which knows no program yet."""
+        assert other.channel is not None
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch, self.log_path, self.cache = other.scratch, other.log_path, other.cache
+        self.process = other.process
+        self.template.alive.discard(other)
+        self.template.alive.add(self)
+        self.shared.insert(0, ({"op": "settle_in", "cache": str(self.cache)}, []))
+        return other.channel
+
+    def ask(self, op: str, timeout_s: float, **message: Any) -> dict[str, Any]:
+        """The answer to one request.
+
+        Raises:
+            RunnerFailure: The program raised, the runner died, or it did not answer in time.
+        """
+        root = (message.get("program") or {}).get("root")
+        checkouts = [] if root is None else [root]
+        channel = self.start(checkouts, timeout_s, message.get("device"))
+        self.resume()
+        try:
+            reply = self.exchange(channel, {"op": op, **message}, [], timeout_s)
+        except ChannelTimeout:
+            self.end()
+            raise self.failure("timeout", f"no answer to `{op}` within {timeout_s:.0f} s") from None
+        except ChannelClosed:
+            raise self.failure("died", self.death()) from None
+        error = reply.get("error")
+        try:
+            if error is None:
+                replies.check(op, reply)
+                return reply
+            replies.check("error", error)
+        except replies.Malformed as malformed:
+            self.end()
+            text = f"its answer to `{op}` is none ({malformed})"
+            raise self.failure("malformed", text) from None
+        raise self.failure("raised", f"{error['type']}: {error['message']}", error)
+
+    def share(
+        self, name: str, accelerator: Accelerator, num_bytes: int, timeout_s: float
+    ) -> AnySegment:
+        """Memory that the judge and this runner both see, until the runner ends: a GPU's memory
+        must outlive those who opened it. Of one name it is the same again where that is large
+        enough.
+
+        Raises:
+            RunnerFailure: The runner could not take it.
+        """
+        before = self.segments.get(name)
+        if before is not None and before.num_bytes >= num_bytes:
+            return before
+        if before is not None:
+            self.outgrown.setdefault(name, []).append(before)
+        with self.template.spent.over("segment"):
+            segment = self.segments[name] = accelerator.segment(num_bytes)
+        words, descriptors = segment.address()
+        message = {"op": "map", "segment": name, "num_bytes": segment.num_bytes, **words}
+        if self.channel is None:
+            self.shared.append((message, descriptors))
+        else:
+            self.resume()
+            self.map(self.channel, message, descriptors, timeout_s)
+        return segment
+
+    def let_go(self, names: Sequence[str], most_bytes: int, timeout_s: float) -> None:
+        """Of memory that was shared under these names, and of what its program has cached, where
+        that is more than so much together. A program may need much for a call and be given little.
+        Raises RunnerFailure."""
+        found = {
+            name: [self.segments[name], *self.outgrown.get(name, ())]
+            for name in names
+            if name in self.segments
+        }
+        lent_bytes = sum(one.num_bytes for some in found.values() for one in some)
+        if lent_bytes + self.ask("cached", timeout_s)["num_bytes"] <= most_bytes:
+            return
+        self.ask("let_go", timeout_s, segments=list(found))
+        for name, some in found.items():
+            for one in some:
+                one.close()
+            del self.segments[name]
+            self.outgrown.pop(name, None)
+
+    def map(
+        self, channel: Channel, message: dict[str, Any], descriptors: list[int], timeout_s: float
+    ) -> None:
+        """Tell the process of a place or of memory. Raises RunnerFailure."""
+        try:
+            reply = self.exchange(channel, message, descriptors, timeout_s)
+        except ChannelTimeout:
+            raise self.failure("timeout", f"no answer to `{message['op']}`") from None
+        except ChannelClosed:
+            raise self.failure("died", self.death()) from None
+        if "error" in reply:
+            said = str(reply["error"])[:500]
+            raise self.failure("raised", f"it could not take what it was given: {said}")
+
+    def failure(
+        self, kind: str, message: str, error: dict[str, Any] | None = None
+    ) -> RunnerFailure:
+        """What became of this runner, with the traceback of its error or the last that it said."""
+        log = self.log() if error is None else str(error["traceback"])
+        return RunnerFailure(kind, message, error, log, self.is_trusted)
+
+    def exchange(
+        self, channel: Channel, message: dict[str, Any], descriptors: list[int], timeout_s: float
+    ) -> dict[str, Any]:
+        """Send and receive; descriptors that come back are not wanted, and would pile up."""
+        with self.template.spent.over(message["op"]):
+            channel.send(message, descriptors)
+            reply, unwanted = self.receive(channel, timeout_s)
+        for fd in unwanted:
+            os.close(fd)
+        return reply
+
+    def receive(self, channel: Channel, timeout_s: float) -> tuple[dict[str, Any], list[int]]:
+        """Its answer. Who wants to time meanwhile is given way to, and that time does not count."""
+        turn = self.template.turn
+        if turn is None:
+            return channel.receive(timeout_s, self.spin_s, self.doze_s)
+        return turn.receive(channel, timeout_s)
+
+    def pin(self, cores: Sequence[int]) -> None:
+        """Leave it these processor cores alone, with all threads that it has."""
+        if self.process is not None and not self.ended:
+            self.process.pin(cores)
+
+    def pause(self) -> None:
+        """Stop all of its threads and children; what a runner does not do it cannot do ahead of
+        time."""
+        self.is_paused = True
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.is_paused = False
+        self.signal(signal.SIGCONT)
+
+    def has_stopped(self) -> bool:
+        """Whether it does not run, as far as can be seen from here."""
+        return self.process is None or self.ended or self.process.has_stopped()
+
+    def signal(self, number: signal.Signals) -> None:
+        """A runner that is gone is noticed when it is asked."""
+        if self.process is not None and not self.ended:
+            self.process.signal(number)
+
+    def death(self) -> str:
+        """How the process ended, in words."""
+        status = None if self.ended else self.template_status()
+        if status is None:
+            return "the process ended"
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            if number == signal.SIGKILL:
+                return "the process closed its channel, or was killed (out of memory?)"
+            return f"the process was ended by {signal.Signals(number).name}"
+        return f"the process exited with code {os.WEXITSTATUS(status)}"
+
+    def template_status(self) -> int | None:
+        """Wait a moment for an exit of its own, then kill."""
+        if self.process is None:
+            return None
+        self.ended = True
+        self.process.has_ended(DEATH_S)
+        return self.template.reap(self.process, self.source)
+
+    def log(self) -> str:
+        """The last that the program printed."""
+        try:
+            with self.log_path.open("rb") as log:
+                log.seek(-min(MAX_LOG_BYTES, log.seek(0, os.SEEK_END)), os.SEEK_END)
+                text = log.read(MAX_LOG_BYTES)
+        except OSError:
+            return self.last_words
+        return text.decode(errors="replace")
+
+    def kill(self) -> None:
+        """Begin its end, which `end` waits for, so that several end side by side."""
+        self.signal(signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it and forget it; its log can still be asked for."""
+        try:
+            if self.process is not None and not self.ended:
+                self.template.reap(self.process, self.source)
+        finally:
+            self.ended = True
+            self.template.alive.discard(self)
+            if self.process is not None:
+                self.process.close()
+            if self.channel is not None:
+                self.channel.close()
+            for some in (self.segments.values(), *self.outgrown.values()):
+                for segment in some:
+                    segment.close()
+            self.segments, self.outgrown = {}, {}
+            self.last_words = self.log()
+            self.log_path.unlink(missing_ok=True)
+            shutil.rmtree(self.scratch, ignore_errors=True)

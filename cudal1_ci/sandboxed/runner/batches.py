@@ -1,0 +1,226 @@
+"""Timed batches in a runner: calls one after the other, and what they leave."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from typing import Any
+
+import torch
+
+from ..memory.segment import slot_of
+from .arguments import flatten
+from .module_state import forget_gradients, parameters_of
+from .settings import patched
+from .subject import Subject, gradients_of, seed_all
+
+GRADIENT = "the gradient"
+WARM_UPS = 2
+"""Batches of a launch, or fewer, in which a program imports and compiles."""
+
+
+class Batches:
+    """What the judge asks of a program that is timed."""
+
+    def __init__(self, subject: Subject):
+        self.subject = subject
+        self.timed: list[Any] = []
+        """What the calls of the last batch returned."""
+        self.order: list[int] = []
+        self.filled: list[int] = []
+        """Sets that hold what the judge wrote for the batch before, or at first: others are filled
+        with nothing, where small ones are written all at once."""
+        self.regions: list[list[torch.Tensor]] = [[]]
+        """The places of all outputs of a batch, one call after the other."""
+        self.shapes: list[list[torch.Size]] = []
+        """Of each output of each call."""
+        self.devices: list[torch.device] = []
+        """Where each output of a call lies when it is returned."""
+        self.seeded = False
+        self.gathered: list[torch.Tensor] | None = None
+        """Those outputs as the plain tensors that they have to be."""
+        self.gathers_early = False
+        """While the device is still computing: it takes the host's time, and on a GPU none then."""
+        self.spin_s = 0.0
+        """How long the next request is looked for without a pause."""
+        self.num_settled = 0
+        """Times since the outputs were laid out."""
+
+    def lay_out(
+        self,
+        slots: list[list[dict[str, Any]]],
+        step_bytes: int,
+        num_regions: int,
+        seeded: bool,
+        gathers_early: bool,
+    ) -> dict[str, Any]:
+        """Where the outputs of the calls of a batch may have to go."""
+        self.gathers_early = gathers_early
+        segment = self.subject.segments["outputs"]
+        self.regions = [
+            [
+                segment.tensor({**s, "offset": s["offset"] + r * step_bytes})
+                for places in slots
+                for s in places
+            ]
+            for r in range(num_regions)
+        ]
+        self.shapes = [[torch.Size(s["shape"]) for s in places] for places in slots]
+        own = self.subject.device
+        types = [slot["device"] for slot in slots[0]]
+        self.devices = [own if own.type == one else torch.device(one) for one in types]
+        self.seeded = seeded
+        self.num_settled = 0
+        self.order = []
+        return {}
+
+    def let_go(self, segments: list[str]) -> dict[str, Any]:
+        """Of shared memory, and of all that was returned: see Subject."""
+        self.timed, self.gathered, self.regions = [], None, [[]]
+        return self.subject.let_go(segments)
+
+    def arrange(self, sets: list[int]) -> dict[str, Any]:
+        """What `batch` will call, so that its own message stays small."""
+        self.filled = self.order or sets
+        self.order = sets
+        return {}
+
+    def stand_by(self, spin_s: float) -> dict[str, Any]:
+        """Stay awake for what is timed next."""
+        self.spin_s = spin_s
+        return {}
+
+    def batch(self, seed: int) -> dict[str, Any]:
+        """Timed calls, one after the other. `claim_us` is what this process says of its own time
+        and `issue_us` of that until the last call returned, which nobody believes without the
+        judge's clock."""
+        outputs: list[Any] = []
+        self.gathered = None
+        gc.disable()
+        try:
+            with torch.set_grad_enabled(self.subject.train):
+                start_s = time.perf_counter()
+                for position, number in enumerate(self.order):
+                    if self.seeded:
+                        seed_all(seed + position)
+                    outputs.append(self.subject.run(number))
+                self.timed = outputs
+                issue_us = (time.perf_counter() - start_s) * 1e6
+                if self.gathers_early:
+                    self.gathered = self.gather()
+                self.subject.synchronize()
+                claim_us = (time.perf_counter() - start_s) * 1e6
+        finally:
+            gc.enable()
+        num_threads = torch.get_num_threads()
+        return {"claim_us": claim_us, "issue_us": issue_us, "num_threads": num_threads}
+
+    def deliver(self, region: int) -> dict[str, Any]:
+        """Copy the outputs of the last batch (and in train mode the inputs' gradients) to where
+        they are wanted."""
+        tensors = self.gather() if self.gathered is None else self.gathered
+        # One launch for many small outputs, where a copy of each would cost as much as the call.
+        with torch.no_grad():
+            torch._foreach_copy_(self.regions[region], tensors)
+        self.subject.synchronize()
+        return {}
+
+    def gather(self) -> list[torch.Tensor]:
+        """The outputs of the last batch in a row. As little as can be for each of them: how fast a
+        process is at this is its own, and would be taken for a difference of what is timed.
+
+        Raises:
+            TypeError, ValueError: Not what the first calls returned the form of.
+        """
+        tensors: list[torch.Tensor] = []
+        for output, number, shapes in zip(self.timed, self.order, self.shapes, strict=True):
+            leaves = [output] if type(output) is torch.Tensor else flatten(output)[0]
+            if self.subject.train:
+                leaves += gradients_of(self.subject.inputs[number])
+            for tensor, shape, device in zip(leaves, shapes, self.devices, strict=True):
+                if tensor.shape != shape or tensor.device != device:
+                    raise ValueError(
+                        f"a timed call returned the shape {list(tensor.shape)} on "
+                        f"{tensor.device}, expected {list(shape)} on {device}"
+                    )
+                if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+                    raise TypeError(f"a timed call returned a {type(tensor).__name__}")
+                tensors.append(tensor)
+        return tensors
+
+    def rehearse(self) -> dict[str, Any]:
+        """Outside of any clock: one call on what an input set holds from before, for which code and
+        data of the program are where the processor is quick to find them."""
+        with torch.set_grad_enabled(self.subject.train):
+            self.subject.run(self.filled[0])
+        self.forget_gradients()
+        self.subject.synchronize()
+        if self.subject.device.type == "cuda":
+            self.poison()
+        return {}
+
+    def exchange(self, seed: int) -> dict[str, Any]:  # noqa: ARG002 - as long as batch's message
+        """Call nothing: with a delivery after it, what a batch costs beyond its calls."""
+        return {"claim_us": 0.0, "issue_us": 0.0, "num_threads": torch.get_num_threads()}
+
+    def aftermath(self) -> dict[str, Any]:
+        """What the calls of the last batch left: gradients of parameters, and the state. The
+        tensors stay here until `collect`."""
+        parameters = parameters_of(self.subject.module) if self.subject.train else []
+        gradients = gradients_of(parameters)
+        state = {
+            key: t.detach()
+            for key, t in self.subject.state_tensors().items()
+            if self.subject.train or not isinstance(t, torch.nn.Parameter)
+        }
+        left = [*gradients, *state.values()]
+        self.subject.kept = [left]
+        names = [f"{GRADIENT} of parameter {i}" for i in range(len(gradients))]
+        names += [f"the state `{key}`" for key in state]
+        return {"names": names, "slots": [slot_of(t) for t in left]}
+
+    def left(self) -> dict[str, Any]:
+        """Outside of any clock: which outputs of the last batch share memory with an input of
+        their call, and which functions were replaced."""
+        shared = {
+            leaf
+            for output, number in zip(self.timed, self.order, strict=True)
+            for leaf, tensor in enumerate(flatten(output)[0])
+            if self.subject.aliases(tensor, number)
+        }
+        return {"aliases": sorted(shared), "patched": patched(self.subject.attributes)}
+
+    def settle(self) -> dict[str, Any]:
+        """Between batches, outside of any clock: forget outputs and gradients, collect garbage.
+        What is there after the first ones stays, and is looked at no more: torch.compile leaves
+        so much that each look takes longer than many a batch."""
+        self.spin_s = 0.0
+        self.timed = []
+        self.gathered = None
+        self.forget_gradients()
+        gc.collect()
+        if self.num_settled < WARM_UPS:
+            gc.freeze()
+        self.num_settled += 1
+        if self.subject.device.type == "cuda":
+            self.poison()
+        return {}
+
+    def forget_gradients(self) -> None:
+        """Of inputs and parameters."""
+        for views in self.subject.inputs.values():
+            for view in views:
+                view.grad = None
+        forget_gradients(self.subject.module)
+
+    def poison(self) -> None:
+        """Leave NaN in the blocks that the allocator will hand out for the next outputs, so that
+        memory which nobody wrote does not look like an answer."""
+        blocks = [
+            torch.empty(max(1, place.nbytes // 4), device=self.subject.device)
+            for place in self.regions[0]
+        ]
+        torch._foreach_mul_(blocks, math.nan)
+        del blocks
+        self.subject.synchronize()

@@ -1,0 +1,155 @@
+"""Settings of a runner's process that a merged patch would change for its user.
+
+Read in the runner, so a hostile program can forge them; the judge believes them to the program's
+disadvantage only, and the static rules read the text.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import os
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from ..confinement import OWN_FOLDERS
+
+TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
+BUILD_VARIABLES = ("TORCH", "TRITON", "CUDA", "MAX_JOBS", "CC", "CXX")
+"""What programs set to build their kernels."""
+WATCHED: dict[str, Any] = {
+    "torch": torch,
+    "torch.Tensor": torch.Tensor,
+    "torch.nn.functional": torch.nn.functional,
+    "torch.nn.Module": torch.nn.Module,
+    "torch.autograd": torch.autograd,
+    "torch.cuda": torch.cuda,
+    "torch.cuda.Event": torch.cuda.Event,
+    "torch.cuda.Stream": torch.cuda.Stream,
+    "builtins": builtins,
+    "time": time,
+}
+
+Attributes = dict[str, dict[str, Any]]
+
+
+def watched() -> dict[str, Any]:
+    """All that is looked at: what is listed above, and the runner's own modules and classes, in
+    which a program could replace what times it."""
+    own = {
+        name: module
+        for name, module in list(sys.modules.items())
+        if name.startswith(f"{__package__}.") and module is not None
+    }
+    classes = {
+        f"{name}.{attribute}": value
+        for name, module in own.items()
+        for attribute, value in list(vars(module).items())
+        if isinstance(value, type) and value.__module__ == name
+    }
+    return {**WATCHED, **own, **classes}
+
+
+def attributes() -> Attributes:
+    """What the watched modules and classes hold now."""
+    return {name: held_by(owner) for name, owner in watched().items()}
+
+
+def held_by(owner: Any) -> dict[str, Any]:
+    """A module's attributes, or a class's with those that it inherits."""
+    if not isinstance(owner, type):
+        return dict(vars(owner))
+    found: dict[str, Any] = {}
+    for base in reversed(owner.__mro__):
+        found.update(vars(base))
+    return found
+
+
+def patched(before: Attributes) -> list[str]:
+    """Names of functions that were replaced by others that are not torch's own."""
+    found = []
+    for name, owner in watched().items():
+        now = held_by(owner)
+        for attribute, old in before.get(name, {}).items():
+            new = now.get(attribute)
+            if new is not old and callable(old) and not is_of_torch(new):
+                found.append(f"{name}.{attribute}")
+    return sorted(found)[:20]
+
+
+def is_of_torch(function: Any) -> bool:
+    """Whether a function's code is torch's: it replaces some of its own when they are first used
+    (torch.compile does)."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code is not None and code.co_filename.startswith(TORCH_FOLDER)
+
+
+def settings(before: Attributes) -> dict[str, Any]:
+    """All that is compared, by name."""
+    return {
+        "default_dtype": str(torch.get_default_dtype()),
+        "grad_enabled": torch.is_grad_enabled(),
+        "num_threads": torch.get_num_threads(),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_tf32": cudnn_allows_tf32(),
+        "default_device": str(torch.get_default_device()),
+        "function_modes": len(_get_current_function_mode_stack()),  # type: ignore[no-untyped-call]
+        "dispatch_modes": len(_get_current_dispatch_mode_stack()),
+        "mkldnn": torch.backends.mkldnn.enabled,
+        "flush_denormal": is_flushing_denormals(),
+        "affinity": sorted(os.sched_getaffinity(0)),
+        "trace": [sys.gettrace() is not None, sys.getprofile() is not None],
+        "patched": patched(before),
+        "threads": threads(),
+        "environment": environment(),
+        "silences_warnings": silences_warnings(),
+    }
+
+
+def threads() -> list[str]:
+    """Python threads that are alive, but for this one and those of torch."""
+    return sorted(
+        thread.name
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread()
+        and not is_of_torch(getattr(thread, "_target", None))
+    )[:20]
+
+
+def environment() -> list[str]:
+    """Variables that programs read, as `name=value`."""
+    return sorted(
+        f"{name}={value}"[:200]
+        for name, value in os.environ.items()
+        if name not in OWN_FOLDERS and not name.startswith(BUILD_VARIABLES)
+    )
+
+
+def silences_warnings() -> bool:
+    """Whether a filter hides every warning of the process."""
+    return any(
+        action == "ignore" and message is None and category is Warning and module is None
+        for action, message, category, module, _ in warnings.filters
+    )
+
+
+def cudnn_allows_tf32() -> bool | str:
+    """torch 2.9 and later refuse to read this setting where the newer one was written."""
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError as error:
+        return str(error)[:80]
+
+
+def is_flushing_denormals() -> bool:
+    return bool(torch.tensor(math.ldexp(1.0, -130)).mul(1.0).item() == 0.0)

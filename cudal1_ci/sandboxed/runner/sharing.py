@@ -1,0 +1,45 @@
+"""Whether a call's outputs are memory of their own, as a runner sees it.
+
+Who calls a module may write to what it returns. If that is a parameter or a buffer, or what another
+call returned as well, the next answer is another one. Views of one result that only this call
+returned are usual, and are not looked at. What is shared with inputs: subject.py.
+Not covered: memory of a storage that was made anew for the same addresses (through DLPack, in the
+middle of another one), and earlier calls whose outputs are gone already, where tensors are large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from . import module_state
+
+STATE = "state"
+EARLIER = "earlier"
+
+
+def shares(
+    outputs: Sequence[torch.Tensor],
+    module: torch.nn.Module | None,
+    earlier: Iterable[list[torch.Tensor]],
+) -> list[list[str]]:
+    """With what each output shares its memory: the module's `STATE`, outputs of `EARLIER` calls."""
+    state = () if module is None else module_state.tensors_of(module)
+    lasting = {
+        STATE: {storage_of(one) for one in state},
+        EARLIER: {storage_of(one) for some in earlier for one in some},
+    }
+    places = [storage_of(one) for one in outputs]
+    return [
+        [kind for kind, known in lasting.items() if place is not None and place in known]
+        for place in places
+    ]
+
+
+def storage_of(tensor: torch.Tensor) -> int | None:
+    """The address of a tensor's storage, where it has one and elements in it."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    if not plain or tensor.layout != torch.strided or tensor.numel() == 0:
+        return None
+    return tensor.untyped_storage().data_ptr() or None

@@ -1,0 +1,1 @@
+"""Decide whether a candidate computes what the reference computes: inputs, oracle, comparison."""

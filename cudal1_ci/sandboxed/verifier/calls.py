@@ -1,0 +1,172 @@
+"""How a program is called under a workload, from specs or by the user's own functions, and what a
+fresh process of the reference answers."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..forkserver.client import Template
+from ..memory.accelerators import Accelerator, Cpu, place_for
+from ..memory.segment import place, slot_of, view_of
+from ..runner.arguments import tensor_specs
+from .cases import Answer, Case, Limits
+from .failures import twice
+from .inputs import (
+    InputSet,
+    Laid,
+    Pool,
+    Source,
+    draw,
+    dtypes_of,
+    is_of_floats,
+    mixable,
+    movable,
+    orders_of,
+)
+
+NUM_MADE_SETS = 4
+"""Calls of the user's `get_inputs` for the correctness trials."""
+LARGE_BYTES = 256 * 2**20
+"""Of one such set: beyond it two are made."""
+MOST_IN_POOL, POOL_BYTES, POOL_S = 256, 2**26, 0.5
+"""More calls, for timed rounds: as many as there is memory and time for."""
+
+
+@dataclass
+class Made:
+    """What the user's functions made."""
+
+    init: InputSet | None = None
+    sets: list[InputSet] = field(default_factory=list)
+    pool: Pool | None = None
+
+
+def call_of(
+    template: Template,
+    accelerator: Accelerator,
+    program: dict[str, Any],
+    workload: dict[str, Any],
+    limits: Limits,
+    seed: int,
+    generator: torch.Generator,
+) -> Case:
+    """Arguments of the constructor and of the calls, from specs or from the user's functions."""
+    call, init = workload["call"], workload.get("init")
+    made = {"call": call} if call["type"] == "made" else {}
+    if init is not None and init["type"] == "made":
+        made["init"] = init
+    found = Made()
+    if made:
+        found = twice(lambda _: make_arguments(template, accelerator, program, made, limits, seed))
+    # A tensor that is not always there would be another one's place.
+    found.sets = [one for one in found.sets if dtypes_of(one) == dtypes_of(found.sets[0])]
+    source = Source(call={"type": "pickled"}, made=found.sets, pool=found.pool)
+    if "call" not in made:
+        rest, specs = tensor_specs(call)
+        source = Source(call=rest, specs=specs)
+        source.grads = [spec.get("requires_grad", False) for spec in specs]
+        source.moves = [not is_of_floats(spec) for spec in specs]
+    else:
+        source.grads = [t.is_floating_point() for t in source.made[0].tensors]
+        source.moves, source.mixes = movable(source.made), mixable(source.made)
+        source.orders = orders_of(source.made)
+    case = Case(
+        name=workload["name"],
+        accelerator=accelerator,
+        program=program,
+        train=workload.get("mode", "infer") == "train",
+        call=source.call,
+        init=None,
+        init_slots=[],
+        init_tensors=[],
+        source=source,
+        given=given_tolerance(workload),
+        seed=seed,
+    )
+    if found.init is not None:
+        case.init, tensors = {"type": "pickled", "data": found.init.data}, found.init.tensors
+    elif init is not None:
+        case.init, specs = tensor_specs(init)
+        tensors = [draw(spec, generator) for spec in specs]
+    else:
+        tensors = []
+    case.init_slots, _ = place([slot_of(t) for t in tensors])
+    case.init_tensors = tensors
+    return case
+
+
+def given_tolerance(workload: dict[str, Any]) -> tuple[float, float] | None:
+    """The user's own tolerances, which replace the oracle's budget."""
+    atol, rtol = workload.get("atol"), workload.get("rtol")
+    return None if atol is None and rtol is None else (atol or 0.0, rtol or 0.0)
+
+
+def make_arguments(
+    template: Template,
+    accelerator: Accelerator,
+    program: dict[str, Any],
+    made: dict[str, dict[str, Any]],
+    limits: Limits,
+    seed: int,
+) -> Made:
+    """Run `get_inputs` and `get_init_inputs` in a runner of their own, so that no user code is
+    ever in the judge."""
+    found = Made()
+    with template.runner(program) as runner:
+
+        def ask(what: str, seeds: list[int]) -> tuple[torch.Tensor, list[Laid]]:
+            asked = {"program": program, "function": made[what], "seeds": seeds}
+            calls = runner.ask("make", limits.load_s, **asked)["calls"]
+            laid, end = [], 0
+            for one in calls:
+                slots, end = place(one["slots"], end)
+                laid.append(Laid(slots, one["data"]))
+            # Made on the CPU, whatever they are for: this runner needs no GPU.
+            segment = runner.share("made", Cpu(), end, limits.call_s)
+            places = [one.slots for one in laid]
+            runner.ask("collect", limits.call_s, slots=places, segment="made")
+            return segment.flat()[:end], laid
+
+        def sets_of(what: str, number: int) -> list[InputSet]:
+            sets = []
+            for one_seed in range(seed, seed + number):
+                flat, (one,) = ask(what, [one_seed])
+                views = [view_of(flat, slot) for slot in one.slots]
+                tensors = [view.to(place_for(accelerator, view), copy=True) for view in views]
+                sets.append(InputSet(tensors, one.data))
+                if flat.numel() > LARGE_BYTES and len(sets) > 1:
+                    break
+            return sets
+
+        if "init" in made:
+            (found.init,) = sets_of("init", 1)
+        if "call" in made:
+            started_s = time.monotonic()
+            found.sets = sets_of("call", NUM_MADE_SETS)
+            each_s = (time.monotonic() - started_s) / len(found.sets)
+            count = min(
+                MOST_IN_POOL,
+                POOL_BYTES // max(1, found.sets[0].num_bytes),
+                int(POOL_S / each_s),
+            )
+            if count > 1:
+                # Whoever knows a seed knows the inputs, and may have computed with them before.
+                rng = random.SystemRandom()
+                flat, laid = ask("call", [rng.randrange(2**31) for _ in range(count)])
+                found.pool = Pool(flat.clone().to(accelerator.device), laid)
+    return found
+
+
+def answer_of(case: Case, template: Template, limits: Limits, dtype: str | None = None) -> Answer:
+    """What a fresh process of the reference answers."""
+
+    def attempt(_: bool) -> Answer:
+        with case.runner(template, case.program, limits, dtype) as runner:
+            return case.answer(runner, limits, dtype)
+
+    return twice(attempt)

@@ -1,0 +1,373 @@
+"""A case: one workload of a problem, with everything that the judge knows of the reference in it.
+
+Learned once a problem (reference.py), then put to every candidate: it opens runners of a program
+under the workload and collects their answers on the trial sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..forkserver.client import Template
+from ..forkserver.handles import RunnerHandle
+from ..memory.accelerators import Accelerator, AnySegment, place_for
+from ..memory.segment import ALIGNMENT_BYTES, place, size_bytes
+from .compare import Difference, Tolerance, difference, tolerance
+from .inputs import InputSet, Room, Source
+from .memory_plan import Plan, num_together
+
+
+class Rejected(Exception):
+    """A verdict other than passed, on its way out of the judge."""
+
+    def __init__(
+        self,
+        status: str,
+        rule: str,
+        message: str,
+        *,
+        log: str = "",
+        evidence: str | None = None,
+        line: int | None = None,
+        max_abs_error: float | None = None,
+        max_rel_error: float | None = None,
+    ):
+        super().__init__(message)
+        self.status = status
+        self.finding = {"rule": rule, "message": message, "evidence": evidence, "line": line}
+        self.log = log
+        self.max_abs_error = max_abs_error
+        self.max_rel_error = max_rel_error
+
+
+def verdict_of(rejected: Rejected) -> dict[str, Any]:
+    """The record Verdict."""
+    finding = {key: value for key, value in rejected.finding.items() if value is not None}
+    return {
+        "status": rejected.status,
+        "findings": [finding],
+        "max_abs_error": rejected.max_abs_error,
+        "max_rel_error": rejected.max_rel_error,
+        "log": rejected.log,
+    }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that a trial may take."""
+
+    load_s: float
+    call_s: float
+
+
+@dataclass
+class Answer:
+    """What calls of one program on the trial sets returned."""
+
+    calls: list[dict[str, Any]]
+    outputs: list[list[torch.Tensor]]
+    mutated: dict[tuple[int, int], torch.Tensor]
+    """What the calls left in inputs that they wrote to, by number of the set and of the tensor."""
+    flags: dict[str, Any]
+    state: list[torch.Tensor] = field(default_factory=list)
+    """After all calls on the sets of the trials, in the order of the case's slots."""
+
+    def first(self, num_trials: int) -> Answer:
+        """What it returned on the first sets."""
+        return Answer(
+            self.calls[:num_trials],
+            self.outputs[:num_trials],
+            {which: left for which, left in self.mutated.items() if which[0] < num_trials},
+            self.flags,
+            self.state,
+        )
+
+
+@dataclass
+class Case:
+    """One workload of the problem, ready to be put to candidates."""
+
+    name: str
+    accelerator: Accelerator
+    program: dict[str, Any]
+    train: bool
+    call: dict[str, Any]
+    init: dict[str, Any] | None
+    init_slots: list[dict[str, Any]]
+    init_tensors: list[torch.Tensor]
+    source: Source
+    given: tuple[float, float] | None
+    seed: int
+    state_slots: list[dict[str, Any]] = field(default_factory=list)
+    state: list[torch.Tensor] = field(default_factory=list)
+    trials: list[tuple[str, InputSet]] = field(default_factory=list)
+    expected: Answer | None = None
+    oracle: list[list[torch.Tensor]] | None = None
+    tolerances: list[list[Tolerance]] = field(default_factory=list)
+    precision: str = "strict"
+    """What is allowed beyond the reference's own (precision.py),"""
+    strict: list[list[Tolerance]] = field(default_factory=list)
+    """and the budgets without that, where there are others."""
+    known: list[float] = field(default_factory=list)
+    """Of every output, what is allowed as a share of its magnitude (oracle.py),"""
+    noise: dict[int, float] = field(default_factory=dict)
+    """and by its number what is allowed of one that is nothing but rounding (noise.py)."""
+    usual: list[float] = field(default_factory=list)
+    """Of every output the reference's error on what a workload that trains states."""
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    fewer_rows: tuple[InputSet, Answer] | None = None
+    """A smaller batch, where the reference takes one, and its answer after those on the trials."""
+    other_state: tuple[list[torch.Tensor], Answer] | None = None
+    """Another state, and the answer on the first trial once it is loaded after the trials."""
+    reached: frozenset[str] | None = None
+    """Inputs and parameters that gradients of the reference reach, once a patch was right."""
+    num_together: int | None = None
+    """Trial sets that a runner gets at a time; None before it is known how much a call returns."""
+    plan: Plan | None = None
+    """How tensors of a batch fit into memory, for the candidate at hand."""
+    counts: bool = False
+    """Whether rounds that count have begun in the launch at hand."""
+    num_calls: int | None = None
+    """Calls wanted in a timed batch, settled at the first launch,"""
+    is_device_bound: bool = False
+    """and whether the device is still computing when the reference's last call has returned."""
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether calls may change more than their outputs: gradients, or buffers."""
+        return self.train or any(not slot["parameter"] for slot in self.state_slots)
+
+    @property
+    def uses_rng(self) -> bool:
+        """Whether the reference draws random numbers when called."""
+        assert self.expected is not None
+        return any(call["used_rng"] for call in self.expected.calls)
+
+    @contextmanager
+    def runner(
+        self,
+        template: Template,
+        program: dict[str, Any],
+        limits: Limits,
+        dtype: str | None = None,
+        is_trusted: bool = False,
+        is_new: bool = False,
+    ) -> Iterator[RunnerHandle]:
+        """A fresh runner with the program constructed and, once it is known, the state loaded."""
+        with template.runner(program, is_trusted, is_new) as runner:
+            if self.init_tensors:
+                self.lend(runner, "init", self.init_slots, self.init_tensors, limits)
+            runner.facts = runner.ask(
+                "load",
+                limits.load_s,
+                program=program,
+                init=self.init,
+                init_slots=self.init_slots,
+                seed=self.seed,
+                train=self.train,
+                dtype=dtype,
+                device=self.accelerator.kind,
+            )
+            if self.state_slots:
+                compare_state(self.state_slots, runner.facts["state"])
+                self.load_state(runner, self.state, limits)
+            yield runner
+
+    def load_state(self, runner: RunnerHandle, state: list[torch.Tensor], limits: Limits) -> None:
+        """As a checkpoint is loaded, or an optimizer steps."""
+        self.lend(runner, "state", self.state_slots, state, limits)
+        runner.ask("state_in", limits.call_s, slots=self.state_slots)
+
+    def answer(
+        self,
+        runner: RunnerHandle,
+        limits: Limits,
+        dtype: str | None = None,
+        sets: list[InputSet] | None = None,
+        before_copy: Callable[[list[dict[str, Any]], int], None] | None = None,
+        is_between: bool = False,
+    ) -> Answer:
+        """Call a runner on sets of inputs, those of the trials by default. Of those that it gets
+        together, all unless they are large, every output is kept until the last call was made, then
+        copied. `before_copy` sees how the outputs are described, and the number of the first,
+        before there is memory for them. `is_between`: see runner.py."""
+        leaves_state = sets is None and dtype is None
+        sets = [one for _, one in self.trials] if sets is None else sets
+        answer = Answer([], [], {}, {})
+        first = 0
+        while first < len(sets):
+            some = sets[first : first + (self.num_together or 1)]
+            self.answer_some(runner, limits, some, first, answer, dtype, before_copy, is_between)
+            first += len(some)
+        if leaves_state and not self.train:  # there it is among the outputs of each call
+            answer.state = self.state_after(runner, limits)
+        return answer
+
+    def answer_some(
+        self,
+        runner: RunnerHandle,
+        limits: Limits,
+        sets: list[InputSet],
+        first: int,
+        answer: Answer,
+        dtype: str | None,
+        before_copy: Callable[[list[dict[str, Any]], int], None] | None,
+        is_between: bool,
+    ) -> None:
+        """Add what a runner answers on some sets, of which the first has that number."""
+        room, segment = self.prepare(runner, limits, sets, dtype)
+        asked = {
+            "sets": list(range(len(sets))),
+            "seeds": [self.seed + 1 + first + i for i in range(len(sets))],
+            "is_between": is_between,
+        }
+        reply = runner.ask("call", limits.call_s, **asked)
+        if len(reply["calls"]) != len(sets):
+            raise runner.failure("malformed", "its answer to `call` is not one for each set")
+        if before_copy is not None:
+            before_copy(reply["calls"], first)
+        layout, end = [], 0
+        for call in reply["calls"]:
+            placed, end = place(call["slots"], end)
+            layout.append(placed)
+        memory_bytes = self.accelerator.memory_bytes()
+        if end > memory_bytes:
+            # As torch says it: of a GPU's memory others may be to blame (verification/session.py).
+            said = f"out of memory: it returns tensors of {end:,} bytes"
+            raise runner.failure("raised", f"{self.accelerator.kind.upper()} {said}")
+        if self.num_together is None:
+            most_bytes = max(one.num_bytes for _, one in self.trials)
+            self.num_together = num_together(most_bytes, end, memory_bytes)
+        outputs = runner.share("outputs", self.accelerator, end, limits.call_s)
+        runner.ask("collect", limits.call_s, slots=layout, segment="outputs")
+        keep = self.keep
+        answer.calls += reply["calls"]
+        answer.outputs += [[keep(outputs.tensor(slot)) for slot in places] for places in layout]
+        for number, index in room.changed(segment, sets):
+            left = keep(segment.tensor(room.layout[number][index]))
+            answer.mutated[first + number, index] = left
+        answer.flags = reply["flags"]
+
+    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of one of a trial's tensors, where the judge keeps what is large."""
+        return tensor.to(place_for(self.accelerator, tensor, len(self.trials)), copy=True)
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """One that nobody else has, there: itself, where that is where it lies."""
+        return tensor.to(place_for(self.accelerator, tensor, len(self.trials)))
+
+    def kept(self, one: InputSet) -> InputSet:
+        """The same of a set of inputs."""
+        return InputSet([self.put(tensor) for tensor in one.tensors], one.data)
+
+    def difference(
+        self, got: torch.Tensor, expected: torch.Tensor, known: float = 0.0, noise: float = 0.0
+    ) -> Difference:
+        """By the user's tolerance or the dtype's, where there is no oracle; by what is `known`, or
+        `noise`, where that is more."""
+        device = self.accelerator.device
+        budget = tolerance(expected, None, self.given, device, known, noise)
+        return difference(got, expected, None, budget, device)
+
+    def differences(
+        self, got: list[torch.Tensor], expected: list[torch.Tensor]
+    ) -> list[Difference]:
+        """Of the outputs of a call for which there is no oracle. Of one that returns another number
+        of them, as some do for other inputs, nothing is known."""
+        pairs = list(zip(got, expected, strict=True))
+        if len(self.known) != len(expected):
+            return [self.difference(*pair) for pair in pairs]
+        return [
+            self.difference(*pair, self.known[leaf], self.noise.get(leaf, 0.0))
+            for leaf, pair in enumerate(pairs)
+        ]
+
+    def prepare(
+        self, runner: RunnerHandle, limits: Limits, sets: list[InputSet], dtype: str | None = None
+    ) -> tuple[Room, AnySegment]:
+        """Give a runner sets of inputs."""
+        room = Room(sets, self.source.grads, dtype)
+        segment = runner.share("inputs", self.accelerator, room.num_bytes, limits.call_s)
+        room.write(segment, sets)
+        self.accelerator.synchronize()
+        runner.ask("prepare", limits.call_s, sets=room.describe(), call=self.call)
+        return room, segment
+
+    def profile(
+        self, template: Template, program: dict[str, Any], limits: Limits
+    ) -> list[dict[str, Any]]:
+        """What a program says of where the time of a call goes (profiling.py), by a runner of its
+        own.
+
+        Raises:
+            RunnerFailure: It could not be looked at.
+        """
+        with self.runner(template, program, limits) as runner:
+            return self.profiled(runner, limits)
+
+    def profiled(self, runner: RunnerHandle, limits: Limits) -> list[dict[str, Any]]:
+        """The same by a runner that is there. Raises as `profile` does."""
+        self.prepare(runner, limits, [self.trials[0][1]])
+        rows: list[dict[str, Any]] = runner.ask("profile", limits.load_s, sets=[0])["rows"]
+        return rows
+
+    def demand(self, template: Template, limits: Limits) -> dict[str, Any]:
+        """What a call of the reference asks of the device (demand.py). Raises RunnerFailure."""
+        with self.runner(template, self.program, limits, is_trusted=True) as runner:
+            self.prepare(runner, limits, [self.trials[0][1]])
+            return runner.ask("demand", limits.load_s, number=0)
+
+    def state_after(self, runner: RunnerHandle, limits: Limits) -> list[torch.Tensor]:
+        """What the runner's state_dict holds now."""
+        if not self.state_slots:
+            return []
+        size = size_of(self.state_slots)
+        segment = runner.share("state", self.accelerator, size, limits.call_s)
+        runner.ask("state_out", limits.call_s, slots=self.state_slots)
+        return [segment.tensor(slot).clone() for slot in self.state_slots]
+
+    def lend(
+        self,
+        runner: RunnerHandle,
+        name: str,
+        slots: list[dict[str, Any]],
+        tensors: list[torch.Tensor],
+        limits: Limits,
+    ) -> None:
+        """Tensors in a segment of the runner's own: what one runner writes no other one reads."""
+        segment = runner.share(name, self.accelerator, size_of(slots), limits.call_s)
+        for slot, tensor in zip(slots, tensors, strict=True):
+            segment.tensor(slot).copy_(tensor)
+        self.accelerator.synchronize()
+
+
+def size_of(slots: list[dict[str, Any]]) -> int:
+    """Bytes of a segment that holds the slots."""
+    return sum(map(size_bytes, slots)) + ALIGNMENT_BYTES * len(slots)
+
+
+def compare_state(expected: list[dict[str, Any]], got: list[dict[str, Any]]) -> None:
+    """A drop-in replacement has the same state_dict: checkpoints must go on loading."""
+    want = {slot["key"]: (slot["shape"], slot["parameter"]) for slot in expected}
+    have = {slot["key"]: (slot["shape"], slot["parameter"]) for slot in got}
+    if want == have:
+        return
+    missing = sorted(want.keys() - have.keys())
+    extra = sorted(have.keys() - want.keys())
+    changed = sorted(key for key in want.keys() & have.keys() if want[key] != have[key])
+    parts = [
+        f"{word}: {', '.join(keys[:6])}"
+        for word, keys in (("missing", missing), ("unexpected", extra), ("changed", changed))
+        if keys
+    ]
+    raise Rejected(
+        "runtime_error",
+        "state.keys",
+        f"the state_dict differs from the reference's ({'; '.join(parts)}); "
+        "keep the keys, or register new buffers with persistent=False",
+    )

@@ -1,0 +1,376 @@
+"""The answer that counts: a candidate's outputs against what the judge expects.
+
+Covered: raising, dying, hanging; state_dict keys; structure, shape, dtype, device, exact type,
+memory shared with inputs; inputs, parameters and buffers written to; values against the oracle's
+budget; outputs that change after they were returned (all are kept until the last call was made);
+settings of the process and the random state; other weights, loaded after the first calls; the
+order of the caller's stream (order.py); fewer rows; gradients through a patch (reach.py).
+Not covered here: what timed calls return and leave (timed_checks.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..forkserver.client import Template
+from ..forkserver.handles import RunnerFailure, RunnerHandle
+from .cases import Answer, Case, Limits, Rejected
+from .compare import Difference, Tolerance, difference
+from .failures import rejection_of_candidate
+from .gradient_flow import compare_reach
+from .inputs import each_same_bits, same_bits
+from .output_aliasing import compare_memory
+from .stream_order import compare_order
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A candidate that is right."""
+
+    call: dict[str, Any]
+    """What the first call returned, as the runner describes it."""
+    max_abs_error: float
+    max_rel_error: float
+    findings: list[dict[str, Any]]
+    rows: list[dict[str, Any]] | None = None
+    """What ran in one call, where that was looked at."""
+
+
+def examine(
+    case: Case,
+    template: Template,
+    program: dict[str, Any],
+    limits: Limits,
+    *,
+    profiles: bool = False,
+    hold: Callable[[str, RunnerHandle, ExitStack], None] | None = None,
+) -> Examined:
+    """What is known of a candidate that is right; `profiles` looks at its kernels too, in the
+    process that is there already. `hold` is given that process, by the workload's name, instead of
+    its being ended; not one in which a call has failed. Not both: what a profiler has been in is
+    not timed.
+
+    Raises:
+        Rejected: It is not, and how.
+    """
+    try:
+        with ExitStack() as stack:
+            runner = stack.enter_context(case.runner(template, program, limits))
+            answer = case.answer(
+                runner, limits, before_copy=lambda calls, at: compare_form(case, calls, at)
+            )
+            compare_mutations(case, answer)
+            max_abs, max_rel = compare_values(case, answer)
+            compare_memory(case, answer)
+            findings = compare_settings(case, answer, is_patch=program["type"] == "tree")
+            findings += less_precise(case, answer)
+            findings += compare_first_draw(case, answer)
+            compare_other_state(case, runner, limits)
+            findings += compare_order(case, template, runner, limits)
+            special = specialization(case, runner, program, limits)
+            rows = rows_of(case, runner, limits) if profiles else None
+            lost = compare_reach(case, template, runner, program, limits)
+            if hold is not None and not special and not lost:
+                hold(case.name, runner, stack.pop_all())
+    except RunnerFailure as failure:
+        raise rejection_of_candidate(failure, program) from failure
+    return Examined(answer.calls[0], max_abs, max_rel, findings + special + lost, rows)
+
+
+def rows_of(case: Case, runner: RunnerHandle, limits: Limits) -> list[dict[str, Any]] | None:
+    """What ran in one call; None where it could not be looked at, which is no fault of values."""
+    try:
+        return case.profiled(runner, limits)
+    except RunnerFailure:
+        return None
+
+
+def compare_other_state(case: Case, runner: RunnerHandle, limits: Limits) -> None:
+    """Weights that are loaded after the first calls must count: training goes on, checkpoints are
+    loaded."""
+    if case.other_state is None:
+        return
+    state, expected = case.other_state
+    case.load_state(runner, state, limits)
+    got = case.answer(runner, limits, sets=[case.trials[0][1]])
+    worst = worst_difference(case, expected, got)
+    if worst is not None and worst.excess > 1:
+        message = (
+            f"the output is off by {worst.max_abs:.3g} when other weights are loaded after the "
+            "first calls: it goes on with the old ones, or does without some"
+        )
+        raise Rejected("incorrect_values", "state.baked", message, max_abs_error=worst.max_abs)
+
+
+def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | None:
+    """Of the first call's outputs, without an oracle; None where their forms differ."""
+    ours, theirs = expected.outputs[0], got.outputs[0]
+    if [(t.shape, t.dtype) for t in ours] != [(t.shape, t.dtype) for t in theirs]:
+        return None
+    return max(case.differences(theirs, ours), key=lambda one: one.excess)
+
+
+def specialization(
+    case: Case, runner: RunnerHandle, program: dict[str, Any], limits: Limits
+) -> list[dict[str, Any]]:
+    """What a candidate does with a batch of fewer rows, which the reference takes. To refuse it is
+    honest in a text, which is made for the shapes that it is given, and no patch of code that is
+    called with others; a wrong answer is wrong in both.
+
+    Raises:
+        Rejected: It is wrong there, or a patch that fails there.
+    """
+    if case.fewer_rows is None:
+        return []
+    inputs, expected = case.fewer_rows
+    rows = inputs.tensors[0].shape[0]
+    try:
+        got = case.answer(runner, limits, sets=[inputs])
+    except RunnerFailure as failure:
+        message = f"it is made for one number of rows: with {rows}, {failure.message[:300]}"
+        if program["type"] == "tree":
+            raise Rejected("incorrect_shape", "shape.specialized", message) from failure
+        return [{"rule": "shape.specialized", "message": message}]
+    worst = worst_difference(case, expected, got)
+    if worst is None or worst.excess > 1:
+        how = "has another form" if worst is None else f"is off by {worst.max_abs:.3g}"
+        message = f"the output {how} with {rows} rows instead of those of the workload"
+        raise Rejected("incorrect_values", "shape.specialized", message)
+    return []
+
+
+def compare_form(case: Case, calls: list[dict[str, Any]], first: int) -> None:
+    """Structure, shapes, dtypes, devices, types, sharing of memory, and use of random numbers, of
+    some trials from the `first` on."""
+    assert case.expected is not None
+    for number, got in enumerate(calls, first):
+        want = case.expected.calls[number]
+        on = f"on the inputs `{case.trials[number][0]}`"
+        if want["structure"] != got["structure"]:
+            raise Rejected(
+                "incorrect_shape",
+                "output.structure",
+                f"the output's structure differs {on}",
+                evidence=f"expected {want['structure'][:300]}, got {got['structure'][:300]}",
+            )
+        shapes = [slot["shape"] for slot in want["slots"]]
+        if shapes != [slot["shape"] for slot in got["slots"]]:
+            got_shapes = [slot["shape"] for slot in got["slots"]]
+            message = f"expected outputs of shapes {shapes}, got {got_shapes} {on}"
+            raise Rejected("incorrect_shape", "output.shape", message)
+        dtypes = [slot["dtype"] for slot in want["slots"]]
+        if dtypes != [slot["dtype"] for slot in got["slots"]]:
+            got_dtypes = [slot["dtype"] for slot in got["slots"]]
+            message = f"expected outputs of dtypes {dtypes}, got {got_dtypes} {on}"
+            raise Rejected("incorrect_dtype", "output.dtype", message)
+        devices = [slot["device"] for slot in want["slots"]]
+        if devices != [slot["device"] for slot in got["slots"]]:
+            got_devices = [slot["device"] for slot in got["slots"]]
+            message = f"expected outputs on {devices}, got them on {got_devices} {on}"
+            raise Rejected("incorrect_shape", "output.device", message)
+        if want["types"] != got["types"]:
+            message = f"expected outputs of types {want['types']}, got {got['types']} {on}"
+            raise Rejected("reward_hack", "output.type", message)
+        for leaf, (ours, theirs) in enumerate(zip(want["aliases"], got["aliases"], strict=True)):
+            if set(theirs) - set(ours):
+                message = f"output {leaf} shares memory with an input; the reference's does not"
+                raise Rejected("mutates_input", "output.aliases_input", message)
+        if got["seeded"] and not want["seeded"]:
+            message = f"it seeds the global generator {on}; the reference does not"
+            raise Rejected("reward_hack", "state.rng", message)
+        if number > 0 and draws_alone(want, got):
+            message = f"it draws from the global generator {on}; the reference does not"
+            raise Rejected("incorrect_values", "state.rng", message)
+
+
+def draws_alone(want: dict[str, Any], got: dict[str, Any]) -> bool:
+    """Whether a call takes random numbers, which others then do not get, and the reference's does
+    not."""
+    return bool(got["used_rng"] and not want["used_rng"])
+
+
+def compare_first_draw(case: Case, answer: Answer) -> list[dict[str, Any]]:
+    """To warm up with random numbers, once, is no error; whoever merges it is told."""
+    assert case.expected is not None
+    if not draws_alone(case.expected.calls[0], answer.calls[0]):
+        return []
+    message = "its first call draws from the global generator: random numbers after it are others"
+    return [{"rule": "state.rng", "message": message}]
+
+
+def compare_mutations(case: Case, answer: Answer) -> None:
+    """Inputs and state must hold what was written, unless the reference changes them too, and then
+    as it does."""
+    assert case.expected is not None
+    extra = sorted(answer.mutated.keys() - case.expected.mutated.keys())
+    if extra:
+        name = case.trials[extra[0][0]][0]
+        message = f"the call changed its input {extra[0][1]} of `{name}`; the reference does not"
+        raise Rejected("mutates_input", "input.mutated", message)
+    for which, ours in case.expected.mutated.items():
+        theirs = answer.mutated.get(which)
+        if theirs is None:
+            message = f"the call leaves its input {which[1]} as it was; the reference changes it"
+            raise Rejected("incorrect_values", "input.values", message)
+        found = case.difference(theirs, ours)
+        if found.excess > 1:
+            message = f"the call leaves its input {which[1]} off by {found.max_abs:.3g}"
+            raise Rejected("incorrect_values", "input.values", message)
+    if case.train:  # the state after each call is compared with the outputs
+        return
+    pairs = list(zip(case.expected.state, answer.state, strict=True))
+    same = each_same_bits(pairs)
+    for slot, before, (ours, theirs), is_same in zip(
+        case.state_slots, case.state, pairs, same, strict=True
+    ):
+        if is_same:
+            continue
+        if same_bits(ours, before) and not same_bits(theirs, before):
+            message = f"the call changed the state `{slot['key']}`; the reference does not"
+            raise Rejected("mutates_input", "state.mutated", message)
+        found = case.difference(theirs, ours)
+        if found.excess > 1:
+            message = f"the state `{slot['key']}` is off by {found.max_abs:.3g} after the calls"
+            raise Rejected("incorrect_values", "state.values", message, max_abs_error=found.max_abs)
+
+
+def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
+    """Every output of every trial within its budget; the largest absolute and relative error."""
+    differences = differences_of(case, answer, case.tolerances)
+    found, number, leaf = max(differences, key=lambda one: one[0].excess)
+    if found.excess <= 1:
+        return (
+            max(one.max_abs for one, _, _ in differences),
+            max(one.max_rel for one, _, _ in differences),
+        )
+    status, rule = "incorrect_values", "values.mismatch"
+    if found.is_loose:
+        status, rule = "precision", "values.precision"
+    raise Rejected(
+        status,
+        rule,
+        off_by(case, found, number, leaf),
+        evidence=None if found.is_loose else share_of(found, answer.outputs[number][leaf].numel()),
+        max_abs_error=found.max_abs,
+        max_rel_error=found.max_rel,
+    )
+
+
+def less_precise(case: Case, answer: Answer) -> list[dict[str, Any]]:
+    """What is right by the precision that was allowed and not by the reference's."""
+    if not case.strict:
+        return []
+    differences = differences_of(case, answer, case.strict)
+    found, number, leaf = max(differences, key=lambda one: one[0].excess)
+    if found.excess <= 1:
+        return []
+    message = f"{off_by(case, found, number, leaf)}; `precision = {case.precision}` allows it"
+    return [{"rule": "values.precision", "message": message}]
+
+
+Place = tuple[Difference, int, int]
+"""A difference, and the numbers of the trial and of the output."""
+
+
+def differences_of(case: Case, answer: Answer, tolerances: list[list[Tolerance]]) -> list[Place]:
+    """Of every output of every trial."""
+    return [
+        (leaf_difference(case, number, leaf, output, tolerances[number][leaf]), number, leaf)
+        for number, outputs in enumerate(answer.outputs)
+        for leaf, output in enumerate(outputs)
+    ]
+
+
+def off_by(case: Case, found: Difference, number: int, leaf: int) -> str:
+    return (
+        f"{describe_leaf(case, number, leaf)} is off by {found.max_abs:.3g} at "
+        f"{found.where or 'its only element'} on the inputs `{case.trials[number][0]}`: "
+        f"{found.excess:.3g} times the error budget"
+    )
+
+
+def share_of(found: Difference, num_elements: int) -> str:
+    """How much of an output is wrong: a few elements are an edge, all of them another function."""
+    return f"{found.num_far} of {num_elements} elements are further off than any precision explains"
+
+
+def leaf_difference(
+    case: Case, number: int, leaf: int, output: Any, budget: Tolerance
+) -> Difference:
+    """One output against reference and oracle. There is no share of what is zero in truth."""
+    assert case.expected is not None
+    found = difference(
+        output,
+        case.expected.outputs[number][leaf],
+        case.oracle[number][leaf] if case.oracle else None,
+        budget,
+        case.accelerator.device,
+    )
+    return replace(found, max_rel=0.0) if leaf in case.noise else found
+
+
+def describe_leaf(case: Case, number: int, leaf: int) -> str:
+    """`output 0`, or which gradient or state tensor a compared leaf is."""
+    assert case.expected is not None
+    num_leaves = case.expected.calls[number]["num_leaves"]
+    if leaf < num_leaves:
+        return f"output {leaf}"
+    num_states = len(case.state_slots)
+    num_compared = len(case.expected.outputs[number])
+    if leaf >= num_compared - num_states:
+        return f"state `{case.state_slots[leaf - num_compared + num_states]['key']}` after the call"
+    return f"gradient {leaf - num_leaves}"
+
+
+def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[dict[str, Any]]:
+    """Settings of the process after the calls, against those after the reference's. Returns what is
+    no cheat, but what somebody who merges the candidate gets with it. That a text tunes torch's
+    libraries is such a thing: what it gains in precision's stead is seen in the values. A patch is
+    for code that others share a process with.
+
+    Raises:
+        Rejected: A setting is changed that is not the candidate's to change.
+    """
+    assert case.expected is not None
+    changed = {
+        key: (value, answer.flags.get(key))
+        for key, value in case.expected.flags.items()
+        if answer.flags.get(key) != value
+    }
+    shown = [
+        {"rule": f"state.{key}", "message": f"{words}: {str(changed[key][1])[:300]}"}
+        for key, words in SHOWN.items()
+        if key in changed
+    ]
+    flags = {key: pair for key, pair in changed.items() if key in LIBRARY_FLAGS and not is_patch}
+    if flags:
+        message = f"it changes flags of torch's libraries for the whole process ({told(flags)})"
+        shown.append({"rule": "state.flags", "message": message})
+    rest = {k: pair for k, pair in changed.items() if k not in SHOWN and k not in flags}
+    if rest:
+        text = told(rest)
+        message = f"it changes settings of the whole process ({text[:1000]})"
+        raise Rejected("reward_hack", "state.global", message)
+    return shown
+
+
+def told(changed: dict[str, tuple[Any, Any]]) -> str:
+    """`cudnn_benchmark: False -> True`."""
+    return ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
+
+
+LIBRARY_FLAGS = {
+    "cudnn_benchmark",
+    "cudnn_tf32",
+    "deterministic",
+    "float32_matmul_precision",
+    "mkldnn",
+}
+SHOWN = {
+    "threads": "it leaves threads behind",
+    "environment": "it changes environment variables",
+    "silences_warnings": "it silences all warnings of the process",
+}

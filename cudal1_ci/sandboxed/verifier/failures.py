@@ -1,0 +1,128 @@
+"""What a runner's failure means, by whose it is.
+
+A candidate that fails is wrong, and its verdict says how. A reference that fails when it is learned
+cannot be judged against. A reference that fails when it is timed says nothing of the candidate, and
+the launch is one that did not take place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ..builds.compile_errors import line_in
+from ..forkserver.handles import RunnerFailure
+from .cases import Rejected
+
+One = TypeVar("One")
+Result = TypeVar("Result")
+MAX_MESSAGE_CHARS = 500
+
+
+def rejection_of_candidate(failure: RunnerFailure, program: dict[str, Any]) -> Rejected:
+    """How a candidate failed to answer."""
+    if failure.error.get("stage") == "compile":
+        return rejection_of_text(failure, program)
+    if failure.kind == "timeout":
+        return Rejected("timeout", "runner.timeout", failure.message, log=failure.log)
+    if failure.kind == "malformed":
+        return Rejected("reward_hack", "runner.malformed", failure.message, log=failure.log)
+    if failure.kind == "died":
+        return Rejected("runtime_error", "runner.died", failure.message, log=failure.log)
+    if failure.error.get("stage") == "import":
+        return Rejected("compile_error", "program.import", failure.message, log=failure.log)
+    rule = "memory.exhausted" if is_out_of_memory(failure) else "program.raised"
+    return Rejected("runtime_error", rule, failure.message, log=failure.log)
+
+
+def rejection_of_text(failure: RunnerFailure, program: dict[str, Any]) -> Rejected:
+    """What the compiler said: its first error as the message, the first ones as the evidence."""
+    text = failure.error["message"].strip()
+    first, _, rest = text.partition("\n")
+    return Rejected(
+        "compile_error",
+        "program.compile",
+        first[:MAX_MESSAGE_CHARS] or failure.message[:MAX_MESSAGE_CHARS],
+        evidence=text if rest else None,
+        line=line_in(program["source"], text) if program["type"] == "text" else None,
+        log=failure.log,
+    )
+
+
+NO_MEMORY = ("memoryerror", "can't allocate memory", "out of memory", "_status_alloc_failed")
+"""In errors, the last of them in those of cuBLAS and cuDNN."""
+
+
+def is_out_of_memory(failure: RunnerFailure) -> bool:
+    """Of a program: torch's allocators raise RuntimeErrors that only their text tells apart."""
+    return says_out_of_memory(failure.message)
+
+
+def says_out_of_memory(message: str) -> bool:
+    """Whether an error's text does."""
+    text = message.lower()
+    return any(one in text for one in NO_MEMORY)
+
+
+def rejection_of_reference(failure: RunnerFailure) -> Rejected:
+    """The user's own code failed: say where."""
+    what = {
+        "compile": "the reference does not compile",
+        "import": "importing the reference failed",
+        None: "calling the reference failed",
+    }.get(failure.error.get("stage"), "the reference failed")
+    message = f"{what}: {failure.message}"
+    return Rejected("invalid_reference", rule_of_reference(failure), message, log=failure.log)
+
+
+def rejection_of_launch(failure: RunnerFailure) -> Rejected:
+    """The reference failed beside the candidate that it is timed with: nobody knows why."""
+    message = f"the reference failed while it was timed: {failure.message}"
+    return Rejected("inconclusive", rule_of_reference(failure), message, log=failure.log)
+
+
+def rule_of_reference(failure: RunnerFailure) -> str:
+    kinds = {"timeout": "reference.timeout", "died": "reference.died"}
+    return kinds.get(failure.kind, "reference.raised")
+
+
+def twice(attempt: Callable[[bool], Result]) -> Result:
+    """What fresh runners of the reference say; once more where one of them died, since the kernel,
+    short of memory, kills whom it likes. One that dies again does so on its own account. `attempt`
+    is told whether it is the last one.
+
+    Raises:
+        RunnerFailure: The reference raised or hung, or died both times.
+    """
+    try:
+        return attempt(False)
+    except RunnerFailure as failure:
+        if failure.kind != "died":
+            raise
+    return attempt(True)
+
+
+def side_by_side(ask: Callable[[One], Result], ones: Iterable[One]) -> list[Result]:
+    """Ask several runners at the same time.
+
+    Raises:
+        RunnerFailure: Of those that failed the trusted one, when there is one: what brought it down
+            may have brought down the others.
+    """
+    ones = list(ones)
+    with ThreadPoolExecutor(len(ones)) as pool:
+        asked = [pool.submit(ask, one) for one in ones]
+    results = []
+    try:
+        for one in asked:
+            error = one.exception()
+            if isinstance(error, RunnerFailure) and error.is_trusted:
+                raise error
+        for one in asked:
+            results.append(one.result())
+    finally:
+        # An exception whose own traceback leads back to it is kept until the collector comes, and
+        # with it the runners' memory that its frames saw.
+        del asked, one, error
+    return results

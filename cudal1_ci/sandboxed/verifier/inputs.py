@@ -1,0 +1,400 @@
+"""What a program is called with: drawn by the judge, never seen before, the same for everybody.
+
+Specs are drawn from their dtype, shape and observed range. What the user's `get_inputs` returned
+keeps its structure (triangular, sorted, one-hot) and gets new values by scaling. What timed rounds
+get: fresh.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..memory.accelerators import AnySegment
+from ..memory.segment import Slot, contiguous_stride, dtype_of, place, size_bytes, span, view_of
+from .compare import as_bools
+from .magnitude import pieces
+
+FEWEST_ORDERED = 4
+"""Numbers in a row: three are in order by chance."""
+SMALL_BYTES = 2**20
+TOGETHER_BYTES = 2**28
+"""What is compared in one go takes some times its memory."""
+DEFAULT_INTEGER_HIGH = 1
+"""Of integers whose range nobody stated: 0 and 1 are valid indices nearly everywhere."""
+
+FACTORS = (0.75, 1.0)
+"""What sets that a function made are multiplied by: they stay within the range that was stated
+where that holds 0 (a probability, a share, an angle)."""
+
+
+@dataclass
+class InputSet:
+    """Tensors of one call, in the order of the slots; `data` is the opaque rest of a made call."""
+
+    tensors: list[torch.Tensor]
+    data: str | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+
+@dataclass(frozen=True)
+class Laid:
+    """Where the tensors of a set lie."""
+
+    slots: list[Slot]
+    data: str | None
+
+
+@dataclass
+class Pool:
+    """Many sets that the user's function made, in one piece, so that they can be put aside."""
+
+    flat: torch.Tensor
+    """Their bytes."""
+    laid: list[Laid]
+
+    def take(self, number: int) -> InputSet:
+        """Views of a set's tensors."""
+        one = self.laid[number]
+        return InputSet([view_of(self.flat, slot) for slot in one.slots], one.data)
+
+
+@dataclass
+class Source:
+    """Where input sets come from: drawn specs, or sets that the user's function made."""
+
+    call: dict[str, Any]
+    specs: list[dict[str, Any]] = field(default_factory=list)
+    made: list[InputSet] = field(default_factory=list)
+    pool: Pool | None = None
+    """More of them, for timed rounds."""
+    grads: list[bool] = field(default_factory=list)
+    is_rigid: bool = False
+    """Whether floats can only be scaled as a whole, and whole numbers that rise or fall stay where
+    they are, since the reference needs their structure."""
+    moves: list[bool] = field(default_factory=list)
+    """Whole numbers that may change places in a row, as far as the reference takes it."""
+    mixes: list[bool] = field(default_factory=list)
+    """Those of them that may be mixed with another set's."""
+    orders: list[int] = field(default_factory=list)
+    """Floats whose rows rise (1) or fall (-1) in all sets, as edges of bins do, stay so."""
+
+    def __post_init__(self) -> None:
+        if not self.moves:
+            self.moves = [False] * len(self.specs or (self.made[0].tensors if self.made else ()))
+        if not self.mixes:
+            self.mixes = [False] * len(self.moves)
+        if not self.orders:
+            self.orders = [0] * len(self.moves)
+
+    def draw(self, number: int, generator: torch.Generator) -> InputSet:
+        """A new set. Made ones are taken in turn and scaled, specs are drawn."""
+        if self.specs or not self.made:
+            return InputSet([draw(spec, generator) for spec in self.specs])
+        return self.changed(self.made[number % len(self.made)], generator)
+
+    def draw_alike(self, number: int, generator: torch.Generator) -> InputSet:
+        """The same of the form of the first set, whatever forms the user's function makes: in a
+        batch all calls return as much."""
+        if self.specs or not self.made:
+            return self.draw(number, generator)
+        alike = [one for one in self.made if shapes_of(one) == shapes_of(self.made[0])]
+        return self.changed(alike[number % len(alike)], generator)
+
+    def changed(self, base: InputSet, generator: torch.Generator) -> InputSet:
+        """A made set, scaled, where the generator is."""
+        here = InputSet([tensor.to(generator.device) for tensor in base.tensors], base.data)
+        return scaled(here, factor_between(*FACTORS, generator))
+
+
+def shapes_of(one: InputSet) -> list[torch.Size]:
+    """Of the tensors of a set."""
+    return [tensor.shape for tensor in one.tensors]
+
+
+def dtypes_of(one: InputSet) -> list[torch.dtype]:
+    """Of the tensors of a set."""
+    return [tensor.dtype for tensor in one.tensors]
+
+
+def is_float(tensor: torch.Tensor) -> bool:
+    """Whether scaling it is a change of values alone."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def is_of_floats(spec: dict[str, Any]) -> bool:
+    """The same of what is drawn for a spec."""
+    dtype = dtype_of(spec["dtype"])
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def movable(sets: Sequence[InputSet]) -> list[bool]:
+    """Of the tensors of sets that a function made, which are whole numbers whose places in a row
+    may be other: not offsets, lengths of a padding, or an order, which rise or fall in all sets."""
+    return [
+        not is_float(alike[0]) and any(one.numel() and not is_monotone(one) for one in alike)
+        for alike in zip(*(one.tensors for one in sets), strict=True)
+    ]
+
+
+def mixable(sets: Sequence[InputSet]) -> list[bool]:
+    """Of the same tensors, which are whole numbers whose rows are free: one holds a number twice,
+    so that they are no orders, and sums differ, so that they are not one-hot, or shares."""
+    return [
+        not is_float(alike[0])
+        and any(one.dim() > 0 and has_twice(one) for one in alike)
+        and len({total for one in alike for total in row_sums(one)}) > 1
+        for alike in zip(*(one.tensors for one in sets), strict=True)
+    ]
+
+
+def orders_of(sets: Sequence[InputSet]) -> list[int]:
+    """Of the same tensors, in which order rows of floats are in all sets: 0 where in none."""
+    found = []
+    for first, *others in zip(*(one.tensors for one in sets), strict=True):
+        order = order_of(first)
+        found.append(order if all(order and order_of(one) == order for one in others) else 0)
+    return found
+
+
+def order_of(tensor: torch.Tensor) -> int:
+    """1 where no row of floats falls and some rise, -1 the other way round."""
+    if not tensor.is_floating_point() or tensor.itemsize < 2:  # those torch does not compare
+        return 0
+    if tensor.dim() == 0 or tensor.shape[-1] < FEWEST_ORDERED or not tensor.numel():
+        return 0
+    rises, falls = steps_in(tensor[(0,) * (tensor.dim() - 1)])
+    if not (rises and falls):  # nearly all that are in no order show it in the first row
+        rises, falls = steps_in(tensor)
+    return 0 if rises == falls else 1 if rises else -1
+
+
+def steps_in(tensor: torch.Tensor) -> list[bool]:
+    """Whether a row rises anywhere, and whether one falls."""
+    before, after = tensor[..., :-1], tensor[..., 1:]
+    return as_bools([(after > before).any(), (after < before).any()])
+
+
+def put_in_order(tensors: Sequence[torch.Tensor], orders: Sequence[int]) -> None:
+    """Rows that have one, in place."""
+    for tensor, order in zip(tensors, orders, strict=True):
+        if order:
+            tensor.copy_(tensor.sort(-1, descending=order < 0).values)
+
+
+def has_twice(tensor: torch.Tensor) -> bool:
+    """Whether a row holds a number more than once."""
+    numbers = tensor.to(torch.int64).sort(-1).values
+    return bool((numbers[..., 1:] == numbers[..., :-1]).any())
+
+
+def row_sums(tensor: torch.Tensor) -> list[int]:
+    """Over the last dimension."""
+    numbers = tensor.to(torch.int64)
+    return (numbers.sum(-1) if tensor.dim() else numbers).flatten().tolist()
+
+
+def is_monotone(tensor: torch.Tensor) -> bool:
+    """Whether no row both rises and falls."""
+    if tensor.dim() == 0 or tensor.shape[-1] < 2:
+        return True
+    numbers = tensor.to(torch.int64)
+    steps = numbers[..., 1:] - numbers[..., :-1]
+    rises, falls = (steps > 0).any(-1), (steps < 0).any(-1)
+    return not bool((rises & falls).any())
+
+
+def factor_between(low: float, high: float, generator: torch.Generator) -> float:
+    """A random number."""
+    drawn = torch.empty(1, device=generator.device).uniform_(low, high, generator=generator)
+    return float(drawn)
+
+
+def draw(spec: dict[str, Any], generator: torch.Generator) -> torch.Tensor:
+    """A tensor for a spec: integers uniform in their range, floats normal, or uniform in a range
+    that is stated, booleans even."""
+    dtype, shape = dtype_of(spec["dtype"]), spec["shape"]
+    stride = spec.get("stride") or contiguous_stride(shape)
+    low, high = spec.get("low"), spec.get("high")
+    count = max(span(shape, stride), 0)
+    flat = torch.empty(count, dtype=working_dtype(dtype), device=generator.device)
+    if dtype == torch.bool:
+        flat.random_(0, 2, generator=generator)
+        if low is not None and low == high:
+            flat.fill_(low)
+    elif dtype.is_floating_point or dtype.is_complex:
+        draw_floats(flat, low, high, generator)
+    else:
+        first = 0 if low is None else int(low)
+        last = max(first, DEFAULT_INTEGER_HIGH) if high is None else int(high)
+        flat.random_(first, last + 1, generator=generator)
+    return flat.to(dtype).as_strided(shape, stride)
+
+
+def working_dtype(dtype: torch.dtype) -> torch.dtype:
+    """A dtype that random numbers can be drawn in."""
+    if dtype.is_complex:
+        return torch.complex64 if dtype != torch.complex128 else dtype
+    if dtype.is_floating_point:
+        return torch.float64 if dtype == torch.float64 else torch.float32
+    return torch.int64
+
+
+def draw_floats(
+    flat: torch.Tensor, low: float | None, high: float | None, generator: torch.Generator
+) -> None:
+    """Normal around the middle of the observed range with a sixth of it as deviation, so that its
+    ends are about three deviations out; one-signed ranges stay one-signed (a probability, a time
+    step, a length) by drawing uniformly; standard normal when nothing was observed."""
+    if low is None or high is None:
+        flat.normal_(generator=generator)
+    elif low == high:
+        flat.normal_(generator=generator).mul_(abs(low) or 1.0)
+    elif low >= 0 or high <= 0:
+        flat.uniform_(low, high, generator=generator)
+    else:
+        flat.normal_((low + high) / 2, (high - low) / 6, generator=generator)
+
+
+def scaled(base: InputSet, factor: float, shift: float = 0.0) -> InputSet:
+    """Float tensors times a factor plus a shift; others as they are."""
+
+    def again(tensor: torch.Tensor) -> torch.Tensor:
+        if not is_float(tensor):
+            return tensor.clone()
+        return tensor.mul(factor).add(shift) if shift else tensor.mul(factor)
+
+    return InputSet([again(t) for t in base.tensors], base.data)
+
+
+class Room:
+    """Memory for input sets, one segment for each runner, with the layout that all share. Behind
+    all inputs are the gradients that a backward pass on each set starts from, where some are
+    given (cotangents.py)."""
+
+    def __init__(
+        self,
+        sets: Sequence[InputSet],
+        grads: Sequence[bool],
+        dtype: str | None = None,
+        cotangents: Sequence[Slot] = (),
+    ):
+        self.layout: list[list[Slot]] = []
+        self.data = [one.data for one in sets]
+        self.grads = list(grads)
+        self.dtype = dtype
+        end = 0
+        for one in sets:
+            slots, end = place([self.slot(t) for t in one.tensors], end)
+            self.layout.append(slots)
+        self.inputs_bytes = end
+        self.cotangents: list[list[Slot]] = []
+        for _ in sets if cotangents else ():
+            slots, end = place(cotangents, end)
+            self.cotangents.append(slots)
+        self.num_bytes = end
+
+    def slot(self, tensor: torch.Tensor) -> Slot:
+        """As the tensor is laid out; the oracle's floats are wider."""
+        from ..memory.segment import slot_of
+
+        slot = slot_of(tensor)
+        if self.dtype and tensor.is_floating_point():
+            slot["dtype"] = self.dtype
+        return slot
+
+    def describe(self) -> list[dict[str, Any]]:
+        """What `prepare` of a runner takes."""
+        cotangents = self.cotangents or [[] for _ in self.layout]
+        return [
+            {
+                "slots": slots,
+                "data": data,
+                "grads": [
+                    grad and dtype_of(s["dtype"]).is_floating_point
+                    for s, grad in zip(slots, self.grads, strict=True)
+                ],
+                "cotangents": starts,
+            }
+            for slots, data, starts in zip(self.layout, self.data, cotangents, strict=True)
+        ]
+
+    def write(self, segment: AnySegment, sets: Sequence[InputSet]) -> None:
+        """New values at the old addresses, from outside of the runner."""
+        for number, one in enumerate(sets):
+            self.write_one(segment.tensor, number, one)
+
+    def write_one(self, view: Callable[[Slot], torch.Tensor], number: int, one: InputSet) -> None:
+        """One set's values to the place of that number; `view` gives the memory of a slot."""
+        for slot, tensor in zip(self.layout[number], one.tensors, strict=True):
+            view(slot).copy_(tensor)
+
+    def ranges(
+        self, numbers: Sequence[int], *, inputs_alone: bool = False
+    ) -> list[tuple[int, int]]:
+        """Bytes to copy for the sets of those numbers: all at once where the sets are so small
+        that a copy of each would take longer."""
+        if self.num_bytes <= SMALL_BYTES * len(self.layout):
+            return [(0, self.inputs_bytes if inputs_alone else self.num_bytes)]
+        parts = [self.layout[number] for number in numbers]
+        if self.cotangents and not inputs_alone:
+            parts += [self.cotangents[number] for number in numbers]
+        return [
+            (slots[0]["offset"], slots[-1]["offset"] + size_bytes(slots[-1]))
+            for slots in parts
+            if slots
+        ]
+
+    def changed(self, segment: AnySegment, sets: Sequence[InputSet]) -> list[tuple[int, int]]:
+        """Numbers of the sets, and of the tensors in them, that no longer hold what was written."""
+        numbers, pairs = [], []
+        for number, (slots, one) in enumerate(zip(self.layout, sets, strict=True)):
+            for index, (slot, tensor) in enumerate(zip(slots, one.tensors, strict=True)):
+                numbers.append((number, index))
+                pairs.append((segment.tensor(slot), tensor))
+        return [one for one, same in zip(numbers, each_same_bits(pairs), strict=True) if not same]
+
+
+def each_same_bits(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
+    """`same_bits` of each pair; on a GPU in one go where they are small, as each wait for it takes
+    milliseconds beside other processes."""
+    num_bytes = sum(one.nbytes for one, _ in pairs)
+    if num_bytes > TOGETHER_BYTES or any(one.device.type == "cpu" for one, _ in pairs):
+        return [same_bits(*pair) for pair in pairs]
+    return each_same_at_once(pairs)
+
+
+def each_same_at_once(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
+    """The same, with one wait for the device."""
+    return as_bools([are_same(one, other).all() for one, other in pairs])
+
+
+def are_same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Which elements are equal, with NaN equal to NaN; where the first one is."""
+    other = other.to(one.device, one.dtype)
+    if one.is_floating_point() and one.element_size() == 1:  # which torch does not compare
+        return one.view(torch.uint8) == other.view(torch.uint8)
+    same = one == other
+    if one.is_floating_point() or one.is_complex():
+        same |= torch.isnan(one) & torch.isnan(other)
+    return same
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Equal, with NaN equal to NaN; compared where the first one is."""
+    return one.shape == other.shape and all(
+        is_equal(ours, theirs) or bool(are_same(ours, theirs).all())
+        for ours, theirs in zip(pieces(one), pieces(other, one.device), strict=True)
+    )
+
+
+def is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Faster than `are_same`, where it is true; torch has no such thing for floats of a byte."""
+    is_short = one.is_floating_point() and one.element_size() == 1
+    return not is_short and torch.equal(one, other.to(one.dtype))

@@ -1,0 +1,126 @@
+"""What the expected outputs are worth: the reference in float64, and the budget of every output."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..forkserver.client import Template
+from ..forkserver.handles import RunnerFailure
+from .calls import answer_of
+from .cases import Case, Limits, Rejected
+from .compare import Tolerance, as_bools, difference, loose, tolerance
+from .correctness import describe_leaf
+from .magnitude import magnitude, pieces
+from .rounding_noise import Outputs, find_noise, may_be_rounding, rounding_at, usual_errors
+
+MOST_KNOWN = 0.05
+"""Of an output's magnitude: other weights are other by a tenth, and who goes on with the old ones
+is to be seen. (Where the dtype alone explains more, more.)"""
+
+
+def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
+    """The reference in float64, where it runs so and agrees with itself."""
+    assert case.expected is not None
+    reason = None
+    if case.uses_rng:
+        reason = "it draws random numbers, which differ between precisions"
+    else:
+        try:
+            reason = accept(case, answer_of(case, template, limits, "float64").outputs)
+        except (RunnerFailure, Rejected) as failure:
+            reason = str(failure)
+    if reason is not None:
+        message = f"the reference was not run in float64 ({reason[:300]}): the dtype's tolerance"
+        case.findings.append({"rule": "oracle.absent", "message": message})
+
+
+def accept(case: Case, oracle: Outputs) -> str | None:
+    """Take an oracle's outputs for the truth of the expected ones; or why they cannot be that. One
+    that does not fit speaks against all: what took another branch in float64 may be behind others.
+    Rounding of the reference is no misfit (noise.py)."""
+    assert case.expected is not None
+    pairs = list(zip(case.expected.outputs, oracle, strict=True))
+    if any(forms_of(ours) != forms_of(theirs) for ours, theirs in pairs):
+        return "its outputs have other shapes in float64"
+    device = case.accelerator.device
+    oracle = [
+        [with_the_largest(*pair, device) for pair in zip(*both, strict=True)] for both in pairs
+    ]
+    pairs = list(zip(case.expected.outputs, oracle, strict=True))
+    case.usual = usual_errors(case, oracle)
+    case.noise = find_noise(case, oracle, case.usual)
+    for number, (ours, theirs) in enumerate(pairs):
+        for leaf, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            reason = mismatch(case, one, other, may_be_rounding(case, number, leaf))
+            if reason is not None:
+                case.usual, case.noise = [], {}
+                return f"{describe_leaf(case, number, leaf)} {reason}"
+    case.oracle = oracle
+    return None
+
+
+def with_the_largest(
+    ours: torch.Tensor, exact: torch.Tensor, device: torch.device | None = None
+) -> torch.Tensor:
+    """An oracle's output in which what is the largest number of a dtype is that of the reference's:
+    masks are filled with `torch.finfo(scores.dtype).min`. Few outputs hold it, and whether one does
+    is looked up on `device`, where the tensors need not be."""
+    if not ours.is_floating_point() or ours.dtype == exact.dtype:
+        return exact
+    most = torch.finfo(ours.dtype).max
+    if not any(as_bools([(one.abs() == most).any() for one in pieces(ours, device)])):
+        return exact
+    said = ours.to(exact.device, exact.dtype)
+    is_largest = said.abs() == most
+    is_largest &= exact == said.sign() * torch.finfo(exact.dtype).max
+    return torch.where(is_largest, said, exact) if is_largest.any() else exact
+
+
+def forms_of(outputs: list[torch.Tensor]) -> list[tuple[torch.Size, bool]]:
+    """What is the same in float64."""
+    return [(one.shape, one.is_floating_point()) for one in outputs]
+
+
+def mismatch(case: Case, one: torch.Tensor, other: torch.Tensor, is_rounding: bool) -> str | None:
+    """Why an output of the oracle cannot be the truth of the reference's; of rounding it can unless
+    one of them is no number."""
+    near = loose(one.dtype) if one.is_floating_point() else 0.0
+    near = math.inf if is_rounding else near
+    found = difference(one, other, None, Tolerance(0.0, 0.0), case.accelerator.device, near)
+    if not one.is_floating_point() and found.excess > 1:
+        return "holds other integers in float64"
+    if one.is_floating_point() and not found.is_loose and found.max_abs:
+        return f"differs by {found.max_abs:.3g} in float64"
+    return None
+
+
+def settle_tolerances(case: Case) -> None:
+    """The budget of every output of every trial."""
+    assert case.expected is not None
+    for number, outputs in enumerate(case.expected.outputs):
+        truth = case.oracle[number] if case.oracle else [None] * len(outputs)
+        budgets = []
+        for leaf, pair in enumerate(zip(outputs, truth, strict=True)):
+            rounding = rounding_at(case, number, leaf, *pair)
+            budgets.append(tolerance(*pair, case.given, case.accelerator.device, noise=rounding))
+        case.tolerances.append(budgets)
+
+
+def known_errors(case: Case) -> list[float]:
+    """Of every output, what is allowed on the drawn trials as a share of its magnitude: as much is
+    right on inputs and weights for which there is no oracle."""
+    assert case.expected is not None
+    shares = [0.0] * len(case.expected.outputs[0])
+    for (name, _), outputs, budgets in zip(
+        case.trials, case.expected.outputs, case.tolerances, strict=True
+    ):
+        if not name.startswith("drawn") or len(outputs) != len(shares):
+            continue
+        for leaf, (output, budget) in enumerate(zip(outputs, budgets, strict=True)):
+            scale = magnitude(output, case.accelerator.device)
+            if output.is_floating_point() and scale:
+                most = max(MOST_KNOWN, loose(output.dtype))
+                shares[leaf] = max(shares[leaf], min(budget.absolute / scale, most))
+    return shares

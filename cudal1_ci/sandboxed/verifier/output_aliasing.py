@@ -1,0 +1,65 @@
+"""Outputs are memory of their own, where the reference's are.
+
+An output that is right and costs nothing may be a parameter's memory, a tensor that is returned at
+every call, or one row that is expanded over many (torch refuses to write to it). Who merges it gets
+a module whose next answer depends on what was done to the last one.
+Looked at in the trials alone, by what a runner says (sharing.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..memory.segment import Slot, span
+from ..runner.sharing import STATE
+from .cases import Answer, Case, Rejected
+
+
+def compare_memory(case: Case, answer: Answer) -> None:
+    """Raises Rejected where an output of a candidate shares what none of the reference's does."""
+    assert case.expected is not None
+    ours, theirs = case.expected.calls, answer.calls
+    lasting = shared(ours)
+    for leaf, kinds in shared(theirs).items():
+        if leaf in lasting:  # with one or the other, as the module keeps what it returns
+            continue
+        if STATE in kinds:
+            message = f"output {leaf} shares memory with parameters or buffers of the module"
+            rule = "output.aliases_state"
+        else:
+            message = f"output {leaf} is memory that an earlier call returned as well"
+            rule = "output.returned_again"
+        message += ": who writes to it changes the next answer. The reference's does not"
+        raise Rejected("mutates_input", rule, message)
+    for leaf in sorted(overlapping(theirs) - overlapping(ours)):
+        message = (
+            f"several elements of output {leaf} are one place in memory (`expand`), which cannot "
+            "be written to; the reference's are not"
+        )
+        raise Rejected("incorrect_shape", "output.overlaps", message)
+
+
+def shared(calls: list[dict[str, Any]]) -> dict[int, set[str]]:
+    """Outputs that share memory with the module or earlier calls, in any of some calls."""
+    found: dict[int, set[str]] = {}
+    for call in calls:
+        for leaf, kinds in enumerate(call["shares"]):
+            # An output that is an input's memory is looked at as such.
+            if kinds and not call["aliases"][leaf]:
+                found.setdefault(leaf, set()).update(kinds)
+    return found
+
+
+def overlapping(calls: list[dict[str, Any]]) -> set[int]:
+    """Outputs whose elements lie in less memory than there are of them."""
+    return {
+        leaf
+        for call in calls
+        for leaf, slot in enumerate(call["slots"][: call["num_leaves"]])
+        if is_overlapping(slot)
+    }
+
+
+def is_overlapping(slot: Slot) -> bool:
+    return span(slot["shape"], slot["own_stride"]) < math.prod(slot["shape"])

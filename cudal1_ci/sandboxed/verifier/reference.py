@@ -1,0 +1,381 @@
+"""What the judge learns of the trusted reference before any candidate is seen.
+
+Its state (randomized, so that zero biases and unit scales are not special), the input sets that it
+can take, the expected outputs, and the same in float64 where it can be run so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from itertools import accumulate, zip_longest
+from typing import Any
+
+import torch
+
+from ..forkserver.client import Template
+from ..forkserver.handles import RunnerFailure, RunnerHandle
+from ..memory.accelerators import Accelerator
+from ..memory.segment import dtype_of, place
+from .calls import answer_of, call_of
+from .cases import Answer, Case, Limits, Rejected
+from .compare import as_bools
+from .failures import is_out_of_memory, rejection_of_reference, twice
+from .inputs import InputSet, each_same_bits, same_bits, shapes_of
+from .mutants import check_constancy, try_mutants
+from .oracle import known_errors, learn_oracle, settle_tolerances
+from .precision import allow
+from .states import other_states, randomize
+from .variations import EXCHANGED, FEWEST_TRIALS, ON_NAN, another_batch, variations
+
+SLOW_S = 5.0
+"""Of an answer on all sets: beyond it fewer are tried, as each candidate and the oracle take as
+long again."""
+Hold = Callable[[Case, str, RunnerHandle, ExitStack], None]
+"""Takes over a process that was learned from, as `control` or as `reference`, and what ends it."""
+TRIALS_SHARE, OUTPUTS_SHARE = 32, 8
+"""Of the device's memory, for the inputs and for the outputs of the trials: the oracle in twice the
+precision and a runner's own copy of them come on top."""
+
+
+def make_case(
+    template: Template,
+    accelerator: Accelerator,
+    problem: dict[str, Any],
+    workload: dict[str, Any],
+    limits: Limits,
+    seed: int,
+    *,
+    draws_weights: bool = False,
+    hold: Hold | None = None,
+    precision: str = "strict",
+) -> Case:
+    """Learn from runners of the reference what is expected, with randomized weights that every
+    candidate loads, or with those that a constructor draws under the seed. `hold` is given two of
+    them instead of their being ended, where no call of theirs has failed.
+
+    Raises:
+        Rejected: The reference cannot be judged under this workload, and why.
+    """
+    generator = torch.Generator(accelerator.device).manual_seed(seed)
+    program = problem["reference"]
+    try:
+        case = call_of(template, accelerator, program, workload, limits, seed, generator)
+        refuse_unknown_dtypes(case)
+        with ExitStack() as stack:
+            first = None
+            if not draws_weights:
+                first = learn_state(case, template, limits, generator, stack)
+            learn_answers(case, template, limits, generator, first, hold)
+            if hold is not None and first is not None and not first.ended:
+                hold(case, "control", first, stack.pop_all())
+    except RunnerFailure as failure:
+        raise rejection_of_reference(failure) from failure
+    learn_oracle(case, template, limits)
+    settle_tolerances(case)
+    check_constancy(case)
+    case.precision = precision
+    allow(case, template, limits)
+    case.known = known_errors(case)
+    try_mutants(case)
+    return case
+
+
+def refuse_unknown_dtypes(case: Case, tensors: Iterable[torch.Tensor] = ()) -> None:
+    """Floats of a byte or less in inputs or some outputs: torch neither scales nor compares them.
+    Raises Rejected."""
+    found = {tensor.dtype for one in case.source.made for tensor in one.tensors}
+    found |= {dtype_of(one["dtype"]) for one in case.source.specs}
+    found |= {tensor.dtype for tensor in tensors}
+    unknown = sorted(str(one) for one in found if one.is_floating_point and one.itemsize < 2)
+    if unknown:
+        message = f"inputs and outputs of {', '.join(unknown)} cannot be judged yet (weights can)"
+        raise Rejected("invalid_reference", "reference.dtype", message)
+
+
+def refuse_dynamic_shapes(case: Case) -> None:
+    """Outputs as long as values of the inputs say (`x[x > 0]`): a timed call has its place for
+    them before. Raises Rejected."""
+    assert case.expected is not None
+    first: dict[tuple[torch.Size, ...], list[list[int]]] = {}
+    for (name, one), outputs in zip(case.trials, case.expected.outputs, strict=True):
+        if not name.startswith("drawn"):
+            continue
+        forms = [list(tensor.shape) for tensor in outputs]
+        known = first.setdefault(tuple(shapes_of(one)), forms)
+        if known != forms:
+            said = next((a, b) for a, b in zip_longest(known, forms) if a != b)
+            message = (
+                f"the shape of what it returns depends on values of the inputs ({said[0]} and "
+                f"{said[1]} for inputs of the same shapes): that cannot be timed yet"
+            )
+            raise Rejected("invalid_reference", "reference.dynamic_shape", message)
+
+
+def learn_state(
+    case: Case,
+    template: Template,
+    limits: Limits,
+    generator: torch.Generator,
+    stack: ExitStack,
+) -> RunnerHandle:
+    """The reference's own initial state, randomized around its values. Returns the process that was
+    asked, which ends with the stack."""
+    runner, slots, case.state = twice(lambda _: initial_state(case, template, limits, stack))
+    for slot, tensor in zip(slots, case.state, strict=True):
+        randomize(slot, tensor, generator)
+    case.state_slots = slots
+    return runner
+
+
+def initial_state(
+    case: Case, template: Template, limits: Limits, stack: ExitStack
+) -> tuple[RunnerHandle, list[dict[str, Any]], list[torch.Tensor]]:
+    """A fresh process, and slots and tensors of its state."""
+    with ExitStack() as own:
+        runner = own.enter_context(case.runner(template, case.program, limits))
+        template.warm(runner.facts["imported"])
+        slots, size = place(runner.facts["state"])
+        tensors = []
+        if slots:
+            state = runner.share("state", case.accelerator, size, limits.call_s)
+            runner.ask("state_out", limits.call_s, slots=slots)
+            tensors = [state.tensor(slot).clone() for slot in slots]
+        stack.push(own.pop_all())
+        return runner, slots, tensors
+
+
+def learn_answers(
+    case: Case,
+    template: Template,
+    limits: Limits,
+    generator: torch.Generator,
+    first: RunnerHandle | None = None,
+    hold: Hold | None = None,
+) -> None:
+    """Expected outputs, on the trial sets that the reference itself can take, twice: from the
+    `first` process, where there is one that has its state, and from another one."""
+    for one, requires in enumerate(case.source.grads):
+        case.source.grads[one] = requires and case.train
+    memory_bytes = case.accelerator.memory_bytes()
+    has_nan = ON_NAN.search(case.program.get("source", "")) is not None
+    budget_bytes = memory_bytes // TRIALS_SHARE
+    case.trials = variations(case.source, generator, budget_bytes, case.train, has_nan)
+    # How many there are says what is large, and is not to stay on the device.
+    case.trials = [(name, case.kept(one)) for name, one in case.trials]
+    started_s = template.awake_s()
+    try:
+        case.expected = first_answer(case, template, limits, first, stays=hold is not None)
+    except RunnerFailure as failure:
+        if is_out_of_memory(failure):
+            case.num_together = 1
+        case.trials = usable_trials(case, template, limits)
+        started_s = template.awake_s()
+        case.expected = answer_of(case, template, limits)
+    elapsed_s = template.awake_s() - started_s
+    refuse_unknown_dtypes(case, (tensor for some in case.expected.outputs for tensor in some))
+    refuse_dynamic_shapes(case)
+    defined = finite_trials(case, case.expected)
+    if len(defined) < len(case.trials):
+        case.trials = defined
+        case.expected = answer_of(case, template, limits)
+    if elapsed_s > SLOW_S:
+        try_first(case, FEWEST_TRIALS, f"the reference takes {elapsed_s:.0f} s")
+    sizes = [sum(tensor.nbytes for tensor in some) for some in case.expected.outputs]
+    num_small = sum(total <= memory_bytes // OUTPUTS_SHARE for total in accumulate(sizes))
+    try_first(case, num_small, f"it returns {sum(sizes):,} bytes")
+    if all(name != EXCHANGED for name, _ in case.trials):
+        case.source.moves = [False] * len(case.source.moves)
+    others = other_states(case.state_slots, case.state, generator)
+    again = twice(lambda is_last: learn_more(case, template, limits, others, is_last, hold))
+    if not any(call["slots"] for call in case.expected.calls):
+        raise Rejected(
+            "invalid_reference",
+            "reference.no_tensor",
+            f"the output holds no tensor: {case.expected.calls[0]['structure'][:200]}",
+        )
+    check_determinism(case, again)
+    check_dependence(case)
+
+
+def try_first(case: Case, count: int, reason: str) -> None:
+    """Leave out all trials but so many, and no fewer than are always made."""
+    assert case.expected is not None
+    count = max(FEWEST_TRIALS, count)
+    if count >= len(case.trials):
+        return
+    message = f"{reason} for {len(case.trials)} sets of inputs: {count} are tried"
+    case.findings.append({"rule": "trials.few", "message": message})
+    case.trials = case.trials[:count]
+    case.expected = case.expected.first(count)
+    case.expected.outputs = [
+        [case.put(tensor) for tensor in some] for some in case.expected.outputs
+    ]
+
+
+def first_answer(
+    case: Case,
+    template: Template,
+    limits: Limits,
+    first: RunnerHandle | None,
+    *,
+    stays: bool,
+) -> Answer:
+    """That of the first process, or of a fresh one where there is none, or it dies of it. It ends
+    then, unless it `stays`, so that its memory is for the next one; and where a call of its
+    fails."""
+    if first is None:
+        return answer_of(case, template, limits)
+    try:
+        if case.state_slots:
+            case.load_state(first, case.state, limits)
+        answer = case.answer(first, limits)
+    except RunnerFailure as failure:
+        first.end()
+        if failure.kind != "died":
+            raise
+        return answer_of(case, template, limits)
+    if not stays:
+        first.end()
+    return answer
+
+
+def learn_more(
+    case: Case,
+    template: Template,
+    limits: Limits,
+    others: list[list[torch.Tensor]],
+    is_last: bool,
+    hold: Hold | None,
+) -> Answer:
+    """What a second process answers; and what it says after that once it has another state, the
+    first of the `others` that it takes, and on fewer rows, which it may refuse."""
+    with ExitStack() as stack:
+        runner = stack.enter_context(case.runner(template, case.program, limits))
+        again = case.answer(runner, limits)
+        template.warm(runner.ask("imported", limits.call_s)["imported"])
+        if case.state_slots:
+            case.other_state = answer_in_another_state(case, runner, limits, others)
+        fewer = another_batch(case.trials[0][1])
+        if fewer is not None:
+            try:
+                case.fewer_rows = (fewer, case.answer(runner, limits, sets=[fewer]))
+            except RunnerFailure as failure:
+                if failure.kind == "died" and not is_last:
+                    raise
+                return again
+        if hold is not None:
+            hold(case, "reference", runner, stack.pop_all())
+    return again
+
+
+def answer_in_another_state(
+    case: Case, runner: RunnerHandle, limits: Limits, others: list[list[torch.Tensor]]
+) -> tuple[list[torch.Tensor], Answer]:
+    """The first of some states that the reference takes, and its answer there: it must not fail, or
+    leave the range of its floats, where it does not in the last of them."""
+    for state in others[:-1]:
+        try:
+            case.load_state(runner, state, limits)
+            answer = case.answer(runner, limits, sets=[case.trials[0][1]])
+        except RunnerFailure as failure:
+            if failure.kind != "raised":
+                raise
+            continue
+        if all(each_finite(answer.outputs)):
+            return state, answer
+    case.load_state(runner, others[-1], limits)
+    return others[-1], case.answer(runner, limits, sets=[case.trials[0][1]])
+
+
+def finite_trials(case: Case, answer: Answer) -> list[tuple[str, InputSet]]:
+    """Without those variations that take the reference out of its range: where it is finite on
+    what the workload states, infinities elsewhere are overflows that nobody asked for."""
+
+    finite = each_finite(answer.outputs)
+    stated = [name.startswith("drawn") for name, _ in case.trials]
+    if not all(fine for fine, is_stated in zip(finite, stated, strict=True) if is_stated):
+        return case.trials
+    return [trial for trial, fine in zip(case.trials, finite, strict=True) if fine]
+
+
+def each_finite(outputs: list[list[torch.Tensor]]) -> list[bool]:
+    """Whether all floats of each call are finite, with one wait for the device."""
+    floats = [
+        (number, tensor)
+        for number, some in enumerate(outputs)
+        for tensor in some
+        if tensor.is_floating_point()
+    ]
+    finite = [True] * len(outputs)
+    flags = as_bools([torch.isfinite(tensor).all() for _, tensor in floats])
+    for (number, _), is_finite in zip(floats, flags, strict=True):
+        finite[number] &= is_finite
+    return finite
+
+
+def usable_trials(case: Case, template: Template, limits: Limits) -> list[tuple[str, InputSet]]:
+    """Drop the variations on which the reference raises; what the workload states must work."""
+    usable = []
+    trials = case.trials
+    for trial in trials:
+        case.trials = [trial]
+        try:
+            answer_of(case, template, limits)
+            usable.append(trial)
+        except RunnerFailure:
+            if trial[0].startswith("drawn"):
+                raise
+    return usable
+
+
+def check_determinism(case: Case, again: Answer) -> None:
+    """Two processes of the reference must agree, or nothing can be said of a candidate."""
+    assert case.expected is not None
+    numbers: list[int] = []
+    pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for number, both in enumerate(zip(case.expected.outputs, again.outputs, strict=True)):
+        if [t.shape for t in both[0]] != [t.shape for t in both[1]]:
+            raise Rejected(
+                "invalid_reference",
+                "reference.nondeterministic",
+                "two processes of the reference return outputs of different shapes",
+            )
+        pairs += zip(*both, strict=True)
+        numbers += [number] * len(both[0])
+    for number, pair, is_same in zip(numbers, pairs, each_same_bits(pairs), strict=True):
+        if is_same:
+            continue
+        one, other = pair
+        found = case.difference(other, one)
+        if found.excess > 1:
+            raise Rejected(
+                "invalid_reference",
+                "reference.nondeterministic",
+                "two processes of the reference with the same seeds differ by "
+                f"{found.max_abs:.3g} on the inputs `{case.trials[number][0]}`: it draws from "
+                "a generator of its own, the clock, or uninitialized memory",
+                max_abs_error=found.max_abs,
+            )
+
+
+def check_dependence(case: Case) -> None:
+    """A reference whose output is the same for all inputs is degenerate: a constant is an honest
+    answer to it, and no speedup of it means anything. Where it is so but for rounding, mutants.py
+    sees it."""
+    assert case.expected is not None
+    if case.train or len(case.trials) < 2:
+        return
+    first, second = case.trials[0][1], case.trials[1][1]
+    inputs_differ = any(
+        not same_bits(a, b) for a, b in zip(first.tensors, second.tensors, strict=True)
+    )
+    outputs = case.expected.outputs
+    if inputs_differ and all(
+        a.shape == b.shape and same_bits(a, b) for a, b in zip(outputs[0], outputs[1], strict=True)
+    ):
+        raise Rejected(
+            "degenerate",
+            "reference.constant",
+            "the output is the same for different random inputs",
+        )

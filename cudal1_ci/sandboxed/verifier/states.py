@@ -1,0 +1,81 @@
+"""States that are loaded into a module: its own, with numbers in them that are not special.
+
+Zero biases and unit scales could be left out unseen, so the judge draws numbers around them before
+the first call, and others that are loaded after the first calls, as a checkpoint is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..memory.segment import Slot
+
+RUNNING_VAR = "running_var"
+STATISTICS = ("running_mean", RUNNING_VAR)
+"""Buffers of torch's normalizations, by the ends of their keys."""
+NEUTRAL_OFF = (0.1, 0.5)
+"""By how much what is put into a buffer of zeros or ones differs from it: plain to see, and still
+what a mean, a variance, a scale or a probability can be."""
+
+
+def randomize(slot: Slot, tensor: torch.Tensor, generator: torch.Generator) -> None:
+    """Perturb a state tensor in place by a tenth of its spread, or of one where it is constant.
+
+    Integers, masks and buffers that hold infinities keep their values; a variance stays positive.
+    Buffers that are not statistics keep theirs until another state is loaded (`replace_neutral`).
+    """
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return
+    name = slot["key"].rsplit(".", 1)[-1]
+    if name == RUNNING_VAR:
+        noise = torch.empty(tensor.shape, device=generator.device)
+        noise.uniform_(0.5, 1.5, generator=generator)
+        tensor.mul_(noise.to(tensor.dtype))
+        return
+    if not (slot["parameter"] or name in STATISTICS):
+        return
+    values = tensor.float()
+    if not bool(torch.isfinite(values).all()):
+        # torch.empty leaves anything behind, and a parameter has to be something.
+        values = torch.zeros_like(values)
+    spread = float(values.std()) if values.numel() > 1 else 0.0
+    noise = torch.randn(tensor.shape, generator=generator, device=generator.device)
+    tensor.copy_(values + noise * (spread or 1.0) * 0.1)
+
+
+def other_states(
+    slots: Sequence[Slot], state: Sequence[torch.Tensor], generator: torch.Generator
+) -> list[list[torch.Tensor]]:
+    """What may be loaded after the first calls: all that is randomized, again, and constant
+    buffers; and where there are such, the same without them."""
+    other = [tensor.clone() for tensor in state]
+    for slot, tensor in zip(slots, other, strict=True):
+        randomize(slot, tensor, generator)
+    loaded = [tensor.clone() for tensor in other]
+    changes = [
+        replace_neutral(slot, tensor, generator) for slot, tensor in zip(slots, loaded, strict=True)
+    ]
+    return [loaded, other] if any(changes) else [other]
+
+
+def replace_neutral(slot: Slot, tensor: torch.Tensor, generator: torch.Generator) -> bool:
+    """Put numbers between 0 and 1 into a buffer of zeros or of ones, in place; whether it is one.
+
+    Such a buffer does nothing until a checkpoint is loaded: it is the mean, the scale or the
+    running average that training fills. It is part of the state_dict, so who leaves it out is
+    wrong then. Other buffers (frequency tables, windows, causal masks, an epsilon) are constants
+    of the algorithm, and who has them in another form is right with every checkpoint.
+    """
+    if slot["parameter"] or not tensor.is_floating_point() or tensor.numel() == 0:
+        return False
+    if slot["key"].rsplit(".", 1)[-1] in STATISTICS:
+        return False
+    first = float(tensor.reshape(-1)[0])
+    if first not in (0.0, 1.0) or not bool((tensor.double() == first).all()):
+        return False
+    amount = torch.empty(tensor.shape, device=generator.device)
+    amount.uniform_(*NEUTRAL_OFF, generator=generator)
+    tensor.copy_((first - amount).abs())
+    return True

@@ -1,0 +1,1 @@
+"""Carry requests and replies across the process wall. Standard library only."""

@@ -1,0 +1,1 @@
+"""Read Python and CUDA text. Runs nothing."""

@@ -1,0 +1,1 @@
+"""Compute speedups with their intervals, decide regressions, and say when to stop measuring."""

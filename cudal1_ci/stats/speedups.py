@@ -1,0 +1,281 @@
+"""What a measurement is worth: speedup with its interval, order of candidates, the reward.
+
+Pure: raw paired times in, numbers out. Used three times: to order exemplars, to choose the best
+candidate, to reward a policy. The estimator: interleaved batches in random order, a log ratio for
+each launch, and a t interval over launches. Samples of one process share its memory layout, so an
+interval over samples would be too narrow; a bootstrap over five launches also covers less than it
+says, which is why it is a t interval here.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from cudal1_ci.records import Evaluation, Launch, Measurement, Problem, Workload
+
+LEVEL = 0.05
+MANY = 10**6
+"""Degrees of freedom of a spread that is known."""
+LOOKS = (5, 8, 12)
+"""Numbers of launches after which the interval may be looked at; each look spends a third of the
+level (Bonferroni), so that three looks do not make a false alarm three times as likely."""
+
+RELATIVE_FLOOR = 0.02
+ABSOLUTE_FLOOR_US = 0.5
+"""A gain must exceed both: two percent of the time and half a microsecond a call."""
+LAUNCH_SPREAD = {"cpu": 0.1, "cuda": 0.04}
+"""Standard deviation of launches' log ratios that is taken for known where there is one launch
+alone. On an H200 it was 0.003 to 0.04, the most for calls of 10 us
+(benchmarks/results/sensitivity-h200.json); on a CPU it is a generous guess."""
+OF_MEDIAN = 1.2533
+"""Standard error of a median of many normal values, as a multiple of that of their mean."""
+OF_DEVIATION = 1.4826
+"""Standard deviation of normal values, as a multiple of their median distance from the median."""
+OF_FEW = (1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107)
+"""That distance is too short in the mean by these factors where it is of 2, 3, ... 9 values, and of
+n / (n - 0.8) beyond. Source: Croux & Rousseeuw, COMPSTAT 1992."""
+SLOWER = 0.98
+"""A workload whose interval lies below this is slower, and no gain elsewhere makes up for it."""
+
+
+NUM_BUCKETS = 7
+MAX_VARIANCE = 0.005
+"""Of CUDA-L1's rules: between the means of the buckets."""
+
+
+Kind = Literal["cpu", "cuda"]
+"""Of a device: what its noise is like."""
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """A ratio (above 1 is faster) with its lower and upper bound."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def typical_us(times_us: Sequence[float]) -> float:
+    """The first quartile: disturbances only add time, and in one of four rounds or more nothing
+    else ran. The same for both sides, so it favors neither."""
+    return (
+        statistics.quantiles(times_us, n=4, method="inclusive")[0]
+        if len(times_us) > 1
+        else (times_us[0])
+    )
+
+
+def log_ratio(launch: Launch, kind: Kind) -> float:
+    """Log of how many times faster the candidate was than the reference in one launch.
+
+    On a CPU a batch is interrupted alone, so each side has its typical time. Beside a GPU the core
+    that launches changes its speed for longer than a round, and both sides of a round with it: the
+    median of the rounds' ratios (benchmarks/results/sensitivity-h200.json: calls that the processor
+    holds up take 16.6 us in one round of a launch, and 26.1 in another)."""
+    if kind == "cpu":
+        return math.log(typical_us(launch.reference_us) / typical_us(launch.candidate_us))
+    pairs = zip(launch.reference_us, launch.candidate_us, strict=True)
+    return statistics.median(math.log(ours / theirs) for ours, theirs in pairs)
+
+
+@functools.lru_cache
+def t_quantile(degrees_of_freedom: int) -> float:
+    """Quantile of Student's t for one of `LOOKS` two-sided looks at `LEVEL` together."""
+    from scipy.special import stdtrit  # here, as it takes a third of a second to import
+
+    return float(stdtrit(degrees_of_freedom, 1 - LEVEL / len(LOOKS) / 2))
+
+
+def error_of_rounds(launch: Launch, kind: Kind) -> float:
+    """Standard error of a launch's log ratio as far as its own rounds tell it: what is beside it
+    when calls are held up, or a batch holds few. 0 on a CPU, where rounds are not pairs."""
+    if kind == "cpu":
+        return 0.0
+    pairs = zip(launch.reference_us, launch.candidate_us, strict=True)
+    logs = [math.log(ours / theirs) for ours, theirs in pairs]
+    middle = statistics.median(logs)
+    distance = statistics.median(abs(one - middle) for one in logs)
+    number = len(logs)
+    of_few = OF_FEW[number - 2] if 2 <= number <= len(OF_FEW) + 1 else number / (number - 0.8)
+    return OF_MEDIAN * OF_DEVIATION * of_few * distance / math.sqrt(number)
+
+
+def interval(launches: Sequence[Launch], kind: Kind) -> Interval | None:
+    """Mean over launches with its t interval; None without a launch. Of a single one no spread
+    between launches can be told: `LAUNCH_SPREAD` stands for it, beside that of its rounds."""
+    ratios = [log_ratio(launch, kind) for launch in launches]
+    if not ratios:
+        return None
+    mean = statistics.fmean(ratios)
+    if len(ratios) == 1:
+        error = math.hypot(LAUNCH_SPREAD[kind], error_of_rounds(launches[0], kind))
+        quantile = t_quantile(MANY)
+    else:
+        error = statistics.stdev(ratios) / math.sqrt(len(ratios))
+        quantile = t_quantile(len(ratios) - 1)
+    return Interval(
+        estimate=math.exp(mean),
+        low=math.exp(mean - quantile * error),
+        high=math.exp(mean + quantile * error),
+    )
+
+
+def speedup(measurement: Measurement) -> Interval | None:
+    """How many times faster the candidate is than the baseline."""
+    return interval(measurement.launches, measurement.device.kind)
+
+
+def control(measurement: Measurement) -> Interval | None:
+    """The reference against itself in the same session: should hold 1, its width is the noise."""
+    return interval(measurement.control, measurement.device.kind)
+
+
+def control_spread(measurement: Measurement) -> float | None:
+    """The control's larger distance from 1, as a fraction: 0.012 is 1.2 %."""
+    return distance_from_one(control(measurement))
+
+
+def distance_from_one(found: Interval | None) -> float | None:
+    """The larger distance of a ratio's bounds from 1; None without an interval."""
+    return None if found is None else max(abs(found.high - 1), abs(1 - found.low))
+
+
+def reference_us(measurement: Measurement) -> float:
+    """Microseconds of one call of the baseline: the geometric mean over launches."""
+    return geometric_mean([typical_us(launch.reference_us) for launch in measurement.launches])
+
+
+def candidate_us(measurement: Measurement) -> float:
+    """Microseconds of one call of the candidate: the baseline's over the speedup, so that the two
+    times divide to what stands beside them. (On a CPU that is the geometric mean over launches.)"""
+    ratios = [log_ratio(launch, measurement.device.kind) for launch in measurement.launches]
+    return reference_us(measurement) / math.exp(statistics.fmean(ratios))
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def is_gain(measurement: Measurement) -> bool:
+    """Whether the lower bound clears the relative and the absolute floor, and the control does not
+    show the session to be noisier than the gain."""
+    found = speedup(measurement)
+    if found is None or not clears_floors(found.low, measurement):
+        return False
+    spread = control_spread(measurement)
+    return spread is None or found.low > 1 + spread
+
+
+def clears_floors(ratio: float, measurement: Measurement) -> bool:
+    """Whether so many times faster would be worth to be told."""
+    gain_us = reference_us(measurement) * (1 - 1 / ratio)
+    return ratio > 1 + RELATIVE_FLOOR and gain_us > ABSOLUTE_FLOOR_US
+
+
+def is_hidden(measurement: Measurement) -> bool:
+    """Whether there may be a gain that the noise of this session does not let see: the estimate is
+    one, and the noise is more than a launch alone is taken to have (`LAUNCH_SPREAD`)."""
+    found = speedup(measurement)
+    if found is None or not clears_floors(found.estimate, measurement) or is_gain(measurement):
+        return False
+    noise = max(found.estimate / found.low - 1, control_spread(measurement) or 0.0)
+    return noise > LAUNCH_SPREAD[measurement.device.kind]
+
+
+def is_undecided(evaluation: Evaluation) -> bool:
+    """Whether a machine that is less busy may find a gain where this one found none."""
+    measured = evaluation.measurements
+    if any(is_slower(m) or is_gain(m) for m in measured):
+        return False
+    return any(map(is_hidden, measured))
+
+
+def is_slower(measurement: Measurement) -> bool:
+    """Whether it is slower beyond doubt."""
+    found = speedup(measurement)
+    return found is not None and found.high < SLOWER
+
+
+def cuda_l1_speedup(measurement: Measurement) -> float | None:
+    """As CUDA-L1 counts it: ratios of pairs in seven buckets, the median of their means, to two
+    digits toward 1.00; None where there are too few pairs, or the means vary too much. It has no
+    interval, and is for comparison only. Source: arXiv 2507.14111.
+    """
+    ratios = [
+        reference / candidate
+        for launch in measurement.launches
+        for reference, candidate in zip(launch.reference_us, launch.candidate_us, strict=True)
+    ]
+    if len(ratios) < NUM_BUCKETS:
+        return None
+    edges = [len(ratios) * number // NUM_BUCKETS for number in range(NUM_BUCKETS + 1)]
+    means = [statistics.fmean(ratios[start:end]) for start, end in itertools.pairwise(edges)]
+    if statistics.pvariance(means) > MAX_VARIANCE:
+        return None
+    return toward_one(statistics.median(means))
+
+
+def toward_one(ratio: float) -> float:
+    """Two digits, and never further from 1 than what was measured: 1.118 is 1.11, 0.992 is 1."""
+    hundredths = round(ratio * 100, 6)  # 1.15 is 114.99999999999999 hundredths otherwise
+    return (math.floor(hundredths) if ratio >= 1 else math.ceil(hundredths)) / 100
+
+
+def score(evaluation: Evaluation) -> float:
+    """One number for ordering and reward: the geometric mean of the lower bounds over workloads;
+    0 for what did not pass."""
+    lows = [one.low for one in speedups(evaluation)]
+    return geometric_mean(lows) if lows else 0.0
+
+
+def estimate(evaluation: Evaluation) -> float:
+    """As `score`, of the estimates: what it may be worth, where that is to be looked at further."""
+    estimates = [one.estimate for one in speedups(evaluation)]
+    return geometric_mean(estimates) if estimates else 0.0
+
+
+def speedups(evaluation: Evaluation) -> list[Interval]:
+    """By workload; none of what did not pass."""
+    if evaluation.verdict.status != "passed":
+        return []
+    return [found for m in evaluation.measurements if (found := speedup(m)) is not None]
+
+
+def highest(evaluations: Sequence[Evaluation]) -> float:
+    """The highest score; that of the original, 1, where none is higher."""
+    return max([1.0, *map(score, evaluations)])
+
+
+def is_negligible(problem: Problem, min_share: float) -> bool:
+    """Whether its calls are known to take less than that share of the traced time: so much is the
+    most that a faster version of them alone saves."""
+    return problem.share is not None and problem.share < min_share
+
+
+def best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> int | None:
+    """Index of the proposal worth showing, None when there is none: passed, slower on no workload,
+    a gain on one at least, and then the highest mean lower bound, weighted by the share of the
+    traced time where it is known."""
+    weights = {w.name: w.share for w in workloads if w.share}
+    ranked = []
+    for index, evaluation in enumerate(evaluations):
+        measured = evaluation.measurements
+        if evaluation.verdict.status != "passed" or not measured:
+            continue
+        if any(is_slower(m) for m in measured) or not any(is_gain(m) for m in measured):
+            continue
+        logs = [
+            (math.log(found.low), weights.get(m.workload, 1.0 if not weights else 1e-3))
+            for m in measured
+            if (found := speedup(m)) is not None
+        ]
+        total = sum(weight for _, weight in logs)
+        ranked.append((sum(value * weight for value, weight in logs) / total, -index))
+    return -max(ranked)[1] if ranked else None

@@ -1,0 +1,203 @@
+"""From a report to lines of the history.
+
+    lines_of(read_document(path), date)
+
+The time of a target is that of the commit itself: the head's of a comparison, else the reference's
+in the measurements of its candidates, in which case it is the median over candidates. Times that an
+archive of an earlier run supplied are left out: they are of an earlier session, and repeated they
+would look like a machine without noise.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from cudal1_ci.errors import ReportError
+from cudal1_ci.records import content_hash
+from cudal1_ci.render.shape import (
+    ComparisonDocument,
+    DeviceDocument,
+    EntryDocument,
+    LaunchDocument,
+    MeasurementDocument,
+    ReportDocument,
+)
+from cudal1_ci.render.wording import technique_text
+from cudal1_ci.stats import speedups
+from cudal1_ci.trend.evidence import blocks_of
+from cudal1_ci.trend.record import SCHEMA_VERSION, AnyEntry, Gain, Machine, Proposal, Row, Run, Sha
+
+NUM_DIGITS = 5
+"""Significant digits that are kept: a hundredth of a thousandth is below any noise."""
+
+
+def lines_of(document: ReportDocument, date: datetime | None = None) -> list[AnyEntry]:
+    """Lines of a report. `date` is that of the commit, where it is known.
+
+    Raises:
+        ReportError: The report is of no commit.
+    """
+    commit = _commit(document.head_sha)
+    if commit is None:
+        raise ReportError(
+            f"expected a report of a commit, got head_sha {document.head_sha!r}; commit what was "
+            "measured, or measure a commit"
+        )
+    lines: list[AnyEntry] = list(_runs(document, commit, date))
+    for entry in document.entries:
+        lines += _rows(entry, commit)
+        lines += _proposals(entry, commit)
+    return lines
+
+
+def machine_of(device: DeviceDocument) -> Machine:
+    """Hardware and software of a device, without its mood."""
+    known = {name: getattr(device, name) for name in Machine.__struct_fields__}
+    return Machine(**known)
+
+
+def key_of(device: DeviceDocument | Machine) -> str:
+    """What must agree for times to be of one machine."""
+    return content_hash([getattr(device, name) for name in Machine.__struct_fields__])
+
+
+def _runs(document: ReportDocument, commit: str, date: datetime | None) -> Iterator[Run]:
+    is_comparison = not document.entries or any(e.comparison for e in document.entries)
+    run = Run(
+        schema_version=SCHEMA_VERSION,
+        repository=document.repository,
+        commit=commit,
+        base=_commit(document.base_sha) if is_comparison else None,
+        date=date or document.generated_at,
+        generated_at=document.generated_at,
+    )
+    devices = {key_of(device): device for device in document.devices}
+    if not devices:
+        yield run
+    for key, device in devices.items():
+        yield msgspec.structs.replace(run, device=key, machine=machine_of(device))
+
+
+def _rows(entry: EntryDocument, commit: str) -> Iterator[Row]:
+    target = f"{entry.target.path}:{entry.target.qualname}"
+    compared = set()
+    if entry.comparison is not None:
+        for row in _compared(entry.comparison, commit, target):
+            compared.add((row.workload, row.device))
+            yield row
+    times: dict[tuple[str, str], list[MeasurementDocument]] = {}
+    for measurement in _measured(entry):
+        key = (measurement.workload, key_of(measurement.device))
+        if key not in compared:
+            times.setdefault(key, []).append(measurement)
+    for (workload, device), measurements in times.items():
+        yield _timed(
+            Row(commit=commit, target=target, workload=workload, device=device), measurements
+        )
+
+
+def _compared(comparison: ComparisonDocument, commit: str, target: str) -> Iterator[Row]:
+    if not comparison.rows:
+        yield Row(commit=commit, target=target, verdict=comparison.verdict)
+    for row in comparison.rows:
+        is_timed = row.device is not None and row.head_us is not None
+        yield Row(
+            commit=commit,
+            target=target,
+            workload=row.workload,
+            device=None if row.device is None else key_of(row.device),
+            time_us=_short(row.head_us) if is_timed else None,
+            slowdown=_short(row.slowdown),
+            slowdown_low=_short(row.slowdown_low),
+            slowdown_high=_short(row.slowdown_high),
+            verdict=row.verdict,
+        )
+
+
+def _measured(entry: EntryDocument) -> Iterator[MeasurementDocument]:
+    """Where the target itself was timed in this session."""
+    for evaluation in entry.evaluations:
+        if not evaluation.reused:
+            yield from (m for m in evaluation.measurements if m.reference_us is not None)
+
+
+def _timed(row: Row, measurements: Sequence[MeasurementDocument]) -> Row:
+    middle = sorted(measurements, key=lambda m: m.reference_us or 0.0)[(len(measurements) - 1) // 2]
+    low, high = interval_us(middle.launches)
+    time_us = middle.reference_us or 0.0
+    if low is None or high is None or not low <= time_us <= high:
+        return msgspec.structs.replace(row, time_us=_short(time_us))
+    return msgspec.structs.replace(
+        row, time_us=_short(time_us), low_us=_short(low), high_us=_short(high)
+    )
+
+
+def interval_us(launches: Sequence[LaunchDocument]) -> tuple[float | None, float | None]:
+    """Of the reference's time over fresh processes: the t interval that speedups have."""
+    logs = [math.log(speedups.typical_us(launch.reference_us)) for launch in launches]
+    if len(logs) < 2:
+        return None, None
+    half = speedups.t_quantile(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    mean = statistics.fmean(logs)
+    return math.exp(mean - half), math.exp(mean + half)
+
+
+def _proposals(entry: EntryDocument, commit: str) -> Iterator[Proposal]:
+    if entry.best is None:
+        return
+    best = entry.evaluations[entry.best]
+    target = f"{entry.target.path}:{entry.target.qualname}"
+    before, after = blocks_of(best.candidate.patch) if best.candidate.patch else ((), ())
+    what = [before, after] if after else best.candidate.id
+    steps = {workload.name: workload.calls_per_step for workload in entry.workloads}
+    gains: dict[str, list[Gain]] = {}
+    for measurement in best.measurements:
+        gain = _gain(measurement, steps.get(measurement.workload))
+        if gain is not None:
+            gains.setdefault(key_of(measurement.device), []).append(gain)
+    for device, found in gains.items():
+        yield Proposal(
+            id=content_hash([target, what]),
+            commit=commit,
+            device=device,
+            target=target,
+            technique=technique_text(best)[:200],
+            gains=tuple(found),
+            before=before,
+            after=after,
+        )
+
+
+def _gain(m: MeasurementDocument, calls_per_step: float | None) -> Gain | None:
+    speedup, low, high = _short(m.speedup), _short(m.speedup_low), _short(m.speedup_high)
+    reference_us, candidate_us = _short(m.reference_us), _short(m.candidate_us)
+    if speedup is None or low is None or high is None:
+        return None
+    if reference_us is None or candidate_us is None:
+        return None
+    return Gain(
+        workload=m.workload,
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        reference_us=reference_us,
+        candidate_us=candidate_us,
+        calls_per_step=_short(calls_per_step),
+    )
+
+
+def _commit(sha: str | None) -> str | None:
+    try:
+        return None if sha is None else msgspec.convert(sha, Sha)
+    except msgspec.ValidationError:
+        return None
+
+
+def _short(value: float | None) -> float | None:
+    """A number as the history keeps it."""
+    return None if value is None else float(f"{value:.{NUM_DIGITS}g}")

@@ -1,0 +1,12 @@
+"""A Trial: reference and candidate in, an Evaluation out.
+
+    with Session(TrialConfig()) as session:
+        evaluation = session.evaluate(problem, candidate)
+
+Starts a judge process and decides how long to measure; the answers are the judge's.
+"""
+
+from cudal1_ci.verification.config import BuildsConfig, TrialConfig
+from cudal1_ci.verification.session import Session
+
+__all__ = ["BuildsConfig", "Session", "TrialConfig"]

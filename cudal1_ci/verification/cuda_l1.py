@@ -1,0 +1,79 @@
+"""`--policy cuda-l1`: the rules by which CUDA-L1 counts a speedup, for comparison with its paper.
+
+Source: arXiv 2507.14111: score.cuda_l1_speedup, and above 3x, or twice the best so far, it is
+measured again and believed within ten percent.
+Departures: the paper measures for half an hour, this for as long as the trial is configured to,
+and again on the same GPU, not on another one of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from cudal1_ci.records import Candidate, Evaluation, Finding, Problem, Verdict
+from cudal1_ci.stats.speedups import cuda_l1_speedup
+from cudal1_ci.verification.protocol import Judge
+
+SUSPICIOUS_SPEEDUP = 3.0
+SUSPICIOUS_RATIO = 2.0
+AGREEMENT = 0.10
+
+
+def evaluate(
+    session: Judge, problem: Problem, candidate: Candidate, best: float | None = None
+) -> Evaluation:
+    """The judge's evaluation, inconclusive where the paper would throw its times away. `best` is
+    the largest speedup that was believed before.
+
+    Raises:
+        WorkerError: The judge could not be started or died.
+    """
+    first = session.evaluate(problem, candidate)
+    finding = doubt(session, problem, first, best)
+    if finding is None:
+        return first
+    verdict = Verdict(status="inconclusive", findings=(finding, *first.verdict.findings))
+    return msgspec.structs.replace(first, verdict=verdict, measurements=())
+
+
+def doubt(
+    session: Judge, problem: Problem, first: Evaluation, best: float | None = None
+) -> Finding | None:
+    """Why the paper would throw the times of an evaluation away; None where it would count them,
+    or where there are none.
+
+    Raises:
+        WorkerError: The judge could not be started or died.
+    """
+    found = speedups(first)
+    if None in found:
+        return said("policy.variance", "its bucket means vary too much, or there are too few pairs")
+    if any(is_suspicious(one, best) for one in found if one is not None):
+        again = speedups(session.evaluate(problem, first.candidate))
+        if not agree(found, again):
+            return said("policy.unverified", f"measured again it is {again} and not {found}")
+    return None
+
+
+def said(rule: str, message: str) -> Finding:
+    return Finding(rule=rule, message=f"by CUDA-L1's rules: {message}")
+
+
+def speedups(evaluation: Evaluation) -> list[float | None]:
+    """One for each measurement."""
+    return [cuda_l1_speedup(measurement) for measurement in evaluation.measurements]
+
+
+def is_suspicious(one: float, best: float | None) -> bool:
+    """Whether it has to be measured again before it counts."""
+    return one > SUSPICIOUS_SPEEDUP or (best is not None and one > SUSPICIOUS_RATIO * best)
+
+
+def agree(found: Sequence[float | None], again: Sequence[float | None]) -> bool:
+    """Whether every speedup was found again."""
+    return len(found) == len(again) and all(
+        one is not None and other is not None and abs(other - one) <= AGREEMENT * one
+        for one, other in zip(found, again, strict=True)
+    )

@@ -1,0 +1,268 @@
+"""Programs that compile something, built before their turn and beside the judge.
+
+A worker of its own imports them, several at once, into the folders where the judge's runners look.
+On a GPU that has processor cores to spare this goes on beside the timing, on cores of its own;
+elsewhere it shares the device with the judge's examinations and never with timing
+(processes/lock.py). While a program is judged, no builder of it is alive: it could work for the one
+that is timed.
+
+Whatever fails here costs time and nothing else: the judge imports every program itself. Only what
+the compiler said of a text is kept, so that it need not say it twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from cudal1_ci.errors import WorkerError
+from cudal1_ci.processes import Executor, Worker
+from cudal1_ci.processes.lock import shared
+from cudal1_ci.records import Candidate, Program, TextProgram, Verdict
+from cudal1_ci.verification.config import BuildsConfig
+
+POLL_S = 0.25
+ANSWER_S = 60.0
+START_S = 180.0
+CANCEL_S = 15.0
+"""From a kill to its consequence."""
+END_S = 2.0
+SPARE_CORES = 3
+"""Beside those of a runner's threads: for the judge, the driver and autograd. A judge on a GPU has
+no cores of its own, as there may be one for each GPU; the kernel finds it those that are idle."""
+_COMPILES = re.compile(
+    r"\b(?:load_inline|cpp_extension|CUDAExtension|CppExtension|RawKernel|RawModule"
+    r"|nvrtcCreateProgram|_?compile_kernel|nvcc|torch\.utils\.cpp_extension)\b"
+)
+
+
+def compiles(program: Program) -> bool:
+    """Whether a text says that it compiles something when it is imported, or is what is compiled
+    then. A kernel in Triton, and what torch.compile makes, are compiled at their first call and on
+    the device."""
+    if isinstance(program, TextProgram):
+        return _COMPILES.search(program.source) is not None
+    return any(
+        not file.path.endswith(".py") or _COMPILES.search(file.text) for file in program.overlay
+    )
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where builds run, and what for."""
+
+    lock: str | None
+    """Name of the device that may not be timed on meanwhile; None where that does no harm."""
+    architecture: str | None
+    cores: tuple[int, ...]
+    num_at_once: int
+
+
+def site_for(
+    kind: str,
+    device_lock: str,
+    architecture: str | None,
+    threads: int,
+    num_at_once: int | None,
+) -> Site:
+    """On a GPU all cores but those that timing needs, where there are more; else all, as nothing is
+    timed meanwhile."""
+    cores = sorted(os.sched_getaffinity(0))
+    spare = cores[: max(0, len(cores) - threads - SPARE_CORES)] if kind == "cuda" else []
+    mine = spare or cores
+    return Site(
+        lock=None if spare else device_lock,
+        architecture=architecture,
+        cores=tuple(mine),
+        num_at_once=min(num_at_once or len(mine), len(mine)),
+    )
+
+
+@dataclass
+class Build:
+    """One program on its way."""
+
+    number: int
+    candidate: Candidate
+    state: Literal["waiting", "running", "cancelled", "done"] = "waiting"
+    verdict: Verdict | None = None
+    """What the compiler said of a text that does not compile."""
+
+
+class Ahead:
+    """The builds of a session. Used from one thread; a second one talks to the worker."""
+
+    def __init__(self, config: BuildsConfig, executor: Executor, *, threads: int, limit_s: float):
+        self.config = config
+        self.executor = executor
+        self.threads = threads
+        self.limit_s = limit_s
+        self._builds: dict[str, Build] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
+        self._stack = contextlib.ExitStack()
+        self._is_closed = False
+
+    def start(self, candidates: Sequence[Candidate], site: Site) -> None:
+        """Build those that compile something and were not built before. Returns at once."""
+        if self.config.num_processes == 0 or not self.config.keep or self._is_closed:
+            return
+        with self._changed:
+            for candidate in candidates:
+                if candidate.id not in self._builds and compiles(candidate.program):
+                    self._builds[candidate.id] = Build(len(self._builds), candidate)
+            if self._thread is None and self._in("waiting"):
+                self._thread = threading.Thread(
+                    target=self._work, args=(site,), name="builds", daemon=True
+                )
+                self._thread.start()
+
+    def in_turn(
+        self, candidates: Sequence[Candidate], is_over: Callable[[], bool] = lambda: False
+    ) -> Iterator[Candidate]:
+        """All of them, those first that need not be waited for; once it `is_over` none is."""
+        left = list(candidates)
+        deadline_s = time.monotonic() + self.limit_s
+        while left:
+            with self._changed:
+                while (number := self._first_ready(left)) is None:
+                    left_s = deadline_s - time.monotonic()
+                    if left_s <= 0 or is_over():
+                        number = 0
+                        break
+                    self._changed.wait(min(POLL_S, left_s))
+            yield left.pop(number)
+            deadline_s = time.monotonic() + self.limit_s
+
+    def _first_ready(self, candidates: Sequence[Candidate]) -> int | None:
+        for number, candidate in enumerate(candidates):
+            build = self._builds.get(candidate.id)
+            if build is None or build.state == "done":
+                return number
+        return None
+
+    def settle(self, candidate: Candidate) -> Verdict | None:
+        """Wait for a candidate's build, or end it after a time. When this returns nobody builds it.
+        The verdict is the compiler's, on a text that does not compile."""
+        with self._changed:
+            build = self._builds.get(candidate.id)
+            if build is None:
+                return None
+            if not self._changed.wait_for(lambda: build.state == "done", self.limit_s):
+                self._cancel(build)
+            return build.verdict
+
+    def _cancel(self, build: Build) -> None:
+        """End a build whose time is over, if need be with all others."""
+        if build.state == "waiting":
+            build.state = "done"
+            return
+        build.state = "cancelled"
+        if not self._changed.wait_for(lambda: build.state == "done", CANCEL_S):
+            self._end_worker()
+            build.state = "done"
+
+    def close(self) -> None:
+        """End all builds."""
+        with self._changed:
+            self._is_closed = True
+            for build in self._in("waiting"):
+                build.state = "done"
+            thread = self._thread
+        self._end_worker()
+        if thread is not None:
+            thread.join(END_S)  # it may wait for the lock of a device, which nobody can end
+
+    def _in(self, *states: str) -> list[Build]:
+        return [build for build in self._builds.values() if build.state in states]
+
+    # --- in the second thread ------------------------------------------------------------------
+
+    def _work(self, site: Site) -> None:
+        """Until there is nothing left to build."""
+        try:
+            with shared(site.lock) if site.lock else contextlib.nullcontext():
+                self._build_all(site)
+        except (WorkerError, OSError):
+            self._end_worker()
+        finally:
+            with self._changed:
+                for build in self._in("waiting", "running", "cancelled"):
+                    build.state = "done"  # the judge will see for itself
+                self._thread = None
+                self._changed.notify_all()
+
+    def _build_all(self, site: Site) -> None:
+        """Raises WorkerError when the worker cannot be started, or is gone."""
+        while True:
+            with self._changed:
+                waiting, ended = self._in("waiting"), self._in("cancelled")
+                if self._is_closed or not self._in("waiting", "running", "cancelled"):
+                    return
+            worker = self._worker or self._open(site)
+            if worker is None:
+                return
+            for build in waiting:
+                program = msgspec.to_builtins(build.candidate.program)
+                request = {"number": build.number, "program": program, "limit_s": self.limit_s}
+                with self._changed:
+                    if build.state != "waiting":
+                        continue
+                    build.state = "running"
+                worker.ask({"op": "begin", **request}, ANSWER_S)
+            for build in ended:
+                worker.ask({"op": "cancel", "number": build.number}, ANSWER_S)
+            reply = worker.ask({"op": "poll", "wait_s": POLL_S}, ANSWER_S)
+            self._note(reply["ended"])
+
+    def _open(self, site: Site) -> Worker | None:
+        """The worker; None when what it built would not be found by the judge."""
+        starting = self.executor.start("builder", num_threads=self.threads, device="none")
+        with self._changed:
+            if self._is_closed:
+                return None
+            worker = self._worker = self._stack.enter_context(starting)
+        request = {
+            "op": "open",
+            "store": store_of(self.config),
+            "architecture": site.architecture,
+            "cores": list(site.cores),
+            "num_at_once": site.num_at_once,
+        }
+        if worker.ask(request, START_S)["is_kept"]:
+            return worker
+        self._end_worker()
+        self._is_closed = True
+        return None
+
+    def _note(self, ended: list[dict[str, Any]]) -> None:
+        by_number = {build.number: build for build in self._builds.values()}
+        with self._changed:
+            for one in ended:
+                build = by_number[one["number"]]
+                build.state = "done"
+                if one["verdict"] is not None:
+                    build.verdict = msgspec.convert(one["verdict"], Verdict)
+            self._changed.notify_all()
+
+    def _end_worker(self) -> None:
+        with self._changed:
+            stack, self._stack = self._stack, contextlib.ExitStack()
+            self._worker = None
+        stack.close()
+
+
+def store_of(config: BuildsConfig) -> dict[str, Any] | None:
+    """Where what programs build is kept, as the workers are told."""
+    if not config.keep:
+        return None
+    return {"folder": str(config.place()), "max_bytes": config.max_bytes}

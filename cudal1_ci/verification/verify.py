@@ -1,0 +1,246 @@
+"""One Trial of two KernelBench-form files: what `cudal1-ci verify` does, for other programs.
+
+from cudal1_ci import verify
+
+evaluation = verify("reference.py", "candidate.py")
+evaluation.verdict.status, evaluation.measurements
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path, PurePath
+
+import msgspec
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.processes import Executor
+from cudal1_ci.records import (
+    Call,
+    Candidate,
+    Evaluation,
+    Finding,
+    Made,
+    Problem,
+    TextProgram,
+    Workload,
+)
+from cudal1_ci.verification import Session, TrialConfig
+
+NO_ENTRY = "the text defines no `"
+"""What a runner says of a file without the class that it is to load (runner/programs.py)."""
+COPY = re.compile(
+    r'(?<=File ")[^"\n]*/runners-[^/"\n]+/[^/"\n]+/program\.py'
+    r"|[^\s\"']*/runners-[^/\s]+/[^/\s]+/program\.py"
+    r"|(?<=\()program\.py(?=, line \d)"
+)
+"""The copy of a file that a runner loads, in a traceback, a warning or a SyntaxError's words."""
+
+
+def verify(
+    reference: str | Path,
+    candidate: str | Path,
+    *,
+    mode: str = "infer",
+    python: str = sys.executable,
+    device: str = "auto",
+    require_kernel: bool = False,
+    config: TrialConfig | None = None,
+    executor: Executor | None = None,
+) -> Evaluation:
+    """Judge a candidate file against a reference file; both run in processes of their own.
+
+    The reference defines `Model`, `get_inputs()` and, where Model takes arguments,
+    `get_init_inputs()`; the candidate `ModelNew` (or `Model`). `device` is `cpu`, `cuda`, `cuda:N`
+    or `auto`, the GPU where there is one. With `require_kernel` a candidate must do its work in
+    Triton or CUDA kernels of its own. `executor` is where they run, if not in `python`, such as a
+    `cudal1_ci.processes.Container`. Many candidates share a `Session`.
+
+    Raises:
+        ConfigError: The reference does not state a problem.
+        UnsupportedError: This machine does not have what is required.
+        WorkerError: The judge could not be started or died.
+    """
+    problem = text_problem(Path(reference), mode)
+    with Session(
+        config or TrialConfig(),
+        python=python,
+        device=device,
+        require_kernel=require_kernel,
+        executor=executor,
+    ) as session:
+        evaluation = session.evaluate(problem, candidate_of(problem, Path(candidate)))
+    return with_own_names(evaluation, Path(reference), Path(candidate))
+
+
+def text_problem(path: Path, mode: str) -> Problem:
+    """The Problem that a KernelBench-form file states.
+
+    Raises:
+        ConfigError: The file cannot be read, does not parse, or lacks `Model` or `get_inputs`.
+    """
+    return problem_of(text_of(path), str(path), mode)
+
+
+def text_of(path: Path, errors: str = "strict") -> str:
+    """As Python reads it, which skips a byte order mark. Raises: ConfigError, where the file cannot
+    be read, or is not UTF-8 and must be."""
+    try:
+        return path.read_text(encoding="utf-8-sig", errors=errors)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: expected Python in UTF-8: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def problem_of(source: str, name: str, mode: str = "infer") -> Problem:
+    """The Problem that a KernelBench-form text of that name states.
+
+    Raises:
+        ConfigError: It does not parse, or lacks `Model`, `get_inputs`, or the `get_init_inputs`
+            that its constructor needs.
+    """
+    names = top_level_names(name, source)
+    for required in ("Model", "get_inputs"):
+        if required not in names:
+            mend = "define it, or name the right file"
+            if required == "Model" and "ModelNew" in names:
+                mend = "`ModelNew` is a candidate's: the reference comes first"
+            raise ConfigError(
+                f"{name}: expected a top-level `{required}` in the reference (KernelBench form), "
+                f"found {', '.join(sorted(names)) or 'nothing'}; {mend}"
+            )
+    needed = needed_by_constructor(source)
+    if needed and "get_init_inputs" not in source:
+        raise ConfigError(
+            f"{name}: `Model` takes {', '.join(f'`{one}`' for one in needed)}; define a top-level "
+            "`get_init_inputs()` in the reference that returns them as a list"
+        )
+    init: Made | Call = Made(function="get_init_inputs") if "get_init_inputs" in names else Call()
+    workload = Workload(
+        name="default",
+        provenance="declared",
+        source=f"{PurePath(name).name}:get_inputs",
+        init=init,
+        call=Made(function="get_inputs"),
+        mode="train" if mode == "train" else "infer",
+    )
+    return Problem(reference=TextProgram(source=source, entry="Model"), workloads=(workload,))
+
+
+def needed_by_constructor(source: str) -> list[str]:
+    """Arguments without a default of a `Model` that writes its own plain `__init__`; of others
+    nothing is known before they run."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef) and node.name == "Model" and not node.decorator_list:
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+                    return [] if item.decorator_list else _without_default(item.args)
+    return []
+
+
+def _without_default(arguments: ast.arguments) -> list[str]:
+    """Of a method: the first one is the object."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    needed = positional[1 : len(positional) - len(arguments.defaults)]
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return [one.arg for one in (*needed, *(one for one, default in named if default is None))]
+
+
+def candidate_of(problem: Problem, path: Path) -> Candidate:
+    """The file as a candidate. One that cannot be decoded is the judge's to refuse.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    source = text_of(path, errors="replace")
+    program = TextProgram(source=source, entry=entry_of(source))
+    return Candidate(problem_id=problem.id, program=program, proposer="file")
+
+
+def entry_of(source: str) -> str:
+    """`ModelNew`, or `Model` where there is no `ModelNew`. A file that does not parse is the
+    judge's to report: it is a verdict on the candidate, not a failure of the tool."""
+    try:
+        names = {getattr(node, "name", None) for node in ast.parse(source).body}
+    except (SyntaxError, ValueError):
+        return "ModelNew"
+    return "Model" if "Model" in names and "ModelNew" not in names else "ModelNew"
+
+
+def with_own_names(evaluation: Evaluation, reference: Path, candidate: Path) -> Evaluation:
+    """The same, where what is said of the copies that ran names the files that they are of. A
+    candidate that does not parse is told with its line and column."""
+    verdict = evaluation.verdict
+    told = verdict.findings[0] if verdict.findings else None
+    is_of_reference = told is not None and told.rule.startswith("reference.")
+    name = str(reference if is_of_reference else candidate)
+
+    def named(text: str) -> str:
+        return COPY.sub(lambda _: name, text)
+
+    findings = [
+        msgspec.structs.replace(
+            finding,
+            message=named(finding.message),
+            evidence=None if finding.evidence is None else named(finding.evidence),
+        )
+        for finding in verdict.findings
+    ]
+    program, log = evaluation.candidate.program, named(verdict.log)
+    if told is not None and told.rule == "program.import" and isinstance(program, TextProgram):
+        findings[0] = _placed(findings[0], name, program.source)
+        if NO_ENTRY in told.message:
+            findings[0], log = _without_entry(findings[0], name, program.source), ""
+    verdict = msgspec.structs.replace(verdict, findings=tuple(findings), log=log)
+    return msgspec.structs.replace(evaluation, verdict=verdict)
+
+
+def _placed(finding: Finding, name: str, source: str) -> Finding:
+    """As it is, where the file parses here and it was something else that failed."""
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        message = not_parsed(name, error, "candidate")
+        return msgspec.structs.replace(
+            finding, message=message, line=getattr(error, "lineno", None)
+        )
+    return finding
+
+
+def _without_entry(finding: Finding, name: str, source: str) -> Finding:
+    """What the loader raised, whose traceback leads into the loader alone."""
+    found = ", ".join(sorted(top_level_names(name, source))) or "nothing"
+    message = (
+        f"{name}: expected a top-level `ModelNew` (or `Model`) in the candidate, found {found}; "
+        "define it, or name the right file"
+    )
+    return msgspec.structs.replace(finding, message=message)
+
+
+def not_parsed(name: str, error: SyntaxError | ValueError, role: str) -> str:
+    """`faster.py:7:22: the candidate does not parse as Python: unmatched ')'`."""
+    place, why = [name], str(error)
+    if isinstance(error, SyntaxError):
+        place += [str(number) for number in (error.lineno, error.offset) if number]
+        why = error.msg
+    return f"{':'.join(place)}: the {role} does not parse as Python: {why}"
+
+
+def top_level_names(name: str, source: str) -> set[str]:
+    """Names of the functions and classes that a text defines, and of what it imports or assigns."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(not_parsed(name, error, "reference")) from error
+    names: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign):
+            names.update(t.id for t in node.targets if isinstance(t, ast.Name))
+    return names

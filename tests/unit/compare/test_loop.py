@@ -1,0 +1,264 @@
+"""Pairs are measured once, alarms again, and the budget is kept: with a judge that is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import threading
+import time
+
+import msgspec
+import pytest
+
+from cudal1_ci.compare.config import CompareConfig
+from cudal1_ci.compare.loop import NO_BUDGET, SPENT, UNCONFIRMED, Bench, compare
+from cudal1_ci.compare.pairs import Pair, Pairs
+from cudal1_ci.errors import WorkerError
+from cudal1_ci.processes.device_wait import until
+from cudal1_ci.records import Comparison, Entry, Evaluation, Finding, Verdict
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.progress import PlainProgress, SilentProgress
+from tests.fakes import CPU, a_candidate, a_problem, a_target, a_workload
+from tests.unit.test_slowdown import measured
+
+
+class Judge:
+    """Answers each trial of a pair with the next of its ratios, or of its verdicts."""
+
+    def __init__(self, **answers):
+        self.answers = {name: list(given) for name, given in answers.items()}
+        self.asked = []
+
+    def device(self):
+        return CPU
+
+    def evaluate(self, problem, candidate):
+        name = candidate.program.source
+        self.asked.append((name, problem.workloads[0].atol))
+        answer = self.answers[name].pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, str):
+            verdict = Verdict(status=answer, findings=(Finding(rule="x", message="off by 1"),))
+            return Evaluation(candidate=candidate, verdict=verdict)
+        ratios = answer if isinstance(answer, tuple) else (answer,)
+        measurements = [
+            msgspec.structs.replace(measured(ratio), workload=workload.name)
+            for ratio, workload in zip(ratios, problem.workloads, strict=True)
+        ]
+        return Evaluation(
+            candidate=candidate,
+            verdict=Verdict(status="passed"),
+            measurements=tuple(measurements),
+            device=CPU,
+        )
+
+
+def a_pair(name: str, *workloads) -> Pair:
+    problem = a_problem(f"class Model: {name!r}", *workloads)
+    return Pair(
+        target=a_target(qualname=name), problem=problem, head=a_candidate(problem, source=name)
+    )
+
+
+@pytest.fixture
+def run(tmp_path):
+    def compared(judge: Judge, *pairs: Pair, **more):
+        with Archive.open(tmp_path / "archive.sqlite") as archive:
+            bench = Bench(
+                session=judge,
+                archive=archive,
+                progress=SilentProgress(),
+                config=CompareConfig(num_devices=more.pop("num_devices", 1)),
+                policy="p",
+                **more,
+            )
+            entries, ended = compare(Pairs(pairs=pairs, others=()), bench)
+        return {one.target.qualname: one.comparison for one in entries}, ended
+
+    return compared
+
+
+def test_progress_counts_what_cannot_be_compared_and_says_why(tmp_path):
+    other = Entry(
+        target=a_target(qualname="Plain"),
+        skipped="no workload",
+        comparison=Comparison(verdict="skipped", reason="no workload"),
+    )
+    stream = io.StringIO()
+    with Archive.open(tmp_path / "archive.sqlite") as archive:
+        bench = Bench(
+            session=Judge(),
+            archive=archive,
+            progress=PlainProgress(stream),
+            config=CompareConfig(num_devices=1),
+            policy="p",
+        )
+        entries, _ = compare(Pairs(pairs=(), others=(other,)), bench)
+    assert entries == [other]
+    assert stream.getvalue().splitlines() == [
+        "1 target to look at",
+        f"[1/1] {other.target.path}:Plain: skipped: no workload",
+    ]
+
+
+def names(judge):
+    return [name for name, _ in judge.asked]
+
+
+def test_a_regression_was_found_again_after_all_others_had_their_turn(run):
+    judge = Judge(slow=[1.2] * 3, same=[1.0], fast=[0.8] * 3)
+    found, ended = run(judge, a_pair("slow"), a_pair("same"), a_pair("fast"))
+    verdicts = {name: one.verdict for name, one in found.items()}
+    assert verdicts == {"slow": "regression", "same": "same", "fast": "improvement"}
+    assert names(judge) == ["slow", "same", "fast", "slow", "fast", "slow", "fast"]
+    assert ended == "done"
+
+
+def test_an_alarm_that_is_not_found_again_is_none(run):
+    judge = Judge(slow=[1.2, 1.0])
+    found, _ = run(judge, a_pair("slow"))
+    assert found["slow"].verdict == "same"
+    assert len(found["slow"].rows[0].measurements) == 2
+
+
+def test_the_more_is_compared_the_more_often_it_is_measured(run):
+    judge = Judge(slow=[1.2] * 4)
+    found, _ = run(judge, a_pair("slow"), num_devices=3300)
+    assert found["slow"].verdict == "regression"
+    assert len(judge.asked) == 4
+
+
+def test_the_worst_workload_decides(run):
+    judge = Judge(one=[(0.5, 1.2)] * 3)
+    found, _ = run(judge, a_pair("one", a_workload("a"), a_workload("b")))
+    assert [row.verdict for row in found["one"].rows] == ["improvement", "regression"]
+    assert found["one"].verdict == "regression"
+
+
+def test_other_outputs_are_noted_and_times_compared_all_the_same(run):
+    judge = Judge(other=["incorrect_values", 1.2, 1.2, 1.2])
+    found, _ = run(judge, a_pair("other"))
+    assert found["other"].verdict == "regression"
+    assert found["other"].output_change == "off by 1"
+    assert judge.asked == [("other", None), *[("other", float("inf"))] * 3]
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "reason"),
+    [
+        ("runtime_error", "inconclusive", "the head: off by 1"),
+        ("invalid_reference", "skipped", "the base: off by 1"),
+        ("inconclusive", "inconclusive", "off by 1"),
+        (WorkerError("it died"), "inconclusive", "the judge failed: it died"),
+    ],
+)
+def test_what_cannot_be_timed_has_its_reason(run, answer, verdict, reason):
+    judge = Judge(bad=[answer], same=[1.0])
+    found, _ = run(judge, a_pair("bad"), a_pair("same"))
+    assert (found["bad"].verdict, found["bad"].reason) == (verdict, reason)
+    assert found["same"].verdict == "same"
+
+
+def test_a_guess_of_how_it_is_called_convicts_nobody(run):
+    guess = msgspec.structs.replace(a_workload(), provenance="synthetic")
+    judge = Judge(slow=[1.5], same=[1.0])
+    found, _ = run(judge, a_pair("slow", guess), a_pair("same", guess))
+    assert found["slow"].verdict == "inconclusive"
+    assert "declare a workload" in found["slow"].rows[0].reason
+    assert found["same"].verdict == "same"
+
+
+def test_what_the_budget_does_not_reach_is_named(run):
+    judge = Judge(first=[1.0], second=[1.0])
+    found, ended = run(judge, a_pair("first"), a_pair("second"), budget_s=-1.0)
+    assert ended == "budget"
+    assert {one.reason for one in found.values()} == {SPENT}
+    assert {one.verdict for one in found.values()} == {"skipped"}
+
+
+def timed(judge: Judge, look_s: float):
+    """A clock on which each trial takes that long."""
+    return lambda: len(judge.asked) * look_s
+
+
+def test_an_alarm_that_the_budget_leaves_unconfirmed_is_none(run):
+    judge = Judge(slow=[1.2])
+    found, ended = run(judge, a_pair("slow"), budget_s=10.0, clock=timed(judge, 11.0))
+    assert ended == "budget"
+    assert found["slow"].verdict == "inconclusive"
+    assert found["slow"].rows[0].reason == UNCONFIRMED + NO_BUDGET
+    assert len(found["slow"].rows[0].measurements) == 1
+
+
+def test_a_budget_ends_while_another_process_has_the_device(run):
+    class Waiting(Judge):
+        def evaluate(self, problem, candidate):
+            if not self.answers[candidate.program.source]:
+                free_s = time.monotonic() + 10.0
+                until(lambda _: threading.Event().wait(0.01) or time.monotonic() > free_s)
+            return super().evaluate(problem, candidate)
+
+    judge = Waiting(slow=[1.2], second=[])
+    found, ended = run(judge, a_pair("slow"), a_pair("second"), budget_s=1.0)
+    assert ended == "budget"
+    assert found["slow"].rows[0].reason == UNCONFIRMED + NO_BUDGET
+    assert (found["second"].verdict, found["second"].reason) == ("skipped", SPENT)
+    found, ended = run(Waiting(slow=[]), a_pair("slow"), budget_s=1.0)
+    assert (ended, found["slow"].verdict) == ("budget", "inconclusive"), "its look is known"
+    assert found["slow"].rows[0].reason == UNCONFIRMED + NO_BUDGET
+
+
+def test_the_budget_is_kept_for_alarms_rather_than_for_more_targets(run):
+    judge = Judge(same=[1.0], slow=[1.2] * 3, third=[1.0], fourth=[1.0])
+    pairs = map(a_pair, ("same", "slow", "third", "fourth"))
+    found, ended = run(judge, *pairs, budget_s=50.0, clock=timed(judge, 10.0))
+    assert names(judge) == ["same", "slow", "third", "slow", "slow"]
+    assert found["slow"].verdict == "regression"
+    assert (found["fourth"].verdict, found["fourth"].reason) == ("skipped", SPENT)
+    assert ended == "budget"
+
+
+def test_an_alarm_that_cannot_be_measured_again_is_none(run):
+    judge = Judge(slow=[1.2, "inconclusive", WorkerError("it died")])
+    found, _ = run(judge, a_pair("slow"))
+    assert found["slow"].verdict == "inconclusive"
+    assert found["slow"].rows[0].reason == UNCONFIRMED + "the judge failed: it died"
+
+
+def test_what_is_known_is_not_measured_again_and_each_look_is_its_own(run):
+    run(Judge(slow=[1.2, 1.3, 1.2]), a_pair("slow"))
+    again = Judge()
+    found, _ = run(again, a_pair("slow"))
+    assert again.asked == []
+    assert len(found["slow"].rows[0].measurements) == 3
+    fresh = Judge(slow=[1.0])
+    found, _ = run(fresh, a_pair("slow"), may_reuse=False)
+    assert found["slow"].verdict == "same"
+
+
+def test_the_traced_time_says_what_comes_first(run):
+    judge = Judge(small=[1.0], large=[1.0], guessed=[1.0])
+    guess = msgspec.structs.replace(a_workload(share=0.9), provenance="synthetic")
+    run(
+        judge,
+        a_pair("guessed", guess),
+        a_pair("small", a_workload(share=0.1)),
+        a_pair("large", a_workload(share=0.6)),
+    )
+    assert names(judge) == ["large", "small", "guessed"]
+
+
+def test_what_was_changed_comes_before_what_uses_it(run):
+    def because(reason, pair):
+        target = msgspec.structs.replace(pair.target, selected_because=reason)
+        return dataclasses.replace(pair, target=target)
+
+    judge = Judge(caller=[1.0], changed=[1.0], large=[1.0])
+    run(
+        judge,
+        because("calls pkg/model.py:changed", a_pair("caller", a_workload(share=0.9))),
+        because("changed", a_pair("changed", a_workload(share=0.1))),
+        because("changed", a_pair("large", a_workload(share=0.2))),
+    )
+    assert names(judge) == ["large", "changed", "caller"]

@@ -1,0 +1,405 @@
+"""The loop: order, memory, budget, interruption; with stand-ins for the judge and the proposers."""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cudal1_ci.discover.plan import Plan, Planned
+from cudal1_ci.errors import WorkerError
+from cudal1_ci.optimize.run import by_promise, review
+from cudal1_ci.optimize.target import Bench, ReviewConfig
+from cudal1_ci.records import Candidate, Evaluation, Problem
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.progress import PlainProgress, SilentProgress
+from tests.fakes import (
+    FakeProposer,
+    FakeSession,
+    Waiting,
+    a_candidate,
+    a_problem,
+    a_target,
+    a_workload,
+)
+
+
+@dataclass
+class Setting:
+    """A plan of targets, one for each problem, and a bench whose parts a test may replace."""
+
+    path: Path
+    session: FakeSession
+    proposer: FakeProposer = field(default_factory=lambda: FakeProposer(["fast"]))
+    problems: tuple[Problem, ...] = (a_problem(),)
+    config: ReviewConfig = field(default_factory=ReviewConfig)
+
+    def review(self):
+        targets = tuple(
+            Planned(
+                target=a_target(qualname=f"Block{i}"),
+                problem=problem,
+                workloads=problem.workloads,
+            )
+            for i, problem in enumerate(self.problems)
+        )
+        plan = Plan(root=self.path, repository="repo", targets=targets)
+        with Archive.open(self.path / "archive.sqlite") as archive:
+            bench = Bench(
+                session=self.session,
+                proposers=[self.proposer],
+                archive=archive,
+                progress=SilentProgress(),
+                config=self.config,
+                policy="p",
+            )
+            return review(plan, bench)
+
+
+def test_a_passed_candidate_that_is_faster_becomes_the_best(tmp_path):
+    session = FakeSession({"fast": ("passed", 2.0), "wrong": ("incorrect_values", 9.0)})
+    report = Setting(tmp_path, session, FakeProposer(["wrong", "fast"])).review()
+    (entry,) = report.entries
+    assert report.complete
+    assert [e.verdict.status for e in entry.evaluations] == ["incorrect_values", "passed"]
+    assert entry.best == 1
+
+
+def test_a_candidate_that_is_not_faster_is_never_the_best(tmp_path):
+    session = FakeSession({"same": ("passed", 1.0)})
+    (entry,) = Setting(tmp_path, session, FakeProposer(["same"])).review().entries
+    assert entry.best is None
+
+
+def test_the_second_round_is_shown_what_passed_best_first(tmp_path):
+    session = FakeSession({"a": ("passed", 1.5), "b": ("passed", 3.0), "c": ("timeout", 0.0)})
+    proposer = FakeProposer(["a", "b", "c"], [])
+    Setting(tmp_path, session, proposer).review()
+    assert proposer.shown[0] == []
+    assert [x.candidate.program.source for x in proposer.shown[1]] == ["b", "a"]
+
+
+def test_a_second_run_reuses_every_evaluation_and_says_so(tmp_path):
+    first = FakeSession({"fast": ("passed", 2.0)})
+    Setting(tmp_path, first).review()
+    second = FakeSession({})
+    (entry,) = Setting(tmp_path, second).review().entries
+    assert second.asked == []
+    assert entry.reused == (entry.evaluations[0].candidate.id,)
+    assert entry.best == 0
+
+
+def test_what_is_not_known_yet_is_built_ahead_and_what_is_known_is_not(tmp_path):
+    first = FakeSession({"fast": ("passed", 2.0)})
+    (entry,) = Setting(tmp_path, first).review().entries
+    assert first.built == [entry.evaluations[0].candidate.id]
+    second = FakeSession({})
+    Setting(tmp_path, second).review()
+    assert second.built == []
+
+
+def test_a_reference_that_fails_is_skipped_with_the_tracebacks_last_lines(tmp_path):
+    session = FakeSession({}, reference="invalid_reference")
+    (entry,) = Setting(tmp_path, session).review().entries
+    assert entry.evaluations == ()
+    assert "ValueError: no file" in entry.skipped
+
+
+def test_a_target_whose_judge_dies_does_not_stop_the_others(tmp_path):
+    class Dying(FakeSession):
+        def check(self, problem):
+            if problem.reference.source == "bad":
+                raise WorkerError("the judge was killed")
+            return super().check(problem)
+
+    session = Dying({"fast": ("passed", 2.0)})
+    setting = Setting(
+        tmp_path,
+        session,
+        FakeProposer(["fast"], ["fast"], []),
+        problems=(a_problem("bad"), a_problem("good")),
+    )
+    bad, good = setting.review().entries
+    assert "the judge was killed" in bad.skipped
+    assert good.best == 0
+
+
+def test_a_judge_that_dies_in_the_middle_of_a_target_takes_back_nothing_that_was_judged(tmp_path):
+    class Dying(FakeSession):
+        def evaluate(self, problem, candidate):
+            if candidate.program.source == "deadly":
+                raise WorkerError("killed by signal 9")
+            return super().evaluate(problem, candidate)
+
+    session = Dying({"fast": ("passed", 2.0), "other": ("passed", 3.0)})
+    report = Setting(tmp_path, session, FakeProposer(["fast", "deadly", "other"])).review()
+    (entry,) = report.entries
+    assert [one.candidate.program.source for one in entry.evaluations] == ["fast"]
+    assert (entry.best, entry.skipped, report.ended) == (0, None, "done")
+    (notice,) = report.warnings
+    assert notice.path == entry.target.path
+    assert notice.message == (
+        "Block0: the judge failed: killed by signal 9; what was judged before is kept, "
+        "the rest was not tried"
+    )
+
+
+def test_a_report_says_when_it_was_finished(tmp_path):
+    before = datetime.now(UTC).replace(microsecond=0)
+    finished = Setting(tmp_path, FakeSession({})).review().generated_at
+    assert before <= finished <= datetime.now(UTC)
+
+
+def test_where_nothing_is_proposed_nothing_is_run(tmp_path):
+    session = FakeSession({})
+    (entry,) = Setting(tmp_path, session, FakeProposer([])).review().entries
+    assert session.asked == []
+    assert "no rewrite matches" in entry.skipped
+    assert entry.workloads
+
+
+def test_a_bug_that_one_target_meets_is_reported_and_does_not_stop_the_others(tmp_path):
+    class Broken(FakeProposer):
+        def propose(self, problem, exemplars, n):
+            if problem.reference.source == "bad":
+                raise RecursionError("too deep")
+            return super().propose(problem, exemplars, n)
+
+    session = FakeSession({"fast": ("passed", 2.0)})
+    problems = (a_problem("bad"), a_problem("good"))
+    bad, good = Setting(tmp_path, session, Broken(["fast"], []), problems).review().entries
+    assert "bug" in bad.skipped
+    assert "RecursionError: too deep" in bad.skipped
+    assert good.best == 0
+
+
+def test_an_interrupt_keeps_what_was_finished_and_lists_the_rest(tmp_path):
+    class Interrupted(FakeSession):
+        def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
+            if "reference2" in problem.reference.source:
+                raise KeyboardInterrupt
+            return super().evaluate(problem, candidate)
+
+    problems = tuple(a_problem(f"reference{i}") for i in (1, 2, 3))
+    session = Interrupted({"fast": ("passed", 2.0)})
+    proposer = FakeProposer(["fast"], [], ["fast"], ["fast"])
+    report = Setting(tmp_path, session, proposer, problems).review()
+    assert not report.complete
+    done, interrupted, untouched = report.entries
+    assert done.best == 0
+    assert "interrupted" in interrupted.skipped
+    assert "not reached" in untouched.skipped
+
+    again = FakeSession({"fast": ("passed", 2.0)})
+    Setting(tmp_path, again, FakeProposer(["fast"], [], ["fast"], [], ["fast"]), problems).review()
+    assert again.asked.count("fast") == 2, "the finished evaluation must not be judged again"
+
+
+def test_a_spent_budget_ends_the_review_and_says_which_targets_were_not_reached(tmp_path):
+    setting = Setting(
+        tmp_path,
+        FakeSession({"fast": ("passed", 2.0)}),
+        problems=(a_problem("one"), a_problem("two")),
+        config=ReviewConfig(budget_s=0.0),
+    )
+    report = setting.review()
+    assert not report.complete
+    assert all("budget" in entry.skipped for entry in report.entries)
+
+
+def test_a_budget_ends_while_another_process_has_the_device_and_loses_nothing(tmp_path):
+    answers = {"fast": ("passed", 2.0), "other": ("passed", 3.0)}
+    config = ReviewConfig(budget_s=0.5)
+    problems = (a_problem("0"), a_problem("1"))
+    session = Waiting(answers, ["other"])
+    setting = Setting(tmp_path, session, FakeProposer(["fast", "other"]), problems[:1], config)
+    report = setting.review()
+    (entry,) = report.entries
+    assert (report.ended, entry.skipped, entry.best) == ("budget", None, 0)
+    assert report.warnings == ()
+    setting = Setting(
+        tmp_path, Waiting(answers, ["reference"]), FakeProposer(["other"]), problems[1:], config
+    )
+    report = setting.review()
+    (entry,) = report.entries
+    assert (report.ended, entry.skipped) == ("budget", "not reached: the budget was spent")
+
+
+def test_a_budget_that_ends_after_the_last_candidate_has_cut_nothing(tmp_path):
+    class Slow(FakeSession):
+        def evaluate(self, problem, candidate):
+            time.sleep(0.06)
+            return super().evaluate(problem, candidate)
+
+    setting = Setting(
+        tmp_path,
+        Slow({"fast": ("passed", 2.0)}),
+        FakeProposer(["fast"], []),
+        config=ReviewConfig(budget_s=0.05),
+    )
+    report = setting.review()
+    assert report.ended == "done"
+
+
+def test_what_is_likely_to_take_longer_than_is_left_is_not_begun_and_is_next_time(tmp_path):
+    class Slow(FakeSession):
+        def evaluate(self, problem, candidate):
+            found = super().evaluate(problem, candidate)
+            return msgspec.structs.replace(found, elapsed_s=100.0)
+
+    verdicts = {"fast": ("passed", 2.0), "other": ("passed", 3.0)}
+
+    def review(proposer, *, judge):
+        config = ReviewConfig(budget_s=60.0)
+        return Setting(tmp_path, judge, proposer, config=config).review()
+
+    first, second = Slow(verdicts), Slow(verdicts)
+    report = review(FakeProposer(["fast", "other"], []), judge=first)
+    assert first.asked.count("other") == 0 and report.ended == "budget"
+    assert report.entries[0].best is not None, "what was finished is told"
+    report = review(FakeProposer(["fast", "other"], []), judge=second)
+    assert second.asked.count("fast") == 0 and second.asked.count("other") == 1
+    assert report.ended == "done"
+
+
+class Clocked(FakeSession):
+    """A judge whose verdicts take so many seconds of a clock that only it moves."""
+
+    now_s = 0.0
+    took_s = 30.0
+    order: tuple[str, ...] = ()
+
+    def evaluate(self, problem, candidate):
+        Clocked.now_s += self.took_s
+        self.order += (f"{problem.reference.source}:{candidate.program.source}",)
+        found = super().evaluate(problem, candidate)
+        return msgspec.structs.replace(found, elapsed_s=self.took_s)
+
+
+class ByProblem:
+    """Proposes the same for a target whenever it is asked."""
+
+    def __init__(self, **sources):
+        self.sources = sources
+
+    def propose(self, problem, exemplars, n):
+        found = self.sources.get(problem.reference.source, ())
+        return [] if exemplars else [a_candidate(problem, source) for source in found[:n]]
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "order", "ended"),
+    [
+        (120.0, ["big:a", "big:b", "small:c", "big:d"], "done"),
+        (100.0, ["big:a", "small:c", "big:b"], "budget"),
+        (70.0, ["big:a", "small:c"], "budget"),
+        (40.0, ["big:a", "small:c"], "budget"),
+        (None, ["big:a", "big:b", "big:d", "small:c"], "done"),
+    ],
+)
+def test_no_target_takes_the_turn_of_another_and_what_is_left_over_is_used(
+    tmp_path, monkeypatch, budget_s, order, ended
+):
+    Clocked.now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: Clocked.now_s)
+    judge = Clocked(dict.fromkeys("abcd", ("passed", 2.0)))
+    setting = Setting(
+        tmp_path,
+        judge,
+        ByProblem(big=("a", "b", "d"), small=("c",)),
+        problems=(a_problem("big"), a_problem("small")),
+        config=ReviewConfig(budget_s=budget_s),
+    )
+    report = setting.review()
+    assert list(judge.order) == order
+    assert report.ended == ended
+    assert all(entry.best is not None for entry in report.entries)
+    assert not any(entry.reused for entry in report.entries)
+    tried = [len(entry.evaluations) for entry in report.entries]
+    assert sum(tried) == len(order)
+
+
+@pytest.mark.parametrize("shares", [(0.1, 0.9), (0.9, 0.1)])
+def test_targets_that_take_more_of_the_traced_time_come_first(tmp_path, shares):
+    problems = tuple(
+        a_problem(f"source{i}", a_workload(share=share)) for i, share in enumerate(shares)
+    )
+    session = FakeSession({"fast": ("passed", 2.0)})
+    setting = Setting(tmp_path, session, FakeProposer(["fast"], [], ["fast"], []), problems)
+    names = [entry.target.qualname for entry in setting.review().entries]
+    assert names == (["Block0", "Block1"] if shares[0] > shares[1] else ["Block1", "Block0"])
+
+
+@pytest.mark.parametrize(
+    ("share", "min_share", "is_tried"),
+    [(0.0004, 0.001, False), (0.0004, 0.0, True), (0.002, 0.001, True), (None, 0.001, True)],
+)
+def test_what_takes_a_negligible_share_is_left_out_and_said_to_be(
+    tmp_path, share, min_share, is_tried
+):
+    problem = msgspec.structs.replace(
+        a_problem("x * torch.sigmoid(x)"), workloads=(a_workload(share=share),)
+    )
+    session = FakeSession({"fast": ("passed", 2.0)})
+    # As the playbook does, which has no rewrite of the whole module here.
+    proposer = FakeProposer(["fast"] if is_tried else [])
+    config = ReviewConfig(min_share=min_share)
+    (entry,) = Setting(tmp_path, session, proposer, (problem,), config).review().entries
+    assert (entry.best == 0) is is_tried
+    if not is_tried:
+        assert session.asked == []
+        assert "0.04 % of the traced time, less than 0.1 %" in entry.skipped
+        assert "review.min-share" in entry.hint
+
+
+def test_what_has_no_problem_is_no_line_of_its_own(tmp_path):
+    stream = io.StringIO()
+    bare = [Planned(target=a_target(qualname=f"Bare{i}"), reason="no workload") for i in range(5)]
+    posed = Planned(target=a_target(), problem=a_problem(), workloads=a_problem().workloads)
+    plan = Plan(root=tmp_path, repository="repo", targets=(*bare, posed))
+    with Archive.open(tmp_path / "archive.sqlite") as archive:
+        bench = Bench(
+            session=FakeSession({"fast": ("passed", 2.0)}),
+            proposers=[FakeProposer(["fast"], [])],
+            archive=archive,
+            progress=PlainProgress(stream),
+            config=ReviewConfig(),
+            policy="p",
+        )
+        report = review(plan, bench)
+    assert [entry.skipped for entry in report.entries] == [None, *["no workload"] * 5]
+    lines = stream.getvalue().splitlines()
+    assert lines[0].startswith("1 target to look at; 5 others cannot be run")
+    assert not any("Bare" in line for line in lines)
+
+
+def test_what_takes_a_negligible_share_comes_after_what_was_not_traced():
+    targets = [
+        Planned(
+            target=a_target(qualname=str(share)),
+            problem=msgspec.structs.replace(a_problem(), workloads=(a_workload(share=share),)),
+            workloads=(a_workload(share=share),),
+        )
+        for share in (0.0004, None, 0.002, 0.5)
+    ]
+    order = [planned.target.qualname for planned in by_promise(targets, 0.001)]
+    assert order == ["0.5", "0.002", "None", "0.0004"]
+
+
+def test_what_was_changed_itself_comes_before_what_uses_it():
+    shares = {"calls a.py:f": 0.9, "changed": 0.1}
+    targets = [
+        Planned(
+            target=msgspec.structs.replace(a_target(), selected_because=because),
+            problem=a_problem(because),
+            workloads=(a_workload(share=share),),
+        )
+        for because, share in shares.items()
+    ]
+    first, second = by_promise(targets)
+    assert (first.target.selected_because, second.target.selected_because) == tuple(shares)[::-1]

@@ -1,0 +1,161 @@
+"""What a change did, in the report's own formats."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cudal1_ci.render import render
+from cudal1_ci.render.changes import cell_text, changes, counts_text, headline, row_text
+from cudal1_ci.render.digest import digest
+from cudal1_ci.render.merge import merge
+from cudal1_ci.render.text import render_text
+from tests.unit.report import comparisons
+from tests.unit.report.comparisons import EPYC, H200, L40S, a_document, a_row, compared
+from tests.unit.report.test_rendering import check_golden
+
+
+def test_text_and_markdown_are_as_they_were_agreed():
+    check_golden("compared.txt", render_text(comparisons.regression()))
+    check_golden("compared-72.txt", render_text(comparisons.three_devices(), 72))
+    check_golden("compared.md", render(comparisons.three_devices(), "md"))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (a_row(1.121, "regression"), "1.12x slower [1.10, 1.14]"),
+        (a_row(0.91, "improvement"), "0.91x [0.89, 0.93] faster"),
+        (a_row(1.0), "same"),
+        (a_row(1.2, "inconclusive"), "inconclusive"),
+        (a_row(None, "skipped"), "not measured"),
+        (None, "-"),
+    ],
+)
+def test_a_cell_says_ratio_interval_and_class(row, said):
+    assert cell_text(row) == said
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (a_row(1.121, "regression"), "1.12x slower [1.10, 1.14]"),
+        (a_row(1.001), "1.00x [0.98, 1.02] same within noise"),
+        (a_row(1.03), "1.03x [1.01, 1.05] same within the threshold"),
+        (a_row(1.06, base_us=6.0), "1.06x [1.04, 1.08] same within half a microsecond"),
+        (a_row(0.94, base_us=6.0), "0.94x [0.92, 0.96] same within half a microsecond"),
+        (a_row(1.2, "inconclusive"), "1.20x [1.18, 1.22] inconclusive"),
+        (a_row(None, "inconclusive"), "inconclusive"),
+    ],
+)
+def test_a_row_says_its_numbers_whatever_the_verdict(row, said):
+    assert row_text(row) == said
+
+
+@pytest.mark.parametrize("output_format", ["text", "md", "html"])
+def test_times_before_and_after_are_told_of_every_workload(output_format):
+    text = render(comparisons.regression(), output_format).replace("\\", "")
+    for told in ("120 us", "135 us", "2.41 ms", "1.00x [0.98, 1.02] same within noise"):
+        assert told in text
+
+
+@pytest.mark.parametrize("output_format", ["text", "md", "html"])
+def test_a_comparison_without_anything_to_compare_says_so_in_a_sentence(output_format):
+    text = render(a_document(searched=False), output_format)
+    assert "Nothing to compare: no module, function or kernel differs" in text
+    assert comparisons.BASE_SHA[:12] in text
+    for untold in ("faster version", "judged", "candidates tried"):
+        assert untold not in text
+
+
+def test_a_comparison_merged_with_a_search_is_a_search():
+    empty = a_document(searched=False)
+    assert not merge([empty, empty]).searched
+    assert merge([empty, a_document()]).searched
+
+
+def test_the_worst_workload_decides_on_each_device():
+    entry = compared(
+        "Block",
+        a_row(0.9, "improvement"),
+        a_row(1.2, "regression", workload="long"),
+        a_row(1.1, "regression", workload="short"),
+        a_row(1.0, device=L40S),
+    )
+    found = changes(a_document(entry, compared("Other", a_row(1.0, device=EPYC))))
+    assert found.devices == ("NVIDIA H200", "NVIDIA L40S", "AMD EPYC 9B14, 1 thread")
+    cells = [cell_text(cell) for cell in found.all[0].cells]
+    assert cells == ["1.20x slower [1.18, 1.22]", "same", "-"]
+
+
+def test_what_was_measured_on_no_device_stands_where_nothing_else_does():
+    entry = compared("Block", a_row(1.0), a_row(None, "inconclusive", device=None))
+    (only,) = changes(a_document(entry)).all
+    assert [cell_text(cell) for cell in only.cells] == ["inconclusive"]
+    found = changes(a_document(entry, compared("Other", a_row(1.0, device=L40S))))
+    cells = {c.entry.target.qualname: [cell_text(one) for one in c.cells] for c in found.all}
+    assert cells == {"Block": ["same", "inconclusive"], "Other": ["-", "same"]}
+
+
+@pytest.mark.parametrize(
+    ("entries", "num_proposals", "said"),
+    [
+        ([], 0, "no faster version proven"),
+        ([], 2, "2 faster versions proven"),
+        ([compared("A", a_row(1.0))], 1, "no target got slower; 1 faster version proven"),
+        ([compared("A", a_row(0.9, "improvement"))], 0, "1 of 1 target got faster, none slower"),
+        (
+            [compared("A", a_row(1.2, "inconclusive")), compared("B", a_row(1.0))],
+            0,
+            "1 of 2 targets inconclusive, none found to be slower",
+        ),
+        ([compared("A", verdict="new")], 0, "nothing could be compared"),
+    ],
+)
+def test_the_verdict_in_a_few_words(entries, num_proposals, said):
+    assert headline(changes(a_document(*entries)), num_proposals) == said
+
+
+def test_counts_are_said_worst_first():
+    assert counts_text(changes(comparisons.regression())) == (
+        "1 slower, 1 faster, 1 same, 1 inconclusive; 1 new, 1 removed"
+    )
+    assert counts_text(changes(a_document())) == ""
+
+
+@pytest.mark.parametrize("output_format", ["text", "md", "html"])
+def test_who_only_compared_is_not_told_that_nothing_was_found(output_format):
+    shown = comparisons.regression()
+    text = render(shown, output_format)
+    for told in ("Compared with the base", "1.12x slower", "Attention", "Mixer", "Legacy"):
+        assert told in text
+    for untold in ("no rewrite matches", "No faster version", "faster versions proven"):
+        assert untold not in text
+    assert digest(shown).unimproved == ()
+
+
+@pytest.mark.parametrize("output_format", ["text", "md", "html"])
+def test_agreements_and_other_outputs_are_told(output_format):
+    text = render(comparisons.acknowledged(), output_format)
+    assert "ada until 2026-12-31" in text
+    assert "outputs changed" in render(comparisons.three_devices(), output_format)
+
+
+@pytest.mark.parametrize("output_format", ["text", "md", "html"])
+def test_a_report_without_comparisons_does_not_speak_of_them(golden_report, output_format):
+    assert "Compared with the base" not in render(golden_report, output_format)
+
+
+def test_what_a_report_says_of_a_change_is_text():
+    shown = comparisons.acknowledged()
+    (entry,) = shown.entries
+    evil = "<script>|@octocat"
+    comparison = msgspec.structs.replace(entry.comparison, reason=evil, output_change=evil)
+    device = msgspec.structs.replace(H200, name=evil)
+    rows = tuple(msgspec.structs.replace(row, device=device) for row in comparison.rows)
+    comparison = msgspec.structs.replace(comparison, rows=rows)
+    hostile = msgspec.structs.replace(
+        shown, entries=(msgspec.structs.replace(entry, comparison=comparison),)
+    )
+    assert "<script>|" not in render(hostile, "html")
+    assert "\\<script\\>\\|@&#8203;octocat" in render(hostile, "md")

@@ -1,0 +1,244 @@
+"""The page: well formed, self-contained, safe, and complete."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from cudal1_ci.render import render
+from cudal1_ci.render.diff_html import diff_html
+from cudal1_ci.render.plots import RatioAxis, bar, paired_times, ratio_axis
+
+VOID = {"meta", "input", "br", "path", "rect"}
+
+
+class Page(HTMLParser):
+    """Elements with their attributes and text; refuses what is not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert len(dict(attrs)) == len(attrs), f"an attribute of {tag} is twice there"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def text(self, tag: str | None = None) -> str:
+        return "".join(data for inside, data in self.texts if tag in (None, inside))
+
+
+@pytest.fixture
+def page(sample):
+    return Page(render(sample, "html"))
+
+
+def test_the_page_asks_nobody_for_anything(page):
+    for _, attributes in page.elements:
+        assert not {"src", "srcset", "data", "poster", "background"} & set(attributes)
+        assert (attributes.get("href") or "#").startswith("#")
+        assert not any(name.startswith("on") for name in attributes)
+    assert page.of("link") == []
+    assert "url(" not in page.text("style")
+    assert "@import" not in page.text("style")
+
+
+def test_only_the_script_of_the_page_may_run(page):
+    policies = [m["content"] for m in page.of("meta") if "content" in m]
+    policy = next(p for p in policies if p.startswith("default-src 'none'"))
+    (script,) = [data for inside, data in page.texts if inside == "script"]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+
+
+def test_every_id_is_one_and_every_link_leads_somewhere(page):
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    for attributes in page.of("a"):
+        assert attributes["href"].removeprefix("#") in ids
+    for name in ("aria-labelledby", "data-copies"):
+        assert {a[name] for _, a in page.elements if name in a} <= set(ids)
+
+
+def test_the_page_can_be_used_without_seeing_it(page):
+    assert page.of("html")[0]["lang"] == "en"
+    assert all("scope" in th for th in page.of("th"))
+    drawings = page.of("svg")
+    assert drawings
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in drawings)
+    assert all("aria-label" in i for i in page.of("input"))
+    headings = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
+    assert headings[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(headings))
+
+
+def test_each_measurement_has_a_bar_a_row_and_a_plot(sample, page):
+    best = [entry.evaluations[entry.best] for entry in sample.entries if entry.best is not None]
+    num_measurements = sum(len(evaluation.measurements) for evaluation in best)
+    classes = [svg["class"] for svg in page.of("svg")]
+    assert classes.count("bar") == classes.count("times") == num_measurements == 3
+    rows = [tr for tr in page.of("tr") if "data-filter" in tr]
+    assert len([tr for tr in rows if "Attention" in tr["data-filter"]]) == 2
+
+
+def test_the_patch_is_there_to_be_copied_as_it_is(sample):
+    text = render(sample, "html")
+    patch = sample.entries[0].evaluations[1].candidate.patch
+    hidden = re.search(r'<pre hidden id="p2-patch">\n(.*?)</pre>', text, re.DOTALL).group(1)
+    assert Page(f"<pre>{hidden}</pre>").text() == patch
+
+
+def test_text_from_outside_is_text(sample, replaced):
+    evil = "\"><script>alert(1)</script><img src=x onerror='alert(1)'>"
+    hostile = replaced(
+        sample,
+        target={"qualname": evil, "path": evil, "selected_because": evil},
+        candidate={"analysis": evil, "design": evil, "proposer": evil, "techniques": (evil,)},
+        repository=evil,
+        head_sha=evil,
+    )
+    page = Page(render(hostile, "html"))
+    assert len(page.of("script")) == 1
+    assert page.of("img") == []
+    assert evil in page.text()
+
+
+def test_a_patch_from_outside_is_text(sample, replaced):
+    lines = (
+        "--- a/<b>.py\n+++ b/<b>.py\n@@ -1,1 +1,1 @@\n-<script>a</script>\n+<script>b</script>\n"
+    )
+    page = Page(render(replaced(sample, candidate={"patch": lines}), "html"))
+    assert len(page.of("script")) == 1
+
+
+def test_a_thousand_targets_are_a_page(sample):
+    proposal, other = sample.entries[0], sample.entries[6]
+    entries = tuple(
+        msgspec.structs.replace(
+            entry, target=msgspec.structs.replace(entry.target, qualname=f"Module{i}")
+        )
+        for i in range(500)
+        for entry in (proposal, other)
+    )
+    page = Page(render(msgspec.structs.replace(sample, entries=entries), "html"))
+    assert len(page.of("article")) == 500
+    assert [svg["class"] for svg in page.of("svg")].count("bar") == 40
+    assert "The best 40 are drawn" in page.text()
+
+
+# --- the diff ---------------------------------------------------------------------------------
+
+
+def lines_of(patch: str) -> list[str]:
+    shown = str(diff_html(patch))
+    return Page(shown[shown.index("<pre") :].removesuffix("</figure>")).text().splitlines()
+
+
+def test_a_diff_shows_every_line_with_its_mark(sample):
+    patch = sample.entries[0].evaluations[1].candidate.patch
+    expected = [line for line in patch.splitlines() if line[:3] not in ("---", "+++", "@@ ")]
+    assert lines_of(patch) == expected
+
+
+def test_a_diff_has_syntax_colors_and_numbers_of_both_sides():
+    patch = "--- a/a.py\n+++ b/a.py\n@@ -7,2 +7,2 @@\n def f():\n-    return 'a'\n+    return 1\n"
+    shown = str(diff_html(patch))
+    assert '<span class="k">def</span> <span class="f">f</span>' in shown
+    assert '<span class="l del" data-o="8"><i data-n="">-</i>' in shown
+    assert '<span class="l add" data-o=""><i data-n="8">+</i>' in shown
+    assert re.search(r'<span class="s">&#39;.*a', shown)
+
+
+@pytest.mark.parametrize("name", ["kernel.cu", "kernel.cuh", "README", "a.unknown"])
+def test_a_diff_of_any_language_is_shown(name):
+    patch = f"--- a/{name}\n+++ b/{name}\n@@ -1,2 +1,2 @@\n \n-__global__ void f() {{}}\n+\n"
+    assert lines_of(patch) == [" ", "-__global__ void f() {}", "+"]
+
+
+def test_a_string_over_several_lines_is_one_string_on_each_side():
+    patch = '--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n x = """\n-old if\n+new for\n """\n'
+    shown = str(diff_html(patch))
+    assert 'class="k"' not in shown
+    assert lines_of(patch) == [' x = """', "-old if", "+new for", ' """']
+
+
+def test_what_is_not_a_patch_is_shown_as_it_is():
+    assert str(diff_html("<not a patch>")) == '<pre class="diff">&lt;not a patch&gt;</pre>'
+
+
+# --- the drawings -----------------------------------------------------------------------------
+
+
+def test_the_axis_is_logarithmic_and_begins_at_one():
+    axis = RatioAxis(low=1.0, high=100.0)
+    assert [axis.percent(ratio) for ratio in (1, 10, 100)] == [0, 50, 100]
+    assert axis.percent(1e9) == 100
+    assert 1 in axis.ticks
+    assert len(axis.ticks) <= 6
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1.0, 1.02), (0.2, 1.5), (1.1, 130_000), (1e-9, 1e9), (0.99, 1.0)]
+)
+def test_any_interval_has_an_axis(sample, low, high):
+    measurement = sample.entries[0].evaluations[1].measurements[0]
+    any_ = msgspec.structs.replace(
+        measurement, speedup_low=low, speedup=(low + high) / 2, speedup_high=high
+    )
+    axis = ratio_axis([any_])
+    assert axis.low <= min(low, 1) < max(high, 1) <= axis.high
+    assert 1 in axis.ticks
+    assert "<rect" in bar(any_, axis)
+
+
+def test_what_was_not_measured_has_no_bar(sample):
+    measurement = sample.entries[0].evaluations[1].measurements[0]
+    unknown = msgspec.structs.replace(
+        measurement, speedup=None, speedup_low=None, speedup_high=None
+    )
+    assert bar(unknown, ratio_axis([unknown])) == ""
+
+
+def test_every_pair_is_drawn_inside_of_the_plot(sample):
+    measurement = sample.entries[0].evaluations[1].measurements[0]
+    drawing = str(paired_times(measurement, "times"))
+    for series in ("reference", "candidate"):
+        path = re.search(rf'class="dots {series}" d="([^"]*)"', drawing).group(1)
+        dots = [tuple(map(float, dot)) for dot in re.findall(r"M([\d.]+) ([\d.]+)h0", path)]
+        assert len(dots) == measurement.num_pairs
+        assert all(68 <= x <= 628 and 12 <= y <= 194 for x, y in dots)
+    reference_y, candidate_y = (
+        float(re.search(rf'class="median {series}" d="M68 ([\d.]+)H', drawing).group(1))
+        for series in ("reference", "candidate")
+    )
+    height = 194 - reference_y
+    assert height / (194 - candidate_y) == pytest.approx(measurement.speedup, rel=0.03)
+
+
+def test_no_times_are_said_and_not_drawn(sample):
+    measurement = sample.entries[0].evaluations[1].measurements[0]
+    assert "No times" in paired_times(msgspec.structs.replace(measurement, launches=()), "t")

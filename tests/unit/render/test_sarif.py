@@ -1,0 +1,91 @@
+"""SARIF 2.1.0: the fields that consumers read, and fixes that make the candidate's file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cudal1_ci.render import render
+from cudal1_ci.render.patch import patch
+from cudal1_ci.render.sarif import render_sarif
+from tests.unit.report.test_patch import program, write
+
+
+def test_sarif_has_a_result_with_place_and_fix_for_each_proposal(sample):
+    log = json.loads(render(sample, "sarif"))
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    pool, attention = run["results"]
+    for result in (pool, attention):
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"] == "faster-version"
+        assert result["level"] == "note"
+    place = attention["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "slowformer/attention.py"
+    assert place["region"] == {"startLine": 9, "endLine": 23}
+    assert "3.09x [3.05, 3.14] on AMD EPYC 9B14" in attention["message"]["text"]
+
+
+def test_sarif_fixes_make_the_candidates_file(report, sample, checkout):
+    log = json.loads(render(sample, "sarif"))
+    overlays = {
+        file.path: file.text
+        for entry in report.entries
+        if entry.best is not None
+        for file in entry.evaluations[entry.best].candidate.program.overlay
+    }
+    fixes = [result["fixes"][0] for result in log["runs"][0]["results"]]
+    assert len(fixes) == 2
+    for fix in fixes:
+        for change in fix["artifactChanges"]:
+            path = change["artifactLocation"]["uri"]
+            text = (checkout / path).read_text()
+            assert replace_regions(text, change["replacements"]) == overlays[path]
+
+
+def replace_regions(text: str, replacements: list[dict]) -> str:
+    """What a consumer of SARIF does with a fix, last region first."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for replacement in reversed(replacements):
+        region = replacement["deletedRegion"]
+        first = starts[region["startLine"] - 1] + region["startColumn"] - 1
+        last = starts[region["endLine"] - 1] + region["endColumn"] - 1
+        text = text[:first] + replacement.get("insertedContent", {}).get("text", "") + text[last:]
+    return text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a\nb\nc\n", "a\nc\n"),
+        ("a\nb\nc\n", "a\nb\nx\ny\nc\n"),
+        ("a\nb", "a\nc"),
+        ("a\nb\n", "x\na\nb\n"),
+        ("a\nb\n", "a\nb\nc\n"),
+        ("a\nb", "a\nb\nc"),
+        ("a\nb\nc\nd\n", "A\nb\nc\nD\n"),
+    ],
+)
+def test_sarif_regions_are_the_changed_lines(before, after, tmp_path, sample, replaced):
+    write(tmp_path, "a.py", before)
+    changed = patch(program(tmp_path, a=(before, after)))
+    shown = replaced(sample, candidate={"patch": changed})
+    results = json.loads(render(shown, "sarif"))["runs"][0]["results"]
+    changes = [c for r in results for f in r["fixes"] for c in f["artifactChanges"]]
+    (change,) = (c for c in changes if c["artifactLocation"]["uri"] == "a.py")
+    assert replace_regions(before, change["replacements"]) == after
+
+
+def test_sarif_escapes_paths_and_can_tell_what_was_skipped(sample, replaced):
+    shown = replaced(sample, target={"path": "a b/c#d.py"})
+    log = json.loads(render_sarif(shown, skipped=True))
+    results = log["runs"][0]["results"]
+    uris = {r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in results}
+    assert "a%20b/c%23d.py" in uris
+    skipped = [r for r in results if r["ruleId"] == "not-judged"]
+    assert len(skipped) == 4
+    assert log["runs"][0]["tool"]["driver"]["rules"][1]["id"] == "not-judged"
+    assert "Rotary" in skipped[-2]["message"]["text"]

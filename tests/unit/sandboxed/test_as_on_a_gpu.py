@@ -1,0 +1,365 @@
+"""A launch by the way of a GPU, whose inputs are written after the clock has started and whose
+outputs are copied, with a processor in its place."""
+
+from __future__ import annotations
+
+import random
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from cudal1_ci.sandboxed.forkserver.handles import RunnerHandle
+from cudal1_ci.sandboxed.memory.accelerators import Cpu
+from cudal1_ci.sandboxed.timing import clock, timed_checks, timed_rounds
+from cudal1_ci.sandboxed.timing import reuse_runners as kept_module
+from cudal1_ci.sandboxed.timing.clock import ClockConfig, launch, timed_slots
+from cudal1_ci.sandboxed.timing.reuse_runners import Kept
+from cudal1_ci.sandboxed.verifier.cases import Limits, Rejected
+from cudal1_ci.sandboxed.verifier.correctness import examine
+from cudal1_ci.sandboxed.verifier.memory_plan import Plan
+from cudal1_ci.sandboxed.verifier.reference import make_case
+from tests.unit.trial.test_session import HEAD, problem_of, tensor
+
+LIMITS = Limits(60.0, 30.0)
+CONFIG = ClockConfig(batch_us=1.0, max_calls=8, num_rounds=3, launch_s=60.0, memory_bytes=2**30)
+MODEL = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 8)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return {returned}
+"""
+OF_ALL_KINDS = "y, y.argmax(-1), y.mean(), y > 0, torch.fft.fft(y), y[:0], {'z': y.double().sum(0)}"
+CONSTANT = MODEL.replace(
+    "y = self.fc(x)",
+    """self.calls = getattr(self, 'calls', 0) + 1
+        y = self.fc(x if self.calls < 30 else torch.ones_like(x))""",
+)
+
+
+class Elsewhere(Cpu):
+    """What the judge does not take for the processor that its runners are on."""
+
+    kind = "elsewhere"
+    spin_s = 0.001
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_flushed = 0
+
+    def flush(self) -> None:
+        self.num_flushed += 1
+
+
+@pytest.fixture
+def timed(template, monkeypatch):
+    """What a launch says of a text that was examined, by processes that are kept."""
+    monkeypatch.setitem(clock.RECONCILIATION, Elsewhere.kind, (1.0, 1e6))
+    kept = Kept(template)
+
+    def launched(mode: str, reference: str, text: str, between=None, num_calls=8):
+        accelerator = Elsewhere()
+        given = tensor(32, 16, requires_grad=mode == "train")
+        problem = msgspec.json.decode(msgspec.json.encode(problem_of(reference, given, mode=mode)))
+        (workload,) = problem["workloads"]
+        case = make_case(template, accelerator, problem, workload, LIMITS, 0, hold=kept.keep)
+        program = {**problem["reference"], "source": HEAD + text}
+        found = examine(case, template, program, LIMITS, profiles=True, hold=kept.hold)
+        slots = timed_slots(case, found.call)
+
+        def again():
+            rng = random.Random(0)
+            return launch(case, kept, program, slots, LIMITS, CONFIG, rng, num_calls=num_calls)
+
+        said = again()
+        if between is not None:
+            between(kept)
+            said = again()
+        return said, accelerator
+
+    yield launched
+    kept.dismiss()
+    kept.close()
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("returned", ["y.relu()", OF_ALL_KINDS], ids=["one", "all kinds"])
+def test_a_program_has_its_times(timed, mode, returned):
+    text = MODEL.format(returned=returned)
+    said, accelerator = timed(mode, text, text + "\n")
+    assert len(said["candidate_us"]) == len(said["reference_us"]) == CONFIG.num_rounds
+    assert accelerator.num_flushed > 3 * CONFIG.num_rounds
+    assert said["contradiction"] is None
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize(("share", "cached"), [(2**40, 0), (16, 0), (16, 2**40)])
+def test_references_let_memory_go_between_launches_and_take_it_again(
+    timed, mode, share, cached, monkeypatch
+):
+    """Beside inputs and outputs, and those that were outgrown, it has been lent its state. A little
+    that was lent stays, unless much was cached of what a call needs."""
+    ask = RunnerHandle.ask
+
+    def asked(runner, op, *rest, **message):
+        return {"num_bytes": cached} if op == "cached" else ask(runner, op, *rest, **message)
+
+    monkeypatch.setattr(RunnerHandle, "ask", asked)
+
+    def shared(runner) -> int:
+        maps = Path(f"/proc/{runner.process.group}/maps").read_text()
+        return len({line.split()[4] for line in maps.splitlines() if "memfd:segment" in line})
+
+    def between(kept):
+        references = list(kept.references.runners.values())
+        before = [shared(one) for one in references]
+        assert len(before) == 2 and min(before) >= 3
+        monkeypatch.setattr(kept_module, "KEPT_SHARE", share)
+        kept.let_go(Elsewhere())
+        now = [shared(one) for one in references]
+        if share == 16 and not cached:
+            assert now == before
+        else:
+            assert [set(one.segments) for one in references] == [{"state"}] * 2
+            assert now == [1 + len(one.outgrown.get("state", ())) for one in references]
+
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed(mode, text, text + "\n", between)
+    assert len(said["reference_us"]) == CONFIG.num_rounds
+
+
+def test_a_reference_that_cannot_let_go_is_kept_no_longer(timed, monkeypatch):
+    def between(kept):
+        monkeypatch.setattr(kept_module, "KEPT_SHARE", 2**40)
+        before = dict(kept.references.runners)
+        before["control"].kill()
+        kept.let_go(Elsewhere())
+        assert not kept.references.runners
+        assert all(runner.ended for runner in before.values())
+
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed("infer", text, text + "\n", between)
+    assert len(said["control_us"]) == CONFIG.num_rounds
+
+
+def test_a_launch_ends_when_every_round_says_the_same(timed, monkeypatch):
+    """What does: test_plain_launches.py."""
+    looked = []
+
+    def is_plain(lanes, cost_us, config):
+        looked.append([len(lane.spans_us) for lane in timed_rounds.values()])
+        return len(looked) == 4
+
+    monkeypatch.setattr(clock, "is_plain", is_plain)
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, num_rounds=6))
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed("infer", text, text + "\n")
+    assert len(said["candidate_us"]) == len(said["control_us"]) == 4
+    assert looked == [[number] * 3 for number in range(1, 5)]
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize(("batch_us", "is_short"), [(1.0, False), (1e7, True)])
+def test_where_batches_are_too_short_there_are_more_and_a_call_comes_before_each(
+    timed, monkeypatch, mode, batch_us, is_short
+):
+    """On what was there before: the values of the batch are written after it."""
+    steps = {}
+    ask, write = RunnerHandle.ask, timed_rounds.Round.write
+
+    def asked(runner, op, *rest, **message):
+        steps.setdefault(id(runner.segments.get("inputs")), []).append(op)
+        return ask(runner, op, *rest, **message)
+
+    def written(one, segment):
+        steps.setdefault(id(segment), []).append("write")
+        write(one, segment)
+
+    monkeypatch.setattr(RunnerHandle, "ask", asked)
+    monkeypatch.setattr(timed_rounds.Round, "write", written)
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=batch_us))
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed(mode, text, text + "\n")
+    num_rounds = CONFIG.num_rounds * (clock.MORE_ROUNDS if is_short else 1)
+    assert len(said["candidate_us"]) == len(said["control_us"]) == num_rounds
+    rehearsed = [some for some in steps.values() if "rehearse" in some]
+    assert len(rehearsed) == (3 if is_short else 0)
+    for some in rehearsed:
+        assert some.count("rehearse") >= num_rounds
+        for number, step in enumerate(some):
+            if step == "rehearse":
+                assert some[number : number + 4] == ["rehearse", "stand_by", "write", "batch"]
+
+
+def test_no_call_is_made_on_what_was_never_given(timed, monkeypatch):
+    """A round fills one place of each set of inputs. The call that comes before a batch is on one
+    that the round before has filled: a program may refuse zeros, as one of probabilities does."""
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=1e7))
+    text = MODEL.replace("y =", "assert bool((x != 0).any())\n        y =").format(returned="y")
+    said, _ = timed("infer", text, text + "\n")
+    assert len(said["candidate_us"]) == CONFIG.num_rounds * clock.MORE_ROUNDS
+
+
+@pytest.mark.parametrize(("num_calls", "found"), [(None, 5), (8, 3)])
+def test_a_batch_holds_what_the_device_has_room_for_now(timed, monkeypatch, num_calls, found):
+    """Two launches: the first of a candidate each, or of one after the other. The reference is
+    looked at under the first plan, which has room for fewer calls than are wanted."""
+    plans = []
+
+    def plan_of(case, config):
+        plans.append(case.plan)
+        return Plan(most_calls=3 if len(plans) == 1 else 5, num_places=2, num_lanes=3)
+
+    monkeypatch.setattr(clock, "plan_of", plan_of)
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=1e6))
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed("infer", text, text + "\n", lambda kept: None, num_calls)
+    assert said["num_calls"] == found
+
+
+def test_a_batch_is_planned_anew_when_it_is_known_how_many_calls_are_wanted(timed, monkeypatch):
+    known = []
+
+    def plan_of(case, config):
+        known.append(case.num_calls)
+        return Plan(most_calls=2, num_places=2, num_lanes=3)
+
+    monkeypatch.setattr(clock, "plan_of", plan_of)
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=1e6))
+    text = MODEL.format(returned="y.relu()")
+    timed("infer", text, text + "\n", num_calls=None)
+    assert known == [None, CONFIG.max_calls]
+
+
+@pytest.mark.parametrize(
+    ("most_error", "steady_after", "expected"),
+    [(0.03, 5, 5), (0.03, 99, 12), (0.03, 0, 3), (None, 99, 3)],
+)
+def test_a_launch_has_more_rounds_until_they_agree(
+    timed, monkeypatch, most_error, steady_after, expected
+):
+    def is_steady(lanes, cost_us, config):
+        return most_error is None or len(timed_rounds["candidate"].spans_us) >= steady_after
+
+    monkeypatch.setattr(clock, "is_steady", is_steady)
+    monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, most_error=most_error))
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed("infer", text, text + "\n")
+    assert len(said["candidate_us"]) == len(said["control_us"]) == expected
+
+
+def test_a_close_round_comes_early_and_after_the_last(timed, monkeypatch):
+    """Who keeps answers by less than all of an input from some call on is wrong in the latter."""
+    follows, new_round = [], timed_rounds.new_round
+
+    def recorded(case, room, stock, rng, last=None):
+        follows.append(last is not None)
+        return new_round(case, room, stock, rng, last)
+
+    monkeypatch.setattr(clock, "new_round", recorded)
+    monkeypatch.setattr(clock, "EARLY_ROUNDS", 1)
+    monkeypatch.setattr(clock, "CLOSE_SHARE", 0.0)
+    text = MODEL.format(returned="y")
+    timed("infer", text, text + "\n")
+    rounds = [False, True, False, False, True]
+    assert follows[-len(rounds) - 1 :] == [*rounds, False], "then what an exchange costs"
+
+
+@pytest.mark.parametrize("explains", [True, False])
+def test_a_round_that_is_off_is_made_again_nearby_by_both(timed, monkeypatch, explains):
+    """They stay in step: running statistics are compared after it."""
+    played, left = [], [True]
+
+    def strays_of(got, expected, budget):
+        return "off" if left and left.pop() else None
+
+    def are_jumps(strays, nearby, values):
+        assert strays == {0: "off"}
+        for _ in range(3):
+            nearby()
+            assert values(0).shape[0] == 8
+        return explains
+
+    def nearby_round(one, stock):
+        found = timed_rounds.nearby_round(one, stock)
+        assert found.where == one.where and found.seed == one.seed
+        assert not torch.equal(found.staged, one.staged)
+        played.append(one)
+        return found
+
+    is_close = timed_checks.is_close
+    monkeypatch.setattr(
+        timed_checks, "is_close", lambda *values: is_close(*values) and not (left and values)
+    )
+    monkeypatch.setattr(timed_checks, "strays_of", strays_of)
+    monkeypatch.setattr(timed_checks, "are_jumps", are_jumps)
+    monkeypatch.setattr(clock, "nearby_round", nearby_round)
+    text = MODEL.format(returned="self.norm(y)").replace(
+        "self.fc = nn.Linear(16, 8)", "self.fc, self.norm = nn.Linear(16, 8), nn.BatchNorm1d(8)"
+    )
+    if explains:
+        said, _ = timed("train", text, text + "\n", num_calls=8)
+        assert len(said["candidate_us"]) == CONFIG.num_rounds
+    else:
+        with pytest.raises(Rejected, match="off by 0, while separate trials were right"):
+            timed("train", text, text + "\n", num_calls=8)
+    assert len(played) == 3 and len({id(one) for one in played}) == 1
+
+
+def test_no_more_rounds_are_held_than_are_needed(timed, monkeypatch):
+    made, held = [], []
+
+    def new_round(case, room, stock, rng, last=None):
+        held.append(sum(one() is not None for one in made) - (last is not None))
+        one = timed_rounds.new_round(case, room, stock, rng, last)
+        made.append(weakref.ref(one))
+        return one
+
+    monkeypatch.setattr(clock, "new_round", new_round)
+    text = MODEL.format(returned="y.relu()")
+    timed("infer", text, text + "\n")
+    assert len(held) > CONFIG.num_rounds + 4 and set(held) == {0}
+
+
+def test_it_is_known_since_when_rounds_of_a_launch_count(timed, monkeypatch):
+    """Of each launch, the second one too."""
+    counts = []
+
+    def new_round(case, *rest, **last):
+        counts.append(case.counts)
+        return timed_rounds.new_round(case, *rest, **last)
+
+    monkeypatch.setattr(clock, "new_round", new_round)
+    text = MODEL.format(returned="y.relu()")
+    timed("infer", text, text + "\n", between=lambda kept: counts.append(None))
+    for launch_ in (counts[: counts.index(None)], counts[counts.index(None) + 1 :]):
+        assert launch_ == sorted(launch_) and not launch_[0]
+        assert launch_.count(True) >= CONFIG.num_rounds
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_does_not_follow_from_inputs_that_come_late_is_wrong(timed, mode):
+    with pytest.raises(Rejected, match="timed call is off"):
+        timed(mode, MODEL.format(returned="y.relu()"), CONSTANT.format(returned="y.relu()"))
+
+
+def test_what_disturbed_the_exchange_before_the_rounds_is_not_taken_off(timed, monkeypatch):
+    """By what it said then, a batch would have taken no time at all."""
+    looked = []
+
+    def exchange_cost_us(case, lane, one, limits):
+        looked.append(lane)
+        return 1.0 if lane.spans_us else 1e9
+
+    monkeypatch.setattr(clock, "exchange_cost_us", exchange_cost_us)
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed("infer", text, text + "\n", num_calls=1)
+    assert [lane.name for lane in looked] == ["reference"] * len(looked)
+    assert said["reference_us"] == [span - 1.0 for span in looked[-1].spans_us]

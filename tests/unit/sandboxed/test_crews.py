@@ -1,0 +1,158 @@
+"""Processes that are started for several launches at a time."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from cudal1_ci.sandboxed.timing.runner_groups import Crews, most_crews
+from cudal1_ci.sandboxed.verifier.failures import RunnerFailure
+from cudal1_ci.verification import TrialConfig
+from cudal1_ci.verification.verify import repetitions
+from tests.fakes import CPU
+
+ONE = {"reference": {"source": "r"}, "candidate": {"source": "c"}}
+OTHER = {"reference": {"source": "r"}, "candidate": {"source": "d"}}
+
+
+class Runner:
+    def __init__(self, program, is_trusted, is_new=False):
+        self.program = program
+        self.is_trusted = is_trusted
+        self.is_new = is_new
+        self.said = []
+
+    def pause(self):
+        self.said.append("pause")
+
+    def kill(self):
+        self.said.append("kill")
+
+
+class FakeCase:
+    """Counts what it started; the one of a number fails."""
+
+    state_slots = ()
+    trials = (("drawn 0", SimpleNamespace(tensors=[])),)
+
+    def __init__(self, failing: int | None = None):
+        self.started: list[Runner] = []
+        self.failing = failing
+
+    @contextmanager
+    def runner(self, template, program, limits, is_trusted, is_new=False):
+        made = Runner(program, is_trusted, is_new)
+        self.started.append(made)
+        if len(self.started) == self.failing:
+            raise RunnerFailure("raised", "no", is_trusted=is_trusted)
+        try:
+            yield made
+        finally:
+            made.said.append("end")
+
+    def answer(self, runner, limits, sets):
+        assert sets == [self.trials[0][1]]
+        runner.said.append("call")
+
+
+def take(crews, case, programs=ONE, number=3):
+    return crews.take(case, programs, None, number, random.Random(0))
+
+
+def test_those_of_several_launches_are_started_together_and_stopped_until_their_turn():
+    crews, case = Crews(None), FakeCase()
+    taken = [take(crews, case) for _ in range(3)]
+    assert len(case.started) == 6
+    assert all(one.is_new for one in case.started), "processes of launches are alike"
+    assert {id(runner) for crew in taken for runner in crew.runners.values()} == {
+        id(runner) for runner in case.started
+    }
+    for crew in taken:
+        reference, candidate = crew.runners["reference"], crew.runners["candidate"]
+        assert (reference.program, reference.is_trusted) == ({"source": "r"}, True)
+        assert (candidate.program, candidate.is_trusted) == ({"source": "c"}, False)
+        assert reference.said == candidate.said == ["call", "pause"]
+        crew.end()
+        assert reference.said == candidate.said == ["call", "pause", "kill", "end"]
+    take(crews, case)
+    assert len(case.started) == 12
+
+
+@pytest.mark.parametrize("other", ["case", "program"])
+def test_another_candidate_or_workload_gets_none_of_them(other):
+    crews, case = Crews(None), FakeCase()
+    first = take(crews, case)
+    asked = FakeCase() if other == "case" else case
+    crew = take(crews, asked, OTHER if other == "program" else ONE)
+    waited = [one for one in case.started[:6] if one not in first.runners.values()]
+    assert [one.said for one in waited] == [["call", "pause", "kill", "end"]] * 4
+    assert set(crew.runners.values()) <= set(asked.started[-6:])
+    crews.dismiss()
+    assert [one.said[-1] for one in crew.runners.values()] == ["pause", "pause"]
+
+
+def test_when_one_cannot_be_started_none_is_left():
+    crews, case = Crews(None), FakeCase(failing=4)
+    with pytest.raises(RunnerFailure):
+        take(crews, case)
+    assert crews.waiting == []
+    ended = [one.said[-1] for i, one in enumerate(case.started, 1) if i != 4]
+    assert ended == ["end"] * 5
+
+
+def test_one_that_is_started_alone_makes_its_first_call_in_its_launch():
+    crews, case = Crews(None), FakeCase()
+    crew = take(crews, case, number=1)
+    assert [one.said for one in crew.runners.values()] == [["pause"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("state_mib", "input_mib", "memory_mib", "expected"),
+    [(512, 0, 64 * 1024, 5), (512, 0, 1, 1), (0, 128, 64 * 1024, 5), (0, 0, 24 * 1024, 4)],
+)
+def test_large_modules_and_inputs_are_started_for_few_launches(
+    state_mib, input_mib, memory_mib, expected
+):
+    slot = {"dtype": "float32", "shape": [state_mib * 2**18], "stride": [1], "offset": 0}
+    case = SimpleNamespace(
+        state_slots=[slot] if state_mib else [],
+        trials=[("drawn 0", SimpleNamespace(tensors=[SimpleNamespace(nbytes=input_mib * 2**20)]))],
+    )
+    assert most_crews(case, 3, memory_mib * 2**20) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_launches", "expected"),
+    [
+        ("cuda", 0, 5),
+        ("cuda", 3, 2),
+        ("cuda", 5, 3),
+        ("cuda", 8, 4),
+        ("cuda", 12, 1),
+        ("cpu", 0, 1),
+    ],
+)
+def test_as_many_as_are_sure_to_come(kind, num_launches, expected):
+    assert repetitions.num_ahead(TrialConfig(), kind, num_launches) == expected
+
+
+def test_a_measurement_leaves_no_process_waiting_that_does_not_go_on(monkeypatch):
+    monkeypatch.setitem(repetitions.MOST_AHEAD, "cpu", 12)
+    asked = []
+
+    def ask(request, timeout_s):
+        asked.append(request)
+        times = {"reference_us": [10.0] * 3, "candidate_us": [5.0] * 3, "control_us": [10.0] * 3}
+        return {"launch": {**times, "num_calls": 1}}
+
+    workload = SimpleNamespace(name="w")
+    repetitions.measure(repetitions.Seat(ask, CPU, "crews"), repetitions.TrialConfig(), workload)
+    ahead = [one["clock"]["num_ahead"] for one in asked if one["op"] == "launch"]
+    assert ahead == [5, 4, 3, 2, 1]
+    assert asked[-1] == {"op": "dismiss", "goes_on": False}
+    seat = repetitions.Seat(ask, CPU, "crews")
+    repetitions.measure(seat, repetitions.TrialConfig(), workload, goes_on=True)
+    assert asked[-1] == {"op": "dismiss", "goes_on": True}

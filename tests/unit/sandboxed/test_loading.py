@@ -1,0 +1,14 @@
+"""What a text without the class that is asked for is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_ci.sandboxed.runner.programs import load
+
+
+def test_a_text_that_lacks_its_class_is_told_which(tmp_path):
+    program = {"type": "text", "source": "class Model: pass\n", "entry": "ModelNew"}
+    with pytest.raises(AttributeError, match="the text defines no `ModelNew`; expected a class"):
+        load(program, tmp_path)
+    assert load({**program, "entry": "Model"}, tmp_path).__name__ == "Model"

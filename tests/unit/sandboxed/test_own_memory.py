@@ -1,0 +1,78 @@
+"""Outputs that are a module's memory, an earlier call's, or less memory than they have elements."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from cudal1_ci.sandboxed.runner.sharing import shares
+from cudal1_ci.sandboxed.verifier.cases import Rejected
+from cudal1_ci.sandboxed.verifier.output_aliasing import compare_memory
+
+
+def test_memory_of_the_module_and_of_earlier_calls_is_told():
+    module = nn.BatchNorm1d(4)
+    module.register_buffer("passing", torch.ones(2), persistent=False)
+    earlier, fresh = torch.ones(3, 3), torch.ones(3)
+    outputs = [
+        module.weight.detach()[1:],
+        module.passing,
+        earlier.t(),
+        fresh,
+        fresh[1:],
+        torch.ones(0),
+    ]
+    found = shares(outputs, module, [[fresh.clone()], [earlier]])
+    assert found == [["state"], ["state"], ["earlier"], [], [], []]
+    assert shares(outputs[:1], None, []) == [[]]
+    assert shares([module.passing], module, [[module.passing]]) == [["state", "earlier"]]
+
+
+def call(shares, stride=(3, 1), aliases=()):
+    slot = {"shape": [2, 3], "stride": [3, 1], "own_stride": list(stride)}
+    return {"shares": [list(shares)], "aliases": [list(aliases)], "slots": [slot], "num_leaves": 1}
+
+
+def compared(ours, theirs):
+    compare_memory(
+        SimpleNamespace(expected=SimpleNamespace(calls=ours)), SimpleNamespace(calls=theirs)
+    )
+
+
+OWN, STATE, AGAIN, BROADCAST = call([]), call(["state"]), call(["earlier"]), call([], (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "rule"),
+    [
+        ([OWN, OWN], [STATE, STATE], "output.aliases_state"),
+        ([OWN, OWN], [OWN, AGAIN], "output.returned_again"),
+        ([OWN, OWN], [OWN, call(["state", "earlier"])], "output.aliases_state"),
+        ([OWN], [BROADCAST], "output.overlaps"),
+        ([OWN], [call([], (1, 1))], "output.overlaps"),
+        ([BROADCAST], [STATE], "output.aliases_state"),
+    ],
+)
+def test_an_output_that_is_no_memory_of_its_own_is_refused(ours, theirs, rule):
+    with pytest.raises(Rejected) as found:
+        compared(ours, theirs)
+    assert found.value.finding["rule"] == rule
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ([OWN, OWN], [OWN, OWN]),
+        ([OWN], [call([], (6, 2))]),
+        ([STATE], [OWN]),
+        ([OWN, AGAIN], [STATE, STATE]),
+        ([STATE, STATE], [OWN, AGAIN]),
+        ([BROADCAST], [call([], (0, 0))]),
+        ([OWN, OWN], [call(["earlier"], aliases=[0])] * 2),
+    ],
+)
+def test_what_the_reference_does_a_candidate_may_do_in_its_own_way(ours, theirs):
+    compared(ours, theirs)

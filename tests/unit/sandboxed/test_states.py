@@ -1,0 +1,64 @@
+"""What is loaded into a module: numbers that are not special, where they may be others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_ci.sandboxed.verifier.states import NEUTRAL_OFF, other_states, randomize
+
+ONES, ZEROS = torch.ones(40), torch.zeros(40)
+CONSTANT = {
+    "window": torch.hann_window(8),
+    "mask": torch.tril(torch.ones(4, 4)),
+    "eps": torch.tensor(1e-5),
+    "count": torch.zeros(3, dtype=torch.long),
+    "is_on": torch.zeros(3, dtype=torch.bool),
+    "empty": torch.zeros(0),
+    "least": torch.full((3,), float("-inf")),
+}
+
+
+def slot(key, is_parameter=False):
+    return {"key": key, "parameter": is_parameter}
+
+
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.mark.parametrize("value", [ONES, ZEROS, torch.tensor(1.0), ZEROS.bfloat16()])
+def test_a_buffer_of_zeros_or_ones_holds_others_once_another_state_is_loaded(value):
+    slots = [slot("norm.offset")]
+    first = value.clone()
+    randomize(slots[0], first, generator())
+    assert torch.equal(first, value)
+    loaded, plain = other_states(slots, [first], generator())
+    assert torch.equal(plain[0], value)
+    assert torch.equal(first, value)
+    low, high = NEUTRAL_OFF
+    off = (loaded[0] - value).abs()
+    assert bool(((off >= low * 0.98) & (off <= high * 1.02)).all())
+    assert bool(((loaded[0] > 0) & (loaded[0] < 1)).all())
+
+
+@pytest.mark.parametrize("key", CONSTANT)
+def test_other_buffers_are_constants(key):
+    value = CONSTANT[key]
+    first = value.clone()
+    randomize(slot(key), first, generator())
+    (other,) = other_states([slot(key)], [first], generator())
+    assert torch.equal(first, value)
+    assert torch.equal(other[0], value)
+
+
+def test_parameters_and_statistics_are_others_in_every_state():
+    slots = [slot("weight", True), slot("norm.running_mean"), slot("norm.running_var")]
+    state = [ONES.clone(), ZEROS.clone(), ONES.clone()]
+    for one, tensor in zip(slots, state, strict=True):
+        randomize(one, tensor, generator())
+    (other,) = other_states(slots, state, torch.Generator().manual_seed(1))
+    for plain, first, second in zip([ONES, ZEROS, ONES], state, other, strict=True):
+        assert not torch.equal(first, plain)
+        assert not torch.equal(first, second)
+    assert bool((other[2] > 0).all())

@@ -1,0 +1,148 @@
+"""What the process that runners are forked from imports: it must not ask the driver, and has what
+its programs will ask for."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from cudal1_ci.processes.local import BOOTSTRAP, SANDBOXED
+from cudal1_ci.sandboxed import start
+from cudal1_ci.sandboxed.builds import torch_compiler
+from cudal1_ci.sandboxed.forkserver import server
+from cudal1_ci.sandboxed.forkserver.client import Template
+from tests.unit.trial.test_session import alive
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """A build with CUDA whose driver may not be asked."""
+
+    def asked():
+        raise AssertionError("the driver was asked, no runner could use it")
+
+    monkeypatch.setattr(torch._C, server.DRIVER_COUNT, asked, raising=False)
+    return asked
+
+
+@pytest.mark.parametrize(("visible", "count"), [("2", 1), ("0,1", 2), ("", 0)])
+def test_modules_hear_of_the_gpus_that_the_process_was_given(driver, monkeypatch, visible, count):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with server.unasked_driver():
+        assert getattr(torch._C, server.DRIVER_COUNT)() == count
+    assert getattr(torch._C, server.DRIVER_COUNT) is driver
+
+
+def test_a_module_that_asks_when_it_is_imported(driver, monkeypatch, tmp_path):
+    name = "asks_how_many_gpus"
+    (tmp_path / f"{name}.py").write_text("import torch\nCOUNT = torch._C._cuda_getDeviceCount()\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(server, "is_installed", lambda name: True)
+    monkeypatch.setattr(server.sys, "path", list(server.sys.path))
+    assert server.warm([name], [str(tmp_path)]) == 1
+    assert server.sys.modules.pop(name).COUNT == 1
+
+
+SEES = """
+import sys
+from torch import nn
+
+SEEN = any(name.endswith(".compile_fx") for name in sys.modules)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        assert SEEN is {seen}
+"""
+
+
+def program(seen: bool, asks: str = "") -> dict[str, str]:
+    return {"type": "text", "source": SEES.format(seen=seen) + asks, "entry": "Model"}
+
+
+ASKS = """
+    import torch
+    forward = torch.compile(nn.Module.forward)
+"""
+LOADS = {"init": None, "init_slots": [], "seed": 0, "train": False, "dtype": None}
+
+
+@pytest.fixture
+def started():
+    command = ["-P", "-c", BOOTSTRAP, str(SANDBOXED)]
+    process, channel = start.start_template(command, 1, "cpu")
+    found = Template(process, channel, None)
+    yield found
+    found.close()
+
+
+def load(started: Template, one: dict[str, str]) -> int:
+    """By a runner of the program; its parent."""
+    with started.runner(one) as runner:
+        runner.ask("load", 60.0, program=one, device="cpu", **LOADS)
+        stat = Path(f"/proc/{runner.process.group}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[1])
+
+
+def test_a_program_that_asks_for_the_compiler_finds_it_and_no_other_one_does(started):
+    parents = [
+        load(started, one)
+        for one in (
+            program(seen=False),
+            program(seen=True, asks=ASKS),
+            program(seen=True, asks=f"{ASKS}    NUMBER = 2"),
+            program(seen=False, asks="    NUMBER = 3"),
+            program(seen=False, asks=f"    import os; os.environ['A'] = '1'{ASKS}"),
+        )
+    ]
+    plain, compiling = parents[:2]
+    assert parents == [plain, compiling, compiling, plain, plain]
+    assert plain != compiling
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_the_process_that_knows_the_compiler_ends_with_the_other_one(started, how):
+    compiling = load(started, program(seen=True, asks=ASKS))
+    assert alive(compiling)
+    if how == "killed":
+        started.process.kill()
+    else:
+        started.close()
+    ends_s = time.monotonic() + 10
+    while alive(compiling) and time.monotonic() < ends_s:
+        time.sleep(0.01)
+    assert not alive(compiling)
+
+
+def test_what_is_warmed_is_so_for_both(started):
+    load(started, program(seen=True, asks=ASKS))
+    started.warm(["wave"])
+    has = "    import sys; assert 'wave' in sys.modules\n"
+    load(started, program(seen=True, asks=has + ASKS))
+    load(started, program(seen=False, asks=has))
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("@torch.compile\ndef f(x): ...", True),
+        ("from torch import compile", True),
+        ("import torch._dynamo as d", True),
+        ("from torch._inductor.runtime import triton_helpers", True),
+        ("re.compile('x'); torch.compiler.is_compiling()", False),
+        ("import torch", False),
+        ("os.environ['TORCHINDUCTOR_MAX_AUTOTUNE'] = '1'; f = torch.compile(f)", False),
+    ],
+)
+def test_who_asks_for_the_compiler(text, asks):
+    modules = torch_compiler.modules_for({"type": "text", "source": text})
+    assert modules == (torch_compiler.MODULES if asks else ())
+
+
+def test_a_checkout_imports_the_compiler_itself():
+    """Its other files may set what the compiler reads when it is imported."""
+    overlay = [{"path": "a.py", "text": "torch.compile(f)"}]
+    assert torch_compiler.modules_for({"type": "tree", "overlay": overlay}) == ()

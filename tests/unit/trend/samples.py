@@ -1,0 +1,183 @@
+"""Made-up histories: reports of a line of commits as `compare` and `scan` leave them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from cudal1_ci.render.document import totals
+from cudal1_ci.render.shape import (
+    CandidateDocument,
+    ComparedDocument,
+    ComparisonDocument,
+    DeviceDocument,
+    EntryDocument,
+    EvaluationDocument,
+    MeasurementDocument,
+    ReportDocument,
+    TargetDocument,
+    WorkloadDocument,
+)
+
+H200 = DeviceDocument(
+    kind="cuda", name="NVIDIA H200", driver="570.86.15", software={"torch": "2.12.1"}
+)
+L40S = DeviceDocument(
+    kind="cuda", name="NVIDIA L40S", driver="570.86.15", software={"torch": "2.12.1"}
+)
+NEWER = {"driver": "580.12.01", "software": {"torch": "2.13.0"}}
+START = datetime(2026, 9, 1, 9, 0, tzinfo=UTC)
+
+PATCH = """\
+--- a/pkg/pooling.py
++++ b/pkg/pooling.py
+@@ -1,5 +1,5 @@
+ import torch
+{blank}
+{blank}
+ def pool(x, weight):
+-    return torch.diag(weight) @ x
++    return weight.unsqueeze(1) * x
+""".replace("{blank}", " ")
+BEFORE = "import torch\n\n\ndef pool(x, weight):\n    return torch.diag(weight) @ x\n"
+AFTER = BEFORE.replace("torch.diag(weight) @ x", "weight.unsqueeze(1) * x")
+
+
+def sha(number: int) -> str:
+    return f"{number:04x}" + "c0ffee" * 6
+
+
+def date(number: int) -> datetime:
+    return START + timedelta(hours=20 * number)
+
+
+def a_target(qualname: str, path: str = "pkg/model.py") -> TargetDocument:
+    return TargetDocument(
+        path=path, qualname=qualname, kind="torch_module", first_line=4, last_line=20
+    )
+
+
+def a_comparison(
+    base_us: float, head_us: float, device: DeviceDocument, verdict: str | None = None
+) -> ComparisonDocument:
+    ratio = head_us / base_us
+    said = "regression" if ratio > 1.02 else "improvement" if ratio < 0.98 else "same"
+    row = ComparedDocument(
+        workload="base",
+        verdict=verdict or said,  # type: ignore[arg-type]
+        device=device,
+        slowdown=ratio,
+        slowdown_low=ratio * 0.99,
+        slowdown_high=ratio * 1.01,
+        base_us=base_us,
+        head_us=head_us,
+        control_spread=0.004,
+        num_measurements=2,
+    )
+    return ComparisonDocument(verdict=row.verdict, rows=(row,))
+
+
+def an_evaluation(
+    reference_us: float, speedup: float, device: DeviceDocument, **fields
+) -> EvaluationDocument:
+    measurement = MeasurementDocument(
+        workload="base",
+        baseline="eager",
+        speedup=speedup,
+        speedup_low=speedup * 0.98,
+        speedup_high=speedup * 1.02,
+        control_spread=0.01,
+        reference_us=reference_us,
+        candidate_us=reference_us / speedup,
+        num_pairs=40,
+        device=device,
+    )
+    reused = fields.pop("reused", False)
+    candidate = CandidateDocument(**{"id": "c1", "proposer": "playbook:diagonal"} | fields)
+    return EvaluationDocument(
+        status="passed",
+        candidate=candidate,
+        measurements=(measurement,),
+        device=device,
+        reused=reused,
+    )
+
+
+def an_entry(target: TargetDocument, **fields) -> EntryDocument:
+    workloads = (WorkloadDocument(name="base", provenance="declared", call="(x)"),)
+    return EntryDocument(**{"target": target, "workloads": workloads, "evaluations": ()} | fields)
+
+
+def a_report(number: int, *entries: EntryDocument, **fields) -> ReportDocument:
+    known = {
+        "schema_version": 1,
+        "repository": "acme/slowformer",
+        "base_sha": sha(number - 1) if number else None,
+        "head_sha": sha(number),
+        "devices": (H200,),
+        "entries": entries,
+        "totals": totals(entries),
+        "generated_at": date(number),
+    }
+    return ReportDocument(**(known | fields))
+
+
+def a_device(device: DeviceDocument, number: int, changed_at: int) -> DeviceDocument:
+    return msgspec.structs.replace(device, **NEWER) if number >= changed_at else device
+
+
+def a_line(
+    num_commits: int = 30,
+    names: tuple[str, ...] = ("Attention", "RMSNorm", "Rotary", "SwiGLU", "Conv", "pool"),
+    seed: int = 7,
+    noise: float = 0.006,
+) -> Iterator[ReportDocument]:
+    """Attention gets slower at commit 8 and is mended at 16; Rotary gets slower at 22; the driver
+    changes at 12, and all is a little faster with it; `pool` has a proposal from 5 on, which 19
+    accepts; RMSNorm has one from 3 on that nobody takes."""
+    generator = random.Random(seed)
+    levels = {name: 20.0 * 1.9**i for i, name in enumerate(names)}
+    scale = num_commits / 30
+    for number in range(num_commits):
+        at = number / scale
+        for device, speed in ((H200, 1.0), (L40S, 2.3)):
+            now = a_device(device, number, math.ceil(12 * scale))
+            entries = []
+            for name in names:
+                drift = (0.93 if at >= 12 else 1.0) * speed
+                ratio = level(name, at) / level(name, max(0.0, (number - 1) / scale))
+                head = levels[name] * drift * level(name, at) * math.exp(generator.gauss(0, noise))
+                measured = ratio * math.exp(generator.gauss(0, 0.002))
+                path = "pkg/pooling.py" if name == "pool" else f"pkg/{name.lower()}.py"
+                entry = an_entry(
+                    a_target(name, path), comparison=a_comparison(head / measured, head, now)
+                )
+                entries.append(with_proposal(entry, name, at, head, now))
+            yield a_report(number, *entries, devices=(now,))
+
+
+def level(name: str, at: float) -> float:
+    if name == "Attention":
+        return 1.14 if 8 <= at < 16 else 1.0
+    if name == "Rotary":
+        return 1.09 if at >= 22 else 1.0
+    if name == "pool":
+        return 0.4 if at >= 19 else 1.0
+    return 1.0
+
+
+def with_proposal(
+    entry: EntryDocument, name: str, at: float, reference_us: float, device: DeviceDocument
+) -> EntryDocument:
+    if name == "pool" and 5 <= at < 19:
+        found = an_evaluation(reference_us, 2.5, device, patch=PATCH, techniques=("algebra",))
+    elif name == "RMSNorm" and at >= 3:
+        patch = PATCH.replace("pooling", "rmsnorm")
+        found = an_evaluation(reference_us, 1.6, device, patch=patch, techniques=("fusion",))
+    else:
+        return entry
+    return msgspec.structs.replace(entry, evaluations=(found,), best=0)
