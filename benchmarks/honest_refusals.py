@@ -14,12 +14,12 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
-from tests.test_exploits import problem_of, reference_of
 
 from benchmarks.discovery_speed import provenance
 from cudal1_ci.records import Candidate, TextProgram
 from cudal1_ci.verification import Session
 from tests.conftest import QUICK
+from tests.test_attacks import problem_of, reference_of
 
 OUTPUT = Path(__file__).parent / "results" / "honest-refusals.json"
 

@@ -1,11 +1,11 @@
 """Attacks must be named, honest kernels must pass: who refuses everything fails here too.
 
-A file of `exploits/` says in module constants what must become of it: `EXPECT` is a status and a
+A file of `attacks/` says in module constants what must become of it: `EXPECT` is a status and a
 rule, `EXPECT_ANY` several of them where the first defense to notice may vary. Which comparison is
 the first to see a wrong value depends on chance and on the clock: any that sees it is right, and
 what each of them sees is tested in unit/worker/. `("passed", None)` with `GAIN = False` is an
 attack that is no error and must not look faster than it is. Files of both folders may name another
-`REFERENCE` than the default (`exploits/references/`), and the only device that they make sense on
+`REFERENCE` than the default (`attacks/references/`), and the only device that they make sense on
 (`NEEDS`). The others run on the one that `--device` names.
 """
 
