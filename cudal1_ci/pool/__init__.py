@@ -8,9 +8,9 @@
 A *seat* is a judge with a device for itself: a Session in a thread of this process (`local.py`), or
 one in an actor of Ray (`ray.py`, `actor.py`). What is sent to a seat are candidates of one problem,
 and not what is said to a judge: a judge keeps the reference that it has checked. `schedule.py`
-decides what comes next where; it knows neither time nor threads nor Ray, and is what
-benchmarks/scaling_simulation.py simulates. `pool.py` has a thread for each seat, `board.py` what
-they share, with the archive and what happens when a seat is lost. `view.py` shows it.
+decides what comes next where; it knows neither time nor threads nor Ray. `pool.py` has a thread for
+each seat, `board.py` what they share, with the archive and what happens when a seat is lost.
+`view.py` shows it.
 
 Where what is tried next depends on what came before, as in `bench`, `scan` and `sweep`, a seat has
 a whole task: `turns.py` lends its judge (`lent.py`; of an actor `remote.py`), `turn_queue.py` knows

@@ -23,7 +23,7 @@ def test_nothing_is_lost_with_an_actor_that_is_killed(tmp_path):
     output = tmp_path / "result.json"
     arguments = ["--sleep", "0.2", "--seats", "2", "--candidates", "24", "--kill", "1"]
     done = subprocess.run(
-        [sys.executable, "benchmarks/scaling.py", *arguments, "--output", str(output)],
+        [sys.executable, "experiments/scaling.py", *arguments, "--output", str(output)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 import cudal1_ci
 from tests.bundling import a_bundled_adapter
+from tests.unit.test_assets import MOST_BYTES
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -93,9 +94,10 @@ def test_the_wheel_holds_the_package_its_templates_and_the_license_and_nothing_e
     templates = {p.relative_to(ROOT) for p in (ROOT / "templates").rglob("*") if p.is_file()}
     assert {f"cudal1_ci/{name.as_posix()}" for name in templates} <= set(names)
     assert "cudal1_ci/propose/llm/hack_review/cases.toml" in names
-    adapters = [p for p in (ROOT / "cudal1_ci" / "adapters").rglob("*") if p.is_file()]
-    assert adapters
-    assert {path.relative_to(ROOT).as_posix() for path in adapters} <= set(names)
+    records = [path.relative_to(ROOT) for path in (ROOT / "cudal1_ci/adapters").glob("*/*.json")]
+    assert records
+    assert {path.as_posix() for path in records} | {"cudal1_ci/assets.json"} <= set(names)
+    assert wheel.stat().st_size < MOST_BYTES
     assert {name.split("/")[0] for name in names} == {
         "cudal1_ci",
         f"cudal1_ci-{cudal1_ci.__version__}.dist-info",
