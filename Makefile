@@ -1,5 +1,5 @@
 # Every target makes the virtual environment that it needs, in this checkout, once.
-# PYTHON=/path/to/python3.12 chooses the interpreter; PYTEST_ARGS="-k archive" goes to pytest.
+# PYTHON=/path/to/python3.13 chooses the interpreter; PYTEST_ARGS="-k archive" goes to pytest.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,6 +39,7 @@ lint: venv ## Formatting, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 cudal1_ci/sandboxed # runs in the project's interpreter
 	$(BIN)/lint-imports
 
 check: lint test ## All that CI checks: lint, then test

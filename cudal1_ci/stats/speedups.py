@@ -19,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from cudal1_ci.records import Evaluation, Launch, Measurement, Problem, Workload
+from cudal1_ci.stats import student_t
 
 LEVEL = 0.05
 MANY = 10**6
@@ -88,9 +89,7 @@ def log_ratio(launch: Launch, kind: Kind) -> float:
 @functools.lru_cache
 def t_quantile(degrees_of_freedom: int) -> float:
     """Quantile of Student's t for one of `LOOKS` two-sided looks at `LEVEL` together."""
-    from scipy.special import stdtrit  # here, as it takes a third of a second to import
-
-    return float(stdtrit(degrees_of_freedom, 1 - LEVEL / len(LOOKS) / 2))
+    return student_t.quantile(degrees_of_freedom, 1 - LEVEL / len(LOOKS) / 2)
 
 
 def error_of_rounds(launch: Launch, kind: Kind) -> float:

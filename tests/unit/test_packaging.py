@@ -204,14 +204,51 @@ def fake_python(folder: Path, version: str) -> str:
     return str(path)
 
 
+def only_these(folder: Path) -> str:
+    """A PATH with the interpreters of a folder and with no other one."""
+    for tool in ("env", "bash", "sh", "dirname"):
+        (folder / tool).symlink_to(shutil.which(tool))
+    return str(folder)
+
+
 @pytest.mark.parametrize("version", ["2.7", "3.8", "3.10"])
 def test_a_python_that_is_too_old_is_named_with_what_to_install(tmp_path, version):
     python = fake_python(tmp_path, version)
     done = run(str(ROOT / ".ci" / "venv"), str(tmp_path / "venv"), PYTHON=python)
     assert done.returncode != 0
-    assert f"expected Python 3.11 or 3.12, found {python} is {version}" in done.stderr
+    assert f"expected Python 3.11 or newer, found {python} is {version}" in done.stderr
     assert "apt-get install" in done.stderr
     assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.13", "3.14", "3.20"])
+def test_every_python_that_is_new_enough_will_do(tmp_path, version):
+    python = fake_python(tmp_path, version)
+    done = run(str(ROOT / ".ci" / "venv"), "--python", PYTHON=python)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{python}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("found", "taken"),
+    [
+        (["3.13", "3.11"], "3.11"),
+        (["3.10", "3.14"], "3.14"),
+        (["3.9", "3.13"], "3.13"),
+    ],
+)
+def test_a_python_is_found_by_its_name(tmp_path, found, taken):
+    for version in found:
+        fake_python(tmp_path, version)
+    shown = run(str(ROOT / ".ci" / "venv"), "--python", PATH=only_these(tmp_path))
+    assert (shown.returncode, shown.stdout) == (0, f"{tmp_path}/python{taken}\n")
+
+
+def test_a_python_that_is_newer_than_any_name_is_found_as_python3(tmp_path):
+    path = tmp_path / "python3"
+    path.write_text(f"#!/bin/sh\necho 3.20 {path}\n")
+    path.chmod(0o755)
+    shown = run(str(ROOT / ".ci" / "venv"), "--python", PATH=only_these(tmp_path))
+    assert (shown.returncode, shown.stdout) == (0, f"{path}\n")
 
 
 def test_a_python_that_is_not_there_is_named(tmp_path):

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -128,6 +129,16 @@ def test_an_attacker_would_find_nothing_in_workflows_and_actions():
 def test_jobs_contexts_and_labels_of_workflows_are_there(tmp_path):
     done = actionlint(tmp_path, *WORKFLOWS)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_python_that_the_package_names_is_one_that_our_workflows_use():
+    text = "".join(path.read_text("utf-8") for path in OURS)
+    lines = re.findall(r"^ +python(?:-version)?: .*$", text, re.MULTILINE)
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "classifiers"
+    ]
+    named = [one.rpartition(" ")[2] for one in classifiers if "Python :: 3." in one]
+    assert set(re.findall(r'"(3\.\d+)"', "".join(lines))) == set(named)
 
 
 def test_the_linters_find_what_is_wrong_with_a_bad_workflow(tmp_path):

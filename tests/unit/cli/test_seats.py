@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from cudal1_ci.cli import device, main
 from cudal1_ci.cli import devices as room
-from cudal1_ci.cli import main
 from cudal1_ci.cli import model as cli_model
 from cudal1_ci.config import load_settings
 from cudal1_ci.errors import ConfigError, UnsupportedError
@@ -19,7 +19,6 @@ from cudal1_ci.pool import LocalSeats
 from cudal1_ci.pool.turns_view import PlainTurns
 from cudal1_ci.render.progress import PlainProgress
 
-device = sys.modules["cudal1_ci.cli.device"]
 TASK = """\
 import torch
 
@@ -211,6 +210,6 @@ def test_a_model_may_not_write_where_judges_time(gpus, folder, given, is_refused
 
 def test_every_verb_that_has_an_address_has_it_as_a_setting():
     for name in ("bench", "scan", "sweep"):
-        assert any(one.name == "address" for one in main.commands[name].params)
+        assert any(one.name == "address" for one in main.get_command(None, name).params)
     for name in ("verify", "compare", "doctor"):
-        assert not any(one.name == "address" for one in main.commands[name].params)
+        assert not any(one.name == "address" for one in main.get_command(None, name).params)
