@@ -15,8 +15,8 @@ from cudal1_ci.cli import main
 from cudal1_ci.cli import model as cli_model
 from cudal1_ci.config import load_settings
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.pool import LocalSeats
-from cudal1_ci.pool.turns_view import PlainTurns
+from cudal1_ci.pool import LocalBackend
+from cudal1_ci.render.parallel_progress import PlainParallelProgress
 from cudal1_ci.render.progress import PlainProgress
 
 device = sys.modules["cudal1_ci.cli.device"]
@@ -68,15 +68,17 @@ def run(*words):
         ("cuda:1,cuda:1", ("cuda:1", "cuda:1")),
     ],
 )
-def test_several_gpus_of_a_machine_are_a_seat_each(gpus, folder, given, found):
+def test_several_gpus_of_a_machine_are_a_slot_each(gpus, folder, given, found):
     settings = settings_for(folder, device=given, **{"trial.seed": 7})
     with room.placed(settings, folder) as place:
-        assert isinstance(place.seats, LocalSeats)
-        assert place.seats.devices == found
+        assert isinstance(place.backend, LocalBackend)
+        assert place.backend.devices == found
         assert place.settings.device == ",".join(found)
-        assert place.seats.config.trial == settings.trial
-        assert place.seats.config.checkouts == (str(folder),)
-    assert isinstance(room.progress_for(settings, StringIO(), {}, quiet=False), PlainTurns)
+        assert place.backend.config.trial == settings.trial
+        assert place.backend.config.checkouts == (str(folder),)
+    assert isinstance(
+        room.progress_for(settings, StringIO(), {}, quiet=False), PlainParallelProgress
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_one_gpu_is_a_session_as_ever(gpus, folder, monkeypatch, given, visible,
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     settings = settings_for(folder, device=given)
     with room.placed(settings) as place:
-        assert place.seats is None
+        assert place.backend is None
         assert place.settings.device == found
     assert isinstance(room.progress_for(settings, StringIO(), {}, quiet=False), PlainProgress)
 
@@ -164,11 +166,11 @@ def test_what_judges_nothing_needs_no_cluster(folder, monkeypatch):
         assert result.exit_code == 0, result.stderr
 
 
-def test_the_settings_of_a_cluster_reach_its_seats(folder, monkeypatch):
+def test_the_settings_of_a_cluster_reach_its_slots(folder, monkeypatch):
     made = {}
 
-    class Seats:
-        device, num_seats = "cuda", 3
+    class Cluster:
+        device, num_slots = "cuda", 3
 
         def __init__(self, config, **given):
             made.update(given, config=config)
@@ -179,7 +181,7 @@ def test_the_settings_of_a_cluster_reach_its_seats(folder, monkeypatch):
         def __exit__(self, *_):
             made["is_left"] = True
 
-    monkeypatch.setattr(room, "RaySeats", Seats)
+    monkeypatch.setattr(room, "RayBackend", Cluster)
     given = {"executor": "ray", "address": "10.0.0.7:6379", "python": "python3"}
     with room.placed(settings_for(folder, **given), folder) as place:
         assert place.settings.device == "cuda", "so that kernels are looked at"
