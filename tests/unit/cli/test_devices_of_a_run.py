@@ -118,16 +118,22 @@ def test_gpus_that_are_not_there_are_refused(gpus, folder):
         pass
 
 
-@pytest.mark.parametrize("flags", [("--executor", "ray"), ("--device", "cuda:0,cuda:1")])
-@pytest.mark.parametrize("verb", ["verify", "compare"])
-def test_a_verb_with_one_judge_names_the_key_and_the_mend(folder, verb, flags):
+@pytest.mark.parametrize(
+    ("verb", "flags", "others"),
+    [
+        ("verify", ("--executor", "ray"), "bench, scan and sweep do"),
+        ("compare", ("--executor", "ray"), "bench, scan and sweep do"),
+        ("verify", ("--device", "cuda:0,cuda:1"), "bench, scan, sweep and compare use several"),
+    ],
+)
+def test_a_verb_that_does_not_take_them_names_the_key_and_the_way(folder, verb, flags, others):
     commit(folder)
     words = {"verify": ("reference.py", "candidate.py"), "compare": ("HEAD",)}[verb]
     result = run(verb, *words, *flags)
     assert result.exit_code == 2
     key = flags[0].removeprefix("--")
     assert f'`{key}` = "{flags[1]}" (command line)' in result.stderr
-    assert "bench, scan and sweep do" in result.stderr
+    assert others in result.stderr
     assert f"Here: --{key} " in result.stderr
 
 
