@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self, TypeVar
 
 from cudal1_ci.errors import WorkerError
@@ -35,7 +34,7 @@ that waits for another process's device gives up by itself (processes/device_wai
 
 
 class Pool:
-    """Context manager: the first slot is open when it is entered."""
+    """Keep slots open inside of a `with`; the first one is open when it is entered."""
 
     def __init__(
         self,
@@ -56,6 +55,7 @@ class Pool:
         self._devices: dict[int, Device] = {}
         self._verifiers: dict[int, LeasedVerifier] = {}
         """Of the slots that are open."""
+        self._left_out: set[int] = set()
 
     def __enter__(self) -> Self:
         """Raises: WorkerError, UnsupportedError, ConfigError."""
@@ -74,12 +74,7 @@ class Pool:
             return self
         raise WorkerError(f"no slot could be opened: {message}")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number in list(self._verifiers):
             self._close(number)
 
@@ -111,7 +106,7 @@ class Pool:
             WorkerError: No slot is left, or verifiers die whatever they are given.
             CudaL1Error: What the work raised, or a slot that no try would open.
         """
-        numbers = range(self.backend.num_slots)
+        numbers = sorted(set(range(self.backend.num_slots)) - self._left_out)
         queue: WorkQueue[T, R] = WorkQueue(
             items, numbers, self.limits, is_over, begun_on=begun_on, problem_of=problem_of
         )
@@ -196,7 +191,7 @@ class Pool:
 
     def _opened(self, number: int, is_over: Callable[[], bool]) -> LeasedVerifier:
         """Return the verifier of a slot, which is open already or opened now. Raises: SlotLost."""
-        if number not in self._verifiers:
+        if number not in self._verifiers or self._verifiers[number].is_revoked:
             self._verifiers[number] = LeasedVerifier(self.backend.open(number, is_over))
         return self._verifiers[number]
 
@@ -212,6 +207,7 @@ class Pool:
                 f"software another one than that of {self._first.name}, "
                 f"{device_text(self._first.device)}"
             )
+            self._left_out.add(number)
             return False
         self._devices.setdefault(number, slot.device)
         if slot.remark is not None:

@@ -21,7 +21,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -56,7 +55,7 @@ NICE = (
 
 
 class RayBackend:
-    """Context manager: connects to a cluster, and disconnects if it was not connected before."""
+    """Connect to a cluster, and disconnect if this process was not connected before."""
 
     actor_class: type = VerifierActor
 
@@ -106,16 +105,11 @@ class RayBackend:
         num_there = num_gpus if self.device == "cuda" else num_machines
         self.num_slots = self.num_wanted or num_there
         if not self.num_slots:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise UnsupportedError(f"the cluster at {self.address} has no GPU; use --device cpu")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.is_ours:
             self.ray.shutdown()
             self.is_ours = False

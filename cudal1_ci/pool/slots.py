@@ -18,28 +18,21 @@ class SlotLost(Exception):
 
 
 class DeviceSlot(Protocol):
-    """A verifier on a device. Used by one thread; any thread may close it."""
+    """A verifier on a device. Used by one thread; any thread may close it.
+
+    `name` is the same in each run, `remark` is what has to be known of times that are measured
+    here. `verifier` raises SlotLost where its process or machine is gone, and WorkerError where it
+    died and a new one answers the next question.
+    """
 
     @property
-    def name(self) -> str:
-        """Name the device and its host, the same in each run."""
-        ...
-
+    def name(self) -> str: ...
     @property
-    def device(self) -> Device:
-        """Say what is measured on."""
-        ...
-
+    def device(self) -> Device: ...
     @property
-    def remark(self) -> str | None:
-        """Say what has to be known of times that are measured here."""
-        ...
-
+    def remark(self) -> str | None: ...
     @property
-    def verifier(self) -> Judge:
-        """Return the verifier. It raises SlotLost where its process or machine is gone, and
-        WorkerError where it died and a new one answers the next question."""
-        ...
+    def verifier(self) -> Judge: ...
 
     def close(self) -> None:
         """End the verifier and free its device, whatever state it is in."""

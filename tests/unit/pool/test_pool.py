@@ -396,6 +396,17 @@ def test_slots_of_another_kind_are_left_out_where_one_kind_is_wanted():
     assert run.last.devices == [CPU]
 
 
+def test_a_slot_that_was_left_out_is_not_opened_again():
+    run = Run(devices=(CPU, OTHER))
+    run.says = lambda *_: run.is_noticed.wait(WAIT_S)
+    given = {"is_over": lambda: False, "run_status": run.run_status}
+    with run.pool(is_of_one_kind=True) as pool:
+        for items in ("ab", "cd"):
+            assert [one.result for one in pool.map(items, run.work, **given)] == all_done(items)
+    assert sorted(run.backend.opened) == [0, 1]
+    assert len(run.notices) == 1
+
+
 def test_where_kinds_may_differ_all_work_and_are_named():
     both = threading.Barrier(2)
     run = Run(lambda slot, source: both.wait(WAIT_S) and None, devices=(CPU, OTHER))
