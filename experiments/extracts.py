@@ -22,7 +22,6 @@ from typing import Any
 
 import aa_control
 import results_counts
-import scaling
 import sensitivity
 import third_party
 import throughput
@@ -124,9 +123,6 @@ BLOCKS = {
         "results/throughput.json",
         lambda raw: throughput.table(raw).splitlines(),
     ),
-    "Scaling": Block("docs/cluster.md", "results/scaling-h100.json", scaling.table),
-    "Spreading": Block("docs/cluster.md", "results/scaling-sleep.json", scaling.table),
-    "Overhead": Block("docs/cluster.md", "results/scaling-overhead.json", scaling.table),
 }
 
 

@@ -52,8 +52,8 @@ def test_the_help_of_every_verb_shows_examples(verb):
     assert f"cudal1-ci {verb}" in result.stdout
 
 
-@pytest.mark.parametrize("words", [["verify", SAMPLE_REPORT, SAMPLE_REPORT], ["compare", "HEAD"]])
-def test_a_verb_that_takes_one_device_offers_no_several_for_a_wrong_one(words):
+def test_a_verb_that_takes_one_device_offers_no_several_for_a_wrong_one():
+    words = ["verify", SAMPLE_REPORT, SAMPLE_REPORT]
     result = run(*words, "--device", "cdua")
     assert result.exit_code == 2
     assert "expected auto, cpu, cuda or cuda:N, got 'cdua'" in " ".join(result.stderr.split())
@@ -61,15 +61,11 @@ def test_a_verb_that_takes_one_device_offers_no_several_for_a_wrong_one(words):
     assert "expected auto" not in several
 
 
-@pytest.mark.parametrize(
-    ("verb", "is_several"), [("scan", True), ("sweep", True), ("compare", False)]
-)
-def test_the_help_of_a_verb_offers_several_devices_where_it_takes_them(verb, is_several, checkout):
-    said = run(verb, "--help").stdout
-    assert ("cuda:all" in said) == is_several
+@pytest.mark.parametrize("verb", ["scan", "sweep", "compare"])
+def test_the_help_of_a_verb_offers_several_devices_where_it_takes_them(verb, checkout):
+    assert "cuda:all" in run(verb, "--help").stdout
     words = {"compare": ("HEAD", "--path", checkout)}.get(verb, (checkout, "--dry-run"))
-    refused = run(verb, *words, "--device", "cuda:0,cuda:1")
-    assert ("one device" in refused.stderr) == (not is_several)
+    assert "one device" not in run(verb, *words, "--device", "cuda:0,cuda:1").stderr
 
 
 def test_the_list_of_verbs_says_what_each_does_in_a_whole_sentence():

@@ -13,7 +13,6 @@ from cudal1_ci import assets
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
-    "docs/cluster.md",
     "docs/comparison.md",
     "docs/judge.md",
     "docs/published-kernels.md",

@@ -27,7 +27,7 @@ def test_the_manifest_is_what_its_script_writes(manifest):
 def test_every_result_of_a_figure_says_on_what_it_was_measured_and_by_which_command():
     entries = json.loads(assets.MANIFEST.read_text("utf-8"))
     results = [one for one in entries if one["path"].count("/") == 1]
-    assert len(results) > 10
+    assert len(results) >= 8
     for one in results:
         assert one["device"] and one["command"], one["path"]
 

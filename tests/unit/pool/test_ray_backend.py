@@ -1,4 +1,4 @@
-"""Seats of Ray, on a stand-in for Ray: what is asked of it, and what its errors mean for a seat."""
+"""Slots of Ray, on a stand-in for Ray: what is asked of it, and what its errors mean for a slot."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ import pytest
 import cudal1_ci.pool.actor as actor
 import cudal1_ci.pool.ray as room
 from cudal1_ci.errors import ConfigError, UnsupportedError, WorkerError
-from cudal1_ci.pool import Broken, RaySeats, SeatLost, Task, evaluate_all
+from cudal1_ci.pool import Pool, RayBackend, SessionConfig, SlotLost
 from cudal1_ci.pool.actor import Introduction
-from cudal1_ci.pool.sessions import SessionConfig
-from cudal1_ci.processes import Local
-from cudal1_ci.processes.elsewhere import BuildsElsewhere
 from cudal1_ci.records import Demand
-from cudal1_ci.records.archive import Archive
+from cudal1_ci.records.run_status import Ending
 from cudal1_ci.verification import TrialConfig
 from tests.fakes import FakeSession, a_candidate, a_problem
 
@@ -99,27 +96,10 @@ class FakeActor:
     def __init__(self, judge):
         self.judge_itself = judge
         self.introduce = SimpleNamespace(remote=lambda: judge.introduce)
-        self.judge = SimpleNamespace(options=self.options)
 
     def __getattr__(self, method):
         asked = getattr(self.judge_itself, method)
         return SimpleNamespace(remote=lambda *arguments: lambda: asked(*arguments))
-
-    def options(self, num_returns):
-        assert num_returns == "streaming"
-
-        def remote(*arguments):
-            for one in self.judge_itself.judge(*arguments):
-                yield lambda one=one: one
-
-        return SimpleNamespace(remote=remote)
-
-
-def session_with(self, device, around):
-    """Says what its workers are started by."""
-    found = FakeSession(ANSWERS)
-    found.executor = around(Local())
-    return found
 
 
 @pytest.fixture
@@ -127,42 +107,38 @@ def ray(monkeypatch):
     fake = FakeRay()
     for module in (room, actor):
         monkeypatch.setattr(module, "ray_module", lambda: fake)
-    monkeypatch.setattr(SessionConfig, "session", session_with)
+    monkeypatch.setattr(SessionConfig, "session", lambda self, device: FakeSession(ANSWERS))
     monkeypatch.setattr("os.setpriority", lambda *_: None)
     monkeypatch.setattr("os.getpriority", lambda *_: 0)
     return fake
 
 
-def the_task() -> Task:
+def the_task():
     problem = a_problem()
-    return Task(
-        problem=problem, candidates=tuple(a_candidate(problem, source) for source in ANSWERS)
-    )
+    return problem, [a_candidate(problem, source) for source in ANSWERS]
 
 
 def never():
     return False
 
 
-def test_a_seat_for_each_gpu_of_the_cluster(ray):
+def test_a_slot_for_each_gpu_of_the_cluster(ray):
     ray.resources["GPU"] = 5.0
-    with RaySeats(CONFIG) as seats:
-        assert (seats.device, seats.num_seats) == ("cuda", 5)
+    with RayBackend(CONFIG) as backend:
+        assert (backend.device, backend.num_slots) == ("cuda", 5)
         assert ray.settings["address"] == "auto"
         assert not ray._private.worker._worker_logs_enabled, "Ray prints to stdout"
-        seat = seats.open(0, never)
+        slot = backend.open(0, never)
     assert ray.granted[0]["num_gpus"] == 1
-    assert seat.name == "10.0.0.7 GPU 3"
-    assert isinstance(seat.actor.judge_itself.session.executor, BuildsElsewhere)
+    assert slot.name == "10.0.0.7 GPU 3"
     assert not ray.is_up
 
 
-def test_without_gpus_a_seat_for_each_machine_that_is_there(ray):
+def test_without_gpus_a_slot_for_each_machine_that_is_there(ray):
     ray.num_machines = 3
-    with RaySeats(CONFIG) as seats:
-        assert (seats.device, seats.num_seats) == ("cpu", 3)
-        assert seats.open(0, never).actor.judge_itself.session.executor == Local()
-        assert [seats.open(number, never).name for number in range(2)] == [
+    with RayBackend(CONFIG) as backend:
+        assert (backend.device, backend.num_slots) == ("cpu", 3)
+        assert [backend.open(number, never).name for number in range(2)] == [
             "10.0.0.7 CPU #0",
             "10.0.0.7 CPU #1",
         ]
@@ -173,63 +149,37 @@ def test_a_cluster_that_is_started_here_has_nothing_beside_what_is_timed(ray, mo
     for name in room.OWN_CLUSTER:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAY_worker_niceness", "5")
-    with RaySeats(CONFIG, address="local"):
+    with RayBackend(CONFIG, address="local"):
         kept = {name: os.environ[name] for name in room.OWN_CLUSTER}
     assert kept == dict.fromkeys(room.OWN_CLUSTER, "0") | {"RAY_worker_niceness": "5"}
 
 
 def test_a_connection_of_the_caller_is_left_to_the_caller(ray):
     ray.is_up = True
-    with RaySeats(CONFIG):
+    with RayBackend(CONFIG):
         pass
     assert ray.is_up
 
 
-def test_everything_is_judged_through_actors(ray, tmp_path):
-    task = the_task()
-    with (
-        Archive.open(tmp_path / "archive.sqlite") as archive,
-        RaySeats(CONFIG, num_seats=2) as seats,
-    ):
-        found = list(evaluate_all([task], seats, archive, CONFIG.trial.policy))
-    assert {one.evaluation.candidate for one in found} == set(task.candidates)
-    assert {one.evaluation.verdict.status for one in found} == {"passed"}
-    assert len(ray.killed) == 2
-
-
-def test_a_judge_that_died_with_a_candidate_is_no_lost_seat(ray, monkeypatch):
-    class Dying(FakeSession):
-        def evaluate(self, problem, candidate):
-            if candidate.program.source == "try 1":
-                raise WorkerError("killed by signal 9")
-            return super().evaluate(problem, candidate)
-
-    monkeypatch.setattr(SessionConfig, "session", lambda *_, **__: Dying(ANSWERS))
-    task = the_task()
-    with RaySeats(CONFIG) as seats:
-        found = list(seats.open(0, never).judge(task.problem, task.candidates))
-    broken = Broken(candidate_id=task.candidates[1].id, message="killed by signal 9")
-    assert found[1] == broken
-    assert len(found) == 4
-
-
-def test_an_actor_that_is_gone_is_a_lost_seat(ray, monkeypatch):
-    task = the_task()
-    with RaySeats(CONFIG) as seats:
-        seat = seats.open(0, never)
-
-        def gone(reference):
-            raise RayError("The actor died unexpectedly\nbefore finishing this task.")
-
-        monkeypatch.setattr(ray, "get", gone)
-        with pytest.raises(SeatLost, match="The actor died unexpectedly before"):
-            list(seat.judge(task.problem, task.candidates))
+def test_work_is_done_through_actors(ray):
+    problem = a_problem()
+    candidates = [a_candidate(problem, source) for source in ANSWERS]
+    with RayBackend(CONFIG, num_slots=2) as backend, Pool(backend, notice=print) as pool:
+        found = pool.map(
+            candidates,
+            lambda candidate, verifier: verifier.evaluate(problem, candidate),
+            is_over=never,
+            run_status=Ending(),
+        )
+    assert [one.result.candidate for one in found] == candidates
+    assert {one.result.verdict.status for one in found} == {"passed"}
+    assert len(ray.killed) == len(ray.granted)
 
 
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
-        (WorkerError("torch is not installed"), SeatLost),
+        (WorkerError("torch is not installed"), SlotLost),
         (UnsupportedError("the sandbox is required"), UnsupportedError),
         (RuntimeError("a bug"), RayTaskError),
     ],
@@ -239,64 +189,67 @@ def test_what_an_actor_says_at_its_start_keeps_its_meaning(ray, monkeypatch, err
         raise error
 
     monkeypatch.setattr(FakeSession, "device", device)
-    with RaySeats(CONFIG) as seats, pytest.raises(meaning):
-        seats.open(0, never)
+    with RayBackend(CONFIG) as backend, pytest.raises(meaning):
+        backend.open(0, never)
     assert len(ray.killed) == 1
 
 
 @pytest.mark.parametrize("field", ["version", "policy"])
 def test_a_machine_with_another_version_is_refused(ray, monkeypatch, field):
-    said = actor.Judge.introduce
+    said = actor.VerifierActor.introduce
 
     def introduce(self):
         ours = msgspec.msgpack.decode(said(self), type=Introduction)
         return msgspec.msgpack.encode(msgspec.structs.replace(ours, **{field: "0.0.9"}))
 
-    monkeypatch.setattr(actor.Judge, "introduce", introduce)
-    with RaySeats(CONFIG) as seats, pytest.raises(ConfigError, match="install the same version"):
-        seats.open(0, never)
+    monkeypatch.setattr(actor.VerifierActor, "introduce", introduce)
+    with (
+        RayBackend(CONFIG) as backend,
+        pytest.raises(ConfigError, match="install the same version"),
+    ):
+        backend.open(0, never)
     assert len(ray.killed) == 1
 
 
 def test_who_waits_for_a_machine_gives_up_when_all_is_done(ray):
     ray.has_room = False
     asked = iter([False, False, True])
-    with RaySeats(CONFIG) as seats, pytest.raises(SeatLost, match="no machine had a device"):
-        seats.open(0, lambda: next(asked))
+    with RayBackend(CONFIG) as backend, pytest.raises(SlotLost, match="no machine had a device"):
+        backend.open(0, lambda: next(asked))
     assert len(ray.killed) == 1
 
 
 def test_judges_that_give_way_to_others_are_told_of(ray, monkeypatch):
     monkeypatch.setattr("os.getpriority", lambda *_: 15)
-    with RaySeats(CONFIG) as seats:
-        assert "niceness 15" in (seats.open(0, never).remark or "")
+    with RayBackend(CONFIG) as backend:
+        assert "niceness 15" in (backend.open(0, never).remark or "")
 
 
-def test_a_cluster_without_a_gpu_has_no_seat_on_one(ray):
+def test_a_cluster_without_a_gpu_has_no_slot_on_one(ray):
     with pytest.raises(UnsupportedError, match="has no GPU; use --device cpu"):
-        RaySeats(CONFIG, device="cuda").__enter__()
+        RayBackend(CONFIG, device="cuda").__enter__()
     assert not ray.is_up
 
 
 def test_ray_and_not_the_user_chooses_which_gpu(ray):
     with pytest.raises(ConfigError, match="got cuda:1"):
-        RaySeats(CONFIG, device="cuda:1")
+        RayBackend(CONFIG, device="cuda:1")
 
 
 @pytest.mark.parametrize("kind", [ConnectionError, Exception])
 def test_an_address_at_which_nobody_answers(ray, kind):
     ray.init_error = kind("Could not find any running Ray instance")
     with pytest.raises(UnsupportedError, match="ray start --head"):
-        RaySeats(CONFIG, address="10.0.0.1:6379").__enter__()
+        RayBackend(CONFIG, address="10.0.0.1:6379").__enter__()
 
 
 def test_without_ray_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UnsupportedError, match=r"pip install 'cudal1-ci\[ray\]'"):
-        RaySeats(CONFIG)
+        RayBackend(CONFIG)
 
 
-# --- the judge of an actor, asked as if it were a session here --------------------------------
+# --- the verifier of an actor, asked as if it were a session here --------------------------------
 
 
 class Profiled(FakeSession):
@@ -309,26 +262,24 @@ class Profiled(FakeSession):
 
 @pytest.fixture
 def session(ray, monkeypatch):
-    """Of the actor, which has none before its seat is opened."""
+    """Of the actor, which has none before its slot is opened."""
     made = Profiled(ANSWERS)
     monkeypatch.setattr(SessionConfig, "session", lambda *_, **__: made)
     return made
 
 
 def test_a_session_that_is_elsewhere_says_what_it_would_say_here(ray, session):
-    task = the_task()
-    with RaySeats(CONFIG) as seats:
-        remote = seats.open(0, never).session
+    problem, candidates = the_task()
+    with RayBackend(CONFIG) as backend:
+        remote = backend.open(0, never).verifier
         assert remote.device() == session.device()
-        assert remote.check(task.problem) == session.check(task.problem)
-        assert remote.evaluate(task.problem, task.candidates[2]) == session.evaluate(
-            task.problem, task.candidates[2]
-        )
+        assert remote.check(problem) == session.check(problem)
+        assert remote.evaluate(problem, candidates[2]) == session.evaluate(problem, candidates[2])
         assert remote.profile("small", is_candidate=True) == [{"name": "small", "time_us": 1.5}]
         assert remote.profile("small", is_candidate=False) == "nothing was seen"
         assert remote.demand("small") == Demand(num_bytes=12, dtype="float32")
         assert remote.demand("other") == "unknown"
-        assert list(remote.in_turn(task.candidates)) == list(task.candidates)
+        assert list(remote.in_turn(candidates)) == candidates
 
 
 def test_what_compiles_is_built_ahead_there_and_comes_when_it_is_ready(ray, session, monkeypatch):
@@ -336,8 +287,8 @@ def test_what_compiles_is_built_ahead_there_and_comes_when_it_is_ready(ray, sess
     plain = a_candidate(problem, "try 0")
     built = [a_candidate(problem, f"load_inline({index})") for index in range(3)]
     monkeypatch.setattr(session, "in_turn", lambda candidates: reversed(candidates), raising=False)
-    with RaySeats(CONFIG) as seats:
-        remote = seats.open(0, never).session
+    with RayBackend(CONFIG) as backend:
+        remote = backend.open(0, never).verifier
         remote.build_ahead(problem, [built[0], plain, *built[1:]])
         assert session.built == [one.id for one in built]
         found = list(remote.in_turn([built[0], plain, *built[1:]]))
@@ -347,8 +298,8 @@ def test_what_compiles_is_built_ahead_there_and_comes_when_it_is_ready(ray, sess
 def test_a_build_elsewhere_is_waited_for_until_it_is_over(ray, session, monkeypatch):
     problem = a_problem()
     built = [a_candidate(problem, f"load_inline({index})") for index in range(2)]
-    with RaySeats(CONFIG) as seats:
-        remote = seats.open(0, never).session
+    with RayBackend(CONFIG) as backend:
+        remote = backend.open(0, never).verifier
         remote.build_ahead(problem, built)
         asked = iter([False, True, True])
         monkeypatch.setattr(ray, "wait", lambda references, timeout: ([], references))
@@ -357,28 +308,28 @@ def test_a_build_elsewhere_is_waited_for_until_it_is_over(ray, session, monkeypa
 
 
 def test_an_actor_whose_judge_died_is_kept_and_asked_again(ray, session, monkeypatch):
-    task = the_task()
+    problem, candidates = the_task()
 
     def died(problem, candidate):
         raise WorkerError("killed by signal 9")
 
-    with RaySeats(CONFIG) as seats:
-        remote = seats.open(0, never).session
+    with RayBackend(CONFIG) as backend:
+        remote = backend.open(0, never).verifier
         with monkeypatch.context() as patched:
             patched.setattr(session, "evaluate", died)
             with pytest.raises(WorkerError, match="killed by signal 9"):
-                remote.evaluate(task.problem, task.candidates[0])
-        assert remote.evaluate(task.problem, task.candidates[0]).verdict.status == "passed"
+                remote.evaluate(problem, candidates[0])
+        assert remote.evaluate(problem, candidates[0]).verdict.status == "passed"
 
 
-def test_a_session_whose_actor_is_gone_is_a_lost_seat(ray, session, monkeypatch):
-    task = the_task()
-    with RaySeats(CONFIG) as seats:
-        remote = seats.open(0, never).session
+def test_a_session_whose_actor_is_gone_is_a_lost_slot(ray, session, monkeypatch):
+    problem, _ = the_task()
+    with RayBackend(CONFIG) as backend:
+        remote = backend.open(0, never).verifier
 
         def gone(reference):
             raise RayError("The actor died unexpectedly\nbefore finishing this task.")
 
         monkeypatch.setattr(ray, "get", gone)
-        with pytest.raises(SeatLost, match="The actor died unexpectedly before"):
-            remote.check(task.problem)
+        with pytest.raises(SlotLost, match="The actor died unexpectedly before"):
+            remote.check(problem)

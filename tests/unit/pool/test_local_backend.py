@@ -1,4 +1,4 @@
-"""Seats of this machine, with a stand-in for the judge, and once with a real one."""
+"""Slots of this machine, with a stand-in for the verifier, and once with a real one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from cudal1_ci.errors import ConfigError, UnsupportedError, WorkerError
-from cudal1_ci.pool import Broken, LocalSeats, SeatLost, Task, evaluate_all
-from cudal1_ci.pool.sessions import SessionConfig
+from cudal1_ci.pool import LocalBackend, Pool, SessionConfig, SlotLost
 from cudal1_ci.records import (
     Call,
     Candidate,
@@ -20,7 +19,7 @@ from cudal1_ci.records import (
     Verdict,
     Workload,
 )
-from cudal1_ci.records.archive import Archive
+from cudal1_ci.records.run_status import Ending
 from cudal1_ci.verification import Session, TrialConfig
 from tests.fakes import FakeSession, a_candidate, a_problem
 
@@ -49,24 +48,13 @@ def session(monkeypatch):
     return found
 
 
-def test_builds_that_cannot_be_made_ahead_cost_no_verdict(session):
-    problem = a_problem()
-    several = [a_candidate(problem, source) for source in ("fast", "wrong")]
-    seat = LocalSeats(SessionConfig(), ("cuda:1",)).open(0, lambda: False)
-    assert [one.verdict.status for one in seat.judge(problem, several)] == [
-        "passed",
-        "incorrect_values",
-    ]
-    assert seat.name == "cuda:1 #0"
-
-
-def test_seats_of_one_device_know_how_many_share_it(monkeypatch):
+def test_slots_of_one_device_know_how_many_share_it(monkeypatch):
     given = []
     monkeypatch.setattr(
         SessionConfig, "session", lambda self, *words: given.append(words) or Closable({})
     )
-    seats = LocalSeats(SessionConfig(), ("cuda:0", "cuda:0", "cuda:1"))
-    names = [seats.open(number, lambda: False).name for number in range(seats.num_seats)]
+    backend = LocalBackend(SessionConfig(), ("cuda:0", "cuda:0", "cuda:1"))
+    names = [backend.open(number, lambda: False).name for number in range(backend.num_slots)]
     assert names == ["cuda:0 #0", "cuda:0 #1", "cuda:1 #2"]
     assert given == [("cuda:0", 2), ("cuda:0", 2), ("cuda:1", 1)]
 
@@ -97,7 +85,7 @@ def test_sessions_of_one_gpu_share_its_memory(num_sharing, configured, total, ex
 
 
 @pytest.mark.parametrize("num_launches", [1, None])
-def test_what_a_seat_judged_is_not_kept_for_later(num_launches):
+def test_what_a_slot_judged_is_not_kept_for_later(num_launches):
     asked = []
 
     def ask(request, timeout_s):
@@ -168,51 +156,27 @@ def test_nor_is_it_while_a_candidate_is_timed(monkeypatch):
     assert (found.verdict.status, found.measurements) == ("inconclusive", ())
 
 
-def test_a_seat_that_was_closed_meanwhile_is_lost(session):
-    problem = a_problem()
-    seat = LocalSeats(SessionConfig()).open(0, lambda: False)
-    found = seat.judge(problem, [a_candidate(problem, "fast"), a_candidate(problem, "wrong")])
-    next(found)
-    seat.close()
-    with pytest.raises(SeatLost):
-        next(found)
-    assert session.num_closed == 1
-
-
-def test_a_dead_judge_is_told_of(session, monkeypatch):
-    def evaluate(problem, candidate):
-        raise WorkerError("killed")
-
-    monkeypatch.setattr(session, "evaluate", evaluate)
-    problem = a_problem()
-    candidate = a_candidate(problem, "fast")
-    seat = LocalSeats(SessionConfig()).open(0, lambda: False)
-    assert list(seat.judge(problem, [candidate])) == [
-        Broken(candidate_id=candidate.id, message="killed")
-    ]
-
-
 @pytest.mark.parametrize(
     ("error", "meaning"),
-    [(WorkerError("no torch"), SeatLost), (UnsupportedError("no GPU"), UnsupportedError)],
+    [(WorkerError("no torch"), SlotLost), (UnsupportedError("no GPU"), UnsupportedError)],
 )
-def test_a_judge_that_does_not_start_leaves_nothing_behind(session, monkeypatch, error, meaning):
+def test_a_verifier_that_does_not_start_leaves_nothing_behind(session, monkeypatch, error, meaning):
     def device():
         raise error
 
     monkeypatch.setattr(session, "device", device)
     with pytest.raises(meaning):
-        LocalSeats(SessionConfig()).open(0, lambda: False)
+        LocalBackend(SessionConfig()).open(0, lambda: False)
     assert session.num_closed == 1
 
 
-def test_there_is_no_pool_without_a_device():
+def test_there_is_no_backend_without_a_device():
     with pytest.raises(ConfigError, match="expected one or more"):
-        LocalSeats(SessionConfig(), ())
+        LocalBackend(SessionConfig(), ())
 
 
 @pytest.mark.alone
-def test_a_real_judge_in_a_thread(tmp_path):
+def test_a_real_verifier_in_a_thread():
     workload = Workload(
         name="w",
         provenance="declared",
@@ -227,8 +191,11 @@ def test_a_real_judge_in_a_thread(tmp_path):
         proposer="test",
     )
     config = SessionConfig(trial=TrialConfig(measure_s=0.1))
-    with Archive.open(tmp_path / "archive.sqlite") as archive:
-        task = Task(problem=problem, candidates=(wrong,))
-        (found,) = evaluate_all([task], LocalSeats(config, ("cpu",)), archive, config.trial.policy)
-        assert found.evaluation.verdict.status == "incorrect_values"
-        assert archive.recorded()[0][1] == found.evaluation
+    with Pool(LocalBackend(config, ("cpu",)), notice=print) as pool:
+        (found,) = pool.map(
+            [wrong],
+            lambda candidate, verifier: verifier.evaluate(problem, candidate),
+            is_over=lambda: False,
+            run_status=Ending(),
+        )
+    assert found.result.verdict.status == "incorrect_values"

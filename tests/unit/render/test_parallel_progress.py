@@ -9,8 +9,13 @@ import threading
 import pytest
 from rich.console import Console
 
-from cudal1_ci.pool.turns_view import LiveTurns, PlainTurns, TurnsTally, turns_view_on
 from cudal1_ci.records import ModelUse
+from cudal1_ci.render.parallel_progress import (
+    LiveParallelProgress,
+    ParallelTally,
+    PlainParallelProgress,
+    parallel_progress_on,
+)
 from cudal1_ci.render.progress import SilentProgress
 from tests.fakes import a_candidate, a_problem, a_target, an_evaluation
 
@@ -46,7 +51,7 @@ def told(view, clock):
 
 def test_every_line_names_its_target_and_none_is_folded():
     stream, clock = io.StringIO(), Clock()
-    told(PlainTurns(stream, has_warnings=True, tally=TurnsTally(clock)), clock)
+    told(PlainParallelProgress(stream, has_warnings=True, tally=ParallelTally(clock)), clock)
     lines = stream.getvalue().splitlines()
     assert lines[0] == "4 targets to look at"
     assert lines[1].startswith("[0/4] a.py:One, fake: passed, 2.00x [")
@@ -63,7 +68,7 @@ def test_every_line_names_its_target_and_none_is_folded():
 
 def test_no_path_becomes_a_workflow_command():
     stream = io.StringIO()
-    view = PlainTurns(stream, has_warnings=True)
+    view = PlainParallelProgress(stream, has_warnings=True)
     evil = a_target("::error::a\n::error::b.py", "x")
     view.start(1)
     view.target_skipped(evil, "no")
@@ -75,7 +80,7 @@ def test_no_path_becomes_a_workflow_command():
 def test_a_terminal_shows_what_is_under_way_and_the_best():
     clock = Clock()
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    view = LiveTurns(console, TurnsTally(clock))
+    view = LiveParallelProgress(console, ParallelTally(clock))
     use = ModelUse(model="coder", num_answers=1)
     with view:
         view.start(4)
@@ -96,7 +101,7 @@ def test_a_terminal_shows_what_is_under_way_and_the_best():
 
 def test_lines_of_many_threads_are_whole():
     stream = io.StringIO()
-    view = PlainTurns(stream)
+    view = PlainParallelProgress(stream)
     view.start(400)
 
     def work(number):
@@ -127,12 +132,12 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("stream", "environment", "quiet", "form"),
     [
-        (Terminal(), {}, False, LiveTurns),
-        (Terminal(), {"TERM": "dumb"}, False, PlainTurns),
-        (Terminal(), {"GITHUB_ACTIONS": "true"}, False, PlainTurns),
-        (io.StringIO(), {}, False, PlainTurns),
+        (Terminal(), {}, False, LiveParallelProgress),
+        (Terminal(), {"TERM": "dumb"}, False, PlainParallelProgress),
+        (Terminal(), {"GITHUB_ACTIONS": "true"}, False, PlainParallelProgress),
+        (io.StringIO(), {}, False, PlainParallelProgress),
         (Terminal(), {}, True, SilentProgress),
     ],
 )
 def test_the_view_suits_its_stream(stream, environment, quiet, form):
-    assert type(turns_view_on(stream, environment, quiet=quiet)) is form
+    assert type(parallel_progress_on(stream, environment, quiet=quiet)) is form

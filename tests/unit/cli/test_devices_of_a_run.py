@@ -15,8 +15,8 @@ from cudal1_ci.cli import devices as room
 from cudal1_ci.cli import model as cli_model
 from cudal1_ci.config import load_settings
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.pool import LocalSeats
-from cudal1_ci.pool.turns_view import PlainTurns
+from cudal1_ci.pool import LocalBackend
+from cudal1_ci.render.parallel_progress import PlainParallelProgress
 from cudal1_ci.render.progress import PlainProgress
 
 TASK = """\
@@ -67,15 +67,17 @@ def run(*words):
         ("cuda:1,cuda:1", ("cuda:1", "cuda:1")),
     ],
 )
-def test_several_gpus_of_a_machine_are_a_seat_each(gpus, folder, given, found):
+def test_several_gpus_of_a_machine_are_a_slot_each(gpus, folder, given, found):
     settings = settings_for(folder, device=given, **{"trial.seed": 7})
     with room.placed(settings, folder) as place:
-        assert isinstance(place.seats, LocalSeats)
-        assert place.seats.devices == found
+        assert isinstance(place.backend, LocalBackend)
+        assert place.backend.devices == found
         assert place.settings.device == ",".join(found)
-        assert place.seats.config.trial == settings.trial
-        assert place.seats.config.checkouts == (str(folder),)
-    assert isinstance(room.progress_for(settings, StringIO(), {}, quiet=False), PlainTurns)
+        assert place.backend.config.trial == settings.trial
+        assert place.backend.config.checkouts == (str(folder),)
+    assert isinstance(
+        room.progress_for(settings, StringIO(), {}, quiet=False), PlainParallelProgress
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_one_gpu_is_a_session_as_ever(gpus, folder, monkeypatch, given, visible,
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     settings = settings_for(folder, device=given)
     with room.placed(settings) as place:
-        assert place.seats is None
+        assert place.backend is None
         assert place.settings.device == found
     assert isinstance(room.progress_for(settings, StringIO(), {}, quiet=False), PlainProgress)
 
@@ -115,16 +117,22 @@ def test_gpus_that_are_not_there_are_refused(gpus, folder):
         pass
 
 
-@pytest.mark.parametrize("flags", [("--executor", "ray"), ("--device", "cuda:0,cuda:1")])
-@pytest.mark.parametrize("verb", ["verify", "compare"])
-def test_a_verb_with_one_judge_names_the_key_and_the_mend(folder, verb, flags):
+@pytest.mark.parametrize(
+    ("verb", "flags", "others"),
+    [
+        ("verify", ("--executor", "ray"), "bench, scan and sweep do"),
+        ("compare", ("--executor", "ray"), "bench, scan and sweep do"),
+        ("verify", ("--device", "cuda:0,cuda:1"), "bench, scan, sweep and compare use several"),
+    ],
+)
+def test_a_verb_that_does_not_take_them_names_the_key_and_the_way(folder, verb, flags, others):
     commit(folder)
     words = {"verify": ("reference.py", "candidate.py"), "compare": ("HEAD",)}[verb]
     result = run(verb, *words, *flags)
     assert result.exit_code == 2
     key = flags[0].removeprefix("--")
     assert f'`{key}` = "{flags[1]}" (command line)' in result.stderr
-    assert "bench, scan and sweep do" in result.stderr
+    assert others in result.stderr
     assert f"Here: --{key} " in result.stderr
 
 
@@ -163,11 +171,11 @@ def test_what_judges_nothing_needs_no_cluster(folder, monkeypatch):
         assert result.exit_code == 0, result.stderr
 
 
-def test_the_settings_of_a_cluster_reach_its_seats(folder, monkeypatch):
+def test_the_settings_of_a_cluster_reach_its_slots(folder, monkeypatch):
     made = {}
 
-    class Seats:
-        device, num_seats = "cuda", 3
+    class Cluster:
+        device, num_slots = "cuda", 3
 
         def __init__(self, config, **given):
             made.update(given, config=config)
@@ -178,7 +186,7 @@ def test_the_settings_of_a_cluster_reach_its_seats(folder, monkeypatch):
         def __exit__(self, *_):
             made["is_left"] = True
 
-    monkeypatch.setattr(room, "RaySeats", Seats)
+    monkeypatch.setattr(room, "RayBackend", Cluster)
     given = {"executor": "ray", "address": "10.0.0.7:6379", "python": "python3"}
     with room.placed(settings_for(folder, **given), folder) as place:
         assert place.settings.device == "cuda", "so that kernels are looked at"

@@ -1,8 +1,8 @@
-"""What a run says while several of its targets are under way at once: a `Progress` whose every line
-names its target, and whose events come from any thread.
+"""Say how a run goes while several of its targets are under way at once: a `Progress` whose every
+line names its target, and whose events come from any thread.
 
-Goes to stderr. `LiveTurns` for a terminal, `PlainTurns` for logs; in GitHub Actions without groups,
-as lines of several targets would be in one.
+Goes to stderr. `LiveParallelProgress` is for a terminal, `PlainParallelProgress` for logs; in
+GitHub Actions without groups, as lines of several targets would be in one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cudal1_ci.pool.view import NUM_BEST
 from cudal1_ci.records import Candidate, Evaluation, Measurement, ModelUse, Report, Target
 from cudal1_ci.render.progress import (
     Progress,
@@ -33,21 +32,23 @@ from cudal1_ci.render.wording import count_text, duration_text, one_line, reason
 from cudal1_ci.render.workflow_log import workflow_command
 from cudal1_ci.stats import speedups
 
+NUM_BEST = 5
 
-def turns_view_on(
+
+def parallel_progress_on(
     stream: TextIO, environment: Mapping[str, str], *, quiet: bool = False
 ) -> Progress:
-    """The progress that suits a stream."""
+    """Return the progress that suits a stream."""
     if quiet:
         return SilentProgress()
     is_action = environment.get("GITHUB_ACTIONS") == "true"
     if not is_action and stream.isatty() and environment.get("TERM") != "dumb":
-        return LiveTurns(Console(file=stream))
-    return PlainTurns(stream, has_warnings=is_action)
+        return LiveParallelProgress(Console(file=stream))
+    return PlainParallelProgress(stream, has_warnings=is_action)
 
 
-class TurnsTally:
-    """The numbers of a run."""
+class ParallelTally:
+    """Count what a run has done."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self.clock = clock
@@ -71,14 +72,14 @@ class TurnsTally:
         self.done.add(target)
 
     def left_s(self) -> float | None:
-        """Seconds until the end, at the mean rate so far; None where nothing is known of it."""
+        """Return the seconds until the end, at the mean rate so far; None where it is unknown."""
         if not self.done:
             return None
         each_s = (self.clock() - self.started_s) / len(self.done)
         return max(0, self.num_targets - len(self.done)) * each_s
 
     def line(self) -> str:
-        """`12 of 40 done, 2 running, 96 candidates, 30 failed, 6 min to go`."""
+        """Return `12 of 40 done, 2 running, 96 candidates, 30 failed, 6 min to go`."""
         left_s = self.left_s()
         return ", ".join(
             (
@@ -91,15 +92,15 @@ class TurnsTally:
         )
 
 
-class PlainTurns:
-    """A line for each verdict and each target that is through."""
+class PlainParallelProgress:
+    """Write a line for each verdict and each target that is through."""
 
     def __init__(
-        self, stream: IO[str], *, has_warnings: bool = False, tally: TurnsTally | None = None
+        self, stream: IO[str], *, has_warnings: bool = False, tally: ParallelTally | None = None
     ) -> None:
         self._stream, self._has_warnings = stream, has_warnings
         self._lock = threading.RLock()
-        self.tally = tally or TurnsTally()
+        self.tally = tally or ParallelTally()
 
     def __enter__(self) -> Self:
         return self
@@ -119,18 +120,18 @@ class PlainTurns:
     def target_skipped(self, target: Target, reason: str) -> None:
         with self._lock:
             self.tally.ended(target)
-            self._tell(target, f": skipped: {reason_text(reason)}")
+            self._write(target, f": skipped: {reason_text(reason)}")
 
     def target_ended(self, target: Target) -> None:
         with self._lock:
             if target in self.tally.done:  # it was skipped, which was said
                 return
             self.tally.ended(target)
-            self._tell(target, ": done")
+            self._write(target, ": done")
 
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
         self._do(target, asked_text(use, num_open))
-        self._tell(target, f": {asked_text(use, num_open)}")
+        self._write(target, f": {asked_text(use, num_open)}")
 
     def candidate_started(self, target: Target, candidate: Candidate) -> None:
         self._do(target, candidate.proposer)
@@ -139,10 +140,10 @@ class PlainTurns:
         text = f", {evaluation.candidate.proposer}: {outcome_text(evaluation, reused)}"
         with self._lock:
             self.tally.judged(target, evaluation, target_name(target) + text)
-            self._tell(target, text)
+            self._write(target, text)
 
     def compared(self, target: Target, measurement: Measurement) -> None:
-        self._tell(target, f": {compared_text(measurement)}")
+        self._write(target, f": {compared_text(measurement)}")
 
     def notice(self, text: str) -> None:
         line = one_line(text)
@@ -155,7 +156,7 @@ class PlainTurns:
         with self._lock:
             self.tally.running[target] = what
 
-    def _tell(self, target: Target, text: str) -> None:
+    def _write(self, target: Target, text: str) -> None:
         # What a file is called must not become a workflow command: a line begins with a number.
         with self._lock:
             place = f"[{len(self.tally.done)}/{self.tally.num_targets}]"
@@ -167,10 +168,10 @@ class PlainTurns:
             self._stream.flush()
 
 
-class LiveTurns(PlainTurns):
-    """The numbers, what is under way and the best so far, renewed in place."""
+class LiveParallelProgress(PlainParallelProgress):
+    """Show the numbers, what is under way and the best so far, renewed in place."""
 
-    def __init__(self, console: Console, tally: TurnsTally | None = None) -> None:
+    def __init__(self, console: Console, tally: ParallelTally | None = None) -> None:
         super().__init__(console.file, tally=tally)
         self._console = console
         self._live = Live(
@@ -198,7 +199,7 @@ class LiveTurns(PlainTurns):
         self._console.print(Text(closing_text(report), style="bold"))
 
     def _say(self, line: str) -> None:
-        """Nothing: it is seen in the numbers."""
+        """Write nothing: it is seen in the numbers."""
 
     def _renderable(self) -> RenderableType:
         with self._lock:
