@@ -62,7 +62,7 @@ def batch_us(session: Session, problem: Problem, most: int) -> list[float] | Non
         return None
     if not found.measurements:
         raise SystemExit(f"{found.verdict}")
-    (launch,) = found.measurements[0].launches
+    (launch,) = found.measurements[0].repetitions
     if launch.num_calls < most:
         return None
     return [one * most for one in launch.reference_us]

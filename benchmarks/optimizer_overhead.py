@@ -35,9 +35,9 @@ from cudal1_ci.records import (
     Device,
     Evaluation,
     Identity,
-    Launch,
     Measurement,
     Problem,
+    Repetition,
     TensorSpec,
     TreeProgram,
     Verdict,
@@ -111,10 +111,10 @@ class Agreeable:
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         speedup = 1 + self.rng.random()
         times_us = (100.0,) * 12
-        launch = Launch(
+        launch = Repetition(
             reference_us=times_us, candidate_us=tuple(t / speedup for t in times_us), num_calls=9
         )
-        measured = Measurement(workload="w", launches=(launch,) * 5, control=(), device=CPU)
+        measured = Measurement(workload="w", repetitions=(launch,) * 5, control=(), device=CPU)
         return Evaluation(
             candidate=candidate,
             verdict=Verdict(status="passed"),

@@ -27,7 +27,7 @@ from cudal1_ci.report_card.solvers import BEST, GIVEN, OWN
 from cudal1_ci.report_card.summary import ABOVE
 from cudal1_ci.report_card.worth import gains as gains_of
 from cudal1_ci.report_card.worth import launches_its_own, worth
-from cudal1_ci.stats.speedups import LAUNCH_SPREAD, MANY, geometric_mean, t_quantile
+from cudal1_ci.stats.speedups import MANY, REPETITION_SPREAD, geometric_mean, t_quantile
 
 AS_LAID_OUT = "compile-as-laid-out"
 SHORT_US = 50.0
@@ -85,13 +85,13 @@ def noise(tasks: Sequence[TaskDocument]) -> Iterator[str]:
     yield f"log of `eager`: standard deviation {spread:.3f}"
     yield f"what choosing the best of noisy ones adds to `best`: {luck(tasks, spread):.1%}"
     held = [(one.speedup_low or 0.0) <= 1.0 <= (one.speedup_high or math.inf) for one in eager]
-    alone = math.exp(t_quantile(MANY) * LAUNCH_SPREAD["cuda"])
+    alone = math.exp(t_quantile(MANY) * REPETITION_SPREAD["cuda"])
     by_spread = sum(1 / alone <= math.exp(one) <= alone for one in logs)
     yield f"intervals of `eager` that hold 1: {sum(held)} of {len(held)},"
     yield f"  {by_spread} were they of what launches are known to spread by alone"
     spread = [one.control_spread for one in eager if one.control_spread is not None]
     yield f"a control strays by {statistics.median(spread):.3f} in the median"
-    batches_us = [one.launches[0].num_calls * (one.reference_us or math.nan) for one in eager]
+    batches_us = [one.repetitions[0].num_calls * (one.reference_us or math.nan) for one in eager]
     short = sum(us < SHORT_BATCH_US for us in batches_us)
     yield f"batches: {short} of {len(eager)} below {SHORT_BATCH_US / 1000:.0f} ms"
     yield cut(tasks)
@@ -237,8 +237,8 @@ def beside(tasks: Sequence[TaskDocument], others: Sequence[TaskDocument]) -> Ite
         mine, its = eager_of(one), eager_of(other)
         if mine is None or its is None:
             continue
-        if mine.launches[0].num_calls * 4 < its.launches[0].num_calls:
-            told = [f"{m.reference_us:.0f} us, {m.launches[0].num_calls}" for m in (mine, its)]
+        if mine.repetitions[0].num_calls * 4 < its.repetitions[0].num_calls:
+            told = [f"{m.reference_us:.0f} us, {m.repetitions[0].num_calls}" for m in (mine, its)]
             yield f"  {one.name}: a call and calls in a batch {told[0]} here, {told[1]} there"
 
 

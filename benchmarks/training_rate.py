@@ -109,7 +109,7 @@ def row_of(
             for kind, one in found
             if kind == name
             for m in one.measurements
-            for launch in m.launches
+            for launch in m.repetitions
         ]
         for name in ("equal", "fast")
     }

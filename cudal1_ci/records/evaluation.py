@@ -83,7 +83,7 @@ class Demand(Record, frozen=True, kw_only=True):
     """Of what it returns, as torch names it."""
 
 
-class Launch(Record, frozen=True, kw_only=True):
+class Repetition(Record, frozen=True, kw_only=True):
     """Paired times from one pair of fresh processes: `reference_us[i]` and `candidate_us[i]` are
     microseconds per call of two batches run back to back, in random order, on the same inputs."""
 
@@ -95,7 +95,7 @@ class Launch(Record, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if len(self.reference_us) != len(self.candidate_us) or not self.reference_us:
             raise ValueError(
-                "a launch needs as many candidate times as reference times, at least one"
+                "a repetition needs as many candidate times as reference times, at least one"
             )
 
 
@@ -104,8 +104,8 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     workload: str
     baseline: str = "eager"
-    launches: tuple[Launch, ...]
-    control: tuple[Launch, ...] = ()
+    repetitions: tuple[Repetition, ...]
+    control: tuple[Repetition, ...] = ()
     """The reference against itself in the same session (A/A)."""
     device: Device
 

@@ -22,9 +22,9 @@ from cudal1_ci.records import (
     Device,
     Entry,
     Evaluation,
-    Launch,
     Measurement,
     Notice,
+    Repetition,
     Report,
     Target,
     Workload,
@@ -45,13 +45,13 @@ from cudal1_ci.render.shape import (
     GenerationDocument,
     Judged,
     KernelDocument,
-    LaunchDocument,
     ListedDocument,
     ListingDocument,
     MeasurementDocument,
     ModelUseDocument,
     NoticeDocument,
     OpinionUseDocument,
+    RepetitionDocument,
     ReportDocument,
     TargetDocument,
     TotalsDocument,
@@ -277,17 +277,17 @@ def judged_fields(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _measurement(measurement: Measurement) -> MeasurementDocument:
-    launches = tuple(launch for launch in measurement.launches if _makes_sense(launch))
+    launches = tuple(launch for launch in measurement.repetitions if _makes_sense(launch))
     control = tuple(launch for launch in measurement.control if _makes_sense(launch))
-    sound = msgspec.structs.replace(measurement, launches=launches, control=control)
+    sound = msgspec.structs.replace(measurement, repetitions=launches, control=control)
     return MeasurementDocument(
         workload=measurement.workload,
         baseline=measurement.baseline,
         **_figures(sound),
         num_pairs=sum(len(launch.reference_us) for launch in launches),
         device=copied(measurement.device, DeviceDocument),
-        launches=tuple(copied(launch, LaunchDocument) for launch in launches),
-        control=tuple(copied(launch, LaunchDocument) for launch in control),
+        repetitions=tuple(copied(launch, RepetitionDocument) for launch in launches),
+        control=tuple(copied(launch, RepetitionDocument) for launch in control),
     )
 
 
@@ -300,28 +300,28 @@ def _figures(sound: Measurement) -> dict[str, float | None]:
         "speedup_high": _finite(speedup.high if speedup else None),
         "speedup_cuda_l1": _finite(speedups.cuda_l1_speedup(sound)),
         "control_spread": _finite(speedups.control_spread(sound)),
-        "reference_us": speedups.reference_us(sound) if sound.launches else None,
-        "candidate_us": speedups.candidate_us(sound) if sound.launches else None,
+        "reference_us": speedups.reference_us(sound) if sound.repetitions else None,
+        "candidate_us": speedups.candidate_us(sound) if sound.repetitions else None,
     }
 
 
 def scored(document: MeasurementDocument) -> MeasurementDocument:
     """One that was read back, with the figures that its times have by the score of this version;
     as it is where it has no times."""
-    if not document.launches:
+    if not document.repetitions:
         return document
     device = Device(kind=document.device.kind, name=document.device.name)
     sound = Measurement(
         workload=document.workload,
         baseline=document.baseline,
-        launches=tuple(copied(launch, Launch) for launch in document.launches),
-        control=tuple(copied(launch, Launch) for launch in document.control),
+        repetitions=tuple(copied(launch, Repetition) for launch in document.repetitions),
+        control=tuple(copied(launch, Repetition) for launch in document.control),
         device=device,
     )
     return msgspec.structs.replace(document, **_figures(sound))
 
 
-def _makes_sense(launch: Launch) -> bool:
+def _makes_sense(launch: Repetition) -> bool:
     """Whether every time is one that a clock can show."""
     times = (*launch.reference_us, *launch.candidate_us)
     return all(math.isfinite(time) and time > 0 for time in times)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from cudal1_ci.render.shape import LaunchDocument, MeasurementDocument
+from cudal1_ci.render.shape import MeasurementDocument, RepetitionDocument
 from cudal1_ci.render.wording import direction, speedup_text, time_text
 
 WIDTH, HEIGHT = 640, 220
@@ -85,7 +85,7 @@ def bar(measurement: MeasurementDocument, axis: RatioAxis) -> Markup:
 
 def paired_times(measurement: MeasurementDocument, title: str) -> Markup:
     """Every pair of a measurement in the order of time: reference and candidate, by launch."""
-    launches = measurement.launches
+    launches = measurement.repetitions
     if not launches:
         return Markup('<p class="muted">No times were kept.</p>')
     longest_us = max(t for launch in launches for t in (*launch.reference_us, *launch.candidate_us))
@@ -128,7 +128,7 @@ def _grid(frame: _Frame) -> str:
     return "".join(lines)
 
 
-def _launch_lines(launches: Sequence[LaunchDocument], frame: _Frame) -> str:
+def _launch_lines(launches: Sequence[RepetitionDocument], frame: _Frame) -> str:
     """A line between launches, which are fresh processes, and their numbers below."""
     parts = []
     first = 0
@@ -144,7 +144,7 @@ def _launch_lines(launches: Sequence[LaunchDocument], frame: _Frame) -> str:
     return "".join(parts)
 
 
-def _num_pairs(launches: Sequence[LaunchDocument]) -> int:
+def _num_pairs(launches: Sequence[RepetitionDocument]) -> int:
     return sum(len(launch.reference_us) for launch in launches)
 
 

@@ -56,7 +56,7 @@ class FindingDocument(Document, frozen=True, kw_only=True):
     evidence: Text | None = None
 
 
-class LaunchDocument(Document, frozen=True, kw_only=True):
+class RepetitionDocument(Document, frozen=True, kw_only=True):
     """Paired times of one pair of fresh processes, microseconds per call."""
 
     reference_us: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
@@ -86,8 +86,8 @@ class MeasurementDocument(Document, frozen=True, kw_only=True):
     candidate_us: Positive | None
     num_pairs: Count
     device: DeviceDocument
-    launches: tuple[LaunchDocument, ...] = ()
-    control: tuple[LaunchDocument, ...] = ()
+    repetitions: tuple[RepetitionDocument, ...] = msgspec.field(default=(), name="launches")
+    control: tuple[RepetitionDocument, ...] = ()
 
     def __post_init__(self) -> None:
         bounds = (self.speedup_low, self.speedup, self.speedup_high)

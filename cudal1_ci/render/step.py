@@ -66,7 +66,9 @@ def measurements(entry: Entry) -> Sequence[Measurement]:
 
 def makes_sense(measured: Measurement) -> bool:
     """Whether every time is one that a clock can show."""
-    times = [time for one in measured.launches for time in (*one.reference_us, *one.candidate_us)]
+    times = [
+        time for one in measured.repetitions for time in (*one.reference_us, *one.candidate_us)
+    ]
     return all(math.isfinite(time) and time > 0 for time in times)
 
 
@@ -113,7 +115,7 @@ def hours_saved(
 
 def reference_interval(measured: Measurement, level: float) -> Interval | None:
     """Microseconds of a call of the reference, over launches; as `score.reference_us`."""
-    logs = [math.log(speedups.typical_us(launch.reference_us)) for launch in measured.launches]
+    logs = [math.log(speedups.typical_us(launch.reference_us)) for launch in measured.repetitions]
     found = mean_interval(logs, level)
     return found and Interval(
         estimate=math.exp(found.estimate), low=math.exp(found.low), high=math.exp(found.high)

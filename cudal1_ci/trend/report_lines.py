@@ -23,8 +23,8 @@ from cudal1_ci.render.shape import (
     ComparisonDocument,
     DeviceDocument,
     EntryDocument,
-    LaunchDocument,
     MeasurementDocument,
+    RepetitionDocument,
     ReportDocument,
 )
 from cudal1_ci.render.wording import technique_text
@@ -128,7 +128,7 @@ def _measured(entry: EntryDocument) -> Iterator[MeasurementDocument]:
 
 def _timed(row: Row, measurements: Sequence[MeasurementDocument]) -> Row:
     middle = sorted(measurements, key=lambda m: m.reference_us or 0.0)[(len(measurements) - 1) // 2]
-    low, high = interval_us(middle.launches)
+    low, high = interval_us(middle.repetitions)
     time_us = middle.reference_us or 0.0
     if low is None or high is None or not low <= time_us <= high:
         return msgspec.structs.replace(row, time_us=_short(time_us))
@@ -137,7 +137,7 @@ def _timed(row: Row, measurements: Sequence[MeasurementDocument]) -> Row:
     )
 
 
-def interval_us(launches: Sequence[LaunchDocument]) -> tuple[float | None, float | None]:
+def interval_us(launches: Sequence[RepetitionDocument]) -> tuple[float | None, float | None]:
     """Of the reference's time over fresh processes: the t interval that speedups have."""
     logs = [math.log(speedups.typical_us(launch.reference_us)) for launch in launches]
     if len(logs) < 2:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cudal1_ci.records import Device, Launch
+from cudal1_ci.records import Device, Repetition
 from tests.fakes import a_candidate, a_problem, an_evaluation
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,11 +28,11 @@ def test_a_row_has_the_interval_s_own_estimate(benchmark_module):
     text_trials = benchmark_module("text_trials")
     evaluation = an_evaluation(a_candidate(a_problem()))
     (measurement,) = evaluation.measurements
-    launch = Launch(
+    launch = Repetition(
         reference_us=(20.0, 40.0, 80.0, 80.0), candidate_us=(10.0, 20.0, 20.0, 20.0), num_calls=1
     )
     device = Device(kind="cuda", name="none", num_threads=1)
-    measured = msgspec.structs.replace(measurement, launches=(launch,), device=device)
+    measured = msgspec.structs.replace(measurement, repetitions=(launch,), device=device)
     row = text_trials.told(msgspec.structs.replace(evaluation, measurements=(measured,)))
     assert row["speedup"] == pytest.approx(math.sqrt(8), abs=1e-3)
     assert row["speedup_low"] < row["speedup"] < row["speedup_high"]

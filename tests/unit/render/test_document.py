@@ -15,9 +15,9 @@ from cudal1_ci.records import (
     Device,
     Entry,
     Evaluation,
-    Launch,
     Measurement,
     Problem,
+    Repetition,
     Report,
     TextProgram,
     Verdict,
@@ -64,7 +64,7 @@ def test_speedups_are_those_of_score_and_raw_times_are_kept(report, sample):
     assert published.speedup == expected.estimate
     assert (published.speedup_low, published.speedup_high) == (expected.low, expected.high)
     assert published.control_spread == speedups.control_spread(measurement)
-    assert published.launches[0].reference_us == measurement.launches[0].reference_us
+    assert published.repetitions[0].reference_us == measurement.repetitions[0].reference_us
     assert len(published.control) == 5
     assert published.num_pairs == 45
 
@@ -99,8 +99,8 @@ def test_numbers_that_json_cannot_hold_become_null():
 @pytest.mark.parametrize("time_us", [0.0, -1.0, math.nan, math.inf])
 def test_times_that_make_no_sense_are_left_out(time_us):
     good = a_measurement(2.0)
-    broken = Launch(reference_us=(1.0, 1.0), candidate_us=(1.0, time_us), num_calls=1)
-    mixed = msgspec.structs.replace(good, launches=(*good.launches, broken))
+    broken = Repetition(reference_us=(1.0, 1.0), candidate_us=(1.0, time_us), num_calls=1)
+    mixed = msgspec.structs.replace(good, repetitions=(*good.repetitions, broken))
     candidate = a_candidate(Path("/"), "none.py", "", "")
     passed = Verdict(status="passed")
 
@@ -109,14 +109,14 @@ def test_times_that_make_no_sense_are_left_out(time_us):
         return verification(evaluation).measurements[0]
 
     assert published(mixed).speedup == speedups.speedup(good).estimate
-    alone = published(msgspec.structs.replace(good, launches=(broken,), control=()))
+    alone = published(msgspec.structs.replace(good, repetitions=(broken,), control=()))
     assert (alone.speedup, alone.reference_us, alone.num_pairs) == (None, None, 0)
     assert alone.control_spread is None
 
 
 def test_one_launch_has_times_and_the_interval_that_is_known_of_launches():
     single = a_measurement(2.0)
-    single = msgspec.structs.replace(single, launches=single.launches[:1])
+    single = msgspec.structs.replace(single, repetitions=single.repetitions[:1])
     candidate = a_candidate(Path("/"), "none.py", "", "")
     evaluation = Evaluation(
         candidate=candidate, verdict=Verdict(status="passed"), measurements=(single,)

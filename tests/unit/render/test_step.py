@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.records import Device, Launch, Report, TracedSteps
+from cudal1_ci.records import Device, Repetition, Report, TracedSteps
 from cudal1_ci.render import render
 from cudal1_ci.render.config import ReportConfig
 from cudal1_ci.render.document import document
@@ -107,8 +107,8 @@ def test_one_step_has_no_interval_and_so_no_share(entry):
 def test_times_that_no_clock_shows_give_nothing_and_do_not_stop_the_report(entry):
     (evaluation,) = entry.evaluations
     (measured,) = evaluation.measurements
-    wrong = Launch(reference_us=(0.0, math.inf), candidate_us=(1.0, 1.0), num_calls=1)
-    broken = msgspec.structs.replace(measured, launches=(*measured.launches, wrong))
+    wrong = Repetition(reference_us=(0.0, math.inf), candidate_us=(1.0, 1.0), num_calls=1)
+    broken = msgspec.structs.replace(measured, repetitions=(*measured.repetitions, wrong))
     evaluation = msgspec.structs.replace(evaluation, measurements=(broken,))
     assert step_of(msgspec.structs.replace(entry, evaluations=(evaluation,)), MILLION) is None
 

@@ -209,7 +209,9 @@ def test_a_run_of_single_launches_says_so():
     (task,) = run.tasks
 
     def alone(trial):
-        short = [msgspec.structs.replace(m, launches=m.launches[:1]) for m in trial.measurements]
+        short = [
+            msgspec.structs.replace(m, repetitions=m.repetitions[:1]) for m in trial.measurements
+        ]
         return msgspec.structs.replace(trial, measurements=tuple(short))
 
     results = tuple(

@@ -9,7 +9,7 @@ import pytest
 
 from cudal1_ci.errors import ReportError
 from cudal1_ci.render.merge import merge
-from cudal1_ci.render.shape import ComparisonDocument, LaunchDocument
+from cudal1_ci.render.shape import ComparisonDocument, RepetitionDocument
 from cudal1_ci.trend.lines import encoded
 from cudal1_ci.trend.record import Proposal, Row, Run
 from cudal1_ci.trend.report_lines import interval_us, lines_of
@@ -138,7 +138,9 @@ def test_the_same_patch_is_the_same_proposal_whatever_its_candidate_is_called():
 
 def test_a_time_has_the_interval_of_its_processes():
     def launches(*times):
-        return [LaunchDocument(reference_us=(t,), candidate_us=(t,), num_calls=1) for t in times]
+        return [
+            RepetitionDocument(reference_us=(t,), candidate_us=(t,), num_calls=1) for t in times
+        ]
 
     low, high = interval_us(launches(10.0, 10.1, 9.9, 10.05, 9.95))
     assert low < 10 < high < 10.3
