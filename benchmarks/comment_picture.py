@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from cudal1_ci.render import render
 from cudal1_ci.render.comment import About, comment
 from cudal1_ci.render.merge import merge
-from cudal1_ci.render.reading import read_document
+from cudal1_ci.render.reading import read_report
 
 DOCS = Path(__file__).parents[1] / "docs"
 REPORT = Path(__file__).parent / "results" / "comment-picture.json"
@@ -64,7 +64,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.measured:
         options.report.write_text(measured(options.device), encoding="utf-8")
-    document = read_document(options.report)
+    document = read_report(options.report)
     about = About(
         run_url="https://github.com/owner/slowformer/actions/runs/1", head_sha=document.head_sha
     )
@@ -92,7 +92,7 @@ def measured(device: str) -> str:
         for words in (("compare", "base"), ("scan", ".", "--changed", "base", "--no-model")):
             part = Path(folder) / f"{words[0]}.json"
             cudal1_ci(root, *words, "--device", device, "--json", str(part), "--quiet")
-            parts.append(read_document(part))
+            parts.append(read_report(part))
         return render(merge(parts), "json")
 
 

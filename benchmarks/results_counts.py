@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cudal1_ci.render.shape import MeasurementDocument
+from cudal1_ci.records import Measurement
 from cudal1_ci.report_card.card import counted, machines
 from cudal1_ci.report_card.reading import read_run
 from cudal1_ci.report_card.shape import TaskDocument, TrialDocument
@@ -52,7 +52,7 @@ def trials_of(task: TaskDocument, solver: str) -> Iterator[TrialDocument]:
     return (t for result in task.results if result.solver == solver for t in result.trials)
 
 
-def eager_of(task: TaskDocument) -> MeasurementDocument | None:
+def eager_of(task: TaskDocument) -> Measurement | None:
     """The reference beside itself; None where it was not timed."""
     return next((t.measurements[0] for t in trials_of(task, "eager") if t.measurements), None)
 

@@ -30,6 +30,7 @@ import msgspec
 
 from cudal1_ci.errors import ArchiveError
 from cudal1_ci.records import Evaluation, Record, Status
+from cudal1_ci.records.version_1 import renewed
 
 T = TypeVar("T")
 
@@ -380,16 +381,12 @@ def mend(error: sqlite3.Error, path: Path) -> str:
 
 
 def decoded(blob: bytes) -> Evaluation | None:
-    """The evaluation of a row; None for a row of another version, which is as good as absent."""
+    """Return the evaluation of a row, also where its repetitions are called launches; None for a
+    row that this version does not read, which is as good as absent."""
     try:
         return msgspec.json.decode(renewed(blob), type=Evaluation)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def renewed(blob: bytes) -> bytes:
-    """A row in today's words. Quotes inside of a JSON string are escaped, so only a key matches."""
-    return blob.replace(b'"launches":', b'"repetitions":')
 
 
 def read_note(blob: bytes, form: type[T]) -> T | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cudal1_ci.records.record import Record
+from cudal1_ci.records.record import Count, Fraction, Name, NotNegative, Published
 
 
-class TensorSpec(Record, frozen=True, kw_only=True, tag="tensor"):
+class TensorSpec(Published, frozen=True, kw_only=True, tag="tensor"):
     """A tensor to be made by the judge. `stride` None is contiguous; `low`/`high` are the observed
     (inclusive) range: integers are drawn uniformly in it, floats keep its scale and offset."""
 
@@ -21,33 +21,33 @@ class TensorSpec(Record, frozen=True, kw_only=True, tag="tensor"):
     requires_grad: bool = False
 
 
-class Constant(Record, frozen=True, kw_only=True, tag="constant"):
+class Constant(Published, frozen=True, kw_only=True, tag="constant"):
     """A plain value. Non-finite floats are an `Instance` of `builtins:float` with a string."""
 
     value: bool | int | float | str | None = None
 
 
-class Symbol(Record, frozen=True, kw_only=True, tag="symbol"):
+class Symbol(Published, frozen=True, kw_only=True, tag="symbol"):
     """Something importable: `torch:float16`, `torch.nn:GELU`, `pkg.mod:Enum.MEMBER`."""
 
     path: str
 
 
-class Items(Record, frozen=True, kw_only=True, tag="items"):
+class Items(Published, frozen=True, kw_only=True, tag="items"):
     """`list`, `tuple`, `set`, or a namedtuple class as `pkg.mod:Point`, and what is in it."""
 
     items: tuple[ArgumentSpec, ...] = ()
     container: str = "list"
 
 
-class Mapping(Record, frozen=True, kw_only=True, tag="mapping"):
+class Mapping(Published, frozen=True, kw_only=True, tag="mapping"):
     """`dict` or the import path of a mapping class, as key-value pairs."""
 
     items: tuple[tuple[ArgumentSpec, ArgumentSpec], ...] = ()
     container: str = "dict"
 
 
-class Instance(Record, frozen=True, kw_only=True, tag="instance"):
+class Instance(Published, frozen=True, kw_only=True, tag="instance"):
     """An object made by calling `factory`: a config dataclass, a `torch:device`, a
     `functools:partial`, a nested module with the constructor arguments that were recorded."""
 
@@ -59,14 +59,14 @@ class Instance(Record, frozen=True, kw_only=True, tag="instance"):
 ArgumentSpec = TensorSpec | Constant | Symbol | Items | Mapping | Instance
 
 
-class Call(Record, frozen=True, kw_only=True, tag="call"):
+class Call(Published, frozen=True, kw_only=True, tag="call"):
     """Arguments of one call, as specs."""
 
     args: tuple[ArgumentSpec, ...] = ()
     kwargs: dict[str, ArgumentSpec] = {}
 
 
-class Made(Record, frozen=True, kw_only=True, tag="made"):
+class Made(Published, frozen=True, kw_only=True, tag="made"):
     """Arguments returned by a zero-argument function of the user's (`get_inputs`): a list or tuple
     for positional arguments, a dict for keyword arguments. `path` None is the program itself."""
 
@@ -74,10 +74,10 @@ class Made(Record, frozen=True, kw_only=True, tag="made"):
     path: str | None = None
 
 
-class TracedSteps(Record, frozen=True, kw_only=True):
+class TracedSteps(Published, frozen=True, kw_only=True):
     """Training steps that a trace saw whole, each from one step of an optimizer to its next."""
 
-    durations_us: tuple[float, ...]
+    durations_us: tuple[NotNegative, ...]
     device: str | None = None
     """Name of the GPU on which all of them were made; None where that is not known."""
 
@@ -85,12 +85,12 @@ class TracedSteps(Record, frozen=True, kw_only=True):
 Provenance = Literal["declared", "benchmark", "traced", "exported", "synthetic"]
 
 
-class Workload(Record, frozen=True, kw_only=True):
+class Workload(Published, frozen=True, kw_only=True):
     """One way in which a target is called."""
 
-    name: str
+    name: Name
     provenance: Provenance
-    source: str | None = None
+    source: Name | None = None
     """Where it was found: `pyproject.toml:tool.cudal1-ci.workload[0]`,
     `tests/test_vit.py::test_fwd`."""
     init: Call | Made | None = None
@@ -101,11 +101,11 @@ class Workload(Record, frozen=True, kw_only=True):
     atol: float | None = None
     rtol: float | None = None
     """None: the budget comes from the fp64 oracle and the dtype (judge)."""
-    num_calls: int | None = None
-    share: float | None = None
+    num_calls: Count | None = None
+    share: Fraction | None = None
     """Share (0..1) of the traced time that was spent in calls like this one."""
-    traced_us: float | None = None
+    traced_us: NotNegative | None = None
     """Mean microseconds of such a call, wherever it was traced."""
-    calls_per_step: float | None = None
+    calls_per_step: NotNegative | None = None
     """Mean number of calls like this one in a step of `steps`; None where none was traced."""
     steps: TracedSteps | None = None

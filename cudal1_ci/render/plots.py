@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from cudal1_ci.render.shape import MeasurementDocument, RepetitionDocument
+from cudal1_ci.records import Measurement, Repetition
 from cudal1_ci.render.wording import direction, speedup_text, time_text
 
 WIDTH, HEIGHT = 640, 220
@@ -45,7 +45,7 @@ class RatioAxis:
         return round(100 * min(max(place, 0.0), 1.0), 2)
 
 
-def ratio_axis(measurements: Sequence[MeasurementDocument]) -> RatioAxis:
+def ratio_axis(measurements: Sequence[Measurement]) -> RatioAxis:
     """The axis that holds 1x and every interval, with a little air."""
     lows = [m.speedup_low for m in measurements if m.speedup_low is not None]
     highs = [m.speedup_high for m in measurements if m.speedup_high is not None]
@@ -56,7 +56,7 @@ def ratio_axis(measurements: Sequence[MeasurementDocument]) -> RatioAxis:
     )
 
 
-def bar(measurement: MeasurementDocument, axis: RatioAxis) -> Markup:
+def bar(measurement: Measurement, axis: RatioAxis) -> Markup:
     """One bar from 1x to the speedup, with its interval as a whisker. Stretches to its place."""
     if (
         measurement.speedup is None
@@ -83,7 +83,7 @@ def bar(measurement: MeasurementDocument, axis: RatioAxis) -> Markup:
     )
 
 
-def paired_times(measurement: MeasurementDocument, title: str) -> Markup:
+def paired_times(measurement: Measurement, title: str) -> Markup:
     """Every pair of a measurement in the order of time: reference and candidate, by launch."""
     launches = measurement.repetitions
     if not launches:
@@ -128,7 +128,7 @@ def _grid(frame: _Frame) -> str:
     return "".join(lines)
 
 
-def _launch_lines(launches: Sequence[RepetitionDocument], frame: _Frame) -> str:
+def _launch_lines(launches: Sequence[Repetition], frame: _Frame) -> str:
     """A line between launches, which are fresh processes, and their numbers below."""
     parts = []
     first = 0
@@ -144,7 +144,7 @@ def _launch_lines(launches: Sequence[RepetitionDocument], frame: _Frame) -> str:
     return "".join(parts)
 
 
-def _num_pairs(launches: Sequence[RepetitionDocument]) -> int:
+def _num_pairs(launches: Sequence[Repetition]) -> int:
     return sum(len(launch.reference_us) for launch in launches)
 
 

@@ -45,6 +45,8 @@ SLOWER = 0.98
 """A workload whose interval lies below this is slower, and no gain elsewhere makes up for it."""
 
 
+MOST_LOG = 700.0
+"""Of a bound, so that it is a number above 0 whatever times are read from a file."""
 NUM_BUCKETS = 7
 MAX_VARIANCE = 0.005
 """Of CUDA-L1's rules: between the means of the buckets."""
@@ -122,8 +124,8 @@ def interval(repetitions: Sequence[Repetition], kind: Kind) -> Interval | None:
         quantile = t_quantile(len(ratios) - 1)
     return Interval(
         estimate=math.exp(mean),
-        low=math.exp(mean - quantile * error),
-        high=math.exp(mean + quantile * error),
+        low=math.exp(max(mean - quantile * error, -MOST_LOG)),
+        high=math.exp(min(mean + quantile * error, MOST_LOG)),
     )
 
 

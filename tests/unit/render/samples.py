@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
+
 from cudal1_ci.records import (
     Call,
     Candidate,
@@ -274,3 +276,8 @@ def sample_report(root: Path) -> Report:
         warnings=(Notice(path="slowformer/old.py", message="does not parse: line 3: `print x`"),),
         elapsed_s=94.4,
     )
+
+
+def with_findings(evaluation: Evaluation, *findings: Finding) -> Evaluation:
+    verdict = msgspec.structs.replace(evaluation.verdict, findings=findings)
+    return msgspec.structs.replace(evaluation, verdict=verdict)
