@@ -43,15 +43,13 @@ def from_json(encoded: bytes, version: int = SCHEMA_VERSION) -> Report:
         msgspec.MsgspecError: It is not JSON, or of another shape.
         RecursionError: It is nested too deeply.
     """
-    plain = msgspec.json.decode(version_1.renewed(encoded) if version == 1 else encoded)
+    plain = msgspec.json.decode(encoded)
     if version == 1:
         version_1.upgrade(plain)
     entries = version_1.objects(plain, "entries")
     for evaluation in (one for entry in entries for one in version_1.objects(entry, "evaluations")):
-        found = {
-            name: evaluation.pop(name) for name in Verdict.__struct_fields__ if name in evaluation
-        }
-        evaluation["verdict"] = found
+        names = [name for name in Verdict.__struct_fields__ if name in evaluation]
+        evaluation["verdict"] = {name: evaluation.pop(name) for name in names}
     return msgspec.convert(plain, Report)
 
 

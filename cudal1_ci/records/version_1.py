@@ -15,14 +15,14 @@ MADE = re.compile(r"(?:(?P<path>[^()]+):)?(?P<function>\w+)\(\)")
 
 
 def renewed(encoded: bytes) -> bytes:
-    """Rename launches to repetitions in JSON.
+    """Rename launches to repetitions in JSON without spaces, as the archive and `bench` write it.
 
     A quote inside of a JSON string is escaped, so only a key matches."""
     return encoded.replace(b'"launches":', b'"repetitions":')
 
 
 def upgrade(report: Any) -> None:
-    """Change the decoded JSON of a report, whose keys are renewed, into that of version 2.
+    """Change the decoded JSON of a report into that of version 2.
 
     What is not of the shape of version 1 is left as it is, for the decoder to refuse."""
     for entry in objects(report, "entries"):
@@ -32,6 +32,8 @@ def upgrade(report: Any) -> None:
                     workload[name] = call_of(workload[name])
         reused, contradictions = [], []
         for evaluation in objects(entry, "evaluations"):
+            for measurement in objects(evaluation, "measurements"):
+                measurement["repetitions"] = measurement.pop("launches", [])
             candidate = evaluation.get("candidate")
             if not isinstance(candidate, dict):
                 continue

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from cudal1_ci.records.record import Count, Fraction, Name, NotNegative, Published
+import msgspec
+
+from cudal1_ci.records.record import Count, Fraction, Name, NotNegative, Published, Text
+
+Sizes = Annotated[
+    tuple[Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)], ...], msgspec.Meta(max_length=64)
+]
+"""Of as many dimensions as torch knows."""
 
 
 class TensorSpec(Published, frozen=True, kw_only=True, tag="tensor"):
     """A tensor to be made by the judge. `stride` None is contiguous; `low`/`high` are the observed
     (inclusive) range: integers are drawn uniformly in it, floats keep its scale and offset."""
 
-    shape: tuple[int, ...]
-    dtype: str
+    shape: Sizes
+    dtype: Name
     """`float32`, `int64`, `bool`, ... as torch names it without the prefix."""
-    stride: tuple[int, ...] | None = None
-    device: str = "cpu"
+    stride: Sizes | None = None
+    device: Name = "cpu"
     low: float | None = None
     high: float | None = None
     requires_grad: bool = False
@@ -30,30 +37,30 @@ class Constant(Published, frozen=True, kw_only=True, tag="constant"):
 class Symbol(Published, frozen=True, kw_only=True, tag="symbol"):
     """Something importable: `torch:float16`, `torch.nn:GELU`, `pkg.mod:Enum.MEMBER`."""
 
-    path: str
+    path: Text
 
 
 class Items(Published, frozen=True, kw_only=True, tag="items"):
     """`list`, `tuple`, `set`, or a namedtuple class as `pkg.mod:Point`, and what is in it."""
 
     items: tuple[ArgumentSpec, ...] = ()
-    container: str = "list"
+    container: Name = "list"
 
 
 class Mapping(Published, frozen=True, kw_only=True, tag="mapping"):
     """`dict` or the import path of a mapping class, as key-value pairs."""
 
     items: tuple[tuple[ArgumentSpec, ArgumentSpec], ...] = ()
-    container: str = "dict"
+    container: Name = "dict"
 
 
 class Instance(Published, frozen=True, kw_only=True, tag="instance"):
     """An object made by calling `factory`: a config dataclass, a `torch:device`, a
     `functools:partial`, a nested module with the constructor arguments that were recorded."""
 
-    factory: str
+    factory: Name
     args: tuple[ArgumentSpec, ...] = ()
-    kwargs: dict[str, ArgumentSpec] = {}
+    kwargs: dict[Name, ArgumentSpec] = {}
 
 
 ArgumentSpec = TensorSpec | Constant | Symbol | Items | Mapping | Instance
@@ -63,15 +70,15 @@ class Call(Published, frozen=True, kw_only=True, tag="call"):
     """Arguments of one call, as specs."""
 
     args: tuple[ArgumentSpec, ...] = ()
-    kwargs: dict[str, ArgumentSpec] = {}
+    kwargs: dict[Name, ArgumentSpec] = {}
 
 
 class Made(Published, frozen=True, kw_only=True, tag="made"):
     """Arguments returned by a zero-argument function of the user's (`get_inputs`): a list or tuple
     for positional arguments, a dict for keyword arguments. `path` None is the program itself."""
 
-    function: str
-    path: str | None = None
+    function: Name
+    path: Name | None = None
 
 
 class TracedSteps(Published, frozen=True, kw_only=True):

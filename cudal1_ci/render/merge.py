@@ -56,6 +56,7 @@ def merge(documents: Sequence[Report]) -> Report:
         devices=devices,
         entries=entries,
         totals=totals(entries),
+        impact=_only(document.impact for document in documents),
         warnings=tuple(dict.fromkeys(w for document in documents for w in document.warnings)),
         elapsed_s=sum(document.elapsed_s for document in documents),
         generated_at=max((d.generated_at for d in documents if d.generated_at), default=None),

@@ -98,6 +98,16 @@ EDITS = {
         "--- a/../x\n+++ b/../x\n@@ -1,1 +1,1 @@\n-a\n+b\n",
         "relative path",
     ),
+    "a tensor of many dimensions": (
+        (*ENTRY, "workloads", 0, "call", "args", 0, "shape"),
+        [1] * 65,
+        "length <= 64",
+    ),
+    "a dimension beyond all": (
+        (*ENTRY, "workloads", 0, "call", "args", 0, "shape"),
+        [2**63],
+        r"\$.entries\[0\].workloads\[0\].call.args\[0\].shape\[0\]",
+    ),
     "a name without end": ((*ENTRY, "target", "qualname"), "x" * 5000, "length <= 4096"),
 }
 
