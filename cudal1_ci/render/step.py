@@ -103,8 +103,8 @@ def hours_saved(
 
 
 def reference_interval(measured: Measurement, level: float) -> Interval | None:
-    """Microseconds of a call of the reference, over launches; as `score.reference_us`."""
-    logs = [math.log(speedups.typical_us(launch.reference_us)) for launch in measured.repetitions]
+    """Microseconds of a call of the reference, over repetitions; as `score.reference_us`."""
+    logs = [math.log(speedups.typical_us(one.reference_us)) for one in measured.repetitions]
     found = mean_interval(logs, level)
     return found and Interval(
         estimate=math.exp(found.estimate), low=math.exp(found.low), high=math.exp(found.high)

@@ -116,7 +116,7 @@ def at_most_text(ratio: float) -> str:
 
 
 def speedup_text(measurement: Measurement) -> str:
-    """The speedup with its interval; a dash where too few launches were made to tell."""
+    """The speedup with its interval; a dash where too few repetitions were made to tell."""
     if (
         measurement.speedup is None
         or measurement.speedup_low is None
