@@ -11,7 +11,7 @@ from cudal1_ci.cli.outputs import FILES, output_options, write_document
 from cudal1_ci.cli.trend import append, show
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.render.merge import merge
-from cudal1_ci.render.reading import read_document
+from cudal1_ci.render.reading import read_report
 
 EPILOG = """\b
 Examples:
@@ -73,12 +73,12 @@ def report(
         show(history, checkout, repository_url, flags)
         return
     if append_path is not None:
-        append([read_document(file) for file in files], append_path, checkout)
+        append([read_report(file) for file in files], append_path, checkout)
         return
     if checkout is not None or repository_url is not None:
         raise ConfigError("--checkout and --repository-url are about a history: add --history")
     template = _template(template_path, flags["stdout_format"])
-    documents = [read_document(file) for file in files]
+    documents = [read_report(file) for file in files]
     flags["patch_folder"] = None
     shown = documents[0] if len(documents) == 1 else merge(documents)
     write_document(shown, flags, template)

@@ -18,9 +18,9 @@ import click
 
 from cudal1_ci.errors import ConfigError, DiscoveryError, ReportError
 from cudal1_ci.git import committed_text, repository_name, repository_top, run_git
+from cudal1_ci.records import Report
 from cudal1_ci.records.archive import Archive
-from cudal1_ci.render.reading import read_document
-from cudal1_ci.render.shape import ReportDocument
+from cudal1_ci.render.reading import read_report
 from cudal1_ci.trend.archived import archived_reports
 from cudal1_ci.trend.commits import Commit, commits_of
 from cudal1_ci.trend.lines import append_lines, encoded, missing_from, read_lines
@@ -92,7 +92,7 @@ class Checkout:
             return None  # that commit removed it
 
 
-def append(documents: Sequence[ReportDocument], file: Path, folder: Path | None) -> None:
+def append(documents: Sequence[Report], file: Path, folder: Path | None) -> None:
     """Write what reports say at the end of a history, and what the code of their commits says of
     earlier proposals."""
     checkout = Checkout(folder) if folder else None
@@ -162,7 +162,7 @@ def of_reports(folder: Path, checkout: Checkout | None, notices: list[str]) -> H
     batches: list[tuple[tuple[float, float], list[AnyEntry]]] = []
     for file in files:
         try:
-            document = read_document(file)
+            document = read_report(file)
             lines = lines_of(document, _date(document, checkout))
         except ReportError as error:
             notices.append(f"left out: {error}")
@@ -251,5 +251,5 @@ def address_of(url: str | None) -> str | None:
     return None if url is None else url.rstrip("/")
 
 
-def _date(document: ReportDocument, checkout: Checkout | None) -> datetime | None:
+def _date(document: Report, checkout: Checkout | None) -> datetime | None:
     return checkout.date(document.head_sha) if checkout else None

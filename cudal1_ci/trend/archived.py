@@ -26,8 +26,7 @@ from cudal1_ci.records import (
     TreeProgram,
     content_hash,
 )
-from cudal1_ci.render.document import document
-from cudal1_ci.render.shape import ReportDocument
+from cudal1_ci.render.published import published, with_patch
 from cudal1_ci.stats import speedups
 
 NewestAt = Callable[[float], str | None]
@@ -52,7 +51,7 @@ def archived_reports(
     repository: str,
     newest_at: NewestAt,
     text_at: TextAt,
-) -> tuple[list[ReportDocument], int]:
+) -> tuple[list[Report], int]:
     """A report for each commit and device, the oldest first; and how many evaluations are of no
     commit."""
     groups: dict[tuple[str, str], list[Placed]] = {}
@@ -84,7 +83,7 @@ def _is_of(program: TreeProgram, commit: str, text_at: TextAt) -> bool:
     )
 
 
-def _report(placed: list[Placed], repository: str, text_at: TextAt) -> ReportDocument:
+def _report(placed: list[Placed], repository: str, text_at: TextAt) -> Report:
     last = placed[-1]
     problems: dict[str, list[Placed]] = {}
     for one in placed:
@@ -102,7 +101,7 @@ def _report(placed: list[Placed], repository: str, text_at: TextAt) -> ReportDoc
         )
         for one in placed
     }
-    return _with_patches(document(report), patches)
+    return _with_patches(published(report), patches)
 
 
 def _entry(same: list[Placed]) -> Entry:
@@ -137,17 +136,14 @@ def _patch(file: OverlayFile, before: str | None) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-def _with_patches(shown: ReportDocument, patches: dict[str, str]) -> ReportDocument:
+def _with_patches(shown: Report, patches: dict[str, str]) -> Report:
     """The checkout may have moved on, so patches are made of what its commit had."""
     entries = tuple(
         msgspec.structs.replace(
             entry,
             evaluations=tuple(
                 msgspec.structs.replace(
-                    one,
-                    candidate=msgspec.structs.replace(
-                        one.candidate, patch=patches[one.candidate.id] or None
-                    ),
+                    one, candidate=with_patch(one.candidate, patches[one.candidate.id] or None)
                 )
                 for one in entry.evaluations
             ),

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 from cudal1_ci.records import ComparisonVerdict
-from cudal1_ci.render.shape import Count, Line, Name, NotNegative, Positive
+from cudal1_ci.records.record import Count, Line, Name, NotNegative, Positive
 
 SCHEMA_VERSION: Literal[1] = 1
 

@@ -11,9 +11,9 @@ from cudal1_ci.records import (
     Evaluation,
     Exemplar,
     Finding,
-    Launch,
     Measurement,
     Problem,
+    Repetition,
     TextProgram,
     Verdict,
 )
@@ -58,13 +58,13 @@ class ToyJudge:
 
 
 def measured(workload: str, speedup: float) -> Measurement:
-    """Return launches that are all equal."""
-    launch = Launch(
+    """Return repetitions that are all equal."""
+    launch = Repetition(
         reference_us=(REFERENCE_US,) * NUM_ROUNDS,
         candidate_us=(REFERENCE_US / speedup,) * NUM_ROUNDS,
         num_calls=10,
     )
-    return Measurement(workload=workload, launches=(launch,) * NUM_LAUNCHES, device=DEVICE)
+    return Measurement(workload=workload, repetitions=(launch,) * NUM_LAUNCHES, device=DEVICE)
 
 
 @dataclass(frozen=True)

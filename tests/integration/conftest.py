@@ -18,6 +18,7 @@ import pytest
 
 from tests.github_fake import GitHub, serving
 from tests.github_judge import Judge, has_rig, needs_rig
+from tests.report_schema import validated
 
 QUICK = {
     "CUDAL1_CI_TRIAL_NUM_ROUNDS": "4",
@@ -41,7 +42,10 @@ class Ran:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.stdout)
+        found = json.loads(self.stdout)
+        if isinstance(found, dict) and "totals" in found:
+            validated(self.stdout)
+        return found
 
 
 def command(*words: object) -> list[str]:

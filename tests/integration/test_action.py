@@ -29,8 +29,8 @@ import pytest
 from cudal1_ci.github.acknowledgements import agreements_of
 from cudal1_ci.github.command_effects import ON_REQUEST
 from cudal1_ci.github.marker import Marker, key_of, marked, marker_of
+from cudal1_ci.records import Entry
 from cudal1_ci.render import render
-from cudal1_ci.render.shape import EntryDocument
 from tests import github_fake
 from tests.github_fake import ACTIONS, TOKEN, GitHub
 from tests.github_judge import recorded
@@ -511,7 +511,7 @@ PATCH = """\
 """
 
 
-def said_of(rig: Rig, *entries: EntryDocument, **fields: Any) -> str:
+def said_of(rig: Rig, *entries: Entry, **fields: Any) -> str:
     document = a_report(*entries, base_sha=rig.base, head_sha=rig.head, **fields)
     return render(document, "json")
 

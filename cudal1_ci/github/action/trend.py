@@ -20,7 +20,7 @@ from cudal1_ci.github.action.event import read_event
 from cudal1_ci.github.action.inputs import HistoryInputs, history_inputs
 from cudal1_ci.github.action.outcome import tell
 from cudal1_ci.github.action.publish import reports_of
-from cudal1_ci.render.reading import read_document
+from cudal1_ci.render.reading import read_report
 from cudal1_ci.render.workflow_log import workflow_command
 
 FILE = "history.jsonl"
@@ -75,7 +75,7 @@ def reports_of_commit(
     files, notices = [], []
     for file in reports_of(workspace, inputs.reports):
         try:
-            found = read_document(file).head_sha
+            found = read_report(file).head_sha
         except ReportError as error:
             notices.append(str(error))
             continue

@@ -8,7 +8,7 @@ import pytest
 from cudal1_ci.propose.llm.claims.measured import contradictions
 from cudal1_ci.propose.llm.claims.operators import OPERATORS, share_of
 from cudal1_ci.propose.llm.task import ProfileRow
-from cudal1_ci.records import Call, Device, Launch, Measurement, TensorSpec
+from cudal1_ci.records import Call, Device, Measurement, Repetition, TensorSpec
 from tests.fakes import a_candidate, a_problem, a_workload, an_evaluation
 
 H200 = Device(kind="cuda", name="NVIDIA H200")
@@ -24,14 +24,14 @@ def found(analysis, profile=(), reference_us=100.0, speedup=2.0, device=H200, **
     problem = a_problem("x", msgspec.structs.replace(a_workload(), **workload))
     candidate = msgspec.structs.replace(a_candidate(problem), analysis=analysis)
     launches = tuple(
-        Launch(
+        Repetition(
             reference_us=(reference_us * (1 + i / 100),) * 3,
             candidate_us=(reference_us / speedup,) * 3,
             num_calls=9,
         )
         for i in range(-2, 3)
     )
-    measured = Measurement(workload="small", launches=launches, device=device)
+    measured = Measurement(workload="small", repetitions=launches, device=device)
     evaluation = msgspec.structs.replace(
         an_evaluation(candidate), measurements=(measured,), device=device
     )

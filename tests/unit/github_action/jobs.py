@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cudal1_ci.render import render
-from cudal1_ci.render.document import totals
-from cudal1_ci.render.shape import (
-    ComparisonDocument,
-    DeviceDocument,
-    EntryDocument,
-    ReportDocument,
-    TargetDocument,
+from cudal1_ci.records import (
+    Comparison,
+    Device,
+    Entry,
+    Report,
+    Target,
 )
+from cudal1_ci.render import render
+from cudal1_ci.render.published import totals
 
 OWN, FORK = "own/repository", "stranger/repository"
 SLOW = "def f(x):\n    return x @ x\n"
@@ -40,20 +40,19 @@ def commit(root: Path, files: Mapping[str, str], message: str = "one") -> str:
     return git(root, "rev-parse", "HEAD")
 
 
-def an_entry(qualname: str, verdict: str | None, **comparison: Any) -> EntryDocument:
-    return EntryDocument(
-        target=TargetDocument(
+def an_entry(qualname: str, verdict: str | None, **comparison: Any) -> Entry:
+    return Entry(
+        target=Target(
             path="model.py", qualname=qualname, kind="torch_module", first_line=1, last_line=2
         ),
         evaluations=(),
-        comparison=ComparisonDocument(verdict=verdict, **comparison) if verdict else None,
+        comparison=Comparison(verdict=verdict, **comparison) if verdict else None,
     )
 
 
-def a_report(*entries: EntryDocument, **fields: Any) -> ReportDocument:
-    device = DeviceDocument(kind="cpu", name="Some CPU")
-    return ReportDocument(
-        schema_version=1,
+def a_report(*entries: Entry, **fields: Any) -> Report:
+    device = Device(kind="cpu", name="Some CPU")
+    return Report(
         repository=OWN,
         device=device,
         devices=(device,),
@@ -77,7 +76,7 @@ class Job:
         self.head = commit(self.root, {"model.py": SLOW}, "two")
         self.asked: list[tuple[list[str], dict[str, str]]] = []
         self.codes: dict[str, int] = {}
-        self.reports: dict[str, ReportDocument] = {
+        self.reports: dict[str, Report] = {
             "compare": a_report(an_entry("f", "same")),
             "scan": a_report(an_entry("f", None)),
         }

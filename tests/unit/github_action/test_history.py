@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from cudal1_ci.errors import ConfigError, ForgeError
@@ -13,6 +12,7 @@ from cudal1_ci.github.action import trend as door
 from cudal1_ci.github.action.children import run_verb
 from cudal1_ci.github.action.data_branch import DataBranch
 from cudal1_ci.github.action.trend import trend as history
+from cudal1_ci.records.published import to_json
 from tests.unit.github_action.jobs import OWN, Job, a_report, an_entry, git
 
 BRANCH = "cudal1-ci-history"
@@ -40,7 +40,7 @@ def leave(job: Job, name: str = "gpu", **fields) -> Path:
     fields = {"head_sha": job.head, "base_sha": job.base} | fields
     file = job.root / "reports" / name / "report.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(msgspec.json.encode(a_report(an_entry("f", "same"), **fields)))
+    file.write_bytes(to_json(a_report(an_entry("f", "same"), **fields)))
     return file
 
 

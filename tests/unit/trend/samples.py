@@ -9,26 +9,25 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from cudal1_ci.render.document import totals
-from cudal1_ci.render.shape import (
-    CandidateDocument,
-    ComparedDocument,
-    ComparisonDocument,
-    DeviceDocument,
-    EntryDocument,
-    EvaluationDocument,
-    MeasurementDocument,
-    ReportDocument,
-    TargetDocument,
-    WorkloadDocument,
+from cudal1_ci.records import (
+    Call,
+    Candidate,
+    ComparedWorkload,
+    Comparison,
+    Device,
+    Entry,
+    Evaluation,
+    Measurement,
+    Report,
+    Target,
+    TextProgram,
+    Verdict,
+    Workload,
 )
+from cudal1_ci.render.published import totals
 
-H200 = DeviceDocument(
-    kind="cuda", name="NVIDIA H200", driver="570.86.15", software={"torch": "2.12.1"}
-)
-L40S = DeviceDocument(
-    kind="cuda", name="NVIDIA L40S", driver="570.86.15", software={"torch": "2.12.1"}
-)
+H200 = Device(kind="cuda", name="NVIDIA H200", driver="570.86.15", software={"torch": "2.12.1"})
+L40S = Device(kind="cuda", name="NVIDIA L40S", driver="570.86.15", software={"torch": "2.12.1"})
 NEWER = {"driver": "580.12.01", "software": {"torch": "2.13.0"}}
 START = datetime(2026, 9, 1, 9, 0, tzinfo=UTC)
 
@@ -55,18 +54,16 @@ def date(number: int) -> datetime:
     return START + timedelta(hours=20 * number)
 
 
-def a_target(qualname: str, path: str = "pkg/model.py") -> TargetDocument:
-    return TargetDocument(
-        path=path, qualname=qualname, kind="torch_module", first_line=4, last_line=20
-    )
+def a_target(qualname: str, path: str = "pkg/model.py") -> Target:
+    return Target(path=path, qualname=qualname, kind="torch_module", first_line=4, last_line=20)
 
 
 def a_comparison(
-    base_us: float, head_us: float, device: DeviceDocument, verdict: str | None = None
-) -> ComparisonDocument:
+    base_us: float, head_us: float, device: Device, verdict: str | None = None
+) -> Comparison:
     ratio = head_us / base_us
     said = "regression" if ratio > 1.02 else "improvement" if ratio < 0.98 else "same"
-    row = ComparedDocument(
+    row = ComparedWorkload(
         workload="base",
         verdict=verdict or said,  # type: ignore[arg-type]
         device=device,
@@ -78,13 +75,11 @@ def a_comparison(
         control_spread=0.004,
         num_measurements=2,
     )
-    return ComparisonDocument(verdict=row.verdict, rows=(row,))
+    return Comparison(verdict=row.verdict, rows=(row,))
 
 
-def an_evaluation(
-    reference_us: float, speedup: float, device: DeviceDocument, **fields
-) -> EvaluationDocument:
-    measurement = MeasurementDocument(
+def an_evaluation(reference_us: float, speedup: float, device: Device, **fields) -> Evaluation:
+    measurement = Measurement(
         workload="base",
         baseline="eager",
         speedup=speedup,
@@ -96,25 +91,24 @@ def an_evaluation(
         num_pairs=40,
         device=device,
     )
-    reused = fields.pop("reused", False)
-    candidate = CandidateDocument(**{"id": "c1", "proposer": "playbook:diagonal"} | fields)
-    return EvaluationDocument(
-        status="passed",
+    known = {"known_id": "c1", "problem_id": "p1", "proposer": "playbook:diagonal"}
+    program = TextProgram(source="", entry="Model")
+    candidate = Candidate(program=program, **known | fields)
+    return Evaluation(
         candidate=candidate,
+        verdict=Verdict(status="passed"),
         measurements=(measurement,),
         device=device,
-        reused=reused,
     )
 
 
-def an_entry(target: TargetDocument, **fields) -> EntryDocument:
-    workloads = (WorkloadDocument(name="base", provenance="declared", call="(x)"),)
-    return EntryDocument(**{"target": target, "workloads": workloads, "evaluations": ()} | fields)
+def an_entry(target: Target, **fields) -> Entry:
+    workloads = (Workload(name="base", provenance="declared", call=Call()),)
+    return Entry(**{"target": target, "workloads": workloads, "evaluations": ()} | fields)
 
 
-def a_report(number: int, *entries: EntryDocument, **fields) -> ReportDocument:
+def a_report(number: int, *entries: Entry, **fields) -> Report:
     known = {
-        "schema_version": 1,
         "repository": "acme/slowformer",
         "base_sha": sha(number - 1) if number else None,
         "head_sha": sha(number),
@@ -123,10 +117,10 @@ def a_report(number: int, *entries: EntryDocument, **fields) -> ReportDocument:
         "totals": totals(entries),
         "generated_at": date(number),
     }
-    return ReportDocument(**(known | fields))
+    return Report(**(known | fields))
 
 
-def a_device(device: DeviceDocument, number: int, changed_at: int) -> DeviceDocument:
+def a_device(device: Device, number: int, changed_at: int) -> Device:
     return msgspec.structs.replace(device, **NEWER) if number >= changed_at else device
 
 
@@ -135,7 +129,7 @@ def a_line(
     names: tuple[str, ...] = ("Attention", "RMSNorm", "Rotary", "SwiGLU", "Conv", "pool"),
     seed: int = 7,
     noise: float = 0.006,
-) -> Iterator[ReportDocument]:
+) -> Iterator[Report]:
     """Attention gets slower at commit 8 and is mended at 16; Rotary gets slower at 22; the driver
     changes at 12, and all is a little faster with it; `pool` has a proposal from 5 on, which 19
     accepts; RMSNorm has one from 3 on that nobody takes."""
@@ -170,9 +164,7 @@ def level(name: str, at: float) -> float:
     return 1.0
 
 
-def with_proposal(
-    entry: EntryDocument, name: str, at: float, reference_us: float, device: DeviceDocument
-) -> EntryDocument:
+def with_proposal(entry: Entry, name: str, at: float, reference_us: float, device: Device) -> Entry:
     if name == "pool" and 5 <= at < 19:
         found = an_evaluation(reference_us, 2.5, device, patch=PATCH, techniques=("algebra",))
     elif name == "RMSNorm" and at >= 3:

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import ReportError
+from cudal1_ci.records import Comparison, Repetition
 from cudal1_ci.render.merge import merge
-from cudal1_ci.render.shape import ComparisonDocument, LaunchDocument
 from cudal1_ci.trend.lines import encoded
 from cudal1_ci.trend.record import Proposal, Row, Run
 from cudal1_ci.trend.report_lines import interval_us, lines_of
@@ -79,14 +79,14 @@ def test_a_scan_has_no_base_that_unnamed_targets_would_be_unchanged_since():
 
 
 def test_the_time_of_a_scanned_target_is_the_median_over_its_candidates():
-    entry = proposed(*(an_evaluation(t, 2.0, H200, id=str(t)) for t in (300.0, 310.0, 900.0)))
+    entry = proposed(*(an_evaluation(t, 2.0, H200, known_id=str(t)) for t in (300.0, 310.0, 900.0)))
     (row,) = of(Row, a_report(1, entry))
     assert row.time_us == 310.0
     assert row.slowdown is None
 
 
 def test_times_of_an_earlier_run_are_no_times_of_this_commit():
-    entry = proposed(an_evaluation(300.0, 2.0, H200, reused=True))
+    entry = proposed(an_evaluation(300.0, 2.0, H200), reused=("c1",))
     assert of(Row, a_report(1, entry)) == []
     assert len(of(Proposal, a_report(1, entry))) == 1
 
@@ -99,7 +99,7 @@ def test_a_target_that_was_compared_has_the_time_of_its_head():
 
 
 def test_a_target_that_could_not_be_compared_leaves_a_row_that_says_so():
-    entry = an_entry(a_target("B"), comparison=ComparisonDocument(verdict="skipped", reason="?"))
+    entry = an_entry(a_target("B"), comparison=Comparison(verdict="skipped", reason="?"))
     (row,) = of(Row, a_report(1, entry))
     assert (row.verdict, row.time_us, row.workload) == ("skipped", None, None)
 
@@ -126,9 +126,10 @@ def test_the_mood_of_a_machine_does_not_make_it_another_one():
 
 def test_the_same_patch_is_the_same_proposal_whatever_its_candidate_is_called():
     ids = {
-        of(Proposal, a_report(n, proposed(an_evaluation(9.0, 2.0, H200, id=str(n), patch=PATCH))))[
-            0
-        ].id
+        of(
+            Proposal,
+            a_report(n, proposed(an_evaluation(9.0, 2.0, H200, known_id=str(n), patch=PATCH))),
+        )[0].id
         for n in (1, 2)
     }
     assert len(ids) == 1
@@ -138,7 +139,7 @@ def test_the_same_patch_is_the_same_proposal_whatever_its_candidate_is_called():
 
 def test_a_time_has_the_interval_of_its_processes():
     def launches(*times):
-        return [LaunchDocument(reference_us=(t,), candidate_us=(t,), num_calls=1) for t in times]
+        return [Repetition(reference_us=(t,), candidate_us=(t,), num_calls=1) for t in times]
 
     low, high = interval_us(launches(10.0, 10.1, 9.9, 10.05, 9.95))
     assert low < 10 < high < 10.3

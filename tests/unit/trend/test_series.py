@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from cudal1_ci.render.shape import ComparisonDocument
+from cudal1_ci.records import Comparison
 from cudal1_ci.trend.chain import Compared, chain_of
 from cudal1_ci.trend.commits import Commit, commits_of
 from cudal1_ci.trend.proposals import proposals_of, settled
@@ -137,7 +137,7 @@ def test_a_push_of_several_commits_leaves_no_gap():
 
 
 def test_a_target_that_could_not_be_timed_leaves_a_gap():
-    skipped = an_entry(a_target("f"), comparison=ComparisonDocument(verdict="skipped"))
+    skipped = an_entry(a_target("f"), comparison=Comparison(verdict="skipped"))
     _, chain = only_series(compared(0, 10, 10), a_report(1, skipped), compared(2, 10, 10))
     assert chain.num_gaps == 1
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
 from click.testing import CliRunner
 
 from cudal1_ci.cli import main
-from cudal1_ci.render.shape import ReportDocument
+from cudal1_ci.records import Report
+from cudal1_ci.records.published import to_json
 from tests.unit.trend.samples import (
     AFTER,
     BEFORE,
@@ -35,21 +35,21 @@ def run(*words: object):
     return CliRunner().invoke(main, ["report", *map(str, words)])
 
 
-def written(folder: Path, *documents: ReportDocument) -> list[Path]:
+def written(folder: Path, *documents: Report) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{number:03d}.json" for number in range(len(documents))]
     for file, one in zip(files, documents, strict=True):
-        file.write_bytes(msgspec.json.encode(one))
+        file.write_bytes(to_json(one))
     return files
 
 
-def proven(sha: str) -> ReportDocument:
+def proven(sha: str) -> Report:
     evaluation = an_evaluation(300.0, 2.5, H200, patch=PATCH)
     entry = an_entry(a_target("pool", "pkg/pooling.py"), evaluations=(evaluation,), best=0)
     return a_report(0, entry, head_sha=sha, generated_at=None)
 
 
-def compared(sha: str, base: str) -> ReportDocument:
+def compared(sha: str, base: str) -> Report:
     entry = an_entry(a_target("f"), comparison=a_comparison(10, 10.1, H200))
     return a_report(0, entry, head_sha=sha, base_sha=base, generated_at=None)
 

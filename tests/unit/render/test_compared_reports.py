@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from cudal1_ci.records import Acknowledgement, ComparedWorkload, Comparison, Entry, Report
-from cudal1_ci.render.compared import joined
-from cudal1_ci.render.document import document
-from cudal1_ci.render.merge import merge
+from cudal1_ci.render.merge import joined, merge
+from cudal1_ci.render.published import published
 from tests.fakes import CPU, a_target
 from tests.unit.stats.test_regression import measured
 
@@ -29,7 +28,7 @@ def row(verdict: str, *ratios: float, kind: str = "cpu") -> ComparedWorkload:
 
 
 def test_what_is_shown_was_measured_after_the_alarm():
-    (entry,) = document(a_report(row("regression", 1.4, 1.2))).entries
+    (entry,) = published(a_report(row("regression", 1.4, 1.2))).entries
     (shown,) = entry.comparison.rows
     assert abs(shown.slowdown - 1.2) < 0.02
     assert shown.slowdown_low < shown.slowdown < shown.slowdown_high
@@ -39,15 +38,15 @@ def test_what_is_shown_was_measured_after_the_alarm():
 
 
 def test_what_was_not_measured_has_no_numbers():
-    (entry,) = document(a_report(verdict="new", reason="it is new")).entries
+    (entry,) = published(a_report(verdict="new", reason="it is new")).entries
     assert entry.comparison.verdict == "new"
     assert entry.comparison.slowdown is None
 
 
 def test_the_worst_of_two_machines_decides_and_both_are_shown():
     here, there = (
-        document(a_report(row("same", 1.0))),
-        document(a_report(row("regression", 1.2, 1.2, kind="cuda"))),
+        published(a_report(row("same", 1.0))),
+        published(a_report(row("regression", 1.2, 1.2, kind="cuda"))),
     )
     comparison = merge([here, there]).entries[0].comparison
     assert comparison.verdict == "regression"
@@ -56,9 +55,9 @@ def test_the_worst_of_two_machines_decides_and_both_are_shown():
 
 
 def test_what_is_agreed_to_on_one_machine_alone_is_not_agreed_to():
-    agreed = document(a_report(row("regression", 1.2), acknowledged=AGREED)).entries[0].comparison
-    other = document(a_report(row("regression", 1.2))).entries[0].comparison
-    same = document(a_report(row("same", 1.0))).entries[0].comparison
+    agreed = published(a_report(row("regression", 1.2), acknowledged=AGREED)).entries[0].comparison
+    other = published(a_report(row("regression", 1.2))).entries[0].comparison
+    same = published(a_report(row("same", 1.0))).entries[0].comparison
     assert joined([agreed, other]).acknowledged is None
     assert joined([agreed, same]).acknowledged.owner == "@me"
     assert joined([]) is None
