@@ -23,7 +23,7 @@ from cudal1_ci.pool.seat import SeatLost
 from cudal1_ci.pool.turns import Row
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.propose import Proposer
-from cudal1_ci.propose.llm.claims.measured import contradictions
+from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review, Reviewer
 from cudal1_ci.records import (
