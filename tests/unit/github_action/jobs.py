@@ -117,7 +117,7 @@ class Job:
         """In place of `children.run_verb`."""
         self.asked.append((list(words), dict(environment)))
         code = self.codes.get(words[0], 0)
-        if "--json" in words and code in (0, 1, 3, 6):
+        if "--json" in words and words[0] in self.reports and code in (0, 1, 3, 6):
             file = Path(words[words.index("--json") + 1])
             file.write_text(render(self.reports[words[0]], "json"))
         return code

@@ -32,20 +32,6 @@ L40S = DeviceDocument(
 NEWER = {"driver": "580.12.01", "software": {"torch": "2.13.0"}}
 START = datetime(2026, 9, 1, 9, 0, tzinfo=UTC)
 
-PATCH = """\
---- a/pkg/pooling.py
-+++ b/pkg/pooling.py
-@@ -1,5 +1,5 @@
- import torch
-{blank}
-{blank}
- def pool(x, weight):
--    return torch.diag(weight) @ x
-+    return weight.unsqueeze(1) * x
-""".replace("{blank}", " ")
-BEFORE = "import torch\n\n\ndef pool(x, weight):\n    return torch.diag(weight) @ x\n"
-AFTER = BEFORE.replace("torch.diag(weight) @ x", "weight.unsqueeze(1) * x")
-
 
 def sha(number: int) -> str:
     return f"{number:04x}" + "c0ffee" * 6
@@ -136,9 +122,8 @@ def a_line(
     seed: int = 7,
     noise: float = 0.006,
 ) -> Iterator[ReportDocument]:
-    """Attention gets slower at commit 8 and is mended at 16; Rotary gets slower at 22; the driver
-    changes at 12, and all is a little faster with it; `pool` has a proposal from 5 on, which 19
-    accepts; RMSNorm has one from 3 on that nobody takes."""
+    """Attention gets slower at commit 8 and is as before at 16; Rotary gets slower at 22; the
+    driver changes at 12, and all is a little faster with it; `pool` gets faster at 19."""
     generator = random.Random(seed)
     levels = {name: 20.0 * 1.9**i for i, name in enumerate(names)}
     scale = num_commits / 30
@@ -153,10 +138,8 @@ def a_line(
                 head = levels[name] * drift * level(name, at) * math.exp(generator.gauss(0, noise))
                 measured = ratio * math.exp(generator.gauss(0, 0.002))
                 path = "pkg/pooling.py" if name == "pool" else f"pkg/{name.lower()}.py"
-                entry = an_entry(
-                    a_target(name, path), comparison=a_comparison(head / measured, head, now)
-                )
-                entries.append(with_proposal(entry, name, at, head, now))
+                comparison = a_comparison(head / measured, head, now)
+                entries.append(an_entry(a_target(name, path), comparison=comparison))
             yield a_report(number, *entries, devices=(now,))
 
 
@@ -168,16 +151,3 @@ def level(name: str, at: float) -> float:
     if name == "pool":
         return 0.4 if at >= 19 else 1.0
     return 1.0
-
-
-def with_proposal(
-    entry: EntryDocument, name: str, at: float, reference_us: float, device: DeviceDocument
-) -> EntryDocument:
-    if name == "pool" and 5 <= at < 19:
-        found = an_evaluation(reference_us, 2.5, device, patch=PATCH, techniques=("algebra",))
-    elif name == "RMSNorm" and at >= 3:
-        patch = PATCH.replace("pooling", "rmsnorm")
-        found = an_evaluation(reference_us, 1.6, device, patch=patch, techniques=("fusion",))
-    else:
-        return entry
-    return msgspec.structs.replace(entry, evaluations=(found,), best=0)
