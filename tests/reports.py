@@ -75,23 +75,27 @@ def a_target(qualname: str = "pool", path: str = "pkg/model.py", line: int = 4) 
     )
 
 
+def a_row(verdict: str, base_us: float, head_us: float, **fields: Any) -> ComparedDocument:
+    """One workload of a comparison, measured on one GPU."""
+    known: dict[str, Any] = {
+        "workload": "base",
+        "verdict": verdict,
+        "device": GPU,
+        "slowdown": head_us / base_us,
+        "base_us": base_us,
+        "head_us": head_us,
+        "control_spread": 0.01,
+        "num_measurements": 2,
+    }
+    return ComparedDocument(**(known | fields))
+
+
 def compared(
     verdict: str, slowdown: float = 1.5, target: TargetDocument | None = None, **fields: Any
 ) -> EntryDocument:
     """A target that was measured on both trees."""
     low, high = slowdown * 0.98, slowdown * 1.02
-    row = ComparedDocument(
-        workload="base",
-        verdict=verdict,  # type: ignore[arg-type]
-        device=GPU,
-        slowdown=slowdown,
-        slowdown_low=low,
-        slowdown_high=high,
-        base_us=100.0,
-        head_us=100.0 * slowdown,
-        control_spread=0.01,
-        num_measurements=2,
-    )
+    row = a_row(verdict, 100.0, 100.0 * slowdown, slowdown_low=low, slowdown_high=high)
     comparison = ComparisonDocument(
         verdict=verdict,  # type: ignore[arg-type]
         slowdown=slowdown,
@@ -109,26 +113,40 @@ def agreed(max_slowdown: float) -> AcknowledgementDocument:
     )
 
 
+def a_proof(
+    reference_us: float,
+    speedup: float,
+    device: DeviceDocument = GPU,
+    half_width: float = 0.1,
+    **candidate: Any,
+) -> EvaluationDocument:
+    """An evaluation that passed."""
+    measurement = MeasurementDocument(
+        workload="base",
+        baseline="eager",
+        speedup=speedup,
+        speedup_low=round(speedup - half_width, 6),
+        speedup_high=round(speedup + half_width, 6),
+        control_spread=0.01,
+        reference_us=reference_us,
+        candidate_us=reference_us / speedup,
+        num_pairs=40,
+        device=device,
+    )
+    known: dict[str, Any] = {"id": "c1", "proposer": "playbook:diagonal"}
+    return EvaluationDocument(
+        status="passed",
+        candidate=CandidateDocument(**(known | candidate)),
+        measurements=(measurement,),
+        device=device,
+    )
+
+
 def proposed(
     patch: str | None = PATCH, target: TargetDocument | None = None, **fields: Any
 ) -> EntryDocument:
     """A target of which a faster version was proven."""
-    measurement = MeasurementDocument(
-        workload="base",
-        baseline="eager",
-        speedup=3.1,
-        speedup_low=3.0,
-        speedup_high=3.2,
-        control_spread=0.01,
-        reference_us=300.0,
-        candidate_us=100.0,
-        num_pairs=40,
-        device=GPU,
-    )
-    candidate = CandidateDocument(id="c1", proposer="playbook:diagonal", patch=patch, **fields)
-    evaluation = EvaluationDocument(
-        status="passed", candidate=candidate, measurements=(measurement,), device=GPU
-    )
+    evaluation = a_proof(300.0, 3.1, patch=patch, **fields)
     return EntryDocument(target=target or a_target(), evaluations=(evaluation,), best=0)
 
 

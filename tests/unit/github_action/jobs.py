@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ci.render import render
-from cudal1_ci.render.document import totals
 from cudal1_ci.render.shape import (
     ComparisonDocument,
     DeviceDocument,
     EntryDocument,
     ReportDocument,
-    TargetDocument,
 )
+from tests import reports
 
 OWN, FORK = "own/repository", "stranger/repository"
 SLOW = "def f(x):\n    return x @ x\n"
@@ -42,9 +41,7 @@ def commit(root: Path, files: Mapping[str, str], message: str = "one") -> str:
 
 def an_entry(qualname: str, verdict: str | None, **comparison: Any) -> EntryDocument:
     return EntryDocument(
-        target=TargetDocument(
-            path="model.py", qualname=qualname, kind="torch_module", first_line=1, last_line=2
-        ),
+        target=reports.a_target(qualname, "model.py", 1),
         evaluations=(),
         comparison=ComparisonDocument(verdict=verdict, **comparison) if verdict else None,
     )
@@ -52,15 +49,8 @@ def an_entry(qualname: str, verdict: str | None, **comparison: Any) -> EntryDocu
 
 def a_report(*entries: EntryDocument, **fields: Any) -> ReportDocument:
     device = DeviceDocument(kind="cpu", name="Some CPU")
-    return ReportDocument(
-        schema_version=1,
-        repository=OWN,
-        device=device,
-        devices=(device,),
-        entries=entries,
-        totals=totals(entries),
-        **fields,
-    )
+    known = {"repository": OWN, "base_sha": None, "head_sha": None, "device": device}
+    return reports.a_report(*entries, **(known | {"devices": (device,)} | fields))
 
 
 class Job:

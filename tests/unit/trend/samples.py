@@ -9,19 +9,16 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from cudal1_ci.render.document import totals
 from cudal1_ci.render.shape import (
-    CandidateDocument,
-    ComparedDocument,
     ComparisonDocument,
     DeviceDocument,
     EntryDocument,
     EvaluationDocument,
-    MeasurementDocument,
     ReportDocument,
     TargetDocument,
     WorkloadDocument,
 )
+from tests import reports
 
 H200 = DeviceDocument(
     kind="cuda", name="NVIDIA H200", driver="570.86.15", software={"torch": "2.12.1"}
@@ -41,56 +38,32 @@ def date(number: int) -> datetime:
     return START + timedelta(hours=20 * number)
 
 
-def a_target(qualname: str, path: str = "pkg/model.py") -> TargetDocument:
-    return TargetDocument(
-        path=path, qualname=qualname, kind="torch_module", first_line=4, last_line=20
-    )
-
-
 def a_comparison(
     base_us: float, head_us: float, device: DeviceDocument, verdict: str | None = None
 ) -> ComparisonDocument:
     ratio = head_us / base_us
     said = "regression" if ratio > 1.02 else "improvement" if ratio < 0.98 else "same"
-    row = ComparedDocument(
-        workload="base",
-        verdict=verdict or said,  # type: ignore[arg-type]
+    low, high = ratio * 0.99, ratio * 1.01
+    row = reports.a_row(
+        verdict or said,
+        base_us,
+        head_us,
         device=device,
-        slowdown=ratio,
-        slowdown_low=ratio * 0.99,
-        slowdown_high=ratio * 1.01,
-        base_us=base_us,
-        head_us=head_us,
-        control_spread=0.004,
-        num_measurements=2,
+        slowdown_low=low,
+        slowdown_high=high,
     )
     return ComparisonDocument(verdict=row.verdict, rows=(row,))
 
 
+def a_target(qualname: str, path: str = "pkg/model.py") -> TargetDocument:
+    return reports.a_target(qualname, path)
+
+
 def an_evaluation(
-    reference_us: float, speedup: float, device: DeviceDocument, **fields
+    reference_us: float, speedup: float, device: DeviceDocument, reused: bool = False, **fields
 ) -> EvaluationDocument:
-    measurement = MeasurementDocument(
-        workload="base",
-        baseline="eager",
-        speedup=speedup,
-        speedup_low=speedup * 0.98,
-        speedup_high=speedup * 1.02,
-        control_spread=0.01,
-        reference_us=reference_us,
-        candidate_us=reference_us / speedup,
-        num_pairs=40,
-        device=device,
-    )
-    reused = fields.pop("reused", False)
-    candidate = CandidateDocument(**{"id": "c1", "proposer": "playbook:diagonal"} | fields)
-    return EvaluationDocument(
-        status="passed",
-        candidate=candidate,
-        measurements=(measurement,),
-        device=device,
-        reused=reused,
-    )
+    found = reports.a_proof(reference_us, speedup, device, **fields)
+    return msgspec.structs.replace(found, reused=reused)
 
 
 def an_entry(target: TargetDocument, **fields) -> EntryDocument:
@@ -100,16 +73,14 @@ def an_entry(target: TargetDocument, **fields) -> EntryDocument:
 
 def a_report(number: int, *entries: EntryDocument, **fields) -> ReportDocument:
     known = {
-        "schema_version": 1,
         "repository": "acme/slowformer",
         "base_sha": sha(number - 1) if number else None,
         "head_sha": sha(number),
+        "device": None,
         "devices": (H200,),
-        "entries": entries,
-        "totals": totals(entries),
         "generated_at": date(number),
     }
-    return ReportDocument(**(known | fields))
+    return reports.a_report(*entries, **(known | fields))
 
 
 def a_device(device: DeviceDocument, number: int, changed_at: int) -> DeviceDocument:
