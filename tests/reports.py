@@ -77,23 +77,27 @@ def a_target(qualname: str = "pool", path: str = "pkg/model.py", line: int = 4) 
     )
 
 
+def a_row(verdict: str, base_us: float, head_us: float, **fields: Any) -> ComparedWorkload:
+    """One workload of a comparison, measured on one GPU."""
+    known: dict[str, Any] = {
+        "workload": "base",
+        "verdict": verdict,
+        "device": GPU,
+        "slowdown": head_us / base_us,
+        "base_us": base_us,
+        "head_us": head_us,
+        "control_spread": 0.01,
+        "num_measurements": 2,
+    }
+    return ComparedWorkload(**(known | fields))
+
+
 def compared(
     verdict: str, slowdown: float = 1.5, target: Target | None = None, **fields: Any
 ) -> Entry:
     """A target that was measured on both trees."""
     low, high = slowdown * 0.98, slowdown * 1.02
-    row = ComparedWorkload(
-        workload="base",
-        verdict=verdict,  # type: ignore[arg-type]
-        device=GPU,
-        slowdown=slowdown,
-        slowdown_low=low,
-        slowdown_high=high,
-        base_us=100.0,
-        head_us=100.0 * slowdown,
-        control_spread=0.01,
-        num_measurements=2,
-    )
+    row = a_row(verdict, 100.0, 100.0 * slowdown, slowdown_low=low, slowdown_high=high)
     comparison = Comparison(
         verdict=verdict,  # type: ignore[arg-type]
         slowdown=slowdown,
@@ -111,34 +115,43 @@ def agreed(max_slowdown: float) -> Acknowledgement:
     )
 
 
-def proposed(patch: str | None = PATCH, target: Target | None = None, **fields: Any) -> Entry:
-    """A target of which a faster version was proven."""
+def a_proof(
+    reference_us: float,
+    speedup: float,
+    device: Device = GPU,
+    half_width: float = 0.1,
+    **candidate: Any,
+) -> Evaluation:
+    """An evaluation that passed."""
     measurement = Measurement(
         workload="base",
         baseline="eager",
-        speedup=3.1,
-        speedup_low=3.0,
-        speedup_high=3.2,
+        speedup=speedup,
+        speedup_low=round(speedup - half_width, 6),
+        speedup_high=round(speedup + half_width, 6),
         control_spread=0.01,
-        reference_us=300.0,
-        candidate_us=100.0,
+        reference_us=reference_us,
+        candidate_us=reference_us / speedup,
         num_pairs=40,
-        device=GPU,
+        device=device,
     )
-    candidate = Candidate(
-        problem_id="p1",
-        known_id="c1",
-        program=TextProgram(source="", entry="Model"),
-        proposer="playbook:diagonal",
-        patch=patch,
-        **fields,
-    )
-    evaluation = Evaluation(
-        candidate=candidate,
+    known: dict[str, Any] = {
+        "problem_id": "p1",
+        "known_id": candidate.pop("id", "c1"),
+        "program": TextProgram(source="", entry="Model"),
+        "proposer": "playbook:diagonal",
+    }
+    return Evaluation(
         verdict=Verdict(status="passed"),
+        candidate=Candidate(**(known | candidate)),
         measurements=(measurement,),
-        device=GPU,
+        device=device,
     )
+
+
+def proposed(patch: str | None = PATCH, target: Target | None = None, **fields: Any) -> Entry:
+    """A target of which a faster version was proven."""
+    evaluation = a_proof(300.0, 3.1, patch=patch, **fields)
     return Entry(target=target or a_target(), evaluations=(evaluation,), best=0)
 
 

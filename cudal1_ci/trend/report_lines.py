@@ -27,10 +27,8 @@ from cudal1_ci.records import (
     Report,
     content_hash,
 )
-from cudal1_ci.render.wording import technique_text
 from cudal1_ci.stats import speedups
-from cudal1_ci.trend.evidence import blocks_of
-from cudal1_ci.trend.record import SCHEMA_VERSION, AnyEntry, Gain, Machine, Proposal, Row, Run, Sha
+from cudal1_ci.trend.record import SCHEMA_VERSION, AnyEntry, Machine, Row, Run, Sha
 
 NUM_DIGITS = 5
 """Significant digits that are kept: a hundredth of a thousandth is below any noise."""
@@ -51,7 +49,6 @@ def lines_of(document: Report, date: datetime | None = None) -> list[AnyEntry]:
     lines: list[AnyEntry] = list(_runs(document, commit, date))
     for entry in document.entries:
         lines += _rows(entry, commit)
-        lines += _proposals(entry, commit)
     return lines
 
 
@@ -145,50 +142,6 @@ def interval_us(repetitions: Sequence[Repetition]) -> tuple[float | None, float 
     half = speedups.t_quantile(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     mean = statistics.fmean(logs)
     return math.exp(mean - half), math.exp(mean + half)
-
-
-def _proposals(entry: Entry, commit: str) -> Iterator[Proposal]:
-    if entry.best is None:
-        return
-    best = entry.evaluations[entry.best]
-    target = f"{entry.target.path}:{entry.target.qualname}"
-    before, after = blocks_of(best.candidate.patch) if best.candidate.patch else ((), ())
-    what = [before, after] if after else best.candidate.id
-    steps = {workload.name: workload.calls_per_step for workload in entry.workloads}
-    gains: dict[str, list[Gain]] = {}
-    for measurement in best.measurements:
-        gain = _gain(measurement, steps.get(measurement.workload))
-        if gain is not None:
-            gains.setdefault(key_of(measurement.device), []).append(gain)
-    for device, found in gains.items():
-        yield Proposal(
-            id=content_hash([target, what]),
-            commit=commit,
-            device=device,
-            target=target,
-            technique=technique_text(best)[:200],
-            gains=tuple(found),
-            before=before,
-            after=after,
-        )
-
-
-def _gain(m: Measurement, calls_per_step: float | None) -> Gain | None:
-    speedup, low, high = _short(m.speedup), _short(m.speedup_low), _short(m.speedup_high)
-    reference_us, candidate_us = _short(m.reference_us), _short(m.candidate_us)
-    if speedup is None or low is None or high is None:
-        return None
-    if reference_us is None or candidate_us is None:
-        return None
-    return Gain(
-        workload=m.workload,
-        speedup=speedup,
-        speedup_low=low,
-        speedup_high=high,
-        reference_us=reference_us,
-        candidate_us=candidate_us,
-        calls_per_step=_short(calls_per_step),
-    )
 
 
 def _commit(sha: str | None) -> str | None:

@@ -14,10 +14,9 @@ from cudal1_ci.records import (
     Device,
     Entry,
     Report,
-    Target,
 )
 from cudal1_ci.render import render
-from cudal1_ci.render.published import totals
+from tests import reports
 
 OWN, FORK = "own/repository", "stranger/repository"
 SLOW = "def f(x):\n    return x @ x\n"
@@ -42,9 +41,7 @@ def commit(root: Path, files: Mapping[str, str], message: str = "one") -> str:
 
 def an_entry(qualname: str, verdict: str | None, **comparison: Any) -> Entry:
     return Entry(
-        target=Target(
-            path="model.py", qualname=qualname, kind="torch_module", first_line=1, last_line=2
-        ),
+        target=reports.a_target(qualname, "model.py", 1),
         evaluations=(),
         comparison=Comparison(verdict=verdict, **comparison) if verdict else None,
     )
@@ -52,14 +49,8 @@ def an_entry(qualname: str, verdict: str | None, **comparison: Any) -> Entry:
 
 def a_report(*entries: Entry, **fields: Any) -> Report:
     device = Device(kind="cpu", name="Some CPU")
-    return Report(
-        repository=OWN,
-        device=device,
-        devices=(device,),
-        entries=entries,
-        totals=totals(entries),
-        **fields,
-    )
+    known = {"repository": OWN, "base_sha": None, "head_sha": None, "device": device}
+    return reports.a_report(*entries, **(known | {"devices": (device,)} | fields))
 
 
 class Job:
@@ -116,7 +107,7 @@ class Job:
         """In place of `children.run_verb`."""
         self.asked.append((list(words), dict(environment)))
         code = self.codes.get(words[0], 0)
-        if "--json" in words and code in (0, 1, 3, 6):
+        if "--json" in words and words[0] in self.reports and code in (0, 1, 3, 6):
             file = Path(words[words.index("--json") + 1])
             file.write_text(render(self.reports[words[0]], "json"))
         return code

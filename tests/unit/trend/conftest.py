@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.records import Report
-from cudal1_ci.trend.commits import commits_of
 from cudal1_ci.trend.record import History
 from cudal1_ci.trend.report_lines import lines_of
+from cudal1_ci.trend.series import commits_of
 from cudal1_ci.trend.view import View, view
 from tests.unit.trend.samples import a_line
 
@@ -27,7 +27,7 @@ def view_of(*documents: Report) -> View:
 
 @pytest.fixture(scope="session")
 def line() -> View:
-    """Thirty commits with a regression, its mend, another one, and a new driver."""
+    """Thirty commits with a regression, its undoing, another one, and a new driver."""
     return view_of(*a_line())
 
 

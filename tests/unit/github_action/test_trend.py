@@ -15,7 +15,7 @@ from cudal1_ci.github.action.trend import trend as history
 from cudal1_ci.records.published import to_json
 from tests.unit.github_action.jobs import OWN, Job, a_report, an_entry, git
 
-BRANCH = "cudal1-ci-history"
+BRANCH = "cudal1-ci-trend"
 
 
 @pytest.fixture
@@ -118,9 +118,11 @@ def test_verbs_know_no_token_and_links_lead_to_the_server(job, remote, monkeypat
     monkeypatch.setattr(door.shutil, "copyfile", lambda source, target: None)
     known = environment(job, remote, GITHUB_TOKEN="t0ken", GITHUB_SERVER_URL="https://github.com")
     assert history(known, job.run) == 0
-    (append, _), (show, _) = job.asked
+    (append, _), (show, given) = job.asked
     assert append[:3] == ["report", "--checkout", str(job.root)]
-    assert show[-2:] == ["--repository-url", f"https://github.com/{OWN}"]
+    assert show[-2:] == ["--json", str(job.root / "site" / "benchmarks.json")]
+    assert given["GITHUB_SERVER_URL"] == "https://github.com"
+    assert given["GITHUB_REPOSITORY"] == OWN
     assert all("t0ken" not in str(asked) for asked in job.asked)
 
 
