@@ -57,8 +57,7 @@ def a_target(qualname: str, path: str = "pkg/model.py") -> Target:
 
 
 def an_evaluation(reference_us: float, speedup: float, device: Device, **fields) -> Evaluation:
-    found = reports.a_proof(reference_us, speedup, device, **fields)
-    return found
+    return reports.a_proof(reference_us, speedup, device, **fields)
 
 
 def an_entry(target: Target, **fields) -> Entry:
