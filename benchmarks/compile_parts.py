@@ -17,7 +17,7 @@ from typing import Any
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.report_card.solvers import SOLVERS, Means
+from cudal1_ci.report_card.columns import SOLVERS, Means
 from cudal1_ci.report_card.tasks import Choice, tasks_at
 from cudal1_ci.verification import Session, TrialConfig
 

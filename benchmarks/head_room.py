@@ -23,7 +23,7 @@ import msgspec
 from discovery_speed import provenance
 from text_trials import write
 
-from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Evaluation
 from cudal1_ci.stats import speedups
 from model_training.collection import judged

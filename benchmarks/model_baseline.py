@@ -57,7 +57,7 @@ from cudal1_ci.propose.llm.servers.config import ModelConfig
 from cudal1_ci.propose.llm.servers.opening import opened
 from cudal1_ci.propose.llm.splice import splice
 from cudal1_ci.propose.llm.variants import reference_text, variant_text
-from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Candidate, Device, Identity, Problem, Record
 from cudal1_ci.records.archive import Archive
 

@@ -25,7 +25,7 @@ from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import Plan, Planned, survey
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
-from cudal1_ci.optimize.target import Bench, ReviewConfig
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
 from cudal1_ci.propose.llm.servers import Answer, Message
@@ -155,9 +155,9 @@ def main() -> None:
     for _ in range(options.repeat):
         with tempfile.TemporaryDirectory() as folder:
             with Archive.open(Path(folder) / "archive.sqlite") as archive:
-                bench = Bench(
+                bench = RunContext(
                     session=Agreeable(),
-                    proposers=[],
+                    strategies=[],
                     archive=archive,
                     progress=SilentProgress(),
                     config=ReviewConfig(),

@@ -23,7 +23,8 @@ from pathlib import Path
 from discovery_speed import provenance
 
 from cudal1_ci.discover import DiscoveryConfig, discover
-from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Call, Problem, Target, TensorSpec, TextProgram, Workload
 
 WORKLOAD = Workload(

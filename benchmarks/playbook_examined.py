@@ -27,7 +27,8 @@ from discovery_speed import provenance
 from text_trials import write
 
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.propose.rewrites import PREFIX, Playbook
+from cudal1_ci.propose.rewrites import PREFIX
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Candidate, Verdict
 from cudal1_ci.report_card.tasks import Choice, Task, natural, tasks_at
 from cudal1_ci.verification import Session, TrialConfig

@@ -38,7 +38,7 @@ from torch.utils.cpp_extension import include_paths
 
 from cudal1_ci.report_card.card import counted, machines
 from cudal1_ci.report_card.reading import read_run
-from cudal1_ci.report_card.solvers import GIVEN
+from cudal1_ci.report_card.columns import GIVEN
 from cudal1_ci.report_card.tasks import tasks_at
 from cudal1_ci.report_card.worth import launches_its_own
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cudal1_ci.render.wording import count_text, ratio_text
 from cudal1_ci.report_card.roof import unmoved
 from cudal1_ci.report_card.shape import TaskDocument
-from cudal1_ci.report_card.solvers import BEST, GIVEN, OWN
+from cudal1_ci.report_card.columns import BEST, GIVEN, OWN
 from cudal1_ci.report_card.summary import ABOVE
 from cudal1_ci.report_card.table import number
 from cudal1_ci.report_card.worth import Worth, launches_its_own, own_worth, worth

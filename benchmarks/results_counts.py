@@ -23,7 +23,7 @@ from cudal1_ci.render.shape import MeasurementDocument
 from cudal1_ci.report_card.card import counted, machines
 from cudal1_ci.report_card.reading import read_run
 from cudal1_ci.report_card.shape import TaskDocument, TrialDocument
-from cudal1_ci.report_card.solvers import BEST, GIVEN, OWN
+from cudal1_ci.report_card.columns import BEST, GIVEN, OWN
 from cudal1_ci.report_card.summary import ABOVE
 from cudal1_ci.report_card.worth import gains as gains_of
 from cudal1_ci.report_card.worth import launches_its_own, worth

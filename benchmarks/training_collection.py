@@ -18,7 +18,7 @@ from typing import Any
 
 from discovery_speed import provenance
 
-from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.verification import Session, TrialConfig
 from model_training.collection import CollectionConfig, balanced, counted, examples_of, judged

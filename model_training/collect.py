@@ -27,7 +27,7 @@ from cudal1_ci.optimize.llm_loop import known_profile
 from cudal1_ci.propose.llm.servers import LanguageModel
 from cudal1_ci.propose.llm.servers.config import ModelConfig
 from cudal1_ci.propose.llm.servers.opening import opened
-from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Evaluation, Record
 from cudal1_ci.records.validation import at_least, positive
 from model_training.asking import first_prompt

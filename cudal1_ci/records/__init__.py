@@ -10,7 +10,7 @@ speedups and intervals are derived when read (`stats/speedups.py`).
 
 from __future__ import annotations
 
-from cudal1_ci.records.candidate import Candidate, Generation, Identity
+from cudal1_ci.records.candidate import Candidate, Edit, Generation, Identity
 from cudal1_ci.records.change import Change, FileChange
 from cudal1_ci.records.comparison import (
     Acknowledgement,
@@ -70,6 +70,7 @@ __all__ = [
     "Contradiction",
     "Demand",
     "Device",
+    "Edit",
     "Entry",
     "Evaluation",
     "Exemplar",

@@ -36,6 +36,21 @@ class Generation(Identity, frozen=True, kw_only=True):
     """0 is a first answer, 1 the answer to what was wrong with it."""
 
 
+class Edit(Record, frozen=True, kw_only=True):
+    """One change that was applied to a program, with its reason."""
+
+    operator: str
+    """Name in the table of rewrites and wrappers: `sdpa`, `compile`."""
+    technique: str
+    """Family of the operator: `operation fusion`."""
+    found: tuple[str, ...]
+    """What was changed, one line for each place."""
+    why: str
+    """Why the change should be faster."""
+    precondition: str = ""
+    """What must hold for the change to be right, and what it costs."""
+
+
 class Candidate(Record, frozen=True, kw_only=True):
     """A program that somebody proposes instead of the reference."""
 
@@ -48,6 +63,8 @@ class Candidate(Record, frozen=True, kw_only=True):
     design: str = ""
     """What it needs to be right: preconditions, the technique family."""
     techniques: tuple[str, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    """What was applied, in order. Proposer, techniques, analysis and design are derived from it."""
     exemplar_ids: tuple[str, ...] = ()
     generation: Generation | None = None
     """Of a candidate that a model wrote."""

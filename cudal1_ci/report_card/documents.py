@@ -8,6 +8,7 @@ from cudal1_ci.records import Demand, Evaluation, Finding, TextProgram, Verdict
 from cudal1_ci.render.document import copied, judged_fields
 from cudal1_ci.render.shape import CandidateDocument, FindingDocument, GenerationDocument
 from cudal1_ci.render.wording import STATUS_WORDS, AnyDevice, device_text
+from cudal1_ci.report_card.columns import text_of
 from cudal1_ci.report_card.shape import (
     DemandDocument,
     ResultDocument,
@@ -15,7 +16,6 @@ from cudal1_ci.report_card.shape import (
     TaskDocument,
     TrialDocument,
 )
-from cudal1_ci.report_card.solvers import text_of
 from cudal1_ci.report_card.tasks import Task
 
 WEAK = "workload.weak"

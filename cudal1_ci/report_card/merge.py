@@ -17,6 +17,7 @@ from cudal1_ci.errors import ReportError
 from cudal1_ci.records import content_hash
 from cudal1_ci.render.shape import DeviceDocument
 from cudal1_ci.report_card.card import carded
+from cudal1_ci.report_card.columns import BEST, COLUMNS
 from cudal1_ci.report_card.crowded import (
     crowded_because,
     crowded_columns,
@@ -31,7 +32,6 @@ from cudal1_ci.report_card.shape import (
     TaskDocument,
     TrialDocument,
 )
-from cudal1_ci.report_card.solvers import BEST, COLUMNS
 from cudal1_ci.report_card.tasks import natural
 
 UNDECIDED = ("inconclusive", "harness_error")

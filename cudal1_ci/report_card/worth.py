@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from cudal1_ci.records import Kernel
 from cudal1_ci.render.shape import KernelDocument, MeasurementDocument
+from cudal1_ci.report_card.columns import BEST, OWN
 from cudal1_ci.report_card.shape import Policy, ResultDocument, TaskDocument, TrialDocument
-from cudal1_ci.report_card.solvers import BEST, OWN
 from cudal1_ci.stats import speedups
 
 FILL = 1.0

@@ -373,8 +373,8 @@ def test_init_writes_workflows_for_the_runners_and_the_commit_that_are_named(tmp
     assert 40 * "0" not in text
     assert f"me/cudal1-ci@{commit} # v" in text
     assert f"me/cudal1-ci/actions/publish@{commit} # v" in text
-    assert f"me/cudal1-ci/commands@{commit} # v" in text
-    assert f"me/cudal1-ci/sweep@{commit} # v" in text
+    assert f"me/cudal1-ci/actions/commands@{commit} # v" in text
+    assert f"me/cudal1-ci/actions/sweep@{commit} # v" in text
     measure = document(folder / ALWAYS)["jobs"]["measure"]
     assert measure["strategy"]["matrix"] == {"gpu": ["h100", "rtx-4090"]}
     assert "Forks" in done.output

@@ -11,7 +11,7 @@ import pytest
 
 from cudal1_ci.render.shape import FindingDocument
 from cudal1_ci.report_card.reading import read_run
-from cudal1_ci.report_card.solvers import DEFAULT
+from cudal1_ci.report_card.columns import DEFAULT
 from tests.unit.report_card.rig import a_run, a_task, told
 
 REFERENCE = """

@@ -14,11 +14,12 @@ from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import survey
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
-from cudal1_ci.optimize.target import Bench, ReviewConfig
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.propose import launch_config
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
-from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Candidate, Evaluation, Problem, Verdict
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.document import document
@@ -86,9 +87,9 @@ def reviewed(root, kernel: Kernel, model: FakeModel | None, judge: Judge, *skipp
             overlaps=True,
             since=archive.run_started_at(run_id),
         )
-        bench = Bench(
+        bench = RunContext(
             session=judge,
-            proposers=[Playbook(PlaybookConfig(skip=skipped))],
+            strategies=[Playbook(PlaybookConfig(skip=skipped))],
             archive=archive,
             progress=SilentProgress(),
             config=ReviewConfig(),

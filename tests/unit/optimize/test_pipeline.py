@@ -14,7 +14,7 @@ import pytest
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.run import by_promise, review
-from cudal1_ci.optimize.target import Bench, ReviewConfig
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress
@@ -50,9 +50,9 @@ class Setting:
         )
         plan = Plan(root=self.path, repository="repo", targets=targets)
         with Archive.open(self.path / "archive.sqlite") as archive:
-            bench = Bench(
+            bench = RunContext(
                 session=self.session,
-                proposers=[self.proposer],
+                strategies=[self.proposer],
                 archive=archive,
                 progress=SilentProgress(),
                 config=self.config,
@@ -363,9 +363,9 @@ def test_what_has_no_problem_is_no_line_of_its_own(tmp_path):
     posed = Planned(target=a_target(), problem=a_problem(), workloads=a_problem().workloads)
     plan = Plan(root=tmp_path, repository="repo", targets=(*bare, posed))
     with Archive.open(tmp_path / "archive.sqlite") as archive:
-        bench = Bench(
+        bench = RunContext(
             session=FakeSession({"fast": ("passed", 2.0)}),
-            proposers=[FakeProposer(["fast"], [])],
+            strategies=[FakeProposer(["fast"], [])],
             archive=archive,
             progress=PlainProgress(stream),
             config=ReviewConfig(),

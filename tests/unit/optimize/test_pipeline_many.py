@@ -17,7 +17,7 @@ from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
 from cudal1_ci.optimize.sweep.loop import course_of, sweep
-from cudal1_ci.optimize.target import Bench, ReviewConfig
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.pool.seat import SeatLost
 from cudal1_ci.pool.turns import Row
 from cudal1_ci.propose.llm.contrast import ContrastConfig
@@ -93,7 +93,7 @@ class House:
         unposed = Planned(target=a_target(qualname="Free"), problem=None, reason="no workload")
         return Plan(root=self.folder, repository="repo", targets=(*posed, unposed))
 
-    def bench(self, archive, session, row, **fields) -> Bench:
+    def bench(self, archive, session, row, **fields) -> RunContext:
         known = {
             "session": session,
             "row": row,
@@ -103,7 +103,7 @@ class House:
             "config": ReviewConfig(),
             "policy": "p",
         }
-        return Bench(**(known | fields))
+        return RunContext(**(known | fields))
 
     def report(self, names=NAMES, *, search=review, is_single=False, **fields):
         self.folder.mkdir(exist_ok=True)

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.propose.rewrites.table import REWRITES
 from cudal1_ci.propose.target_file import with_text
 from cudal1_ci.records import (

@@ -10,7 +10,8 @@ import textwrap
 import pytest
 import torch
 
-from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.propose.rewrites.table import REWRITES
 from cudal1_ci.records import Call, Problem, TensorSpec, TextProgram, Workload
 from tests import triton_on_torch

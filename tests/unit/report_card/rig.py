@@ -17,7 +17,7 @@ from cudal1_ci.render.shape import KernelDocument
 from cudal1_ci.report_card.card import carded
 from cudal1_ci.report_card.documents import task_document, trial_document
 from cudal1_ci.report_card.shape import RunDocument, TaskDocument
-from cudal1_ci.report_card.solvers import BEST, COLUMNS, CONTRASTIVE
+from cudal1_ci.report_card.columns import BEST, COLUMNS, CONTRASTIVE
 from cudal1_ci.report_card.tasks import Found, Task
 from cudal1_ci.report_card.work import Bench, RunConfig
 from tests.fakes import CPU, FakeProposer, FakeSession, a_candidate, a_problem, an_evaluation

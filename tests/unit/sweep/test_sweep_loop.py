@@ -12,7 +12,7 @@ import pytest
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.sweep.loop import course_of, sweep
-from cudal1_ci.optimize.target import Bench, ReviewConfig
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.records import Problem, Report
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
@@ -65,9 +65,9 @@ class Repository:
         )
         plan = Plan(root=self.path, repository="repo", targets=targets)
         with Archive.open(self.path / "archive.sqlite") as archive:
-            bench = Bench(
+            bench = RunContext(
                 session=session,
-                proposers=[self.proposer],
+                strategies=[self.proposer],
                 archive=archive,
                 progress=SilentProgress(),
                 config=ReviewConfig(budget_s=budget_s),
