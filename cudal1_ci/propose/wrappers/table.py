@@ -102,7 +102,7 @@ def tuned(site: Site) -> SourceEdit | None:
     forward = forward_of(site)
     if forward is None or isinstance(site.definition, cst.FunctionDef):
         return None
-    if not has_convolutions(site) or "cudnn" in site.module.code or forward.decorators:
+    if not has_convolutions(site) or "cudnn.benchmark" in site.module.code:
         return None
     return decorated(forward, TUNED.name, f"`@{TUNED.name}` on `forward`", TUNED)
 
@@ -114,7 +114,7 @@ def laid_out(site: Site) -> SourceEdit | None:
         return None
     if not isinstance(constructor.body, cst.IndentedBlock) or "channels_last" in site.module.code:
         return None
-    if not site.is_inference or forward.decorators:
+    if not site.is_inference:
         return None
     weights, inputs = LAID_OUT
     edit = decorated(forward, inputs.name, "inputs and weights in channels-last order", *LAID_OUT)
