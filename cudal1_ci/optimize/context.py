@@ -118,6 +118,16 @@ class RunContext:
         # What is stored may name another checkout and an older proposer of the same program.
         return msgspec.structs.replace(found, candidate=candidate) if found else None
 
+    def failed(self, target: Target) -> dict[str, str]:
+        """Return why strategies failed on a target, by the strategy's name."""
+        return {name: reason for (one, name), reason in [*self.failures.items()] if one == target}
+
+    def forget(self, target: Target) -> None:
+        """Forget what failed on a target, which is taken up again."""
+        self.fallen.pop(target, None)
+        for name in self.failed(target):
+            del self.failures[target, name]
+
     def keep(self, target: Target, evaluation: Evaluation) -> None:
         """Record an evaluation, in the archive before anything else hears of it."""
         self.archive.record(evaluation, self.policy)

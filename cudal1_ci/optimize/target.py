@@ -20,7 +20,14 @@ from typing import Any
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
 from cudal1_ci.optimize.context import RunContext, reference_of
-from cudal1_ci.optimize.llm_loop import Loop, Optimizer, begin, known_profile, optimize
+from cudal1_ci.optimize.llm_loop import (
+    PUBLISHED,
+    Loop,
+    Optimizer,
+    begin,
+    known_profile,
+    optimize,
+)
 from cudal1_ci.pool.seat import SeatLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.propose import Strategy
@@ -61,7 +68,7 @@ def optimize_target(planned: Planned, strategies: Sequence[Strategy], context: R
     if problem is None:
         return untried(planned, "")
     context.progress.target_started(target)
-    context.fallen.pop(target, None)  # of a try whose slot was lost as well
+    context.forget(target)  # a try whose slot was lost may have failed as well
     search = TargetSearch(target, problem, strategies, context)
     with patient_until(context.is_over):
         reason, hint = reason_for_no_result(planned, search)
@@ -114,6 +121,8 @@ class TargetSearch:
         self.target, self.problem = target, problem
         self.strategies, self.context = strategies, context
         self.evaluations: list[Evaluation] = []
+        self.own: list[Evaluation] = []
+        """Without kernels that others published and the reference itself: what a model is shown."""
         self.reused: list[str] = []
         self.work: Optimization | None = None
         """What a model was asked."""
@@ -131,6 +140,9 @@ class TargetSearch:
         is_negligible = speedups.is_negligible(problem, context.config.min_share)
         optimizer = None if is_negligible else context.optimizer
         if not first and optimizer is None:
+            failed = context.failed(self.target)
+            if failed:
+                return next(iter(failed.values())), hint
             if is_negligible:
                 return negligible(problem, context.config.min_share), NEGLIGIBLE_HINT
             if self.target.is_kernel:
@@ -219,7 +231,7 @@ class TargetSearch:
         own = context.made.get((target, candidate.id))
         if own is not None:  # it was reported when it was made
             self.longest_s = max(self.longest_s, own.elapsed_s or 0.0)
-            self.evaluations.append(own)
+            self.found(own)
             return own
         context.progress.candidate_started(target, candidate)
         known = context.remembered(problem, candidate)
@@ -231,13 +243,21 @@ class TargetSearch:
             context.keep(target, evaluation)
         else:
             self.reused.append(candidate.id)
-        self.evaluations.append(evaluation)
+        self.found(evaluation)
         context.progress.candidate_judged(target, evaluation, known is not None)
         return evaluation
 
+    def found(self, evaluation: Evaluation) -> None:
+        """Keep an evaluation of this run."""
+        self.evaluations.append(evaluation)
+        candidate = evaluation.candidate
+        is_published = candidate.proposer.startswith(PUBLISHED)
+        if not is_published and candidate.program != self.problem.reference:
+            self.own.append(evaluation)
+
     def doubted(self, evaluation: Evaluation) -> Evaluation:
         """Return what a model's candidate is worth after a second look, where it claims a jump."""
-        has_jumped = is_jump(evaluation, speedups.highest(self.evaluations))
+        has_jumped = is_jump(evaluation, speedups.highest(self.own))
         if has_jumped:
             evaluation = confirmed(self.context.session, self.problem, evaluation)
         if self.review is not None:
@@ -256,7 +276,7 @@ class TargetSearch:
 
         loop = Loop(
             problem=problem,
-            evaluations=self.evaluations,
+            evaluations=self.own,
             evaluate=self.evaluate,
             is_over=context.is_over,
             archive=context.archive,

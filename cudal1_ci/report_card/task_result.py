@@ -103,11 +103,11 @@ def failures_of(entry: Entry, context: RunContext, config: CardConfig) -> dict[s
     """Return why columns were left as they are."""
     found = {
         COLUMN_OF_STRATEGY.get(strategy, BEST): reason
-        for (target, strategy), reason in context.failures.items()
-        if target == entry.target
+        for strategy, reason in context.failed(entry.target).items()
     }
     reason = context.fallen.get(entry.target) or entry.skipped
-    if reason is None or reason in NO_FAILURE or context.ending.is_early:
+    is_known = reason in NO_FAILURE or reason in found.values()
+    if reason is None or is_known or context.ending.is_early:
         return found
     filled = {column_of(one.candidate, config.columns) for one in entry.evaluations}
     return {name: reason for name in config.columns if name not in filled} | found

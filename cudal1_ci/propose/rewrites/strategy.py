@@ -87,9 +87,9 @@ class Playbook:
     def on_top(
         self, problem: Problem, gained: Sequence[Rewrite], exemplars: Sequence[Exemplar]
     ) -> Iterator[Candidate]:
-        """Yield the fastest program that was not made by rules, with what gained in the reference
-        and is found in it too: all of that, and what is of the whole program alone."""
-        others = [one for one in exemplars if not operators_of(one.candidate)]
+        """Yield the fastest program that a model wrote, with what gained in the reference and is
+        found in it too: all of that, and what is of the whole program alone."""
+        others = [one for one in exemplars if one.candidate.generation is not None]
         best = max(others, key=lambda one: one.score, default=None)
         if best is None or best.score <= WORTH_COMBINING:
             return

@@ -166,6 +166,6 @@ def test_without_a_model_a_kernel_whose_launches_have_no_number_is_left_with_the
     root = untuned(tmp_path / "project")
     judge = Judge()
     (entry,) = reviewed(root, TRITON, None, judge, launch_config.FAMILY).entries
-    assert "changes numbers in its launches" in entry.skipped
+    assert "the numbers of its launches are changed" in entry.skipped
     assert "--model" in entry.hint
     assert not judge.judged

@@ -49,8 +49,10 @@ OTHER = msgspec.structs.replace(CPU, name="other")
 class Same:
     """Proposes the same for every problem, in the first round."""
 
-    def propose(self, problem, exemplars, n):
-        return [] if exemplars else [a_candidate(problem, source) for source in ANSWERS]
+    name = "same"
+
+    def propose(self, problem, evaluations, n):
+        return [] if evaluations else [a_candidate(problem, source) for source in ANSWERS]
 
 
 class Seated(FakeSession):
@@ -97,7 +99,7 @@ class House:
         known = {
             "session": session,
             "row": row,
-            "proposers": [Same()],
+            "strategies": [Same()],
             "archive": archive,
             "progress": SilentProgress(),
             "config": ReviewConfig(),
@@ -182,7 +184,7 @@ def test_a_judge_that_dies_with_a_reference_is_the_targets_reason(tmp_path):
             raise WorkerError("killed by signal 9")
 
     report = House(tmp_path, before).report()
-    assert report.entries[1].skipped == "the judge failed: killed by signal 9"
+    assert report.entries[1].skipped == "the verifier failed: killed by signal 9"
     assert [entry.best for entry in report.entries] == [0, None, 0, 0, 0, 0, None]
 
 
