@@ -41,11 +41,16 @@ class Model(nn.Module):
 BY_NAME = {one.name: one for one in WRAPPERS}
 
 
-def wrapped(text, *names):
-    """Return the text with wrappers put on, the last one outermost."""
+def attempt(text, *names):
+    """Return the candidate of a text with wrappers put on, the last one outermost."""
     workload = Workload(name="w", provenance="declared", call=Call())
     problem = Problem(reference=TextProgram(source=text, entry="Model"), workloads=(workload,))
-    candidate = apply(problem, None, [BY_NAME[name] for name in names])
+    return apply(problem, None, [BY_NAME[name] for name in names])
+
+
+def wrapped(text, *names):
+    """Return the text of the candidate, on which all of them are."""
+    candidate = attempt(text, *names)
     assert candidate is not None
     assert candidate.proposer == "playbook:" + "+".join(names)
     return candidate.program.source
@@ -200,7 +205,7 @@ def test_a_graph_follows_weights_wherever_they_lie(on_a_gpu):
 
 def test_a_graph_follows_tensors_that_are_no_state(on_a_gpu):
     held = REFERENCE.replace("self.scale = scale", "self.scale = torch.tensor(scale)")
-    moved = "self.scale = self.scale.cpu()\n        return self"
+    moved = "self.scale = self.scale.contiguous()\n        return self"
     model = graph_model(wrapped(held.replace("return self", moved), "cuda_graph"))
     x, y = torch.ones(2, 3), torch.zeros(2, 3)
     double = answers(model, x, y)[0]
@@ -430,6 +435,98 @@ def test_a_call_on_another_stream_waits_for_the_one_before(monkeypatch, on_a_gpu
     assert waited == [("second", "first"), ("first", "second")]
 
 
+LINEAR = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.fc(x), x + 1
+"""
+
+
+def test_a_graphed_forward_is_the_same_wherever_there_is_no_graph():
+    new = wrapped(LINEAR, "cuda_graph")
+    assert "    @cuda_graphed\n    def forward" in new
+    before, after = ({}, {})
+    exec(LINEAR, before)
+    exec(new, after)
+    torch.manual_seed(0)
+    ours, theirs = (names["Model"]().eval() for names in (before, after))
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(4, 8, requires_grad=True)
+    for is_inference in (True, False):
+        with torch.set_grad_enabled(not is_inference):
+            for one, other in zip(ours(x), copy.deepcopy(theirs)(x), strict=True):
+                torch.testing.assert_close(one, other)
+                assert one.requires_grad == other.requires_grad
+    pickle.dumps(theirs.state_dict())
+    assert after["Model"].forward.__name__ == "forward"
+
+
+@pytest.mark.parametrize(
+    ("change", "is_noticed"),
+    [
+        (lambda model: model.fc.weight.data.mul_(2), False),
+        (lambda model: model.load_state_dict(copy.deepcopy(model.state_dict())), False),
+        (lambda model: model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True), True),
+        (lambda model: setattr(model, "fc", copy.deepcopy(model.fc)), True),
+        (lambda model: setattr(model.fc, "bias", None), True),
+        (lambda model: model.double(), True),
+    ],
+)
+def test_a_recorded_call_notices_weights_that_lie_elsewhere(change, is_noticed):
+    names: dict = {}
+    exec(wrapped(LINEAR, "cuda_graph"), names)
+    model = names["Model"]()
+    recorded = object.__new__(names["RecordedCall"])
+    recorded.remember_state(model)
+    assert recorded.is_current()
+    change(model)
+    assert recorded.is_current() is not is_noticed
+
+
+@pytest.mark.parametrize(
+    ("change", "to"),
+    [
+        ("x + 1", "x + x.sum().item()"),
+        ("return self", "print(x)\n        return self"),
+        ("self, x)", "self, x, *, scale)"),
+        ("self, x)", "self, *args)"),
+        ("self, x)", "self, **named)"),
+        ("class Model", "def cuda_graphed(f):\n    return f\n\n\nclass Model"),
+        ("    def forward", "    @torch.no_grad()\n    def forward"),
+    ],
+)
+def test_what_cannot_be_recorded_is_left_alone(change, to):
+    assert attempt(LINEAR.replace(change, to), "cuda_graph") is None
+
+
+def test_a_function_is_compiled_and_not_recorded():
+    text = "import torch\n\n\ndef Model(x):\n    return x + 1\n"
+    assert wrapped(text, "compile") == text.replace("def Model", "@torch.compile\ndef Model")
+    assert attempt(text, "cuda_graph") is None
+    assert attempt(text, "cudnn_benchmark", "channels_last_inside") is None
+
+
+@pytest.mark.parametrize(
+    "names", [("compile", "compile_max_autotune"), ("cuda_graph", "cuda_graph")]
+)
+def test_nothing_is_wrapped_twice_in_the_same_way(names):
+    candidate = attempt(LINEAR, *names)
+    assert [one.operator for one in candidate.edits] == [names[0]]
+
+
+def test_decorators_of_the_users_are_left_alone():
+    text = LINEAR.replace("    def forward", "    @somebodys\n    def forward")
+    assert all(attempt(text, one.name) is None for one in WRAPPERS)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_compiler_knows_the_options():
     """It refuses those that it does not know."""
@@ -464,9 +561,9 @@ def test_channels_last_order_stays_inside(layer, shape):
 def test_cudnn_tries_its_algorithms_inside_alone(monkeypatch, flag):
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", flag)
     seen = []
-    noted = "seen.append(torch.backends.cudnn.benchmark)\n        return self"
+    noted = "seen.append(flag())\n        return self"
     text = REFERENCE.replace("return self", noted).replace("nn.Linear", "nn.Conv2d and nn.Linear")
-    namespace = {"seen": seen}
+    namespace = {"seen": seen, "flag": lambda: torch.backends.cudnn.benchmark}
     exec(wrapped(text, "cudnn_benchmark"), namespace)
     model = namespace["Model"](3)
     model(torch.ones(2, 3), torch.ones(2, 3))
@@ -478,10 +575,11 @@ def test_cudnn_tries_its_algorithms_inside_alone(monkeypatch, flag):
 
 def test_both_ways_of_convolutions_at_once():
     text = REFERENCE.replace("nn.Linear(dim, dim)", "nn.Conv2d(dim, 4, 3)")
-    seen = "torch.relu((self.seen.append(torch.backends.cudnn.benchmark), self.fc(x))[1])"
+    seen = "torch.relu((self.seen.append(self.flag()), self.fc(x))[1])"
     text = text.replace("self.fc(x) * self.scale", f"{seen} * self.scale")
     model = made(wrapped(text, "channels_last_inside", "cudnn_benchmark"))
     vars(model)["seen"] = seen = []
+    vars(model)["flag"] = lambda: torch.backends.cudnn.benchmark
     assert model.fc.weight.is_contiguous(memory_format=torch.channels_last)
     found = answers(model, torch.randn(2, 3, 6, 5), torch.randn(2, 3, 6, 5))
     assert all(one.is_contiguous() for one in found)
