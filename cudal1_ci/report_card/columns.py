@@ -128,12 +128,6 @@ def column_of(candidate: Candidate, columns: Sequence[str]) -> str:
     return own if own in columns else BEST
 
 
-def verified_columns(columns: Sequence[str]) -> list[str]:
-    """Return the columns in the order in which they are filled."""
-    last = (CONTRASTIVE, BEST, PUBLISHED)
-    return [*(one for one in columns if one not in last), *(one for one in last if one in columns)]
-
-
 def text_of(problem: Problem) -> str:
     """Return the text of a task's reference."""
     assert isinstance(problem.reference, TextProgram), "tasks are texts"

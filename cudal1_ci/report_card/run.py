@@ -4,8 +4,7 @@ the rest.
 
 Each evaluation is in the archive before the next one starts, so that a kill loses none. A run that
 goes on (`since`) asks nothing twice; another one judges again what an earlier one could not decide.
-Published kernels have an archive of their own: the model's loop looks into ours for what passed,
-and is to be shown what we found alone.
+Published kernels are in the same archive; a model is never shown them.
 """
 
 from __future__ import annotations

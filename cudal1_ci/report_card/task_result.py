@@ -27,7 +27,6 @@ from cudal1_ci.report_card.columns import (
     CardConfig,
     column_of,
     strategies_for,
-    verified_columns,
 )
 from cudal1_ci.report_card.crowded import crowded_because, was_crowded
 from cudal1_ci.report_card.documents import standing_of, task_document, trial_document
@@ -57,11 +56,11 @@ def task_result(task: Task, context: RunContext, config: CardConfig, machine: st
         planned = Planned(target=target, problem=task.problem, workloads=task.problem.workloads)
         kind = context.session.device().kind
         entry = optimize_target(planned, strategies_for(task, config, kind), context)
-        failures = failures_of(entry, context, config)
-        trials = trials_of(task, entry, context, config, failures)
-        if context.ending.is_early:
+        if context.ending.is_early:  # which columns are whole is not known; the archive has them
             standing = "missing"
         else:
+            failures = failures_of(entry, context, config)
+            trials = trials_of(task, entry, context, config, failures)
             demand = demand_of(context.session, context.archive, task.problem)
     crowded = [name for name, found in trials.items() if any(map(was_crowded, found))]
     if standing == "missing":
@@ -106,11 +105,10 @@ def failures_of(entry: Entry, context: RunContext, config: CardConfig) -> dict[s
         for strategy, reason in context.failed(entry.target).items()
     }
     reason = context.fallen.get(entry.target) or entry.skipped
-    is_known = reason in NO_FAILURE or reason in found.values()
-    if reason is None or is_known or context.ending.is_early:
+    is_known = reason in NO_FAILURE or reason in found.values() or CONTRASTIVE in found
+    if reason is None or is_known:
         return found
-    filled = {column_of(one.candidate, config.columns) for one in entry.evaluations}
-    return {name: reason for name in config.columns if name not in filled} | found
+    return dict.fromkeys(config.columns, reason) | found  # any of them may lack candidates
 
 
 def trials_of(
@@ -121,13 +119,15 @@ def trials_of(
     failures: dict[str, str],
 ) -> dict[str, list[TrialDocument]]:
     """Return what was found, by column."""
-    by_column: dict[str, list[Evaluation]] = {name: [] for name in verified_columns(config.columns)}
+    by_column: dict[str, list[Evaluation]] = {name: [] for name in config.columns}
     for one in entry.evaluations:
-        by_column.setdefault(column_of(one.candidate, config.columns), []).append(one)
+        name = column_of(one.candidate, config.columns)
+        if name in by_column:
+            by_column[name].append(one)
     trials: dict[str, list[TrialDocument]] = {}
     for name, found in by_column.items():
         doubts: list[Finding | None] = [None] * len(found)
-        if config.policy == "cuda-l1" and not context.ending.is_early:
+        if config.policy == "cuda-l1":
             try:
                 doubts = [doubted(task, found[: n + 1], context) for n in range(len(found))]
             except WorkerError as error:

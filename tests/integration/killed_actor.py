@@ -62,7 +62,7 @@ def main() -> None:
         Row(seats, told=told.append) as row,
         a_bench(FOLDER, row.first, {"playbook": sorted(ANSWERS)}, row=row) as bench,
     ):
-        document = run(tasks, bench)
+        document = run(tasks, *bench)
     made = [path.name.rsplit(" ", 1) for path in FOLDER.glob("? try ?*")]
     result = {
         "standings": [task.standing for task in document.tasks],

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.propose.rewrites.graphs import REWRITES
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Problem, TextProgram
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session
