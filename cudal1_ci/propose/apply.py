@@ -21,7 +21,6 @@ from cudal1_ci.propose.rewrites.rewrite import (
     Rewrite,
     Site,
     SourceEdit,
-    Vendored,
     defined_in,
     names_of,
 )
@@ -54,7 +53,7 @@ def apply(
     if module is None or original is None:
         return None
     edits: list[Edit] = []
-    vendored: dict[str, Vendored] = {}
+    vendored: dict[str, list[str]] = {}
     definitions = ""
     for one in rewrites:
         found: list[str] = []
@@ -67,7 +66,9 @@ def apply(
                 continue
             module = changed(module, change)
             definitions += change.definitions
-            vendored |= {item.module: item for item in change.vendored}
+            for item in change.vendored:
+                names = vendored.setdefault(item.module, [])
+                names += [item.name] if item.name not in names else []
             found += change.found
         if found:
             edits.append(
@@ -83,19 +84,19 @@ def apply(
         return None
     folder = folder_of(program)
     added: dict[str, str] = {}
-    for item in vendored.values():
+    for library, names in vendored.items():
         if folder is None:
-            module = with_library(module, item)
-            definitions += library_text(item.module)
+            module = with_library(module, library)
+            definitions += library_text(library)
             continue
-        path = (folder / f"{item.module}.py").as_posix()
+        path = (folder / f"{library}.py").as_posix()
         if not isinstance(program, TextProgram):
             there = file_text(program, path)
-            if there is not None and there != library_text(item.module):
+            if there is not None and there != library_text(library):
                 return None  # a file of the project's own has that name
             if there is None:
-                added[path] = library_text(item.module)
-        module = with_import(module, import_of(program, module, item))
+                added[path] = library_text(library)
+        module = with_import(module, import_of(program, module, library, names))
     module = without_unused(original, module, *place_of(program))
     new = within_width(text, module.code, definitions)
     return described(problem, base, with_texts(program, text, new, added), edits)
@@ -197,8 +198,8 @@ def library_text(name: str) -> str:
         raise CudaL1Error(f"{LIBRARY / name}.py: {error.strerror}; reinstall cudal1-ci") from error
 
 
-def import_of(program: Program, module: cst.Module, item: Vendored) -> str:
-    """Return the import of a vendored name as the user's file would write it: relative where it
+def import_of(program: Program, module: cst.Module, library: str, names: Sequence[str]) -> str:
+    """Return the import of vendored names as the user's file would write it: relative where it
     imports its neighbors so, else from its package."""
     assert not isinstance(program, TextProgram)
     dotted = program.import_path.partition(":")[0]
@@ -212,13 +213,13 @@ def import_of(program: Program, module: cst.Module, item: Vendored) -> str:
         for part in line.body
     )
     if is_relative and package:
-        return f"from .{item.module} import {item.name}"
-    return f"from {package + '.' if package else ''}{item.module} import {item.name}"
+        return f"from .{library} import {', '.join(names)}"
+    return f"from {package + '.' if package else ''}{library} import {', '.join(names)}"
 
 
-def with_library(module: cst.Module, item: Vendored) -> cst.Module:
+def with_library(module: cst.Module, name: str) -> cst.Module:
     """Return a KernelBench-form file with a module of the kernel library in it."""
-    library = cst.parse_module(library_text(item.module))
+    library = cst.parse_module(library_text(name))
     imports = [line for line in library.body if is_plain_import(line)]
     for line in imports:
         module = with_import(module, code(line).strip())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from cudal1_ci.propose.apply import apply, operators_of
@@ -24,7 +25,7 @@ from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.stats import speedups
 
 MAX_COMBINATIONS = 4
-"""Programs that were faster, wrapped, for one problem."""
+"""Programs that were faster, wrapped, for one problem; as many that a model wrote."""
 MAX_PROGRAMS = 2
 FASTER = 1.04
 """By the estimate: a program to wrap need not be a gain beyond doubt by itself."""
@@ -71,8 +72,7 @@ class Wrappers:
         chosen = [one for one in of_reference if one is not None and one.id not in known]
         if not chosen and self.combines:
             # By now it is known which wrappers gain on this problem.
-            combined = self.combinations(problem, evaluations, found)
-            chosen = [one for one in combined if one.id not in known]
+            chosen = list(self.combinations(problem, evaluations, found))
         return list({one.id: one for one in chosen}.values())[:n]
 
     def of_the_reference(self, found: Found) -> Iterator[Operators]:
@@ -108,14 +108,14 @@ class Wrappers:
         programs = faster(evaluations)[:MAX_PROGRAMS]
         wrappers = self.promising(found)
         pairs = [(a, b) for a in range(len(programs)) for b in range(len(wrappers))]
-        num_made = sum(is_combination(operators) for operators in found)
-        made = 0
+        made = Counter(is_written(one) for one in evaluations if is_combination(one.candidate))
+        known = {one.candidate.id for one in evaluations}
         for a, b in sorted(pairs, key=lambda pair: (sum(pair), pair)):
-            if num_made + made >= MAX_COMBINATIONS:
-                return
+            if made[is_written(programs[a])] == MAX_COMBINATIONS:
+                continue
             candidate = apply(problem, programs[a].candidate, [BY_NAME[n] for n in wrappers[b]])
-            if candidate is not None:
-                made += 1
+            if candidate is not None and candidate.id not in known:
+                made[is_written(programs[a])] += 1
                 yield candidate
 
     def promising(self, found: Found) -> list[Operators]:
@@ -180,10 +180,15 @@ def is_slower(evaluation: Evaluation) -> bool:
     return any(map(speedups.is_slower, evaluation.measurements))
 
 
-def is_combination(operators: Operators) -> bool:
+def is_written(evaluation: Evaluation) -> bool:
+    """Return whether a model wrote the program."""
+    return evaluation.candidate.generation is not None
+
+
+def is_combination(candidate: Candidate) -> bool:
     """Return whether another program than the reference was wrapped."""
-    kinds = [name in BY_NAME and name not in LAYOUTS for name in operators]
-    return any(kinds) and not all(kinds)
+    kinds = [one.operator in BY_NAME and one.operator not in LAYOUTS for one in candidate.edits]
+    return any(kinds) and (candidate.generation is not None or not all(kinds))
 
 
 def faster(evaluations: Sequence[Evaluation]) -> list[Evaluation]:

@@ -10,9 +10,9 @@ import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
 from cudal1_ci.propose.llm.servers import Answer

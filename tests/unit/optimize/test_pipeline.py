@@ -13,8 +13,8 @@ import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.optimize.run import by_promise, review
 from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.run import by_promise, review
 from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress

@@ -14,10 +14,10 @@ import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
 from cudal1_ci.optimize.sweep.loop import course_of, sweep
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.pool.seat import SeatLost
 from cudal1_ci.pool.turns import Row
 from cudal1_ci.propose.llm.contrast import ContrastConfig
