@@ -26,7 +26,7 @@ from discovery_speed import provenance
 from text_trials import write
 from torch import nn
 
-from cudal1_ci.propose.rewrites.graphs import HELPERS
+from cudal1_ci.propose.apply import library_text
 
 OUTPUT = Path(__file__).parent / "results" / "graph-call.json"
 KEPT = 100
@@ -56,7 +56,7 @@ class Chain(nn.Module):
 def recorded(module: nn.Module, x: torch.Tensor, *, with_bindings: bool = True) -> nn.Module:
     """The same as the playbook records it, with or without NVIDIA's bindings."""
     names: dict[str, Any] = {}
-    exec("import functools\nimport threading\nimport weakref\nimport torch\n" + HELPERS, names)
+    exec(library_text("cuda_graph"), names)
     kind = type(module)
     graphed = {"forward": names["cuda_graphed"](kind.forward)}
     other: nn.Module = type("Recorded", (kind,), graphed)().cuda().eval()

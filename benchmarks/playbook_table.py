@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cudal1_ci.propose.rewrites.rewrite import Rewrite
 from cudal1_ci.propose.rewrites.table import REWRITES
+from cudal1_ci.propose.wrappers.table import WRAPPERS
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = """\
 # The playbook
 
-{count} rewrites of source, applied with the author's formatting and comments kept. Each is a
-candidate like any other: nothing it says is believed until the judge has passed it. Drawn from
-`cudal1_ci/propose/rewrites/table.py` by `benchmarks/playbook_table.py`.
+{count} rewrites of source, applied with the author's formatting and comments kept, and
+[wrappers](#wrappers). Each is a candidate like any other: nothing it says is believed until the
+judge has passed it. Drawn from `cudal1_ci/propose/rewrites/table.py` and
+`cudal1_ci/propose/wrappers/table.py` by `benchmarks/playbook_table.py`.
 
 A rewrite keeps the constructor and the keys of the state_dict; new buffers are not persistent.
 Patterns are matched over the values of locals, not over text, so they span statements and do not
 mind how a function is spelled (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` held
-in `self`). `compile` is only proposed with `--compile`, `cuda_graph` with `--cuda-graph`, and
-`fp32_tensor_cores` and `long_row_norm` with `--triton` (and in report cards on a GPU). A graph
-needs a GPU to be judged: on an H200 a module of eight small layers passed as one, more than 1.5
+in `self`). `fp32_tensor_cores` and `long_row_norm` bring kernels in Triton, and are proposed on a
+GPU. A graph needs a GPU to be judged: on an H200 a module of eight small layers passed as one, more than 1.5
 times as fast ([raw](../benchmarks/results/graphs-h200.json), 2026-11-22). What goes in and what
 comes out is copied by nodes of the graph, which NVIDIA's bindings (`cuda.bindings`, installed with
 PyTorch for CUDA) tell from and to where before each replay; without them the copies are made around
@@ -114,14 +117,31 @@ was given was over after one variant, `threads=64`: nvcc builds each).
 | rewrite | family | precondition | why it is faster |
 |---|---|---|---|
 """
+WRAPPERS_HEAD = """
+## Wrappers
+
+A wrapper is one decorator on `forward`; what it needs comes along as a file beside the module, from
+[kernels/](../cudal1_ci/kernels). Wrappers are tried on the reference, on one another, and on what
+was faster. On a CPU `compile` is proposed alone, where a C++ compiler is installed;
+`compile_reduce_overhead` and `compile_max_autotune` are proposed where they are asked for. Flags
+and [settings](configuration.md#playbook) switch them on and off.
+
+| wrapper | family | precondition | why it is faster |
+|---|---|---|---|
+"""
 
 
 def page() -> str:
     """The text of docs/playbook.md."""
-    rows = [
-        f"| `{r.name}` | {r.family} | {cell(r.precondition)} | {cell(r.why)} |\n" for r in REWRITES
-    ]
-    return HEAD.format(count=len(REWRITES), **corpus(), **examined()) + "".join(rows)
+    head = HEAD.format(count=len(REWRITES), **corpus(), **examined())
+    return head + rows(REWRITES) + WRAPPERS_HEAD + rows(WRAPPERS)
+
+
+def rows(rewrites: Sequence[Rewrite]) -> str:
+    """One line of a table for each."""
+    return "".join(
+        f"| `{r.name}` | {r.family} | {cell(r.precondition)} | {cell(r.why)} |\n" for r in rewrites
+    )
 
 
 def examined() -> dict[str, Any]:
