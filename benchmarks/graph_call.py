@@ -73,7 +73,7 @@ def recorded(module: nn.Module, x: torch.Tensor, *, with_bindings: bool = True) 
     with mock.patch.dict(sys.modules, hidden):
         other(x)
     (call,) = calls
-    if (call.leads is not None) != with_bindings:
+    if (call.moves is not None) != with_bindings:
         raise RuntimeError(f"copied {'around' if with_bindings else 'by nodes of'} the graph")
     return other
 

@@ -23,9 +23,9 @@ from discovery_speed import provenance
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import Plan, Planned, survey
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
 from cudal1_ci.propose.llm.servers import Answer, Message

@@ -25,14 +25,14 @@ A rewrite keeps the constructor and the keys of the state_dict; new buffers are 
 Patterns are matched over the values of locals, not over text, so they span statements and do not
 mind how a function is spelled (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` held
 in `self`). `fp32_tensor_cores` and `long_row_norm` bring kernels in Triton, and are proposed on a
-GPU. A graph needs a GPU to be judged: on an H200 a module of eight small layers passed as one, more than 1.5
-times as fast ([raw](../benchmarks/results/graphs-h200.json), 2026-11-22). What goes in and what
-comes out is copied by nodes of the graph, which NVIDIA's bindings (`cuda.bindings`, installed with
-PyTorch for CUDA) tell from and to where before each replay; without them the copies are made around
-it. A `gelu` of 16 x 1,024 then takes 14.2 us a call instead of 27.1 us, where it takes 8.0 us
-without a graph: one kernel alone is no case for one. Ten small kernels in a row take 35 us instead
-of 101 us ([raw](../benchmarks/results/graph-call-h200.json), `benchmarks/graph_call.py`, one H200,
-commit `312576a`, 2026-11-24).
+GPU. A graph needs a GPU to be judged: on an H200 a module of eight small layers passed as one, more
+than 1.5 times as fast ([raw](../benchmarks/results/graphs-h200.json), 2026-11-22). What goes in and
+what comes out is copied by nodes of the graph, which NVIDIA's bindings (`cuda.bindings`, installed
+with PyTorch for CUDA) tell from and to where before each replay; without them the copies are made
+around it. A `gelu` of 16 x 1,024 then takes 14.2 us a call instead of 27.1 us, where it takes 8.0
+us without a graph: one kernel alone is no case for one. Ten small kernels in a row take 35 us
+instead of 101 us ([raw](../benchmarks/results/graph-call-h200.json), `benchmarks/graph_call.py`,
+one H200, commit `312576a`, 2026-11-24).
 
 `transposed_convolution` passed on five of CUDA-L1's references before a CPU's judge: level2/42
 2.94x [2.31, 3.74], level1/74 1.54x [1.21, 1.96], no gain on level1/57, 64 and 65; a sixth did not

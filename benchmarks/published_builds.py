@@ -37,8 +37,8 @@ from text_trials import write
 from torch.utils.cpp_extension import include_paths
 
 from cudal1_ci.report_card.card import counted, machines
+from cudal1_ci.report_card.columns import PUBLISHED
 from cudal1_ci.report_card.reading import read_run
-from cudal1_ci.report_card.columns import GIVEN
 from cudal1_ci.report_card.tasks import tasks_at
 from cudal1_ci.report_card.worth import launches_its_own
 
@@ -173,7 +173,7 @@ def outcomes(card: Path) -> dict[str, tuple[str, bool | None]]:
         task.name: (trial.status, launches_its_own(trial.kernels))
         for task in counted(run, machines(run)[0])
         for result in task.results
-        if result.solver == GIVEN
+        if result.solver == PUBLISHED
         for trial in result.trials
     }
 

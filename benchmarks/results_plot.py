@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from cudal1_ci.render.html import asset
+from cudal1_ci.report_card.columns import BEST
 from cudal1_ci.report_card.page import drawing
 from cudal1_ci.report_card.plots import CURVE_HEIGHT, LEFT, RIGHT, WIDTH, Drawn, curves
 from cudal1_ci.report_card.shape import TaskDocument
-from cudal1_ci.report_card.columns import BEST
 
 FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, "DejaVu Sans", sans-serif'
 CHARACTER = 7.2

@@ -100,12 +100,14 @@ class FakeJudge:
 
 
 class Written:
-    """A proposer of given bodies of `forward`."""
+    """A strategy of given bodies of `forward`."""
+
+    name = "written"
 
     def __init__(self, *bodies: str):
         self.bodies = bodies
 
-    def propose(self, problem, exemplars, n):
+    def propose(self, problem, evaluations, n):
         return [
             Candidate(
                 problem_id=problem.id,
