@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from cudal1_ci.propose.rewrites.rewrite import Rewrite
 from cudal1_ci.propose.rewrites.table import REWRITES
+from cudal1_ci.propose.wrappers.table import WRAPPERS
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = """\
 # The playbook
 
-{count} rewrites of source, applied with the author's formatting and comments kept. Each is a
-candidate like any other: nothing it says is believed until the judge has passed it. Drawn from
-`cudal1_ci/propose/rewrites/table.py` by `experiments/playbook_table.py`.
+{count} rewrites of source, applied with the author's formatting and comments kept, and
+[wrappers](#wrappers). Each is a candidate like any other: nothing it says is believed until the
+verifier has passed it. Drawn from `cudal1_ci/propose/rewrites/table.py` and
+`cudal1_ci/propose/wrappers/table.py` by `experiments/playbook_table.py`.
 
 A rewrite keeps the constructor and the keys of the state_dict; new buffers are not persistent.
 Patterns are matched over the values of locals, not over text, so they span statements and do not
 mind how a function is spelled (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` held
-in `self`). `compile` is only proposed with `--compile`, `cuda_graph` with `--cuda-graph`, and
-`fp32_tensor_cores` and `long_row_norm` with `--triton` (and in report cards on a GPU). A graph
-needs a GPU to be judged. What goes in and what comes out is copied by nodes of the graph, which
-NVIDIA's bindings (`cuda.bindings`, installed with PyTorch for CUDA) tell from and to where before
+in `self`). `fp32_tensor_cores` and `long_row_norm` bring kernels in Triton, and are proposed on a
+GPU. A graph needs a GPU to be verified. What goes in and what comes out is copied by nodes of the
+graph, which NVIDIA's bindings (`cuda.bindings`, installed with PyTorch for CUDA) address before
 each replay; without them the copies are made around it. What rewrites gain on many tasks is in
 [results.md](results.md).
 
@@ -44,12 +47,31 @@ was measured for the calls of the workloads on the device of the report; where o
 """
 
 
+WRAPPERS_HEAD = """
+## Wrappers
+
+A wrapper is one decorator on `forward`; what it needs comes along as a file beside the module, from
+[kernels/](../cudal1_ci/kernels). Wrappers are tried on the reference, on one another, and on what
+was faster. On a CPU `compile` is proposed alone, where a C++ compiler is installed;
+`compile_reduce_overhead` and `compile_max_autotune` are proposed where they are asked for. Flags
+and [settings](configuration.md#playbook) switch them on and off.
+
+| wrapper | family | precondition | why it is faster |
+|---|---|---|---|
+"""
+
+
 def page() -> str:
-    """The text of docs/playbook.md."""
-    rows = [
-        f"| `{r.name}` | {r.family} | {cell(r.precondition)} | {cell(r.why)} |\n" for r in REWRITES
-    ]
-    return HEAD.format(count=len(REWRITES)) + "".join(rows)
+    """Return the text of docs/playbook.md."""
+    head = HEAD.format(count=len(REWRITES))
+    return head + rows(REWRITES) + WRAPPERS_HEAD + rows(WRAPPERS)
+
+
+def rows(rewrites: Sequence[Rewrite]) -> str:
+    """Return a line of a table for each."""
+    return "".join(
+        f"| `{r.name}` | {r.family} | {cell(r.precondition)} | {cell(r.why)} |\n" for r in rewrites
+    )
 
 
 def cell(text: str) -> str:

@@ -44,9 +44,9 @@ from torch.utils._pytree import tree_leaves
 from cudal1_ci.cli.bench_flags import shard_of
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
 from cudal1_ci.records import TextProgram
+from cudal1_ci.report_card.columns import DEFAULT
 from cudal1_ci.report_card.crowded import crowded_columns, lacked_memory
 from cudal1_ci.report_card.reading import read_run
-from cudal1_ci.report_card.solvers import DEFAULT
 from cudal1_ci.report_card.tasks import Choice, Task, tasks_at
 
 LARGE_BYTES = 2**28

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cudal1_ci.render.wording import count_text, ratio_text
+from cudal1_ci.report_card.columns import BEST, OWN, PUBLISHED
 from cudal1_ci.report_card.roof import unmoved
 from cudal1_ci.report_card.shape import TaskDocument
-from cudal1_ci.report_card.solvers import BEST, GIVEN, OWN
 from cudal1_ci.report_card.summary import ABOVE
 from cudal1_ci.report_card.table import number
 from cudal1_ci.report_card.worth import Worth, launches_its_own, own_worth, worth
@@ -51,7 +51,7 @@ def beside(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> str:
     if not set(solvers) & set(OWN):
         return ""
     parts = [beside_reference(tasks)]
-    if GIVEN in solvers:
+    if PUBLISHED in solvers:
         parts.append(beside_published(tasks))
     if roof := beside_roof(tasks):
         parts.append(roof)
@@ -87,7 +87,7 @@ def is_answered(task: TaskDocument) -> bool:
 
 def beside_published(tasks: Sequence[TaskDocument]) -> str:
     """Who is ahead where the published kernels are right, and what of those that are not."""
-    given = [(task, worth(task, GIVEN)) for task in tasks]
+    given = [(task, worth(task, PUBLISHED)) for task in tasks]
     pairs = [
         Pair(name=task.name, ours=worth(task, BEST), theirs=theirs)
         for task, theirs in given

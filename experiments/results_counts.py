@@ -18,9 +18,9 @@ from pathlib import Path
 
 from cudal1_ci.records import Measurement
 from cudal1_ci.report_card.card import counted, machines
+from cudal1_ci.report_card.columns import BEST, OWN, PUBLISHED
 from cudal1_ci.report_card.reading import read_run
 from cudal1_ci.report_card.shape import TaskDocument, TrialDocument
-from cudal1_ci.report_card.solvers import BEST, GIVEN, OWN
 from cudal1_ci.report_card.summary import ABOVE
 from cudal1_ci.report_card.worth import gains as gains_of
 from cudal1_ci.report_card.worth import launches_its_own, worth
@@ -166,14 +166,14 @@ def compiling(tasks: Sequence[TaskDocument]) -> Iterator[str]:
 
 
 def published(tasks: Sequence[TaskDocument]) -> Iterator[str]:
-    trials = [trial for task in tasks for trial in trials_of(task, GIVEN)]
+    trials = [trial for task in tasks for trial in trials_of(task, PUBLISHED)]
     yield f"published: {len(trials)} {dict(Counter(trial.status for trial in trials))}"
     rules = Counter(t.findings[0].rule for t in trials if t.status != "passed" and t.findings)
     yield f"  refused by {dict(rules.most_common())}"
     for declares in (False, True):
         pairs = []
         for task in tasks:
-            theirs = worth(task, GIVEN)
+            theirs = worth(task, PUBLISHED)
             if theirs.trial is not None and bool(theirs.trial.kernels) == declares:
                 pairs.append((worth(task, BEST).speedup, theirs.speedup))
         if not pairs:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from cudal1_ci.render.html import asset
+from cudal1_ci.report_card.columns import BEST
 from cudal1_ci.report_card.plots import CURVE_HEIGHT, LEFT, RIGHT, WIDTH, Drawn, curves
-from cudal1_ci.report_card.solvers import BEST
 
 FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, "DejaVu Sans", sans-serif'
 CHARACTER = 7.2

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from cudal1_ci.render.wording import count_text, duration_text
 from cudal1_ci.report_card.card import ALL
+from cudal1_ci.report_card.columns import BEST, OWN
 from cudal1_ci.report_card.shape import Policy, RowDocument, RunDocument, Standing, TaskDocument
-from cudal1_ci.report_card.solvers import BEST, OWN
 from cudal1_ci.report_card.table import (
     FILL_RULE,
     POLICY_WORDS,

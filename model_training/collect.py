@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Literal
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.optimize.llm_loop import known_profile
+from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.llm.servers import LanguageModel
 from cudal1_ci.propose.llm.servers.config import ModelConfig
 from cudal1_ci.propose.llm.servers.opening import opened
-from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Evaluation, Record
 from cudal1_ci.records.validation import at_least
 from model_training.asking import first_prompt
@@ -33,7 +34,6 @@ from model_training.checkpoints import write_text
 from model_training.examples import (
     CollectionConfig,
     Example,
-    Proposer,
     balanced,
     counted,
     examples_of,
@@ -137,7 +137,7 @@ class Collection:
     """Hold what is known so far; judges work on different tasks at once."""
 
     def __init__(
-        self, scorer: Scorer, config: CollectConfig, proposers: Sequence[Proposer]
+        self, scorer: Scorer, config: CollectConfig, proposers: Sequence[Strategy]
     ) -> None:
         self.scorer, self.config, self.proposers = scorer, config, proposers
         self.around = [HandMade(AROUND)]
@@ -213,9 +213,9 @@ class Collection:
         }
 
 
-def sources(config: CollectConfig) -> list[Proposer]:
-    """Return the proposers that are no models, in their order."""
-    found: list[Proposer] = []
+def sources(config: CollectConfig) -> list[Strategy]:
+    """Return the strategies that ask no model, in their order."""
+    found: list[Strategy] = []
     for name in config.sources:
         if name == "playbook":
             found.append(Playbook())

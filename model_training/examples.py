@@ -22,6 +22,7 @@ from typing import Protocol
 import msgspec
 
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.llm.context import context_of
 from cudal1_ci.propose.llm.contrast import REFERENCE
 from cudal1_ci.propose.llm.fingerprint import fingerprint
@@ -72,14 +73,6 @@ class Example(Record, frozen=True, kw_only=True):
     """Fingerprint of the code."""
 
 
-class Proposer(Protocol):
-    """Name what is needed of a proposer of the product."""
-
-    def propose(
-        self, problem: Problem, exemplars: Sequence[Exemplar], n: int
-    ) -> Sequence[Candidate]: ...
-
-
 class Judge(Protocol):
     """Name what is needed of the product's session."""
 
@@ -90,7 +83,7 @@ class Judge(Protocol):
 
 def judged(
     task: Task,
-    proposers: Iterable[Proposer],
+    strategies: Iterable[Strategy],
     judge: Judge,
     archive: Archive,
     policy: str,
@@ -98,8 +91,8 @@ def judged(
 ) -> Iterator[Evaluation]:
     """Return every candidate of a task with its verdict, from the archive where that knows it."""
     problem = task.problem
-    for proposer in proposers:
-        for candidate in proposer.propose(problem, (), max_candidates):
+    for strategy in strategies:
+        for candidate in strategy.propose(problem, (), max_candidates):
             known = archive.lookup(problem.id, candidate.id, judge.device().key, policy)
             if known is None:
                 known = judge.evaluate(problem, candidate)

@@ -15,7 +15,6 @@ from cudal1_ci.records import (
     Candidate,
     Device,
     Evaluation,
-    Exemplar,
     Finding,
     Identity,
     Measurement,
@@ -152,14 +151,18 @@ class Waiting(FakeSession):
 
 
 class FakeProposer:
-    """Proposes a list of sources a round, and remembers the exemplars it was shown."""
+    """Proposes a list of sources a round, and remembers the evaluations it was shown."""
+
+    name = "fake"
 
     def __init__(self, *rounds: Sequence[str]):
         self.rounds = list(rounds)
-        self.shown: list[list[Exemplar]] = []
+        self.shown: list[list[Evaluation]] = []
 
-    def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
-        self.shown.append(list(exemplars))
+    def propose(
+        self, problem: Problem, evaluations: Sequence[Evaluation], n: int
+    ) -> list[Candidate]:
+        self.shown.append(list(evaluations))
         sources = self.rounds.pop(0) if self.rounds else []
         return [a_candidate(problem, source) for source in sources[:n]]
 

@@ -32,19 +32,19 @@ from cudal1_ci.cli.model import (
 from cudal1_ci.cli.outputs import refuse_unwritable
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.pool import Pool
 from cudal1_ci.propose.llm.servers.opening import opened
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import Progress
+from cudal1_ci.report_card.columns import COLUMNS, CONTRASTIVE, DEFAULT, CardConfig
 from cudal1_ci.report_card.merge import merge
 from cudal1_ci.report_card.page import render_page
 from cudal1_ci.report_card.reading import read_run
 from cudal1_ci.report_card.run import run
 from cudal1_ci.report_card.shape import RunDocument
-from cudal1_ci.report_card.solvers import BEST, COLUMNS, CONTRASTIVE, DEFAULT, SOLVERS, means_for
 from cudal1_ci.report_card.table import render_table
-from cudal1_ci.report_card.tasks import Choice, Found, tasks_at
-from cudal1_ci.report_card.work import Bench, RunConfig
+from cudal1_ci.report_card.tasks import Choice, tasks_at
 
 EPILOG = """\b
 Examples:
@@ -130,7 +130,7 @@ KEYS = {
     "under one seed, as KernelBench does.",
 )
 @precision_option
-@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2].")
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 4].")
 @click.option("--model", metavar="MODEL", help="For `contrastive`: weights, or a server's URL.")
 @click.option("--adapter", metavar="FOLDER", help="LoRA adapter for the weights, or `none`.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
@@ -196,13 +196,16 @@ def measured(paths: tuple[Path, ...], flags: dict[str, Any]) -> RunDocument:
         place = stack.enter_context(placed(settings))
         folder = Path.cwd() / settings.state_dir
         archive = stack.enter_context(Archive.open(folder / "bench.sqlite"))
-        published = stack.enter_context(Archive.open(folder / "bench-published.sqlite"))
         run_id = begun(archive, paths, choice, settings, flags)
-        bench = stack.enter_context(
-            bench_of(found, place, flags, progress, archive, published, run_id)
-        )
+        context = stack.enter_context(context_of(place, flags, progress, archive, run_id))
         stack.enter_context(progress)
-        document = run(found, bench)
+        config = CardConfig(
+            columns=columns,
+            policy=flags["policy"],
+            precision=settings.trial.precision,
+            playbook=settings.playbook,
+        )
+        document = run(found, context, config)
         if document.ended == "done":
             archive.finish_run(run_id)
     return document
@@ -238,46 +241,30 @@ def begun(
 
 
 @contextlib.contextmanager
-def bench_of(
-    found: Found,
-    place: Placed,
-    flags: dict[str, Any],
-    progress: Progress,
-    archive: Archive,
-    published: Archive,
-    run_id: str,
-) -> Iterator[Bench]:
-    """What the run works with; a model is served while this lasts."""
-    (settings, backend), columns = place, flags["solvers"]
+def context_of(
+    place: Placed, flags: dict[str, Any], progress: Progress, archive: Archive, run_id: str
+) -> Iterator[RunContext]:
+    """Yield what the run works with; a model is served while this lasts."""
+    settings, backend = place
     since = archive.run_started_at(run_id)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(Pool(backend, notice=progress.notice)) if backend else None
         session = pool.first if pool else stack.enter_context(session_of(settings))
         optimizer = None
-        if CONTRASTIVE in columns:
+        if CONTRASTIVE in flags["solvers"]:
             if pool is not None:
                 refuse_a_model_that_disturbs(settings, settings.model)
             refuse_a_key_for_a_url_in_a_file(settings, "model", settings.model)
             model = stack.enter_context(opened(settings.model, told=progress.notice))
             optimizer = optimizer_of(model, settings, since=since)
-        means = means_for(session.device().kind, settings.playbook, found.tasks)
-        asked = [one for one in columns if one not in (CONTRASTIVE, BEST)]
-        yield Bench(
+        yield RunContext(
             session=session,
             pool=pool,
-            proposers={name: SOLVERS[name](means) for name in asked},
+            strategies=(),
             archive=archive,
-            given=published,
             progress=progress,
-            config=RunConfig(
-                columns=columns,
-                policy=flags["policy"],
-                precision=settings.trial.precision,
-                num_rounds=settings.review.num_rounds,
-                num_candidates=settings.review.num_candidates,
-                budget_s=flags["budget"],
-            ),
-            judge=settings.trial.policy,
+            config=msgspec.structs.replace(settings.review, budget_s=flags["budget"]),
+            policy=settings.trial.policy,
             since=since,
             may_reuse=not flags["fresh"],
             optimizer=optimizer,

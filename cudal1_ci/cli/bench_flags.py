@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cudal1_ci.config.values import parse_duration
-from cudal1_ci.report_card.solvers import COLUMNS
+from cudal1_ci.report_card.columns import COLUMNS
 
 
 def columns_of(context: click.Context, option: click.Parameter, given: str) -> tuple[str, ...]:

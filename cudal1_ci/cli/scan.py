@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cudal1_ci.cli.device import require
+from cudal1_ci.cli.device import measures_on_gpu, require
 from cudal1_ci.cli.devices import Placed, placed, progress_for, unplaced
 from cudal1_ci.cli.execution import settings_of
 from cudal1_ci.cli.outputs import (
@@ -22,7 +22,7 @@ from cudal1_ci.cli.outputs import (
 from cudal1_ci.cli.preflight import refuse_missing
 from cudal1_ci.cli.scan_options import KEYS as SEARCH_KEYS
 from cudal1_ci.cli.scan_options import (
-    bench_of,
+    context_of,
     exit_code,
     plan_of,
     refuse_no_folder,
@@ -35,7 +35,7 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.git import working_tree_change
 from cudal1_ci.optimize.preview import preview
 from cudal1_ci.optimize.run import review
-from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.optimize.strategies import default_strategies
 from cudal1_ci.records import Report
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.render.published import published
@@ -98,8 +98,9 @@ def foretell(path: Path, settings: Settings, progress: Progress, flags: dict[str
     if flags["list_only"]:
         write_listing(plan, flags)
         return
-    proposers = [Playbook(settings.playbook, min_share=settings.review.min_share)]
-    for line in preview(plan, proposers, settings.review.num_candidates):
+    kind = "cuda" if measures_on_gpu(settings.device) else "cpu"
+    strategies = default_strategies(settings.playbook, kind, min_share=settings.review.min_share)
+    for line in preview(plan, strategies, settings.review.num_candidates):
         click.echo(line)
 
 
@@ -119,8 +120,8 @@ def run(plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]) ->
     """Judge the plan's problems with the archive of this checkout as memory."""
     settings = place.settings
     arguments = {"path": str(plan.root.resolve()), "changed": flags["changed"]}
-    with bench_of(plan, place, progress, may_reuse=not flags["fresh"]) as bench:
-        archive = bench.archive
+    with context_of(plan, place, progress, may_reuse=not flags["fresh"]) as context:
+        archive = context.archive
         unfinished = archive.unfinished_run(arguments)
         if flags["resume"] and unfinished is None:
             raise ConfigError(
@@ -130,7 +131,7 @@ def run(plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]) ->
         run_id = unfinished.id if unfinished else archive.start_run(arguments)
         since = archive.run_started_at(run_id)
         wanted = not flags["no_model"]
-        with with_models(bench, plan, settings, is_wanted=wanted, since=since) as full, progress:
+        with with_models(context, plan, settings, is_wanted=wanted, since=since) as full, progress:
             report = review(plan, full)
         if report.complete:
             archive.finish_run(run_id)

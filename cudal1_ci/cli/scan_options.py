@@ -42,9 +42,9 @@ from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import Plan, survey
 from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.git import folder_in_repository, head_sha, repository_name
-from cudal1_ci.optimize.target import Bench
+from cudal1_ci.optimize.context import RunContext
+from cudal1_ci.optimize.strategies import default_strategies
 from cudal1_ci.pool import Pool
-from cudal1_ci.propose.rewrites import Playbook
 from cudal1_ci.records import Change, Entry, Report
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import Progress
@@ -67,10 +67,23 @@ KEYS = {
 OPTIONS = (
     tree_options,
     address_option,
-    click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 2]."),
-    click.option("--compile", is_flag=True, default=None, help="Also propose torch.compile."),
-    click.option("--cuda-graph", is_flag=True, default=None, help="Also propose CUDA graphs."),
-    click.option("--triton", is_flag=True, default=None, help="Also propose kernels in Triton."),
+    click.option("--rounds", type=click.IntRange(min=1), help="Rounds of proposals [default: 4]."),
+    click.option(
+        "--compile/--no-compile",
+        default=None,
+        help="Propose torch.compile, which compiles at each start [default: on a GPU, and on a CPU "
+        "with a C++ compiler].",
+    ),
+    click.option(
+        "--cuda-graph/--no-cuda-graph",
+        default=None,
+        help="Propose CUDA graphs [default: on a GPU].",
+    ),
+    click.option(
+        "--triton/--no-triton",
+        default=None,
+        help="Propose kernels in Triton [default: on a GPU].",
+    ),
     click.option(
         "--model", metavar="MODEL", help="Weights (a folder, a hub id) or the URL of a server."
     ),
@@ -132,8 +145,10 @@ def plan_of(
 
 
 @contextlib.contextmanager
-def bench_of(plan: Plan, place: Placed, progress: Progress, *, may_reuse: bool) -> Iterator[Bench]:
-    """The judges, the playbook and the archive of the plan's checkout; no model."""
+def context_of(
+    plan: Plan, place: Placed, progress: Progress, *, may_reuse: bool
+) -> Iterator[RunContext]:
+    """Yield the verifiers, the strategies and the archive of the plan's checkout; no model."""
     settings, backend = place
     with contextlib.ExitStack() as stack:
         archive = stack.enter_context(
@@ -143,10 +158,13 @@ def bench_of(plan: Plan, place: Placed, progress: Progress, *, may_reuse: bool) 
         if backend is not None and any(planned.problem is not None for planned in plan.targets):
             pool = stack.enter_context(Pool(backend, notice=progress.notice, is_of_one_kind=True))
         session: Judge = pool.first if pool else stack.enter_context(alone(plan, settings))
-        yield Bench(
+        kind = "cuda" if measures_on_gpu(settings.device) else "cpu"
+        yield RunContext(
             session=session,
             pool=pool,
-            proposers=[Playbook(settings.playbook, min_share=settings.review.min_share)],
+            strategies=default_strategies(
+                settings.playbook, kind, min_share=settings.review.min_share
+            ),
             archive=archive,
             progress=progress,
             config=settings.review,
@@ -162,20 +180,23 @@ def alone(plan: Plan, settings: Settings) -> Session:
 
 @contextlib.contextmanager
 def with_models(
-    bench: Bench, plan: Plan, settings: Settings, *, is_wanted: bool, since: float
-) -> Iterator[Bench]:
+    context: RunContext, plan: Plan, settings: Settings, *, is_wanted: bool, since: float
+) -> Iterator[RunContext]:
     """The same with the models that are configured, in a run that began then."""
-    if bench.pool is not None and is_wanted:
+    if context.pool is not None and is_wanted:
         for config in (settings.model, settings.opinion.client(settings.model)):
             refuse_a_model_that_disturbs(settings, config)
     with contextlib.ExitStack() as stack:
-        model = stack.enter_context(model_for(plan, settings, bench.progress, is_wanted=is_wanted))
+        model = stack.enter_context(
+            model_for(plan, settings, context.progress, is_wanted=is_wanted)
+        )
         # Without a model that writes there is no jump to ask about.
-        other = stack.enter_context(opinion_of(settings, bench.progress)) if model else None
+        other = stack.enter_context(opinion_of(settings, context.progress)) if model else None
         yield replace(
-            bench,
+            context,
+            since=since,
             optimizer=optimizer_of(model, settings, since=since),
-            reviewer=reviewer_of(other, settings, plan.root, bench.archive, since=since),
+            reviewer=reviewer_of(other, settings, plan.root, context.archive, since=since),
             started_s=time.monotonic(),  # the budget is for looking, not for loading weights
         )
 

@@ -17,7 +17,7 @@ from cudal1_ci.cli.outputs import output_options, refuse_unwritable_outputs, wri
 from cudal1_ci.cli.preflight import refuse_missing
 from cudal1_ci.cli.scan_options import KEYS as SEARCH_KEYS
 from cudal1_ci.cli.scan_options import (
-    bench_of,
+    context_of,
     exit_code,
     plan_of,
     refuse_no_folder,
@@ -79,18 +79,18 @@ def run(plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]) ->
         settings, review=msgspec.structs.replace(settings.review, budget_s=budget_s)
     )
     wanted = not flags["no_model"]
-    with bench_of(
+    with context_of(
         plan, place._replace(settings=timed), progress, may_reuse=not flags["fresh"]
-    ) as bench:
-        course = course_of(plan, bench, means_of(settings, with_model=wanted))
-        run_id, since = begun(bench.archive, plan.root)
+    ) as context:
+        course = course_of(plan, context, means_of(settings, with_model=wanted))
+        run_id, since = begun(context.archive, plan.root)
         with (
-            with_models(bench, course.open, timed, is_wanted=wanted, since=since) as full,
+            with_models(context, course.open, timed, is_wanted=wanted, since=since) as full,
             progress,
         ):
             report = sweep(course, full)
         if report.ended != "interrupted":
-            bench.archive.finish_run(run_id)
+            context.archive.finish_run(run_id)
     return report
 
 

@@ -19,14 +19,14 @@ import msgspec
 
 from cudal1_ci.compare.config import CompareConfig
 from cudal1_ci.discover.files import DiscoveryConfig
+from cudal1_ci.optimize.context import ReviewConfig
 from cudal1_ci.optimize.sweep.config import SweepConfig
-from cudal1_ci.optimize.target import ReviewConfig
 from cudal1_ci.processes import ContainerConfig, ExecutorName
+from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
 from cudal1_ci.propose.llm.hack_review.config import OpinionConfig
 from cudal1_ci.propose.llm.servers.config import ModelConfig
-from cudal1_ci.propose.rewrites import PlaybookConfig
 from cudal1_ci.records import Record
 from cudal1_ci.render.config import ReportConfig
 from cudal1_ci.verification import BuildsConfig, TrialConfig

@@ -48,6 +48,7 @@ PROFILE = "profile"
 LIKENESS = 0.5
 """Of the operators of two problems, above which a variant of one may teach the other."""
 NUM_SIMILAR = 2
+PUBLISHED = "published:"
 NEAR_BOUND = 0.9
 """Of the speed that the device's memory allows: what is faster is left alone."""
 
@@ -111,7 +112,12 @@ def variants_of(
         )
     ]
     found += [shown(one, None) for one in evaluations if one.verdict.status == "passed"]
-    earlier = archive.passed(problem.id, since)
+    # Kernels that others published are measured, and never shown.
+    earlier = [
+        one
+        for one in archive.passed(problem.id, since)
+        if not one.candidate.proposer.startswith(PUBLISHED)
+    ]
     same = [one for one in earlier if is_like(one, device)]
     others = [one for one in earlier if not is_like(one, device)]
     found += [shown(one, None) for one in reversed(same)]
@@ -159,7 +165,11 @@ def similar(problem: Problem, archive: Archive, since: float) -> list[Variant]:
     for alike, key, name in ranked:
         if alike < LIKENESS or len(found) == NUM_SIMILAR:
             break
-        passed = archive.passed(key, since)
+        passed = [
+            one
+            for one in archive.passed(key, since)
+            if not one.candidate.proposer.startswith(PUBLISHED)
+        ]
         best = max(passed, key=speedups.score, default=None)
         if best is not None and speedups.score(best) > 1:
             found.append(shown(best, f"of a similar module, {name}"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cudal1_ci.discover.plan import Plan, how
-from cudal1_ci.propose import Proposer
+from cudal1_ci.propose import Strategy
 
 
-def preview(plan: Plan, proposers: Sequence[Proposer], n: int) -> list[str]:
+def preview(plan: Plan, strategies: Sequence[Strategy], n: int) -> list[str]:
     """A line for every target: what would be tried, or why nothing would be."""
     lines = []
     for one in plan.targets:
@@ -17,7 +17,7 @@ def preview(plan: Plan, proposers: Sequence[Proposer], n: int) -> list[str]:
             lines.append(f"skip  {name}: {one.reason}")
             continue
         calls = ", ".join(f"{w.name} ({how(w)})" for w in one.problem.workloads)
-        candidates = [c for p in proposers for c in p.propose(one.problem, (), n)]
+        candidates = [c for s in strategies for c in s.propose(one.problem, (), n)]
         nothing = "a model, where one is given" if one.target.is_kernel else "no rewrite matches"
         tried = ", ".join(c.proposer for c in candidates) or nothing
         lines.append(f"judge {name} on {calls}: {tried}")

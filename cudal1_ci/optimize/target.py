@@ -1,9 +1,12 @@
-"""One target: what is proposed for it, what the judge says of that, what is kept.
+"""Optimize one target: propose, verify and record candidates until nothing more is to be gained.
 
-`improve` goes from a Planned target to its Entry, with what a run works with (`Bench`): rounds of
-proposals, then a model in a loop with the judge. Every verdict is in the archive before anybody is
-told of it, and one that is there already is used. One target's failure is that target's reason; it
-never stops the others: this is one of the two places that catch (the other is the command line).
+    entry = optimize_target(planned, strategies, context)
+
+This is the only place where candidates are proposed, verified and recorded. `scan`, `sweep`,
+`bench` and the collection for training pass lists of strategies and print what comes back. Every
+evaluation is in the archive before anything else hears of it, and one that is there is used again.
+One target's failure is that target's reason and never stops the others: this is one of the two
+places that catch (the other is the command line).
 """
 
 from __future__ import annotations
@@ -11,43 +14,43 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
-
-import msgspec
 
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
-from cudal1_ci.optimize.llm_loop import Loop, Optimizer, begin, known_profile, optimize
-from cudal1_ci.pool import Pool, SlotLost
+from cudal1_ci.optimize.context import RunContext, reference_of
+from cudal1_ci.optimize.llm_loop import (
+    PUBLISHED,
+    Loop,
+    Optimizer,
+    begin,
+    known_profile,
+    optimize,
+)
+from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
-from cudal1_ci.propose import Proposer
+from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
-from cudal1_ci.propose.llm.hack_review.review import Review, Reviewer
+from cudal1_ci.propose.llm.hack_review.review import Review
 from cudal1_ci.records import (
     Candidate,
     Contradiction,
     Entry,
     Evaluation,
-    Exemplar,
     Problem,
-    Record,
     Target,
 )
-from cudal1_ci.records.archive import Archive
-from cudal1_ci.records.run_status import Ending
-from cudal1_ci.render.progress import Progress
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
-from cudal1_ci.verification.protocol import Judge
 
 INTERRUPTED = "the run was interrupted"
 SPENT = "not reached: the budget was spent"
-FELL = "{reason}; what was judged before is kept, the rest was not tried"
+FELL = "{reason}; what was verified before is kept, the rest was not tried"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
 NO_KERNEL_PROPOSED = (
-    "nothing to try: for a kernel the playbook changes numbers in its launches, and finds none here"
+    "nothing to try: for a kernel the numbers of its launches are changed, and none are found here"
 )
 NEGLIGIBLE = (
     "left out: by itself it takes {share:.2g} % of the traced time, less than {least:.2g} % "
@@ -55,187 +58,246 @@ NEGLIGIBLE = (
 )
 NEGLIGIBLE_HINT = "to look at it all the same, set review.min-share = 0"
 KERNEL_HINT = "give a model, which writes kernels: --model"
+MODEL = "contrastive"
+"""The name under which a failure of the model's loop is kept."""
 
 
-class ReviewConfig(Record, frozen=True, kw_only=True):
-    """How much to try."""
-
-    num_rounds: int = 2
-    """Rounds of proposals; from the second on proposers see what passed before."""
-    num_candidates: int = 12
-    """Candidates of one proposer for one target in one round."""
-    min_share: float = 0.001
-    """Share (0..1) of the traced time below which rewrites of a target's own lines are not tried:
-    they save less. Those of a whole module are, which may save time of what it calls."""
-    budget_s: float | None = None
-    """Wall-clock seconds for the whole review; None is until done."""
-
-
-@dataclass
-class Bench:
-    """What a review works with: the judge, the proposers, the memory, and who is told."""
-
-    session: Judge
-    proposers: Sequence[Proposer]
-    archive: Archive
-    progress: Progress
-    config: ReviewConfig
-    policy: str
-    """Hash of the judge's settings: evaluations under other settings are not re-used."""
-    may_reuse: bool = True
-    optimizer: Optimizer | None = None
-    """A model that goes on where the proposers end; None where there is none."""
-    reviewer: Reviewer | None = None
-    """Another one, that is asked about its jumps."""
-    started_s: float = field(default_factory=time.monotonic)
-    ending: Ending = field(default_factory=Ending)
-    pool: Pool | None = None
-    """Several judges, of which `session` is the first; None where that is the only one."""
-    made: dict[tuple[Target, str], Evaluation] = field(default_factory=dict)
-    """What this run measured of a target, by the candidate's id: its seat may be lost, and another
-    one goes on, or its turn ends and another one comes, also where what earlier runs found is not
-    to be used."""
-    turn_ends_s: float | None = None
-    """Until when, by the monotonic clock, the target that is looked at may begin another candidate,
-    as others wait for their turn; None where none does."""
-    fallen: dict[Target, str] = field(default_factory=dict)
-    """Of targets in the middle of which the judge died, why: of each something may be left to
-    try."""
-    was_deferred: bool = False
-    """Whether a candidate was left for another turn."""
-
-    def is_over(self) -> bool:
-        """Asked before each thing that is tried, so what was not is known to be missing."""
-        return not self.has_time(0.0)
-
-    def has_time(self, needed_s: float) -> bool:
-        """Whether so much is left of the budget; where it is not, something is missing."""
-        budget_s = self.config.budget_s
-        if budget_s is not None and time.monotonic() - self.started_s + needed_s > budget_s:
-            self.ending.was_cut = True
-        return not self.ending.is_early
-
-    def with_judge(self, judge: Judge) -> Bench:
-        """The same for one of several judges, in a thread of its own."""
-        return replace(
-            self,
-            session=judge,
-            optimizer=self.optimizer and self.optimizer.apart(),
-            reviewer=self.reviewer and self.reviewer.apart(),
-        )
-
-
-def improve(planned: Planned, bench: Bench) -> Entry:
-    """Try every proposal for one target. Where there is none, nothing is run."""
+def optimize_target(planned: Planned, strategies: Sequence[Strategy], context: RunContext) -> Entry:
+    """Try what the strategies propose for one target. Where nothing is proposed, nothing is run."""
     target, problem = planned.target, planned.problem
     if problem is None:
         return untried(planned, "")
-    bench.progress.target_started(target)
-    bench.fallen.pop(target, None)  # of a try whose seat was lost as well
-    with patient_until(bench.is_over):
-        return tried(planned, Attempt(target, problem, bench))
+    context.progress.target_started(target)
+    context.forget(target)  # a try whose slot was lost may have failed as well
+    search = TargetSearch(target, problem, strategies, context)
+    with patient_until(context.is_over):
+        reason, hint = reason_for_no_result(planned, search)
+    if reason is None:
+        return search.entry()
+    context.progress.target_skipped(target, reason)
+    return untried(replace(planned, hint=hint), reason)
 
 
-def tried(planned: Planned, attempt: Attempt) -> Entry:
-    """What comes of a target that poses a problem, whatever happens."""
-    target, problem, bench = planned.target, attempt.problem, attempt.bench
+def reason_for_no_result(planned: Planned, search: TargetSearch) -> tuple[str | None, str | None]:
+    """Search, and return why nothing was verified, with what would help; None where something
+    was."""
+    context, hint = search.context, planned.hint
     try:
-        first = attempt.next_candidates()
-        is_negligible = speedups.is_negligible(problem, bench.config.min_share)
-        optimizer = None if is_negligible else bench.optimizer
-        is_worth = bool(first) or optimizer is not None
-        if not is_worth and is_negligible:
-            planned = replace(planned, hint=NEGLIGIBLE_HINT)
-            reason: str | None = negligible(problem, bench.config)
-        elif not is_worth and target.is_kernel:
-            planned = replace(planned, hint=KERNEL_HINT)
-            reason = NO_KERNEL_PROPOSED
-        else:
-            reason = reference_failure(target, problem, bench) if is_worth else NOTHING_PROPOSED
-        if reason is None:
-            judge(target, attempt, first)
-            if optimizer is not None:
-                ask_the_model(target, attempt, optimizer)
-            return attempt.entry(target)
+        reason, hint = search.run(hint)
     except KeyboardInterrupt:
-        bench.ending.was_interrupted = True
-        if attempt.evaluations:
-            return attempt.entry(target)
+        context.ending.was_interrupted = True
         reason = INTERRUPTED
     except GaveUp:
-        if attempt.evaluations:
-            return attempt.entry(target)
-        reason = INTERRUPTED if bench.ending.was_interrupted else SPENT
+        reason = INTERRUPTED if context.ending.was_interrupted else SPENT
     except WorkerError as error:
-        reason = f"the judge failed: {error}"
-        if attempt.evaluations:
-            bench.fallen[target] = reason
-            bench.progress.notice(f"{target.qualname}: {FELL.format(reason=reason)}")
-            return attempt.entry(target)
+        reason = f"the verifier failed: {error}"
+        if search.evaluations:
+            context.fallen[search.target] = reason
+            context.progress.notice(f"{search.target.qualname}: {FELL.format(reason=reason)}")
     except (CudaL1Error, SlotLost):
         raise
     except Exception as error:  # noqa: BLE001 (a bug that one target meets costs that target only)
-        tail = "".join(traceback.format_exception(error)[-3:])
-        reason = f"this is a bug of cudal1-ci, please report it:\n{tail}"
-    bench.progress.target_skipped(target, reason)
-    return untried(planned, reason)
+        reason = bug(error)
+        search.evaluations.clear()
+    return (None if search.evaluations else reason), hint
 
 
-def negligible(problem: Problem, config: ReviewConfig) -> str:
-    """Why what takes so little time is left out."""
-    assert problem.share is not None
-    return NEGLIGIBLE.format(share=100 * problem.share, least=100 * config.min_share)
+def bug(error: Exception) -> str:
+    """Return what to say of an error that nothing foresaw."""
+    tail = "".join(traceback.format_exception(error)[-3:])
+    return f"this is a bug of cudal1-ci, please report it:\n{tail}"
 
 
-class Attempt:
-    """What was tried on one problem in this run, and what is left to try."""
+class TargetSearch:
+    """Hold what was tried on one problem in this run, and what is left to try."""
 
-    def __init__(self, target: Target, problem: Problem, bench: Bench):
-        self.target = target
-        self.problem = problem
-        self.bench = bench
+    def __init__(
+        self,
+        target: Target,
+        problem: Problem,
+        strategies: Sequence[Strategy],
+        context: RunContext,
+    ):
+        self.target, self.problem = target, problem
+        self.strategies, self.context = strategies, context
         self.evaluations: list[Evaluation] = []
+        self.own: list[Evaluation] = []
+        """Without kernels that others published and the reference itself: what a model is shown."""
         self.reused: list[str] = []
         self.work: Optimization | None = None
         """What a model was asked."""
         self.longest_s = 0.0
-        """Of the candidates that were measured, what one has taken: the next may take as long."""
-        self.review = Review(bench.reviewer, problem, bench.is_over) if bench.reviewer else None
+        """What a candidate has taken that was measured: the next one may take as long."""
+        reviewer = context.reviewer
+        self.review = Review(reviewer, problem, context.is_over) if reviewer else None
         self.seen: set[str] = set()
 
-    def has_time_for(self, candidate: Candidate) -> bool:
-        """Whether it is likely to be judged within the budget. The first one always is begun, so
-        that a run whose budget is less than a candidate takes gets on all the same."""
-        bench = self.bench
-        if bench.is_over():
-            return False
-        own = (self.target, candidate.id) in bench.made
-        if own or remembered(self.problem, candidate, bench) is not None:
-            return True
-        ends_s = bench.turn_ends_s
-        if ends_s is not None and self.longest_s:
-            if time.monotonic() + self.longest_s > ends_s:
-                bench.was_deferred = True
+    def run(self, hint: str | None) -> tuple[str | None, str | None]:
+        """Verify the reference, then rounds of proposals, then a model's. Returns why nothing was
+        tried, with what would help."""
+        problem, context = self.problem, self.context
+        first = self.next_candidates()
+        is_negligible = speedups.is_negligible(problem, context.config.min_share)
+        optimizer = None if is_negligible else context.optimizer
+        if not first and optimizer is None:
+            failed = context.failed(self.target)
+            if failed:
+                return next(iter(failed.values())), hint
+            if is_negligible:
+                return negligible(problem, context.config.min_share), NEGLIGIBLE_HINT
+            if self.target.is_kernel:
+                return NO_KERNEL_PROPOSED, KERNEL_HINT
+            return NOTHING_PROPOSED, hint
+        failure = reference_failure(problem, context)
+        if failure is not None:
+            return failure, hint
+        self.rounds(first)
+        if optimizer is not None:
+            self.ask_the_model(optimizer)
+        return None, hint
+
+    def rounds(self, candidates: list[Candidate]) -> None:
+        """Verify candidates, and what is proposed in the light of them."""
+        context = self.context
+        for number in range(context.config.num_rounds):
+            if number:
+                candidates = self.next_candidates()
+            if not candidates or not self.verify(candidates):
+                return
+
+    def verify(self, candidates: Sequence[Candidate]) -> bool:
+        """Verify candidates in turn; return whether there was time for all of them."""
+        context = self.context
+        fresh = [
+            one
+            for one in candidates
+            if (self.target, one.id) not in context.made
+            and context.remembered(self.problem, one) is None
+        ]
+        context.session.build_ahead(self.problem, fresh)
+        for candidate in context.session.in_turn(candidates, context.is_over):
+            if not self.has_time_for(candidate):
                 return False
-            return True
-        return bench.has_time(self.longest_s)
+            self.evaluate(candidate)
+        return True
 
     def next_candidates(self) -> list[Candidate]:
-        """What the proposers say, shown what passed, that was not tried in this run yet."""
-        found = []
-        num_candidates = self.bench.config.num_candidates
-        for proposer in self.bench.proposers:
-            exemplars = exemplars_of(self.evaluations)
-            for candidate in proposer.propose(self.problem, exemplars, num_candidates):
+        """Return what the strategies propose that was not tried in this run yet. A strategy that
+        fails costs what it would have proposed."""
+        context, found = self.context, []
+        for strategy in self.strategies:
+            try:
+                proposed = strategy.propose(
+                    self.problem, self.evaluations, context.config.num_candidates
+                )
+            except CudaL1Error:
+                raise
+            except Exception as error:  # noqa: BLE001 (a bug of one strategy costs that strategy)
+                self.failed(strategy.name, bug(error))
+                continue
+            for candidate in proposed:
                 if candidate.id not in self.seen:
                     self.seen.add(candidate.id)
                     found.append(candidate)
         return found
 
-    def entry(self, target: Target) -> Entry:
-        """What is known so far."""
+    def failed(self, strategy: str, reason: str) -> None:
+        """Keep why a strategy gave nothing more."""
+        self.context.failures[self.target, strategy] = reason
+        self.context.progress.notice(f"{self.target.qualname}, {strategy}: {reason}")
+
+    def has_time_for(self, candidate: Candidate) -> bool:
+        """Return whether a candidate is likely to be verified within the budget. The first one is
+        always begun, so that a run whose budget is less than a candidate takes makes progress."""
+        context = self.context
+        if context.is_over():
+            return False
+        own = (self.target, candidate.id) in context.made
+        if own or context.remembered(self.problem, candidate) is not None:
+            return True
+        ends_s = context.turn_ends_s
+        if ends_s is not None and self.longest_s:
+            if time.monotonic() + self.longest_s > ends_s:
+                context.was_deferred = True
+                return False
+            return True
+        return context.has_time(self.longest_s)
+
+    def evaluate(self, candidate: Candidate) -> Evaluation:
+        """Return the archive's evaluation of a candidate on this device, or make a new one, which
+        is recorded first. A jump is measured twice, and where it holds another model may be
+        asked."""
+        target, problem, context = self.target, self.problem, self.context
+        own = context.made.get((target, candidate.id))
+        if own is not None:  # it was reported when it was made
+            self.longest_s = max(self.longest_s, own.elapsed_s or 0.0)
+            self.found(own)
+            return own
+        context.progress.candidate_started(target, candidate)
+        known = context.remembered(problem, candidate)
+        evaluation = known or context.session.evaluate(problem, candidate)
+        if known is None:
+            self.longest_s = max(self.longest_s, evaluation.elapsed_s or 0.0)
+            if candidate.generation is not None:
+                evaluation = self.doubted(evaluation)
+            context.keep(target, evaluation)
+        else:
+            self.reused.append(candidate.id)
+        self.found(evaluation)
+        context.progress.candidate_judged(target, evaluation, known is not None)
+        return evaluation
+
+    def found(self, evaluation: Evaluation) -> None:
+        """Keep an evaluation of this run."""
+        self.evaluations.append(evaluation)
+        candidate = evaluation.candidate
+        is_published = candidate.proposer.startswith(PUBLISHED)
+        if not is_published and candidate.program != self.problem.reference:
+            self.own.append(evaluation)
+
+    def doubted(self, evaluation: Evaluation) -> Evaluation:
+        """Return what a model's candidate is worth after a second look, where it claims a jump."""
+        has_jumped = is_jump(evaluation, speedups.highest(self.own))
+        if has_jumped:
+            evaluation = confirmed(self.context.session, self.problem, evaluation)
+        if self.review is not None:
+            evaluation = self.review.of(evaluation, has_jumped=has_jumped)
+        return evaluation
+
+    def ask_the_model(self, optimizer: Optimizer) -> None:
+        """Run the contrastive loop, after the strategies that cost nothing; then what it wrote is
+        combined with what gained before."""
+        problem, context = self.problem, self.context
+
+        def measure(workload: str) -> list[dict[str, Any]] | str:
+            if context.session.check(problem).status != "passed":  # known from an earlier run
+                return "the reference could not be looked at"
+            return context.session.profile(workload, is_candidate=False)
+
+        loop = Loop(
+            problem=problem,
+            evaluations=self.own,
+            evaluate=self.evaluate,
+            is_over=context.is_over,
+            archive=context.archive,
+            device=context.session.device(),
+            measure=measure,
+            told=lambda use, num_open: context.progress.model_asked(self.target, use, num_open),
+        )
+        try:
+            self.work = begin(loop, optimizer)
+            optimize(loop, optimizer, self.work)
+            # The best that the model wrote with what gained; nothing where it gained nothing.
+            self.verify([one for one in self.next_candidates() if one.generation is not None])
+        except (PromptError, WorkerError) as error:  # what the strategies came to stays
+            self.failed(MODEL, str(error))
+            if isinstance(error, WorkerError):
+                context.fallen[self.target] = f"the verifier failed: {error}"
+
+    def entry(self) -> Entry:
+        """Return what came of the target."""
         return Entry(
-            target=target,
+            target=self.target,
             workloads=self.problem.workloads,
             evaluations=tuple(self.evaluations),
             model_use=self.work.use() if self.work else None,
@@ -246,25 +308,26 @@ class Attempt:
         )
 
     def contradictions(self) -> tuple[Contradiction, ...]:
-        """What models claim of this problem, and was measured to be otherwise."""
+        """Return what models claim of this problem that was measured to be otherwise."""
         by_models = [one for one in self.evaluations if one.candidate.generation is not None]
         if not by_models:
             return ()
-        bench = self.bench
-        rows = known_profile(self.problem, bench.archive, bench.session.device())
+        context = self.context
+        rows = known_profile(self.problem, context.archive, context.session.device())
         return tuple(
             found for one in by_models for found in contradictions(one, self.problem, rows)
         )
 
 
-def reference_failure(target: Target, problem: Problem, bench: Bench) -> str | None:
-    """Why the reference cannot be judged, in one paragraph; None when it can."""
-    reference = Candidate(problem_id=problem.id, program=problem.reference, proposer="reference")
-    known = bench.made.get((target, reference.id)) or remembered(problem, reference, bench)
-    verdict = known.verdict if known else bench.session.check(problem)
-    if known is None:
-        found = Evaluation(candidate=reference, verdict=verdict, device=bench.session.device())
-        keep(target, found, bench)
+def negligible(problem: Problem, min_share: float) -> str:
+    """Return why what takes so little time is left out."""
+    assert problem.share is not None
+    return NEGLIGIBLE.format(share=100 * problem.share, least=100 * min_share)
+
+
+def reference_failure(problem: Problem, context: RunContext) -> str | None:
+    """Return why the reference cannot be verified, in one paragraph; None when it can."""
+    verdict = reference_verdict(problem, context).verdict
     if verdict.status == "passed":
         return None
     findings = "; ".join(finding.message for finding in verdict.findings)
@@ -274,130 +337,21 @@ def reference_failure(target: Target, problem: Problem, bench: Bench) -> str | N
     )
 
 
-def judge(target: Target, attempt: Attempt, first: list[Candidate]) -> None:
-    """Rounds of proposals and verdicts for a reference that runs."""
-    bench = attempt.bench
-    candidates = first
-    for number in range(bench.config.num_rounds):
-        if number:
-            candidates = attempt.next_candidates()
-        if not candidates:
-            return
-        fresh = [
-            c
-            for c in candidates
-            if (target, c.id) not in bench.made and remembered(attempt.problem, c, bench) is None
-        ]
-        bench.session.build_ahead(attempt.problem, fresh)
-        for candidate in bench.session.in_turn(candidates, bench.is_over):
-            if not attempt.has_time_for(candidate):
-                return
-            evaluate(target, candidate, attempt)
-
-
-def ask_the_model(target: Target, attempt: Attempt, optimizer: Optimizer) -> None:
-    """The contrastive loop, after the rewrites that cost nothing."""
-    problem, bench = attempt.problem, attempt.bench
-
-    def measure(workload: str) -> list[dict[str, Any]] | str:
-        if bench.session.check(problem).status != "passed":  # known from an earlier run until now
-            return "the reference could not be looked at"
-        return bench.session.profile(workload, is_candidate=False)
-
-    loop = Loop(
-        problem=problem,
-        evaluations=attempt.evaluations,
-        evaluate=lambda candidate: evaluate(target, candidate, attempt),
-        is_over=bench.is_over,
-        archive=bench.archive,
-        device=bench.session.device(),
-        measure=measure,
-        told=lambda use, num_open: bench.progress.model_asked(target, use, num_open),
+def reference_verdict(problem: Problem, context: RunContext) -> Evaluation:
+    """Return the verdict on a problem's reference, known or new; a new one is recorded."""
+    known = context.remembered_reference(problem)
+    if known is not None:
+        return known
+    verdict = context.session.check(problem)
+    found = Evaluation(
+        candidate=reference_of(problem), verdict=verdict, device=context.session.device()
     )
-    try:
-        attempt.work = begin(loop, optimizer)
-        optimize(loop, optimizer, attempt.work)
-        for candidate in together(attempt):
-            if not attempt.has_time_for(candidate):
-                return
-            evaluate(target, candidate, attempt)
-    except (PromptError, WorkerError) as error:  # what the rewrites came to stays
-        bench.progress.notice(f"{target.qualname}: the model is asked no more: {error}")
-        if isinstance(error, WorkerError):
-            bench.fallen[target] = f"the judge failed: {error}"
-
-
-def together(attempt: Attempt) -> list[Candidate]:
-    """The best that the model wrote with the rewrites that gained; none where it gained nothing."""
-    return [one for one in attempt.next_candidates() if one.generation is not None]
-
-
-def evaluate(target: Target, candidate: Candidate, attempt: Attempt) -> Evaluation:
-    """Add the archive's evaluation of this candidate on this device, or a new one, which is in the
-    archive and in the attempt before anybody is told of it. A jump is measured twice, and when it
-    was found again another model may be asked for its opinion."""
-    problem, bench = attempt.problem, attempt.bench
-    own = bench.made.get((target, candidate.id))
-    if own is not None:  # it was told when it was made
-        attempt.longest_s = max(attempt.longest_s, own.elapsed_s or 0.0)
-        attempt.evaluations.append(own)
-        return own
-    bench.progress.candidate_started(target, candidate)
-    known = remembered(problem, candidate, bench)
-    evaluation = known or bench.session.evaluate(problem, candidate)
-    if known is None:
-        attempt.longest_s = max(attempt.longest_s, evaluation.elapsed_s or 0.0)
-        if candidate.generation is not None:
-            evaluation = doubted(evaluation, attempt)
-        keep(target, evaluation, bench)
-    else:
-        attempt.reused.append(candidate.id)
-    attempt.evaluations.append(evaluation)
-    bench.progress.candidate_judged(target, evaluation, known is not None)
-    return evaluation
-
-
-def keep(target: Target, evaluation: Evaluation, bench: Bench) -> None:
-    """In the archive, and for another turn, or a seat that goes on where this one is lost."""
-    bench.archive.record(evaluation, bench.policy)
-    bench.made[target, evaluation.candidate.id] = evaluation
-
-
-def doubted(evaluation: Evaluation, attempt: Attempt) -> Evaluation:
-    """What a model's candidate is worth after a second look, where it claims a jump."""
-    has_jumped = is_jump(evaluation, speedups.highest(attempt.evaluations))
-    if has_jumped:
-        evaluation = confirmed(attempt.bench.session, attempt.problem, evaluation)
-    if attempt.review is not None:
-        evaluation = attempt.review.of(evaluation, has_jumped=has_jumped)
-    return evaluation
-
-
-def remembered(problem: Problem, candidate: Candidate, bench: Bench) -> Evaluation | None:
-    """What the archive knows of a candidate on this device, under these settings; nothing where
-    the machine was too busy then to tell."""
-    if not bench.may_reuse:
-        return None
-    device_key = bench.session.device().key
-    known = bench.archive.lookup(problem.id, candidate.id, device_key, bench.policy)
-    if known is not None and speedups.is_undecided(known):
-        return None
-    # What is stored may name another checkout and an older proposer of the same program.
-    return msgspec.structs.replace(known, candidate=candidate) if known else None
-
-
-def exemplars_of(evaluations: Sequence[Evaluation]) -> list[Exemplar]:
-    """Passed candidates with their scores, best first."""
-    scored = [
-        Exemplar(candidate=e.candidate, score=speedups.score(e))
-        for e in evaluations
-        if e.verdict.status == "passed"
-    ]
-    return sorted(scored, key=lambda exemplar: -exemplar.score)
+    context.archive.record(found, context.reference_policy)
+    return found
 
 
 def untried(planned: Planned, reason: str) -> Entry:
-    """The entry of a target that was not judged: its own reason, or that of the whole run."""
+    """Return the entry of a target that was not verified: its own reason, or that of the run."""
     if planned.problem is None:
         reason = planned.reason or reason
     return Entry(

@@ -1,16 +1,24 @@
-"""Proposers: Exemplars in, Candidates out. Nothing they say is believed until it was judged."""
+"""Propose candidates for a problem. Nothing a strategy says is believed until it was verified."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from cudal1_ci.records import Candidate, Exemplar, Problem
+from cudal1_ci.records import Candidate, Evaluation, Problem
 
 
-class Proposer(Protocol):
-    """Writes candidates for a problem, shown scored exemplars of earlier rounds."""
+class Strategy(Protocol):
+    """Propose candidates for a problem, given what was found of earlier ones."""
 
-    def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
-        """At most `n` candidates, most promising first; empty when there is nothing to say."""
+    @property
+    def name(self) -> str:
+        """`rewrites`, `wrappers`: what a report and a flag call the strategy."""
+        ...
+
+    def propose(
+        self, problem: Problem, evaluations: Sequence[Evaluation], n: int
+    ) -> Sequence[Candidate]:
+        """Return at most `n` candidates, most promising first; empty when there is nothing left to
+        try. Asked again after each round, with all evaluations of this problem so far."""
         ...

@@ -12,7 +12,7 @@ report (`stats/figures.py`).
 
 from __future__ import annotations
 
-from cudal1_ci.records.candidate import Candidate, Generation, Identity
+from cudal1_ci.records.candidate import Candidate, Edit, Generation, Identity
 from cudal1_ci.records.change import Change, FileChange
 from cudal1_ci.records.comparison import (
     Acknowledgement,
@@ -25,7 +25,6 @@ from cudal1_ci.records.evaluation import (
     Contradiction,
     Demand,
     Device,
-    Edit,
     Evaluation,
     Exemplar,
     Finding,

@@ -38,6 +38,21 @@ class Generation(Identity, frozen=True, kw_only=True):
     """0 is a first answer, 1 the answer to what was wrong with it."""
 
 
+class Edit(Published, frozen=True, kw_only=True):
+    """One change that was applied to a program, with its reason."""
+
+    operator: Name
+    """Name in the table of rewrites and wrappers: `sdpa`, `compile`."""
+    technique: Name
+    """Family of the operator: `operation fusion`."""
+    found: tuple[Text, ...]
+    """What was changed, one line for each place."""
+    why: Text
+    """Why the change should be faster."""
+    precondition: Text = ""
+    """What must hold for the change to be right, and what it costs."""
+
+
 class Candidate(Published, frozen=True, kw_only=True):
     """A program that somebody proposes instead of the reference."""
 
@@ -52,6 +67,8 @@ class Candidate(Published, frozen=True, kw_only=True):
     design: Text = ""
     """What it needs to be right: preconditions, the technique family."""
     techniques: tuple[Name, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    """What was applied, in order. Proposer, techniques, analysis and design are derived from it."""
     exemplar_ids: tuple[Name, ...] = ()
     generation: Generation | None = None
     """Of a candidate that a model wrote."""

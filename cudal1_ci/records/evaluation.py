@@ -166,16 +166,6 @@ class ContractCheck(Published, frozen=True, kw_only=True):
     detail: Text = ""
 
 
-class Edit(Published, frozen=True, kw_only=True):
-    """A change that was applied to make a candidate."""
-
-    name: Name
-    """Of the rule: `sdpa`, `compile`."""
-    path: Name | None = None
-    first_line: Line | None = None
-    last_line: Line | None = None
-
-
 class Evaluation(Published, frozen=True, kw_only=True):
     """A judged candidate. Only a candidate that passed has measurements."""
 
@@ -187,8 +177,6 @@ class Evaluation(Published, frozen=True, kw_only=True):
     device: Device | None = None
     elapsed_s: NotNegative = 0.0
     contract: tuple[ContractCheck, ...] | None = None
-    edits: tuple[Edit, ...] | None = None
-    """In the order in which they were applied."""
     phase: Literal["screened", "confirmed"] | None = None
     """Whether its times are a first look or those that a proposal stands on."""
 

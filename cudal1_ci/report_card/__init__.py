@@ -2,8 +2,8 @@
 
     tasks.py        paths -> tasks: KernelBench checkouts, CUDA-L1's releases, other folders
     names.py        names that tell tasks apart, where two corpora have the same
-    solvers.py      a problem -> candidates, by the name of a column; wrapped.py has the texts
-    run.py          tasks x columns -> a run, on an archive; turn.py is one task, work.py the means
+    columns.py      the columns, the strategies that fill them, and whose a candidate is
+    run.py          tasks x columns -> a run, on an archive; task_result.py is one task
     shape.py        the JSON of a run; reading.py reads it back
     crowded.py      who had too little of a GPU's memory, which settles nothing
     merge.py        several runs -> one, whatever their order and however often each is given

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from cudal1_ci.report_card.columns import BEST, OWN
 from cudal1_ci.report_card.shape import Policy, RowDocument, RunDocument, TaskDocument
-from cudal1_ci.report_card.solvers import BEST, OWN
 from cudal1_ci.report_card.summary import (
     ABOVE,
     fast_p,

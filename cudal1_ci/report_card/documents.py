@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cudal1_ci.records import Demand, Evaluation, Finding, TextProgram, Verdict
 from cudal1_ci.render.wording import STATUS_WORDS, AnyDevice, device_text
+from cudal1_ci.report_card.columns import text_of
 from cudal1_ci.report_card.judged import CandidateDocument, judged_fields
 from cudal1_ci.report_card.shape import (
     DemandDocument,
@@ -14,7 +15,6 @@ from cudal1_ci.report_card.shape import (
     TaskDocument,
     TrialDocument,
 )
-from cudal1_ci.report_card.solvers import text_of
 from cudal1_ci.report_card.tasks import Task
 
 WEAK = "workload.weak"

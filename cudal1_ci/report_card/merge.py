@@ -16,6 +16,7 @@ import msgspec
 from cudal1_ci.errors import ReportError
 from cudal1_ci.records import Device, content_hash
 from cudal1_ci.report_card.card import carded
+from cudal1_ci.report_card.columns import BEST, COLUMNS
 from cudal1_ci.report_card.crowded import (
     crowded_because,
     crowded_columns,
@@ -30,7 +31,6 @@ from cudal1_ci.report_card.shape import (
     TaskDocument,
     TrialDocument,
 )
-from cudal1_ci.report_card.solvers import BEST, COLUMNS
 from cudal1_ci.report_card.tasks import natural
 
 UNDECIDED = ("inconclusive", "harness_error")

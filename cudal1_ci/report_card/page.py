@@ -20,6 +20,7 @@ from cudal1_ci.render.wording import (
     ratio_text,
 )
 from cudal1_ci.report_card.card import ALL, counted, machines, row_of, scopes
+from cudal1_ci.report_card.columns import BEST, COLUMNS
 from cudal1_ci.report_card.plots import Drawn, curves, strips
 from cudal1_ci.report_card.roof import distance
 from cudal1_ci.report_card.shape import (
@@ -30,7 +31,6 @@ from cudal1_ci.report_card.shape import (
     TaskDocument,
     TrialDocument,
 )
-from cudal1_ci.report_card.solvers import BEST, COLUMNS
 from cudal1_ci.report_card.table import (
     FILL_RULE,
     bounds,

@@ -15,8 +15,8 @@ from cudal1_ci.errors import WorkerError
 from cudal1_ci.propose.roofline import facts_of, least_us
 from cudal1_ci.records import Demand, Device, Problem
 from cudal1_ci.records.archive import Archive
+from cudal1_ci.report_card.columns import BEST
 from cudal1_ci.report_card.shape import TaskDocument
-from cudal1_ci.report_card.solvers import BEST
 from cudal1_ci.report_card.worth import Worth, worth
 from cudal1_ci.verification.protocol import Judge
 

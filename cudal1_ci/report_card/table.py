@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cudal1_ci.render.wording import count_text, duration_text, one_line
 from cudal1_ci.report_card.card import ALL, counted, machines
+from cudal1_ci.report_card.columns import BEST
 from cudal1_ci.report_card.roof import unmoved
 from cudal1_ci.report_card.shape import IntervalDocument, RowDocument, RunDocument, TaskDocument
-from cudal1_ci.report_card.solvers import BEST
 
 HEADS = (
     "solver",

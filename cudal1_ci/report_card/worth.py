@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cudal1_ci.records import Kernel, Measurement
+from cudal1_ci.report_card.columns import BEST, OWN
 from cudal1_ci.report_card.shape import Policy, ResultDocument, TaskDocument, TrialDocument
-from cudal1_ci.report_card.solvers import BEST, OWN
 from cudal1_ci.stats import speedups
 
 FILL = 1.0

@@ -9,7 +9,6 @@ from cudal1_ci.records import (
     Candidate,
     Device,
     Evaluation,
-    Exemplar,
     Finding,
     Measurement,
     Problem,
@@ -72,11 +71,12 @@ class ToyProposer:
     """Write the programs of the table, in its order: what stage 1 collects from."""
 
     programs: tuple[ToyProgram, ...] = PROGRAMS
+    name: str = "toy"
 
     def propose(
         self,
         problem: Problem,
-        exemplars: Sequence[Exemplar],  # noqa: ARG002
+        evaluations: Sequence[Evaluation],  # noqa: ARG002
         n: int,
     ) -> list[Candidate]:
         return [

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cudal1_ci.records import Candidate, Exemplar, Problem, Record, TextProgram
+from cudal1_ci.records import Candidate, Evaluation, Problem, Record, TextProgram
 from model_training.tasks.families import FAMILIES
 from model_training.tasks.record import Task
 from model_training.variants.rule import Match, Rule, matches
@@ -45,15 +45,19 @@ class Subject:
 class HandMade:
     """Propose variants as the product's proposers do. What the rules do not know stays as it is."""
 
+    name = "hand-made"
+
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self.rules = tuple(rules)
 
-    def propose(self, problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
-        """Return up to n variants that are not among the exemplars, the most promising first; none
+    def propose(
+        self, problem: Problem, evaluations: Sequence[Evaluation], n: int
+    ) -> list[Candidate]:
+        """Return up to n variants that were not verified yet, the most promising first; none
         of a problem that is no generated task, whose text would have to be run."""
         if not is_generated(problem) or not isinstance(problem.reference, TextProgram):
             return []
-        shown = {exemplar.candidate.id for exemplar in exemplars}
+        shown = {one.candidate.id for one in evaluations}
         candidates = [
             Candidate(
                 problem_id=problem.id,

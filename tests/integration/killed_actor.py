@@ -61,7 +61,7 @@ def main() -> None:
         Pool(backend, notice=notices.append) as pool,
         a_bench(FOLDER, pool.first, {"playbook": sorted(ANSWERS)}, pool=pool) as bench,
     ):
-        document = run(tasks, bench)
+        document = run(tasks, *bench)
     made = [path.name.rsplit(" ", 1) for path in FOLDER.glob("? try ?*")]
     result = {
         "standings": [task.standing for task in document.tasks],

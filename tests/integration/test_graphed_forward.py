@@ -10,8 +10,8 @@ from unittest import mock
 import msgspec
 import pytest
 
-from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
-from cudal1_ci.propose.rewrites.graphs import REWRITES
+from cudal1_ci.propose.apply import apply
+from cudal1_ci.propose.wrappers.table import CUDA_GRAPH
 from cudal1_ci.records import Problem, TextProgram
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session
@@ -35,8 +35,7 @@ class Model(nn.Module):
 
 
 def graphed(problem: Problem):
-    playbook = Playbook(PlaybookConfig(cuda_graph=True), REWRITES)
-    (candidate,) = playbook.propose(problem, (), 5)
+    candidate = apply(problem, None, [CUDA_GRAPH])
     assert isinstance(candidate.program, TextProgram)
     return candidate
 
@@ -88,7 +87,7 @@ def test_calls_of_several_threads_on_their_own_streams_get_their_own_answers():
         with ThreadPoolExecutor(4) as threads:
             assert all(threads.map(ask, range(4)))
         (call,) = calls
-        assert (call.leads is None) == bool(hidden)
+        assert (call.moves is None) == bool(hidden)
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ import pytest
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.llm.servers.config import ModelConfig
-from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Evaluation, Verdict
 from cudal1_ci.records.archive import Archive
 from model_training.collect import EXAMPLES, CollectConfig, collect

@@ -1,7 +1,7 @@
 """One sweep: what is known is told, the rest is looked at until the budget is spent.
 
-    course = course_of(plan, bench, means)
-    report = sweep(course, bench)
+    course = course_of(plan, context, means)
+    report = sweep(course, context)
 
 The report has every target, also those that were not reached: as the archive knows them where they
 are unchanged, so that a short night loses none of what an earlier one has proven.
@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from cudal1_ci.discover.plan import Plan, Planned
-from cudal1_ci.optimize.run import review
+from cudal1_ci.optimize.context import RunContext
+from cudal1_ci.optimize.run import optimize_one, review
 from cudal1_ci.optimize.sweep.memory import (
     LOOK,
     Look,
@@ -24,7 +25,7 @@ from cudal1_ci.optimize.sweep.memory import (
     with_earlier,
 )
 from cudal1_ci.optimize.sweep.order import Looks, Standing
-from cudal1_ci.optimize.target import SPENT, Bench, improve, untried
+from cudal1_ci.optimize.target import SPENT, untried
 from cudal1_ci.records import Entry, Report, Target
 
 
@@ -44,12 +45,12 @@ class Course:
         return f"{num_open} to look at, {len(self.settled)} known and unchanged"
 
 
-def course_of(plan: Plan, bench: Bench, means: str) -> Course:
+def course_of(plan: Plan, context: RunContext, means: str) -> Course:
     """What there is to do. Asks for the device, and measures nothing."""
     if all(planned.problem is None for planned in plan.targets):
         return Course(open=plan, settled=(), earlier={}, means=means)
-    known = bench.archive.all_noted(LOOK, Look).values() if bench.may_reuse else ()
-    looks = Looks(sorted(known, key=lambda look: look.at), bench.session.device(), means)
+    known = context.archive.all_noted(LOOK, Look).values() if context.may_reuse else ()
+    looks = Looks(sorted(known, key=lambda look: look.at), context.session.device(), means)
     settled: list[Entry] = []
     earlier: dict[Target, Entry] = {}
     forgotten: list[Planned] = []
@@ -59,7 +60,7 @@ def course_of(plan: Plan, bench: Bench, means: str) -> Course:
             continue
         if standing is Standing.CHANGED and look.skipped is not None:
             continue  # other means may find what to try
-        entry = recalled(planned, look, bench)
+        entry = recalled(planned, look, context)
         if standing is Standing.SETTLED and entry is not None:
             settled.append(entry)
         elif standing is Standing.SETTLED:
@@ -72,32 +73,32 @@ def course_of(plan: Plan, bench: Bench, means: str) -> Course:
     )
 
 
-def sweep(course: Course, bench: Bench) -> Report:
-    """Look at what has a turn; see `pipeline.review` for how it ends."""
+def sweep(course: Course, context: RunContext) -> Report:
+    """Look at what has a turn; see `optimize.run.review` for how it ends."""
     reached: set[Target] = set()
 
-    def look(planned: Planned, bench: Bench) -> Entry:
-        entry = improve(planned, bench)
-        is_done = not bench.ending.is_early
+    def look(planned: Planned, context: RunContext) -> Entry:
+        entry = optimize_one(planned, context)
+        is_done = not context.ending.is_early
         if not is_done and not entry.evaluations and entry.skipped is None:
             entry = untried(planned, SPENT)
         target = planned.target
         if is_done or entry.best is not None:
             reached.add(target)
         if planned.problem is not None and is_done:
-            has_fallen, known = target in bench.fallen, course.earlier.get(target)
-            settled = not has_fallen and is_settled(planned.problem, entry, bench)
+            has_fallen, known = target in context.fallen, course.earlier.get(target)
+            settled = not has_fallen and is_settled(planned.problem, entry, context)
             # That the judge died tonight takes back nothing that was proven.
             if known is not None and known.evaluations:
                 if has_fallen:
                     entry = with_earlier(entry, known)
                 elif entry.skipped is not None and not settled:
                     entry = known
-            note_look(planned, entry, bench, course.means, is_settled=settled)
+            note_look(planned, entry, context, course.means, is_settled=settled)
         return entry
 
-    bench.progress.notice(f"sweep: {course.told()}")
-    report = review(course.open, bench, order=tuple, look=look)
+    context.progress.notice(f"sweep: {course.told()}")
+    report = review(course.open, context, order=tuple, look=look)
     entries = [
         course.earlier.get(entry.target, entry) if entry.target not in reached else entry
         for entry in report.entries
@@ -106,5 +107,5 @@ def sweep(course: Course, bench: Bench) -> Report:
     return msgspec.structs.replace(
         report,
         entries=(*entries, *course.settled),
-        device=bench.session.device() if has_device else None,
+        device=context.session.device() if has_device else None,
     )

@@ -5,8 +5,8 @@ a budget, an interrupt or a kill has none, and is looked at again, where its fin
 cost nothing. It holds the names of evaluations and not their contents: the archive has those, under
 its own rule of what may stand in for a new trial.
 
-    note_look(planned, entry, bench, means, is_settled=is_settled(problem, entry, bench))
-    entry = recalled(planned, look, bench)
+    note_look(planned, entry, context, means, is_settled=is_settled(problem, entry, context))
+    entry = recalled(planned, look, context)
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import Any
 import msgspec
 
 from cudal1_ci.discover.plan import Planned
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.target import (
     NO_KERNEL_PROPOSED,
     NOTHING_PROPOSED,
-    Attempt,
-    Bench,
-    remembered,
+    TargetSearch,
     untried,
 )
 from cudal1_ci.records import (
@@ -97,11 +96,11 @@ def without_ranges(value: Any) -> Any:
 
 
 def note_look(
-    planned: Planned, entry: Entry, bench: Bench, means: str, *, is_settled: bool
+    planned: Planned, entry: Entry, context: RunContext, means: str, *, is_settled: bool
 ) -> None:
     """Keep what became of a target; what was kept of it on this device before is replaced."""
     assert planned.problem is not None
-    device = bench.session.device()
+    device = context.session.device()
     look = Look(
         target=name_of(planned.target),
         device=device.name,
@@ -118,23 +117,22 @@ def note_look(
             m.workload: speedups.reference_us(m) for e in entry.evaluations for m in e.measurements
         },
     )
-    bench.archive.note(LOOK, f"{device.name} {look.target}", look)
+    context.archive.note(LOOK, f"{device.name} {look.target}", look)
 
 
-def is_settled(problem: Problem, entry: Entry, bench: Bench) -> bool:
+def is_settled(problem: Problem, entry: Entry, context: RunContext) -> bool:
     """Whether to look again would find the same, as far as the archive may say so."""
     if entry.skipped is None:
         is_told = entry.best is not None or not any(map(speedups.is_undecided, entry.evaluations))
         return is_told and all(one.verdict.status not in NEVER_REUSED for one in entry.evaluations)
     if entry.skipped in NOTHING_TO_TRY:
         return True
-    reference = Candidate(problem_id=problem.id, program=problem.reference, proposer="reference")
-    known = remembered(problem, reference, bench)
+    known = context.remembered_reference(problem)
     # Of a reference that passed it was something else: that the judge died, or a bug of ours.
     return known is not None and known.verdict.status != "passed"
 
 
-def recalled(planned: Planned, look: Look, bench: Bench) -> Entry | None:
+def recalled(planned: Planned, look: Look, context: RunContext) -> Entry | None:
     """The entry of a target that is as it was, from the archive alone. Verdicts that would not
     hold again are left out; None where nothing is left, or less than was settled."""
     problem = planned.problem
@@ -142,20 +140,20 @@ def recalled(planned: Planned, look: Look, bench: Bench) -> Entry | None:
     if look.skipped is not None:
         entry = untried(planned, "")
         return msgspec.structs.replace(entry, skipped=look.skipped, hint=look.hint)
-    attempt = Attempt(planned.target, problem, bench)
-    attempt.evaluations = list(evaluations_of(problem, look, bench))
-    attempt.reused = [one.candidate.id for one in attempt.evaluations]
-    is_whole = len(attempt.evaluations) == len(look.candidate_ids)
-    if not attempt.evaluations or (look.is_settled and not is_whole):
+    search = TargetSearch(planned.target, problem, (), context)
+    search.evaluations = list(evaluations_of(problem, look, context))
+    search.reused = [one.candidate.id for one in search.evaluations]
+    is_whole = len(search.evaluations) == len(look.candidate_ids)
+    if not search.evaluations or (look.is_settled and not is_whole):
         return None
-    return attempt.entry(planned.target)
+    return search.entry()
 
 
-def evaluations_of(problem: Problem, look: Look, bench: Bench) -> Iterator[Evaluation]:
+def evaluations_of(problem: Problem, look: Look, context: RunContext) -> Iterator[Evaluation]:
     """Those that may be used again, as of this checkout: the archive may know it elsewhere."""
     for candidate_id in look.candidate_ids:
-        key = bench.session.device().key
-        found = bench.archive.lookup(look.problem_id, candidate_id, key, bench.policy)
+        key = context.session.device().key
+        found = context.archive.lookup(look.problem_id, candidate_id, key, context.policy)
         if found is not None:
             candidate = moved(found.candidate, problem)
             yield msgspec.structs.replace(found, candidate=candidate)

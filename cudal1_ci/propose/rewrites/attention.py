@@ -18,10 +18,10 @@ from cudal1_ci.propose.rewrites.layout import with_argument
 from cudal1_ci.propose.rewrites.numbers import Numbers, numbers_of
 from cudal1_ci.propose.rewrites.ranks import Ranks, rank_of, ranks_of
 from cudal1_ci.propose.rewrites.rewrite import (
-    Edit,
     Replacement,
     Rewrite,
     Site,
+    SourceEdit,
     Swap,
     expressions,
     short,
@@ -56,7 +56,7 @@ class Known:
     ranks: Ranks
 
 
-def fused(site: Site) -> Edit | None:
+def fused(site: Site) -> SourceEdit | None:
     """Every attention of a target in one call, but for what is there for a torch without it."""
     known = Known(numbers_of(site), ranks_of(site))
     left = fallbacks(site.module, "scaled_dot_product_attention")
@@ -238,7 +238,7 @@ def is_square(term: Term) -> bool:
     return len(sizes) == 2 and sizes[0] == sizes[1]
 
 
-def without_weights(site: Site) -> Edit | None:
+def without_weights(site: Site) -> SourceEdit | None:
     """`out, _ = self.attention(q, k, v)` with `need_weights=False`."""
     functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
     found: list[str] = []
@@ -252,7 +252,7 @@ def without_weights(site: Site) -> Edit | None:
             assert isinstance(changed, cst.FunctionDef)
             functions[method] = changed
             found += [f"`{short(code(a))}` -> `{short(code(b))}`" for a, b in new.items()]
-    return Edit(functions, tuple(found)) if functions else None
+    return SourceEdit(functions, tuple(found)) if functions else None
 
 
 def attention_calls(method: cst.FunctionDef, names: Names) -> Iterator[cst.Call]:

@@ -13,7 +13,7 @@ import libcst as cst
 
 from cudal1_ci.propose.rewrites.layout import with_first_line, with_last_line
 from cudal1_ci.propose.rewrites.ranks import called_with
-from cudal1_ci.propose.rewrites.rewrite import Edit, Rewrite, Site, names_of
+from cudal1_ci.propose.rewrites.rewrite import Rewrite, Site, SourceEdit, names_of
 from cudal1_ci.propose.rewrites.terms import code
 from cudal1_ci.propose.rewrites.walk import calls_in
 from cudal1_ci.propose.target_file import definitions_in
@@ -23,7 +23,7 @@ NUM_AXES = 4
 """Of images: samples, channels, rows, columns."""
 
 
-def channels_last(site: Site) -> Edit | None:
+def channels_last(site: Site) -> SourceEdit | None:
     """Inputs and weights of a class that holds 2-D convolutions in channels-last order."""
     definition, constructor = site.definition, site.constructor()
     forward = next((m for m in site.methods() if m.name.value == "forward"), None)
@@ -43,7 +43,7 @@ def channels_last(site: Site) -> Edit | None:
     order = "memory_format=torch.channels_last"
     new_forward = with_first_line(forward, f"{x} = {x}.contiguous({order})")
     new_constructor = with_last_line(constructor, f"self.to({order})")
-    return Edit(
+    return SourceEdit(
         {forward: new_forward, constructor: new_constructor},
         (f"`{x}` and the weights of the convolutions in channels-last order",),
         frozenset({"torch"}),

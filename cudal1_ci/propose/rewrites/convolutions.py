@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.rewrite import Edit, Replacement, Rewrite, Site, expressions
+from cudal1_ci.propose.rewrites.rewrite import Replacement, Rewrite, Site, SourceEdit, expressions
 from cudal1_ci.propose.rewrites.terms import Term
 
 HELPERS = '''
@@ -27,7 +27,7 @@ STRIDE = 3
 """Its place among the arguments of the constructors."""
 
 
-def untransposed(site: Site) -> Edit | None:
+def untransposed(site: Site) -> SourceEdit | None:
     """Calls of layers whose stride may be 1."""
 
     def applied(term: Term) -> Replacement | None:

@@ -19,7 +19,7 @@ import libcst as cst
 
 from cudal1_ci.propose.rewrites.layout import with_arguments, with_last_line
 from cudal1_ci.propose.rewrites.patterns import bare
-from cudal1_ci.propose.rewrites.rewrite import Edit, Rewrite, Site, short
+from cudal1_ci.propose.rewrites.rewrite import Rewrite, Site, SourceEdit, short
 from cudal1_ci.propose.rewrites.table_shapes import CREATORS, Facts, shape_of, sizes_in
 from cudal1_ci.propose.rewrites.terms import code, is_self, names_in
 from cudal1_ci.propose.rewrites.walk import assigned_name, calls_in, stored_names, without_dead
@@ -68,7 +68,7 @@ def is_number_expression(node: cst.BaseExpression, parameters: set[str]) -> bool
     return isinstance(node, cst.Attribute) and is_self(node.value)
 
 
-def hoisted(site: Site) -> Edit | None:
+def hoisted(site: Site) -> SourceEdit | None:
     """Every table of every method, made in the constructor."""
     constructor = site.constructor()
     if constructor is None or not isinstance(constructor.body, cst.IndentedBlock):
@@ -100,7 +100,7 @@ def hoisted(site: Site) -> Edit | None:
         functions[method] = without_dead(changed, hoist.suspects, site.names, hoist.written)
     if not functions:
         return None
-    return Edit(
+    return SourceEdit(
         {**functions, constructor: new_constructor},
         tuple(found),
         methods={constructor: tuple(makers)},

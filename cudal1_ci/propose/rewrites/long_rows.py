@@ -16,10 +16,10 @@ import math
 import libcst as cst
 
 from cudal1_ci.propose.rewrites.rewrite import (
-    Edit,
     Replacement,
     Rewrite,
     Site,
+    SourceEdit,
     expressions,
     with_triton,
 )
@@ -182,7 +182,7 @@ def may_be_long(term: Term, site: Site) -> bool:
     return False
 
 
-def in_parts(site: Site) -> Edit | None:
+def in_parts(site: Site) -> SourceEdit | None:
     """All normalizations of a target that is called for inference."""
 
     def norm(term: Term) -> Replacement | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.rewrite import Edit, Rewrite, Site, short
+from cudal1_ci.propose.rewrites.rewrite import Rewrite, Site, SourceEdit, short
 from cudal1_ci.propose.rewrites.terms import code, names_in
 from cudal1_ci.propose.rewrites.walk import assigned_name, stored_names
 
@@ -122,7 +122,7 @@ def evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield from evaluated(child)
 
 
-def vectorized(site: Site) -> Edit | None:
+def vectorized(site: Site) -> SourceEdit | None:
     """`outs.append(f(x[:, i]))` over a range, and `torch.stack` of them, as one vmap."""
     functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
     found: list[str] = []
@@ -136,7 +136,7 @@ def vectorized(site: Site) -> Edit | None:
             changed = changed.with_changes(body=changed.body.with_changes(body=lines))
         if code(changed) != code(method):
             functions[method] = changed
-    return Edit(functions, tuple(found)) if functions else None
+    return SourceEdit(functions, tuple(found)) if functions else None
 
 
 class Comprehensions(cst.CSTTransformer):
@@ -312,7 +312,7 @@ def carries_state(inner: list[cst.SimpleStatementLine], value: cst.BaseExpressio
 # --- cat in a loop ------------------------------------------------------------------------------
 
 
-def collected(site: Site) -> Edit | None:
+def collected(site: Site) -> SourceEdit | None:
     """`out = torch.cat([out, y], dim)` in a loop copies all that came before in every turn."""
     functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
     found: list[str] = []
@@ -328,7 +328,7 @@ def collected(site: Site) -> Edit | None:
         if len(lines) != len(method.body.body):
             body = method.body.with_changes(body=lines)
             functions[method] = method.with_changes(body=body)
-    return Edit(functions, tuple(found)) if functions else None
+    return SourceEdit(functions, tuple(found)) if functions else None
 
 
 def collected_loop(loop: cst.For | cst.While) -> Lines | None:

@@ -9,10 +9,8 @@ import libcst as cst
 from cudal1_ci.propose.rewrites.elementwise import ARITHMETIC
 from cudal1_ci.propose.rewrites.layout import with_argument
 from cudal1_ci.propose.rewrites.rewrite import (
-    Edit,
     Replacement,
     Rewrite,
-    Site,
     Swap,
     expressions,
     rule,
@@ -177,24 +175,6 @@ def is_self_attribute(term: Term) -> bool:
     return isinstance(term.node, cst.Attribute) and is_self(term.node.value)
 
 
-def compiled(site: Site) -> Edit | None:
-    """`@torch.compile` on a forward that does nothing but compute."""
-    definition = site.definition
-    forward = next((m for m in site.methods() if m.name.value == "forward"), None)
-    if isinstance(definition, cst.FunctionDef):
-        forward = definition
-    if forward is None or forward.decorators or site.names.imports.get("torch") != "torch":
-        return None
-    text = cst.Module(body=[]).code_for_node(forward)
-    if any(word in text for word in (".item()", "print(", "yield", "global ", ".numpy()")):
-        return None
-    decorated = forward.with_changes(
-        decorators=[cst.Decorator(cst.parse_expression("torch.compile"))],
-        lines_after_decorators=[],
-    )
-    return Edit({forward: decorated}, (f"`{forward.name.value}` compiled",))
-
-
 SAVES = "a pass over memory (and the allocation of a tensor) less"
 
 COPIES = (
@@ -261,17 +241,5 @@ COPIES = (
         "number is not rounded to single",
         why="clamp takes the number as it is: no tensor is made in every call.",
         apply=expressions(bounded_by_tensor),
-    ),
-)
-
-COMPILATION = (
-    Rewrite(
-        name="compile",
-        family="compilation",
-        precondition="a forward without prints, .item() or generators; the first call of a process "
-        "compiles for seconds",
-        why="torch.compile fuses chains of elementwise operations and takes the Python out.",
-        apply=compiled,
-        is_of_program=True,
     ),
 )

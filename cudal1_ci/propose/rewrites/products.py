@@ -8,14 +8,21 @@ import libcst as cst
 
 from cudal1_ci.propose.rewrites.patterns import Bindings
 from cudal1_ci.propose.rewrites.ranks import Ranks, is_last, rank_made, rank_of, ranks_of
-from cudal1_ci.propose.rewrites.rewrite import Edit, Replacement, Rewrite, Site, expressions, rule
+from cudal1_ci.propose.rewrites.rewrite import (
+    Replacement,
+    Rewrite,
+    Site,
+    SourceEdit,
+    expressions,
+    rule,
+)
 from cudal1_ci.propose.rewrites.scales import number, scaled
 from cudal1_ci.propose.rewrites.terms import Term, code
 
 PRODUCTS = ("matmul", "mm", "bmm")
 
 
-def summed_first(site: Site) -> Edit | None:
+def summed_first(site: Site) -> SourceEdit | None:
     """Sums over the last dimension of a product, by what is known of its rank."""
     ranks = ranks_of(site)
 
@@ -114,12 +121,14 @@ def reassociated(term: Term) -> Replacement | None:
     return Replacement("torch.matmul(X, torch.matmul(Y, V))", bindings)
 
 
-def with_summand(*rules: tuple[str, str], is_bias: bool = False) -> Callable[[Site], Edit | None]:
+def with_summand(
+    *rules: tuple[str, str], is_bias: bool = False
+) -> Callable[[Site], SourceEdit | None]:
     """Rules of products with something added, `B`, where that is no number: of one torch makes no
     sum by the same call. `is_bias`: only where it is plainly a vector (`torch.nn.functional.linear`
     documents no other bias, and raises for one in torch 2.6)."""
 
-    def apply(site: Site) -> Edit | None:
+    def apply(site: Site) -> SourceEdit | None:
         numbers = set().union(*map(numbers_of, site.methods()))
         ranks = ranks_of(site) if is_bias else {}
 

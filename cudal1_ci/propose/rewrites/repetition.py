@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.rewrite import Edit, Rewrite, Site, Swap, is_written_into, short
+from cudal1_ci.propose.rewrites.rewrite import (
+    Rewrite,
+    Site,
+    SourceEdit,
+    Swap,
+    is_written_into,
+    short,
+)
 from cudal1_ci.propose.rewrites.steps import descendants
 from cudal1_ci.propose.rewrites.terms import Names, code, is_self, names_in, torch_op
 from cudal1_ci.propose.rewrites.walk import assigned_name, stored_names
@@ -43,7 +50,7 @@ NO_LINES = (cst.Assert, cst.Raise, cst.NamedExpr, cst.Await, cst.Yield)
 Lines = Sequence[cst.BaseStatement | cst.BaseSmallStatement]
 
 
-def computed_once(site: Site) -> Edit | None:
+def computed_once(site: Site) -> SourceEdit | None:
     """Every block of every method."""
     functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
     found: list[str] = []
@@ -56,7 +63,7 @@ def computed_once(site: Site) -> Edit | None:
         if sharing.found:
             functions[method] = sharing.changed()
             found += sharing.found
-    return Edit(functions, tuple(found)) if functions else None
+    return SourceEdit(functions, tuple(found)) if functions else None
 
 
 def blocks(function: cst.FunctionDef) -> Iterator[cst.IndentedBlock]:

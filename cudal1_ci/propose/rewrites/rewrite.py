@@ -117,7 +117,17 @@ def attributes_of_self(function: cst.FunctionDef) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Edit:
+class Vendored:
+    """A name of the kernel library that a file needs; its module is added beside the file."""
+
+    module: str
+    """`cuda_graph`: a module of cudal1_ci/kernels."""
+    name: str
+    """`cuda_graphed`: what the file imports from it."""
+
+
+@dataclass(frozen=True)
+class SourceEdit:
     """New functions for old ones, what was found, modules that the file must import (`torch`,
     `triton.language as tl`), and definitions that it needs, as text."""
 
@@ -127,9 +137,10 @@ class Edit:
     definitions: str = ""
     methods: Mapping[cst.FunctionDef, tuple[cst.FunctionDef, ...]] = field(default_factory=dict)
     """Methods to add after one that is there."""
+    vendored: tuple[Vendored, ...] = ()
 
 
-def with_triton(edit: Edit | None) -> Edit | None:
+def with_triton(edit: SourceEdit | None) -> SourceEdit | None:
     """The same of a file that imports Triton, whose kernels are among its definitions."""
     if edit is None:
         return None
@@ -144,7 +155,7 @@ class Rewrite:
     family: str
     precondition: str
     why: str
-    apply: Callable[[Site], Edit | None]
+    apply: Callable[[Site], SourceEdit | None]
     is_of_program: bool = False
     """Whether it is made once for what is called, and not for each class that it is made of."""
 
@@ -193,11 +204,11 @@ def rule(wanted: str, template: str, where: Callable[[Bindings], bool] | None = 
     return applied
 
 
-def expressions(*rules: Rule) -> Callable[[Site], Edit | None]:
+def expressions(*rules: Rule) -> Callable[[Site], SourceEdit | None]:
     """A rewrite's `apply` that replaces every expression which one of the rules matches. A file
     that has something else under the name of a definition that it needs is left alone."""
 
-    def apply(site: Site) -> Edit | None:
+    def apply(site: Site) -> SourceEdit | None:
         functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
         gathered = Gathered()
         for method in site.methods():
@@ -207,7 +218,9 @@ def expressions(*rules: Rule) -> Callable[[Site], Edit | None]:
         definitions = "".join(gathered.definitions)
         if not functions or not may_define(site.module, definitions):
             return None
-        return Edit(functions, tuple(gathered.found), frozenset(gathered.modules), definitions)
+        return SourceEdit(
+            functions, tuple(gathered.found), frozenset(gathered.modules), definitions
+        )
 
     return apply
 

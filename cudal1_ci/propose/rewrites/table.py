@@ -1,12 +1,11 @@
 """The playbook's rewrites in the order in which they are combined: algebra first, so that fusions
-see the simpler code; layout and compilation last."""
+see the simpler code; layout last. Wrappers come after them (propose/wrappers)."""
 
 from cudal1_ci.propose.rewrites import (
     attention,
     channel_order,
     convolutions,
     elementwise,
-    graphs,
     hoisting,
     long_rows,
     loops,
@@ -33,8 +32,6 @@ REWRITES: tuple[Rewrite, ...] = (
     *tensor_cores.REWRITES,
     *long_rows.REWRITES,
     *channel_order.REWRITES,
-    *memory.COMPILATION,
-    *graphs.REWRITES,
 )
 
 NEED_TRITON = frozenset(one.name for one in (*tensor_cores.REWRITES, *long_rows.REWRITES))

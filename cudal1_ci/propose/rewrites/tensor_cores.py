@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cudal1_ci.propose.rewrites.rewrite import (
-    Edit,
     Replacement,
     Rewrite,
     Rule,
     Site,
+    SourceEdit,
     expressions,
     with_triton,
 )
@@ -187,7 +187,7 @@ def linear(term: Term) -> Replacement | None:
     return Replacement(template, {"X": term.args[0]}, (HELPERS,))
 
 
-def on_tensor_cores(site: Site) -> Edit | None:
+def on_tensor_cores(site: Site) -> SourceEdit | None:
     """All products of a target that is called for inference."""
     return with_triton(expressions(*rules())(site)) if site.is_inference else None
 

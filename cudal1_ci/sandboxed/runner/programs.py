@@ -48,21 +48,26 @@ class OverlayFinder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is None or spec.origin is None:
-            return None
-        text = self.texts.get(os.path.realpath(spec.origin))
-        if text is None:
+        origin = spec.origin if spec is not None else self.new_file(fullname, path)
+        text = self.texts.get(os.path.realpath(origin)) if origin is not None else None
+        if origin is None or text is None:
             return None
         overlaid = importlib.util.spec_from_file_location(
             fullname,
-            spec.origin,
-            loader=OverlayLoader(fullname, spec.origin, text),
-            submodule_search_locations=spec.submodule_search_locations,
+            origin,
+            loader=OverlayLoader(fullname, origin, text),
+            submodule_search_locations=spec.submodule_search_locations if spec else None,
         )
         # inspect.getsource and tracebacks read the text that runs, not the file.
         lines = text.splitlines(keepends=True)
-        linecache.cache[spec.origin] = (len(text), None, lines, spec.origin)
+        linecache.cache[origin] = (len(text), None, lines, origin)
         return overlaid
+
+    def new_file(self, fullname: str, path: Sequence[str] | None) -> str | None:
+        """Return where a module would lie that the overlay adds to the checkout."""
+        name = fullname.rpartition(".")[2] + ".py"
+        places = (f"{folder}/{name}" for folder in (sys.path if path is None else path))
+        return next((one for one in places if os.path.realpath(one) in self.texts), None)
 
 
 def load(program: dict[str, Any], scratch: Path) -> Any:

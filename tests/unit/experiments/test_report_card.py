@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from cudal1_ci.records import Finding
+from cudal1_ci.report_card.columns import DEFAULT
 from cudal1_ci.report_card.reading import read_run
-from cudal1_ci.report_card.solvers import DEFAULT
 from tests.unit.report_card.rig import a_run, a_task, told
 
 REFERENCE = """

@@ -10,8 +10,8 @@ import xml.etree.ElementTree as ET
 import msgspec
 import pytest
 
+from cudal1_ci.report_card.columns import BEST, COLUMNS
 from cudal1_ci.report_card.page import drawing
-from cudal1_ci.report_card.solvers import BEST, COLUMNS
 from tests.unit.report_card.rig import MACHINE, a_run, a_task, launching, told
 
 NAMES = ("level1/1", "level1/2", "level2/1")

@@ -12,13 +12,14 @@ from cudal1_ci.discover import DiscoveryConfig
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import survey
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
-from cudal1_ci.optimize.target import Bench, ReviewConfig
 from cudal1_ci.propose import launch_config
+from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
-from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Candidate, Evaluation, Problem, Verdict
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
@@ -86,9 +87,9 @@ def reviewed(root, kernel: Kernel, model: FakeModel | None, judge: Judge, *skipp
             overlaps=True,
             since=archive.run_started_at(run_id),
         )
-        bench = Bench(
+        bench = RunContext(
             session=judge,
-            proposers=[Playbook(PlaybookConfig(skip=skipped))],
+            strategies=[Playbook(PlaybookConfig(skip=skipped))],
             archive=archive,
             progress=SilentProgress(),
             config=ReviewConfig(),
@@ -165,6 +166,6 @@ def test_without_a_model_a_kernel_whose_launches_have_no_number_is_left_with_the
     root = untuned(tmp_path / "project")
     judge = Judge()
     (entry,) = reviewed(root, TRITON, None, judge, launch_config.FAMILY).entries
-    assert "changes numbers in its launches" in entry.skipped
+    assert "the numbers of its launches are changed" in entry.skipped
     assert "--model" in entry.hint
     assert not judge.judged

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
-from cudal1_ci.optimize.target import Bench, ReviewConfig
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
 from cudal1_ci.propose.llm.hack_review.cases import KIND, Case, Database, known_cases
@@ -47,9 +47,9 @@ def run(
         run_id = archive.start_run({})
         since = archive.run_started_at(run_id)
         database = Database(proven=known_cases(), archive=archive, since=since)
-        bench = Bench(
+        bench = RunContext(
             session=judge,
-            proposers=[FakeProposer([rewrite] if rewrite else [], [])],
+            strategies=[FakeProposer([rewrite] if rewrite else [], [])],
             archive=archive,
             progress=SilentProgress(),
             config=ReviewConfig(),

@@ -10,13 +10,13 @@ import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
-from cudal1_ci.optimize.target import Bench, ReviewConfig
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
 from cudal1_ci.propose.llm.servers import Answer
-from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Candidate, Evaluation, Problem, Report
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
@@ -83,9 +83,9 @@ def run(
         arguments = {"path": "here"}
         unfinished = archive.unfinished_run(arguments)
         run_id = unfinished.id if unfinished else archive.start_run(arguments)
-        bench = Bench(
+        bench = RunContext(
             session=judge,
-            proposers=[proposer or FakeProposer([])],
+            strategies=[proposer or FakeProposer([])],
             archive=archive,
             progress=SilentProgress(),
             config=ReviewConfig(),

@@ -13,8 +13,8 @@ import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.run import by_promise, review
-from cudal1_ci.optimize.target import Bench, ReviewConfig
 from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress
@@ -50,9 +50,9 @@ class Setting:
         )
         plan = Plan(root=self.path, repository="repo", targets=targets)
         with Archive.open(self.path / "archive.sqlite") as archive:
-            bench = Bench(
+            bench = RunContext(
                 session=self.session,
-                proposers=[self.proposer],
+                strategies=[self.proposer],
                 archive=archive,
                 progress=SilentProgress(),
                 config=self.config,
@@ -76,12 +76,13 @@ def test_a_candidate_that_is_not_faster_is_never_the_best(tmp_path):
     assert entry.best is None
 
 
-def test_the_second_round_is_shown_what_passed_best_first(tmp_path):
+def test_the_second_round_is_shown_what_was_found_in_the_first(tmp_path):
     session = FakeSession({"a": ("passed", 1.5), "b": ("passed", 3.0), "c": ("timeout", 0.0)})
     proposer = FakeProposer(["a", "b", "c"], [])
     Setting(tmp_path, session, proposer).review()
     assert proposer.shown[0] == []
-    assert [x.candidate.program.source for x in proposer.shown[1]] == ["b", "a"]
+    shown = [(x.candidate.program.source, x.verdict.status) for x in proposer.shown[1]]
+    assert shown == [("a", "passed"), ("b", "passed"), ("c", "timeout")]
 
 
 def test_a_second_run_reuses_every_evaluation_and_says_so(tmp_path):
@@ -144,7 +145,7 @@ def test_a_judge_that_dies_in_the_middle_of_a_target_takes_back_nothing_that_was
     (notice,) = report.warnings
     assert notice.path == entry.target.path
     assert notice.message == (
-        "Block0: the judge failed: killed by signal 9; what was judged before is kept, "
+        "Block0: the verifier failed: killed by signal 9; what was verified before is kept, "
         "the rest was not tried"
     )
 
@@ -165,10 +166,10 @@ def test_where_nothing_is_proposed_nothing_is_run(tmp_path):
 
 def test_a_bug_that_one_target_meets_is_reported_and_does_not_stop_the_others(tmp_path):
     class Broken(FakeProposer):
-        def propose(self, problem, exemplars, n):
+        def propose(self, problem, evaluations, n):
             if problem.reference.source == "bad":
                 raise RecursionError("too deep")
-            return super().propose(problem, exemplars, n)
+            return super().propose(problem, evaluations, n)
 
     session = FakeSession({"fast": ("passed", 2.0)})
     problems = (a_problem("bad"), a_problem("good"))
@@ -284,12 +285,14 @@ class Clocked(FakeSession):
 class ByProblem:
     """Proposes the same for a target whenever it is asked."""
 
+    name = "by problem"
+
     def __init__(self, **sources):
         self.sources = sources
 
-    def propose(self, problem, exemplars, n):
+    def propose(self, problem, evaluations, n):
         found = self.sources.get(problem.reference.source, ())
-        return [] if exemplars else [a_candidate(problem, source) for source in found[:n]]
+        return [] if evaluations else [a_candidate(problem, source) for source in found[:n]]
 
 
 @pytest.mark.parametrize(
@@ -363,9 +366,9 @@ def test_what_has_no_problem_is_no_line_of_its_own(tmp_path):
     posed = Planned(target=a_target(), problem=a_problem(), workloads=a_problem().workloads)
     plan = Plan(root=tmp_path, repository="repo", targets=(*bare, posed))
     with Archive.open(tmp_path / "archive.sqlite") as archive:
-        bench = Bench(
+        bench = RunContext(
             session=FakeSession({"fast": ("passed", 2.0)}),
-            proposers=[FakeProposer(["fast"], [])],
+            strategies=[FakeProposer(["fast"], [])],
             archive=archive,
             progress=PlainProgress(stream),
             config=ReviewConfig(),

@@ -14,10 +14,10 @@ import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
 from cudal1_ci.optimize.sweep.loop import course_of, sweep
-from cudal1_ci.optimize.target import Bench, ReviewConfig
 from cudal1_ci.pool import Pool, SlotLost
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
@@ -48,8 +48,10 @@ OTHER = msgspec.structs.replace(CPU, name="other")
 class Same:
     """Proposes the same for every problem, in the first round."""
 
-    def propose(self, problem, exemplars, n):
-        return [] if exemplars else [a_candidate(problem, source) for source in ANSWERS]
+    name = "same"
+
+    def propose(self, problem, evaluations, n):
+        return [] if evaluations else [a_candidate(problem, source) for source in ANSWERS]
 
 
 class OnSlot(FakeSession):
@@ -92,17 +94,17 @@ class House:
         unposed = Planned(target=a_target(qualname="Free"), problem=None, reason="no workload")
         return Plan(root=self.folder, repository="repo", targets=(*posed, unposed))
 
-    def bench(self, archive, session, pool, **fields) -> Bench:
+    def bench(self, archive, session, pool, **fields) -> RunContext:
         known = {
             "session": session,
             "pool": pool,
-            "proposers": [Same()],
+            "strategies": [Same()],
             "archive": archive,
             "progress": SilentProgress(),
             "config": ReviewConfig(),
             "policy": "p",
         }
-        return Bench(**(known | fields))
+        return RunContext(**(known | fields))
 
     def report(self, names=NAMES, *, search=review, is_single=False, **fields):
         self.folder.mkdir(exist_ok=True)
@@ -181,7 +183,7 @@ def test_a_judge_that_dies_with_a_reference_is_the_targets_reason(tmp_path):
             raise WorkerError("killed by signal 9")
 
     report = House(tmp_path, before).report()
-    assert report.entries[1].skipped == "the judge failed: killed by signal 9"
+    assert report.entries[1].skipped == "the verifier failed: killed by signal 9"
     assert [entry.best for entry in report.entries] == [0, None, 0, 0, 0, 0, None]
 
 

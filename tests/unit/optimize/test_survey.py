@@ -12,7 +12,8 @@ from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import survey
 from cudal1_ci.optimize.preview import preview
-from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.rewrites.strategy import Playbook
 
 MODEL = """
 import torch

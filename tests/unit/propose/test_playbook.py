@@ -9,13 +9,16 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.optimize.strategies import default_strategies
+from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.propose.rewrites.table import REWRITES
 from cudal1_ci.propose.target_file import with_text
 from cudal1_ci.records import (
     Call,
     Candidate,
-    Exemplar,
+    Evaluation,
+    Generation,
     Problem,
     Target,
     TextProgram,
@@ -23,6 +26,7 @@ from cudal1_ci.records import (
     Workload,
     content_hash,
 )
+from tests.fakes import an_evaluation
 
 SOURCE = """\
 import torch
@@ -46,6 +50,14 @@ def proposers(candidates) -> list[str]:
     return [candidate.proposer for candidate in candidates]
 
 
+def measured(candidates, **scores: float) -> list[Evaluation]:
+    """Return what was found of candidates, by the operators of each; others were slower."""
+    return [
+        an_evaluation(one, speedup=scores.get(one.proposer.removeprefix("playbook:"), 0.5))
+        for one in candidates
+    ]
+
+
 def test_the_first_round_is_every_rewrite_alone_and_all_of_them_together():
     assert proposers(Playbook().propose(text_problem(), (), 20)) == [
         "playbook:silu",
@@ -59,27 +71,24 @@ def test_the_first_round_is_every_rewrite_alone_and_all_of_them_together():
 def test_of_what_takes_a_negligible_share_the_whole_module_alone_is_rewritten(share, is_left):
     workload = msgspec.structs.replace(WORKLOAD, share=share)
     problem = msgspec.structs.replace(text_problem(), workloads=(workload,))
-    playbook = Playbook(PlaybookConfig(compile=True), min_share=0.001)
-    found = proposers(playbook.propose(problem, (), 20))
-    assert found[-1].endswith("compile")
-    assert (found == ["playbook:compile"]) is is_left
-    assert not is_left or Playbook(min_share=0.001).propose(problem, (), 20) == []
+    rewrites, wrappers = default_strategies(PlaybookConfig(compile=True), "cpu", min_share=0.001)
+    assert proposers(wrappers.propose(problem, (), 20)) == ["playbook:compile"]
+    assert (rewrites.propose(problem, (), 20) == []) is is_left
 
 
 def test_later_rounds_combine_what_passed_and_gained():
     problem = text_problem()
     first = Playbook().propose(problem, (), 20)
-    scores = {"playbook:silu": 1.5, "playbook:needless_copy": 1.1, "playbook:sigmoid": 0.9}
-    exemplars = [Exemplar(candidate=c, score=scores.get(c.proposer, 0.0)) for c in first]
-    assert proposers(Playbook().propose(problem, exemplars, 20)) == ["playbook:silu+needless_copy"]
+    found = measured(first, silu=1.5, needless_copy=1.1, sigmoid=0.9)
+    assert proposers(Playbook().propose(problem, found, 20)) == ["playbook:silu+needless_copy"]
 
 
 def test_a_combination_that_was_shown_is_not_proposed_again():
     problem = text_problem()
     first = Playbook().propose(problem, (), 20)
-    exemplars = [Exemplar(candidate=c, score=2.0) for c in first]
+    found = [an_evaluation(one) for one in first]
     assert "playbook:silu+sigmoid+needless_copy" not in proposers(
-        Playbook().propose(problem, exemplars, 20)
+        Playbook().propose(problem, found, 20)
     )
 
 
@@ -95,22 +104,27 @@ def ModelNew(x):
 """
 
 
-def of_a_model(problem: Problem, score: float, text: str = WRITTEN) -> Exemplar:
-    program = TextProgram(source=text, entry="ModelNew")
+GENERATION = Generation(model="a-model", temperature=0.8, max_tokens=9, prompt_digest="0")
+
+
+def of_a_model(problem: Problem, speedup: float, text: str = WRITTEN) -> Evaluation:
     candidate = Candidate(
-        problem_id=problem.id, program=program, proposer="a-model", techniques=("fusion",)
+        problem_id=problem.id,
+        program=TextProgram(source=text, entry="ModelNew"),
+        proposer="a-model",
+        techniques=("fusion",),
+        generation=GENERATION,
     )
-    return Exemplar(candidate=candidate, score=score)
+    return an_evaluation(candidate, speedup=speedup)
 
 
 def test_what_gained_is_done_to_the_best_of_a_model_too():
     problem = text_problem()
     first = Playbook().propose(problem, (), 20)
-    scores = {"playbook:needless_copy": 1.1, "playbook:sigmoid": 1.2}
-    exemplars = [Exemplar(candidate=c, score=scores.get(c.proposer, 0.0)) for c in first]
+    known = measured(first, needless_copy=1.1, sigmoid=1.2)
     slower = of_a_model(problem, 1.3, WRITTEN.replace("F.silu(x)", "x * torch.sigmoid(x)"))
     best = of_a_model(problem, 1.4)
-    found = Playbook().propose(problem, [*exemplars, slower, best], 20)
+    found = Playbook().propose(problem, [*known, slower, best], 20)
     assert proposers(found) == ["playbook:sigmoid+needless_copy", "a-model+needless_copy"]
     (_, together) = found
     assert together.program == TextProgram(source=WRITTEN.replace(".clone()", ""), entry="ModelNew")
@@ -119,30 +133,50 @@ def test_what_gained_is_done_to_the_best_of_a_model_too():
 
 
 @pytest.mark.parametrize(
-    ("score", "text"), [(0.9, WRITTEN), (1.4, WRITTEN.replace(".clone()", ""))]
+    ("speedup", "text"), [(0.9, WRITTEN), (1.4, WRITTEN.replace(".clone()", ""))]
 )
-def test_a_model_that_gained_nothing_or_has_it_already_is_left_alone(score, text):
+def test_a_model_that_gained_nothing_or_has_it_already_is_left_alone(speedup, text):
     problem = text_problem()
     first = Playbook().propose(problem, (), 20)
-    scores = {"playbook:needless_copy": 1.1}
-    exemplars = [Exemplar(candidate=c, score=scores.get(c.proposer, 0.0)) for c in first]
-    assert Playbook().propose(problem, [*exemplars, of_a_model(problem, score, text)], 20) == []
+    known = measured(first, needless_copy=1.1)
+    assert Playbook().propose(problem, [*known, of_a_model(problem, speedup, text)], 20) == []
+
+
+def test_what_others_published_is_not_built_upon():
+    problem = text_problem()
+    known = measured(Playbook().propose(problem, (), 20), needless_copy=1.1)
+    best = of_a_model(problem, 3.0)
+    theirs = msgspec.structs.replace(best.candidate, proposer="published:h100", generation=None)
+    published = msgspec.structs.replace(best, candidate=theirs)
+    assert Playbook().propose(problem, [*known, published], 20) == []
+    assert Playbook().propose(problem, [*known, best], 20) != []
+
+
+CONVOLUTION = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return (x * torch.sigmoid(x)).clone() + 1
+"""
 
 
 def test_what_is_of_the_whole_program_is_done_to_a_models_alone_too():
-    source = (
-        "import torch\nfrom torch import nn\n\n\nclass {}(nn.Module):\n    def forward(self, x):\n"
-    )
-    text = source.format("Model") + "        return (x * torch.sigmoid(x)).clone() + 1\n"
-    problem = text_problem(text)
-    playbook = Playbook(PlaybookConfig(cuda_graph=True))
+    problem = text_problem(CONVOLUTION)
+    playbook = Playbook(kind="cuda")
     first = playbook.propose(problem, (), 20)
-    gained = {"playbook:silu", "playbook:cuda_graph"}
-    exemplars = [Exemplar(candidate=c, score=1.0 + (c.proposer in gained)) for c in first]
-    body = "        return x * torch.sigmoid(x) + 1\n"
-    best = of_a_model(problem, 3.0, source.format("ModelNew") + body)
-    found = playbook.propose(problem, [*exemplars, best], 20)
-    assert proposers(found)[-2:] == ["a-model+silu+cuda_graph", "a-model+cuda_graph"]
+    known = measured(first, silu=2.0, channels_last=2.0)
+    text = CONVOLUTION.replace("class Model", "class ModelNew").replace(".clone()", "")
+    best = of_a_model(problem, 3.0, text)
+    found = playbook.propose(problem, [*known, best], 20)
+    assert proposers(found)[-2:] == ["a-model+silu+channels_last", "a-model+channels_last"]
     assert "sigmoid" in found[-1].program.source
 
 
@@ -156,13 +190,14 @@ def test_in_a_checkout_the_models_file_is_what_is_changed(tmp_path):
     )
     problem = Problem(reference=reference, workloads=(WORKLOAD,), target=target)
     first = Playbook().propose(problem, (), 20)
-    scores = {"playbook:needless_copy": 1.1}
-    exemplars = [Exemplar(candidate=c, score=scores.get(c.proposer, 0.0)) for c in first]
+    known = measured(first, needless_copy=1.1)
     text = WRITTEN.replace("ModelNew", "Model").replace("* 2", "+ y")
     program = with_text(problem, SOURCE, text)
-    written = Candidate(problem_id=problem.id, program=program, proposer="a-model")
-    exemplars.append(Exemplar(candidate=written, score=1.4))
-    (together,) = Playbook().propose(problem, exemplars, 20)
+    written = Candidate(
+        problem_id=problem.id, program=program, proposer="a-model", generation=GENERATION
+    )
+    known.append(an_evaluation(written, speedup=1.4))
+    (together,) = Playbook().propose(problem, known, 20)
     (file,) = together.program.overlay
     assert (file.path, file.text) == ("layers.py", text.replace(".clone()", ""))
     assert file.base_digest == content_hash(SOURCE), "of what is there, not of what a model wrote"
@@ -204,7 +239,8 @@ def test_of_a_text_all_modules_are_rewritten_and_nothing_else():
     config = PlaybookConfig(compile=True, cuda_graph=True)
     candidates = {
         candidate.proposer: candidate.program.source
-        for candidate in Playbook(config).propose(text_problem(HELPED), (), 20)
+        for strategy in default_strategies(config, "cpu")
+        for candidate in strategy.propose(text_problem(HELPED), (), 20)
     }
     expected = HELPED.replace("return x * torch.sigmoid(x)", "return F.silu(x)", 1)
     assert candidates["playbook:silu"] == expected

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
+from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.propose.rewrites.table import REWRITES
 from cudal1_ci.records import Call, Made, Problem, TensorSpec, TextProgram, Workload
 

@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Call, Problem, TextProgram, Workload
 from tests.unit.propose.test_rewrites import module
 

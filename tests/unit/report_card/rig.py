@@ -6,19 +6,31 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
+import pytest
 
-from cudal1_ci.records import Candidate, Evaluation, Kernel, Problem, Status
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.records import Candidate, Edit, Evaluation, Kernel, Problem, Status
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
+from cudal1_ci.report_card import task_result
 from cudal1_ci.report_card.card import carded
+from cudal1_ci.report_card.columns import (
+    BEST,
+    COLUMNS,
+    CONTRASTIVE,
+    OF_WRAPPERS,
+    PUBLISHED,
+    REWRITES,
+    CardConfig,
+)
 from cudal1_ci.report_card.documents import task_document, trial_document
-from cudal1_ci.report_card.shape import RunDocument, TaskDocument
-from cudal1_ci.report_card.solvers import BEST, COLUMNS, CONTRASTIVE
+from cudal1_ci.report_card.shape import Policy, RunDocument, TaskDocument
 from cudal1_ci.report_card.tasks import Found, Task
-from cudal1_ci.report_card.work import Bench, RunConfig
-from tests.fakes import CPU, FakeProposer, FakeSession, a_candidate, a_problem, an_evaluation
+from tests.fakes import CPU, FakeSession, a_candidate, a_problem, an_evaluation
 
 MACHINE = "fake, 1 thread, torch 0"
 
@@ -89,53 +101,76 @@ class Judge(FakeSession):
         return super().evaluate(problem, candidate)
 
 
+class Bench(NamedTuple):
+    """What `run` takes besides tasks."""
+
+    context: RunContext
+    config: CardConfig
+
+
 @contextlib.contextmanager
 def a_bench(
     folder: Path,
     session: FakeSession,
-    proposers: Mapping[str, Sequence[str]],
+    proposed: Mapping[str, Sequence[str]] | None,
     *,
     since: float | None = None,
+    columns: Sequence[str] = (),
+    policy: Policy = "strict",
+    playbook: PlaybookConfig | None = None,
+    budget_s: float | None = None,
     **fields: object,
 ) -> Iterator[Bench]:
-    """A bench whose proposers write these sources for every task."""
-    known = {name for name in fields if name in RunConfig.__struct_fields__}
-    config = RunConfig(
-        columns=tuple(
-            one
-            for one in COLUMNS
-            if one in proposers or one == BEST or (one == CONTRASTIVE and "optimizer" in fields)
-        ),
-        **{name: fields.pop(name) for name in known},  # type: ignore[arg-type]
+    """A bench whose strategies write these sources for every task, by column; the strategies of
+    the product where there are none."""
+    asked = {*(proposed or ()), *columns, BEST} | (
+        {CONTRASTIVE} if "optimizer" in fields else set()
     )
-    with (
-        Archive.open(folder / "a.sqlite") as archive,
-        Archive.open(folder / "b.sqlite") as published,
-    ):
-        yield Bench(
+    config = CardConfig(
+        columns=tuple(one for one in COLUMNS if one in asked),
+        policy=policy,
+        playbook=playbook or PlaybookConfig(),
+    )
+    folder.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch, Archive.open(folder / "a.sqlite") as archive:
+        if proposed is not None:
+            in_order = sorted(proposed, key=lambda name: (name == PUBLISHED, COLUMNS.index(name)))
+            always = [Always(name, proposed[name]) for name in in_order]
+            patch.setattr(task_result, "strategies_for", lambda *_: always)
+        context = RunContext(
             session=session,  # type: ignore[arg-type]
-            proposers={name: Always(sources) for name, sources in proposers.items()},
+            strategies=(),
             archive=archive,
-            given=published,
             progress=SilentProgress(),
-            config=config,
-            judge="judge",
+            config=ReviewConfig(budget_s=budget_s),
+            policy="judge",
             since=time.time() if since is None else since,
             **fields,  # type: ignore[arg-type]
         )
+        yield Bench(context, config)
 
 
-class Always(FakeProposer):
+class Always:
     """The same first round for every task, and nothing in later ones."""
 
-    def __init__(self, sources: Sequence[str]) -> None:
-        super().__init__()
-        self.sources = sources
+    def __init__(self, column: str, sources: Sequence[str]) -> None:
+        self.column, self.sources = column, sources
+        own = {REWRITES: "rewrites", PUBLISHED: PUBLISHED}
+        self.name = own.get(column, "wrappers")
 
-    def propose(self, problem: Problem, exemplars: Sequence[object], n: int) -> list[Candidate]:
-        if exemplars:
-            return []
-        return [a_candidate(problem, source) for source in self.sources[:n]]
+    def propose(
+        self, problem: Problem, evaluations: Sequence[Evaluation], n: int
+    ) -> list[Candidate]:
+        return [] if evaluations else [self.written(problem, one) for one in self.sources[:n]]
+
+    def written(self, problem: Problem, source: str) -> Candidate:
+        """A candidate as the strategies of the column describe theirs."""
+        candidate = a_candidate(problem, source)
+        if self.column == PUBLISHED:
+            return msgspec.structs.replace(candidate, proposer=f"{PUBLISHED}:h100")
+        operator = OF_WRAPPERS.get(self.column, "silu")
+        edit = Edit(operator=operator, technique="t", found=("here",), why="It is faster.")
+        return msgspec.structs.replace(candidate, proposer=f"playbook:{operator}", edits=(edit,))
 
 
 def found(*tasks: Task) -> Found:

@@ -20,7 +20,8 @@ from tests.unit.report_card.rig import a_bench, a_task, found
 from tests.unit.report_card.test_bench_model import an_optimizer
 
 ANSWERS = {"faster": ("passed", 2.0), "slower": ("passed", 0.5), "wrong": ("incorrect_values", 1.0)}
-PROPOSED = {"compile": ["slower"], "playbook": ["wrong", "faster"], "published": ["faster"]}
+ANSWERS["theirs"] = ("passed", 3.0)
+PROPOSED = {"compile": ["slower"], "playbook": ["wrong", "faster"], "published": ["theirs"]}
 NAMES = [f"level1/{index}" for index in range(6)]
 TASKS = found(*(a_task(name, f"class Model:  # {name}") for name in NAMES))
 OTHER = msgspec.structs.replace(CPU, name="other")
@@ -70,7 +71,7 @@ class House:
 
     def document(self, folder, tasks=TASKS, **fields):
         with self.bench(folder, **fields) as bench:
-            return run(tasks, bench)
+            return run(tasks, *bench)
 
 
 def content(document):
@@ -80,7 +81,7 @@ def content(document):
 
 def by_one(folder, tasks=TASKS, **fields):
     with a_bench(folder, FakeSession(ANSWERS), PROPOSED, **fields) as bench:
-        return content(run(tasks, bench))
+        return content(run(tasks, *bench))
 
 
 def source_of(name: str) -> str:
@@ -104,8 +105,7 @@ def test_two_slots_make_the_document_that_one_makes(tmp_path):
     assert content(document) == by_one(tmp_path / "one")
     assert [task.name for task in document.tasks] == NAMES
     assert set(house.by.values()) == {0, 1}
-    # `published` proposes what `playbook` did, and has an archive of its own.
-    assert Counter(house.judged.values()) == {1: 12, 2: 6}
+    assert Counter(house.judged.values()) == {1: 24}
 
 
 @pytest.mark.parametrize("may_reuse", [True, False])
@@ -113,7 +113,7 @@ def test_a_task_whose_slot_is_lost_is_done_by_another_and_nothing_twice(tmp_path
     house = House(once("level1/2", "faster", SlotLost("the machine is gone")))
     document = house.document(tmp_path / "two", may_reuse=may_reuse)
     assert content(document) == by_one(tmp_path / "one")
-    assert Counter(house.judged.values()) == {1: 12, 2: 6}
+    assert Counter(house.judged.values()) == {1: 24}
     assert len(house.backend.opened) == 3
     (notice,) = house.notices
     assert "the machine is gone" in notice
@@ -137,18 +137,18 @@ def test_a_task_with_which_judges_die_has_its_reason_and_costs_no_other(tmp_path
 def test_a_model_that_one_slot_ends_goes_on_for_the_others(tmp_path):
     model = FakeModel(lambda messages, seed: "")
     with House().bench(tmp_path, optimizer=an_optimizer(model, time.time())) as bench:
-        bench.with_judge(FakeSession({})).optimizer.model.cancel()
+        bench.context.with_judge(FakeSession({})).optimizer.model.cancel()
     assert not model.is_cancelled.is_set()
 
 
-def test_a_judge_that_dies_costs_one_column_as_with_one_judge(tmp_path):
+def test_a_judge_that_dies_costs_one_task_as_with_one_judge(tmp_path):
     def before(session, task, source):
         if task == source_of("level1/1") and source == "slower":
             raise WorkerError("the judge died")
 
     document = House(before).document(tmp_path)
     assert {task.standing for task in document.tasks} == {"judged"}
-    assert document.tasks[1].results[0].failure == "the judge died"
+    assert document.tasks[1].results[0].failure == "the verifier failed: the judge died"
     assert document.tasks[0].results[0].failure is None
 
 
@@ -176,12 +176,13 @@ def test_an_interrupt_keeps_what_was_found_and_the_next_run_goes_on(tmp_path):
     document = house.document(tmp_path, since=began)
     assert document.ended == "interrupted"
     assert [task.standing for task in document.tasks] == ["judged"] * 2 + ["missing"] * 4
-    assert [len(task.results) for task in document.tasks[2:]] == [1, 1, 0, 0], "half a task is kept"
+    assert not any(task.results for task in document.tasks[2:]), "no column of them is whole"
     again = House()
     document = again.document(tmp_path, since=began)
     assert document.ended == "done"
     assert {task.standing for task in document.tasks} == {"judged"}
     assert not set(house.judged) & {key for key in again.judged if key[1] != "faster"}
+    assert again.judged.total() == 24 - 12
 
 
 def test_each_task_has_the_machine_that_it_was_judged_on(tmp_path):
@@ -208,7 +209,7 @@ def test_a_run_that_goes_on_takes_a_task_to_the_kind_that_has_begun_it(tmp_path)
     began = time.time()
     first = House(num_slots=1, devices=(OTHER,))
     with first.bench(tmp_path, since=began) as bench:
-        run(found(*TASKS.tasks[:2]), bench)
+        run(found(*TASKS.tasks[:2]), *bench)
     house = House(devices=(CPU, OTHER))
     document = house.document(tmp_path, since=began)
     assert not set(house.judged) & set(first.judged)

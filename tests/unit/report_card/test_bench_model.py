@@ -62,7 +62,7 @@ def judged(folder, model, judge, since):
     proposers = {"playbook": [PLAYBOOK], "published": [PUBLISHED]}
     optimizer = an_optimizer(model, since)
     with a_bench(folder, judge, proposers, since=since, optimizer=optimizer) as bench:
-        return run(found(a_task(source=REFERENCE)), bench)
+        return run(found(a_task(source=REFERENCE)), *bench)
 
 
 def test_a_model_is_shown_the_playbooks_finds_and_never_what_others_published(tmp_path):

@@ -9,8 +9,8 @@ import msgspec
 from cudal1_ci.report_card.merge import merge
 from cudal1_ci.report_card.names import Named, names_apart
 from cudal1_ci.report_card.table import render_table
+from cudal1_ci.report_card.task_result import target_of
 from cudal1_ci.report_card.tasks import Choice, tasks_at
-from cudal1_ci.report_card.work import target_of
 from tests.unit.report_card.rig import a_run, a_task, told
 
 TEXT = "class Model: ...\ndef get_inputs(): return []\n"

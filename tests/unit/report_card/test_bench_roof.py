@@ -51,7 +51,7 @@ def test_a_task_says_what_it_asks_of_a_device_and_is_not_counted_twice(tmp_path)
     judge = Counting({"a": ("passed", 2.0)})
     for _ in range(2):
         with a_bench(tmp_path, judge, {"playbook": ["a"]}) as bench:
-            (task,) = run(found(a_task()), bench).tasks
+            (task,) = run(found(a_task()), *bench).tasks
     assert judge.num_asked == 1
     assert task.demand is not None
     assert task.demand.product_flops == DEMAND.product_flops
@@ -64,7 +64,7 @@ def test_what_cannot_be_counted_costs_nothing_and_is_asked_again(tmp_path, answe
     judge.answer = answer
     for expected in (1, 2):
         with a_bench(tmp_path, judge, {"playbook": ["a"]}) as bench:
-            (task,) = run(found(a_task()), bench).tasks
+            (task,) = run(found(a_task()), *bench).tasks
         assert judge.num_asked == expected
         assert (task.standing, task.demand, task.least_us) == ("judged", None, None)
 
@@ -74,10 +74,10 @@ def test_a_task_whose_verdict_is_known_is_not_told_by_the_reference_of_another(t
     judge.answer = "died"
     one, other = a_task("level1/1", "class Model: 1"), a_task("level1/2", "class Model: 2")
     with a_bench(tmp_path, judge, {"playbook": ["a"]}) as bench:
-        run(found(one), bench)  # killed, say, before it was asked
+        run(found(one), *bench)  # killed, say, before it was asked
     judge.answer = DEMAND
     with a_bench(tmp_path, judge, {"playbook": ["a"]}) as bench:
-        run(found(other, one), bench)
+        run(found(other, one), *bench)
     assert judge.asked_of == (one.problem.id, other.problem.id, one.problem.id)
 
 
@@ -85,7 +85,7 @@ def test_a_device_without_a_data_sheet_has_no_bound(tmp_path):
     judge = Counting({"a": ("passed", 2.0)})
     judge.device = lambda: CPU
     with a_bench(tmp_path, judge, {"playbook": ["a"]}) as bench:
-        (task,) = run(found(a_task()), bench).tasks
+        (task,) = run(found(a_task()), *bench).tasks
     assert (judge.num_asked, task.demand) == (0, None)
     assert bound_us(DEMAND, CPU) is None
 

@@ -11,8 +11,8 @@ import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.sweep.loop import course_of, sweep
-from cudal1_ci.optimize.target import Bench, ReviewConfig
 from cudal1_ci.records import Problem, Report
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
@@ -24,7 +24,9 @@ ANSWERS = {f"fast {i}": ("passed", 2.0) for i in range(9)}
 class OneEach:
     """Proposes one candidate for each problem, named after its source."""
 
-    def propose(self, problem, exemplars, n):
+    name = "one each"
+
+    def propose(self, problem, evaluations, n):
         return [a_candidate(problem, problem.reference.source.replace("slow", "fast"))]
 
 
@@ -65,9 +67,9 @@ class Repository:
         )
         plan = Plan(root=self.path, repository="repo", targets=targets)
         with Archive.open(self.path / "archive.sqlite") as archive:
-            bench = Bench(
+            bench = RunContext(
                 session=session,
-                proposers=[self.proposer],
+                strategies=[self.proposer],
                 archive=archive,
                 progress=SilentProgress(),
                 config=ReviewConfig(budget_s=budget_s),
@@ -175,9 +177,9 @@ def test_a_gain_that_noise_hid_is_looked_for_again_after_all_else(repository):
 
 def test_noise_beside_a_proposal_settles_its_target(repository):
     class Both(OneEach):
-        def propose(self, problem, exemplars, n):
+        def propose(self, problem, evaluations, n):
             other = a_candidate(problem, "fast 8")
-            return [*super().propose(problem, exemplars, n), other]
+            return [*super().propose(problem, evaluations, n), other]
 
     repository.proposer = Both()
     repository.sweep(Busy(repository.answers, busy=("fast 8",)))
@@ -216,14 +218,14 @@ def test_a_target_with_which_the_judge_died_is_tried_again(repository):
 class OneMore(OneEach):
     """A better one comes first."""
 
-    def propose(self, problem, exemplars, n):
-        return [a_candidate(problem, "fast 8"), *super().propose(problem, exemplars, n)]
+    def propose(self, problem, evaluations, n):
+        return [a_candidate(problem, "fast 8"), *super().propose(problem, evaluations, n)]
 
 
 class Others(OneEach):
     """What an earlier sweep proved does not come again."""
 
-    def propose(self, problem, exemplars, n):
+    def propose(self, problem, evaluations, n):
         return [a_candidate(problem, "fast 8"), a_candidate(problem, "fast 7")]
 
 
@@ -268,8 +270,8 @@ def test_a_judge_that_dies_takes_back_nothing_that_was_proven(repository):
             raise WorkerError("out of memory")
 
     class More(OneEach):
-        def propose(self, problem, exemplars, n):
-            return [*super().propose(problem, exemplars, n), a_candidate(problem, "fast 8")]
+        def propose(self, problem, evaluations, n):
+            return [*super().propose(problem, evaluations, n), a_candidate(problem, "fast 8")]
 
     first, _ = repository.sweep()
     repository.proposer, repository.means = More(), "with a model"
@@ -298,8 +300,8 @@ def test_an_archive_that_lost_an_evaluation_gets_it_again(repository):
 
 def test_a_target_that_is_cut_short_keeps_what_was_known_of_it(repository):
     class TwoEach(OneEach):
-        def propose(self, problem, exemplars, n):
-            return [*super().propose(problem, exemplars, n), a_candidate(problem, "doubtful")]
+        def propose(self, problem, evaluations, n):
+            return [*super().propose(problem, evaluations, n), a_candidate(problem, "doubtful")]
 
     repository.proposer = TwoEach()
     repository.answers["doubtful"] = ("inconclusive", 0.0)

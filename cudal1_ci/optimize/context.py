@@ -1,0 +1,139 @@
+"""Hold what a run works with: verifier, strategies, archive, budget and progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from cudal1_ci.optimize.llm_loop import Optimizer
+from cudal1_ci.pool import Pool
+from cudal1_ci.propose import Strategy
+from cudal1_ci.propose.llm.hack_review.review import Reviewer
+from cudal1_ci.records import Candidate, Evaluation, Problem, Record, Target, content_hash
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.records.run_status import Ending
+from cudal1_ci.render.progress import Progress
+from cudal1_ci.stats import speedups
+from cudal1_ci.verification.protocol import Judge
+
+
+class ReviewConfig(Record, frozen=True, kw_only=True):
+    """Say how much to try."""
+
+    num_rounds: int = 4
+    """Rounds of proposals; from the second on strategies see what was found before. A round in
+    which no strategy has anything new is the last one."""
+    num_candidates: int = 12
+    """Candidates of one strategy for one target in one round."""
+    min_share: float = 0.001
+    """Share (0..1) of the traced time below which rewrites of a target's own lines are not tried:
+    they save less. Those of a whole module are, which may save time of what it calls."""
+    budget_s: float | None = None
+    """Wall-clock seconds for the whole run; None is until done."""
+
+
+@dataclass
+class RunContext:
+    """Hold what a run works with; the same for `scan`, `sweep`, `bench` and training."""
+
+    session: Judge
+    strategies: Sequence[Strategy]
+    archive: Archive
+    progress: Progress
+    config: ReviewConfig
+    policy: str
+    """Hash of the verifier's settings: evaluations under other settings are not re-used."""
+    since: float | None = None
+    """When the run began, in seconds since the epoch; earlier than now where it resumes another.
+    What was recorded since then is the run's own."""
+    may_reuse: bool = True
+    """Whether what earlier runs found stands in for a new evaluation."""
+    optimizer: Optimizer | None = None
+    """A model that proposes after the strategies; None where there is none."""
+    reviewer: Reviewer | None = None
+    """Another model, that is asked about jumps of the first one."""
+    started_s: float = field(default_factory=time.monotonic)
+    ending: Ending = field(default_factory=Ending)
+    pool: Pool | None = None
+    """Several verifiers, of which `session` is the first; None where that is the only one."""
+    made: dict[tuple[Target, str], Evaluation] = field(default_factory=dict)
+    """What this run measured of a target, by the candidate's id. A slot may be lost, and a target
+    may be taken up again, also where earlier runs are not to be used."""
+    turn_ends_s: float | None = None
+    """Until when, by the monotonic clock, the current target may begin another candidate while
+    others wait; None where none does."""
+    fallen: dict[Target, str] = field(default_factory=dict)
+    """Targets in the middle of which the verifier died, with the reason."""
+    failures: dict[tuple[Target, str], str] = field(default_factory=dict)
+    """Strategies that failed on a target, by the strategy's name, with the reason."""
+    was_deferred: bool = False
+    """Whether a candidate of the current target was left for later."""
+
+    def is_over(self) -> bool:
+        """Return whether the run ends. Asked before each thing that is tried, so that what was not
+        tried is known to be missing."""
+        return not self.has_time(0.0)
+
+    def has_time(self, needed_s: float) -> bool:
+        """Return whether so much is left of the budget; where it is not, something is missing."""
+        budget_s = self.config.budget_s
+        if budget_s is not None and time.monotonic() - self.started_s + needed_s > budget_s:
+            self.ending.was_cut = True
+        return not self.ending.is_early
+
+    def with_judge(self, judge: Judge) -> RunContext:
+        """Return the same for one of several verifiers, in a thread of its own."""
+        return replace(
+            self,
+            session=judge,
+            optimizer=self.optimizer and self.optimizer.apart(),
+            reviewer=self.reviewer and self.reviewer.apart(),
+        )
+
+    @property
+    def reference_policy(self) -> str:
+        """Return the policy under which verdicts on references are kept: the reference as a
+        candidate has the same program, and times."""
+        return content_hash(["reference", self.policy])
+
+    def remembered(self, problem: Problem, candidate: Candidate) -> Evaluation | None:
+        """Return what the archive knows of a candidate on this device under these settings: what
+        this run found before it was cut short, else what an earlier run decided."""
+        return self._known(problem, candidate, self.policy)
+
+    def remembered_reference(self, problem: Problem) -> Evaluation | None:
+        """Return what the archive knows of a problem's reference."""
+        return self._known(problem, reference_of(problem), self.reference_policy)
+
+    def _known(self, problem: Problem, candidate: Candidate, policy: str) -> Evaluation | None:
+        key = (problem.id, candidate.id, self.session.device().key, policy)
+        found = None if self.since is None else self.archive.newest(*key, self.since)
+        if found is None and self.may_reuse:
+            found = self.archive.lookup(*key)
+            if found is not None and speedups.is_undecided(found):
+                return None
+        # What is stored may name another checkout and an older proposer of the same program.
+        return msgspec.structs.replace(found, candidate=candidate) if found else None
+
+    def failed(self, target: Target) -> dict[str, str]:
+        """Return why strategies failed on a target, by the strategy's name."""
+        return {name: reason for (one, name), reason in [*self.failures.items()] if one == target}
+
+    def forget(self, target: Target) -> None:
+        """Forget what failed on a target, which is taken up again."""
+        self.fallen.pop(target, None)
+        for name in self.failed(target):
+            del self.failures[target, name]
+
+    def keep(self, target: Target, evaluation: Evaluation) -> None:
+        """Record an evaluation, in the archive before anything else hears of it."""
+        self.archive.record(evaluation, self.policy)
+        self.made[target, evaluation.candidate.id] = evaluation
+
+
+def reference_of(problem: Problem) -> Candidate:
+    """Return the reference of a problem as a candidate for itself."""
+    return Candidate(problem_id=problem.id, program=problem.reference, proposer="reference")

@@ -1,0 +1,40 @@
+"""Say what may be proposed without a model."""
+
+from __future__ import annotations
+
+import difflib
+
+from cudal1_ci.errors import ConfigError
+from cudal1_ci.propose import launch_config
+from cudal1_ci.propose.rewrites.table import REWRITES
+from cudal1_ci.propose.wrappers.table import WRAPPERS
+from cudal1_ci.records import Record
+
+
+class PlaybookConfig(Record, frozen=True, kw_only=True):
+    """What may be proposed without a model. None means where the device suits."""
+
+    skip: tuple[str, ...] = ()
+    """Names of rewrites, wrappers or families to leave out."""
+    compile: bool | None = None
+    """Whether to propose `torch.compile`: it costs seconds at the first call of every process. By
+    default on a GPU, and on a CPU where a C++ compiler is installed."""
+    max_autotune: bool = False
+    """Whether to propose `torch.compile(mode="max-autotune-no-cudagraphs")`, which compiles for
+    minutes."""
+    cuda_graph: bool | None = None
+    """Whether to propose CUDA graphs for modules that are called for inference: each combination of
+    shapes has memory of its own. By default on a GPU."""
+    triton: bool | None = None
+    """Whether to propose kernels in Triton, which the file has to keep. By default on a GPU."""
+
+    def __post_init__(self) -> None:
+        known = {name for one in (*REWRITES, *WRAPPERS) for name in (one.name, one.family)}
+        known |= {launch_config.NAME, launch_config.FAMILY}
+        for name in self.skip:
+            if name not in known:
+                near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+                fix = f"did you mean `{near[0]}`?" if near else "docs/playbook.md lists them"
+                raise ConfigError(
+                    f"playbook.skip: expected names of rewrites or families, got {name!r}; {fix}"
+                )

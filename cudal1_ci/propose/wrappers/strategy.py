@@ -1,0 +1,213 @@
+"""Propose wrappers of the reference, and of what was faster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from cudal1_ci.propose.apply import apply, operators_of
+from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.rewrites.rewrite import Rewrite
+from cudal1_ci.propose.wrappers.table import (
+    CHANNELS_LAST,
+    COMPILATIONS,
+    COMPILE,
+    COMPILE_AS_LAID_OUT,
+    CUDA_GRAPH,
+    CUDNN,
+    MAX_AUTOTUNE,
+    REDUCE_OVERHEAD,
+    WRAPPERS,
+)
+from cudal1_ci.records import Candidate, Evaluation, Problem
+from cudal1_ci.stats import speedups
+
+MAX_COMBINATIONS = 4
+"""Programs that were faster, wrapped, for one problem; as many that a model wrote."""
+MAX_PROGRAMS = 2
+FASTER = 1.04
+"""By the estimate: a program to wrap need not be a gain beyond doubt by itself."""
+LESS_PRECISE = ("precision", "incorrect_values")
+
+Operators = tuple[str, ...]
+Found = Mapping[Operators, Evaluation]
+BY_NAME = {one.name: one for one in WRAPPERS}
+LAYOUTS = frozenset(one.name for one in (CHANNELS_LAST, CUDNN))
+
+
+class Wrappers:
+    """Propose wrappers of the reference, and of what was faster."""
+
+    name = "wrappers"
+
+    def __init__(
+        self,
+        config: PlaybookConfig | None = None,
+        *,
+        kind: str = "cpu",
+        only: Sequence[str] | None = None,
+        combines: bool = True,
+    ):
+        """Choose wrappers for a `kind` of device; `only` these, by name. Wrappers of other programs
+        than the reference are left out where it does not combine."""
+        self.wrappers = allowed(config or PlaybookConfig(), kind, only)
+        self.combines = combines
+
+    def propose(
+        self, problem: Problem, evaluations: Sequence[Evaluation], n: int
+    ) -> list[Candidate]:
+        """Return wrapped programs, those of the reference first."""
+        if problem.target is not None and problem.target.is_kernel:
+            return []
+        found = {
+            operators: one for one in evaluations if (operators := operators_of(one.candidate))
+        }
+        known = {one.candidate.id for one in evaluations}
+        of_reference = (
+            apply(problem, None, [BY_NAME[name] for name in names])
+            for names in self.of_the_reference(found)
+        )
+        chosen = [one for one in of_reference if one is not None and one.id not in known]
+        if not chosen and self.combines:
+            # By now it is known which wrappers gain on this problem.
+            chosen = list(self.combinations(problem, evaluations, found))
+        return list({one.id: one for one in chosen}.values())[:n]
+
+    def of_the_reference(self, found: Found) -> Iterator[Operators]:
+        """Yield wrappers of the reference by name, alone first, together where each passed."""
+        alone = [one.name for one in self.wrappers if one is not COMPILE_AS_LAID_OUT]
+        yield from ((name,) for name in alone if name not in LAYOUTS)
+        if not self.combines:
+            return
+        has_graph = CUDA_GRAPH in self.wrappers
+        for one in self.wrappers:
+            can_be_recorded = one in (COMPILE, MAX_AUTOTUNE) and is_usable((one.name,), found)
+            if can_be_recorded and has_graph and is_usable((CUDA_GRAPH.name,), found):
+                yield one.name, CUDA_GRAPH.name
+        compiled = found.get((COMPILE.name,))
+        if compiled is not None and compiled.verdict.status in LESS_PRECISE:
+            # Where the device has much to do in a call, a graph gains nothing by itself.
+            graph = found.get((CUDA_GRAPH.name,))
+            gains = graph is not None and speedups.estimate(graph) > 1
+            names = (COMPILE_AS_LAID_OUT.name, CUDA_GRAPH.name)
+            yield names if gains else names[:1]
+        layouts = [name for name in alone if name in LAYOUTS]
+        is_imprecise = is_known_to_be_less_precise("channels_last", found)
+        if is_imprecise:
+            layouts = [name for name in layouts if name != CHANNELS_LAST.name]
+        yield from ((name,) for name in layouts)
+        if len(layouts) > 1:
+            yield tuple(layouts)
+
+    def combinations(
+        self, problem: Problem, evaluations: Sequence[Evaluation], found: Found
+    ) -> Iterator[Candidate]:
+        """Yield programs that were faster, wrapped, the most promising first."""
+        programs = faster(evaluations)[:MAX_PROGRAMS]
+        wrappers = self.promising(found)
+        pairs = [(a, b) for a in range(len(programs)) for b in range(len(wrappers))]
+        made = Counter(is_written(one) for one in evaluations if is_combination(one.candidate))
+        known = {one.candidate.id for one in evaluations}
+        for a, b in sorted(pairs, key=lambda pair: (sum(pair), pair)):
+            if made[is_written(programs[a])] == MAX_COMBINATIONS:
+                continue
+            candidate = apply(problem, programs[a].candidate, [BY_NAME[n] for n in wrappers[b]])
+            if candidate is not None and candidate.id not in known:
+                made[is_written(programs[a])] += 1
+                yield candidate
+
+    def promising(self, found: Found) -> list[Operators]:
+        """Return the wrappers that were tried on the reference, best first; one that was slower
+        beyond doubt is left out."""
+        names = {one.name for one in self.wrappers} - LAYOUTS
+        usable = {
+            operators: one
+            for operators, one in found.items()
+            if names.issuperset(operators) and not is_slower(one)
+        }
+        return sorted(usable, key=lambda operators: -speedups.score(usable[operators]))
+
+
+def allowed(config: PlaybookConfig, kind: str, only: Sequence[str] | None) -> list[Rewrite]:
+    """Return the wrappers that suit a kind of device and that the configuration does not switch
+    off."""
+    on_gpu = kind == "cuda"
+    compiles = (on_gpu or has_cpp_compiler()) if config.compile is None else config.compile
+    graphs = on_gpu if config.cuda_graph is None else config.cuda_graph
+    left_out = {*config.skip}
+    if not compiles:
+        left_out |= {one.name for one in COMPILATIONS}
+    if not graphs:
+        left_out |= {CUDA_GRAPH.name, REDUCE_OVERHEAD.name}
+    if not on_gpu:
+        left_out |= {CHANNELS_LAST.name, CUDNN.name, COMPILE_AS_LAID_OUT.name}
+    if only is None:
+        # The graph that is proposed copies its outputs too, and launches less around them.
+        left_out.add(REDUCE_OVERHEAD.name)
+        left_out |= set() if config.max_autotune else {MAX_AUTOTUNE.name}
+    return [
+        one
+        for one in WRAPPERS
+        if not {one.name, one.family} & left_out and (only is None or one.name in only)
+    ]
+
+
+def has_cpp_compiler() -> bool:
+    """Return whether torch.compile can build code for the CPU here."""
+    names = (os.environ.get("CXX", ""), "g++", "clang++")
+    return any(name and shutil.which(name) for name in names)
+
+
+def is_known_to_be_less_precise(operator: str, found: Found) -> bool:
+    """Return whether a rewrite was refused for its precision."""
+    one = found.get((operator,))
+    return one is not None and one.verdict.status == "precision"
+
+
+def is_usable(operators: Operators, found: Found) -> bool:
+    """Return whether a wrapper passed on the reference. A compiled program may be slow because of
+    what is checked before each call, which a graph leaves out."""
+    one = found.get(operators)
+    if one is None or speedups.score(one) <= 0:
+        return False
+    return operators != (CUDA_GRAPH.name,) or not is_slower(one)
+
+
+def is_slower(evaluation: Evaluation) -> bool:
+    """Return whether a program was slower beyond doubt on a workload."""
+    return any(map(speedups.is_slower, evaluation.measurements))
+
+
+def is_written(evaluation: Evaluation) -> bool:
+    """Return whether a model wrote the program."""
+    return evaluation.candidate.generation is not None
+
+
+def is_combination(candidate: Candidate) -> bool:
+    """Return whether another program than the reference was wrapped."""
+    kinds = [one.operator in BY_NAME and one.operator not in LAYOUTS for one in candidate.edits]
+    return any(kinds) and (candidate.generation is not None or not all(kinds))
+
+
+def faster(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+    """Return the programs that were faster and are not wrapped yet, best first."""
+    wrapped = {one.name for one in WRAPPERS} - LAYOUTS
+    found = [
+        one
+        for one in evaluations
+        if speedups.estimate(one) > FASTER
+        and not is_slower(one)
+        and not any(edit.operator in wrapped for edit in one.candidate.edits)
+        and (one.candidate.edits or one.candidate.generation is not None)
+        # A maintainer merges no kernel that is never launched; a candidate without it gains too.
+        and launches_its_own(one) is not False
+    ]
+    return sorted(found, key=lambda one: -speedups.score(one))
+
+
+def launches_its_own(evaluation: Evaluation) -> bool | None:
+    """Return whether a program launches a kernel that it brings along; None where it brings
+    none."""
+    return any(one.is_own for one in evaluation.kernels) if evaluation.kernels else None

@@ -1,0 +1,190 @@
+"""List the wrappers: changes of how a whole program runs, not of what it computes.
+
+A wrapper is one decorator on the target's forward, or on the target where it is a function. The
+order of the table is the order in which wrappers are put on: the last one is outermost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from cudal1_ci.propose.rewrites.layout import with_last_line
+from cudal1_ci.propose.rewrites.rewrite import Rewrite, Site, SourceEdit, Vendored, defined_in
+from cudal1_ci.propose.rewrites.terms import code
+
+GRAPHED = Vendored("cuda_graph", "cuda_graphed")
+TUNED = Vendored("fastest_convolutions", "fastest_convolutions")
+REDUCED = Vendored("reduce_overhead", "compiled_with_reduce_overhead")
+LAID_OUT = (
+    Vendored("channels_last", "convolutions_to_channels_last"),
+    Vendored("channels_last", "with_channels_last_inputs"),
+)
+OWN_NAMES = ("torch.compile", *(one.name for one in (GRAPHED, TUNED, REDUCED, *LAID_OUT)))
+"""Decorators that wrappers put on, below which another wrapper may stand."""
+NOT_RECORDABLE = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "print(", "global ")
+"""What a CUDA graph cannot record, or would do once instead of at every call."""
+COMPILES = "the first call of each process compiles, which takes seconds to minutes"
+
+
+def forward_of(site: Site) -> cst.FunctionDef | None:
+    """Return the function to decorate; None where a decorator of the user's may depend on it."""
+    definition = site.definition
+    if isinstance(definition, cst.FunctionDef):
+        forward: cst.FunctionDef | None = definition
+    else:
+        forward = next((m for m in site.methods() if m.name.value == "forward"), None)
+    if forward is None or site.names.imports.get("torch", "torch") != "torch":
+        return None
+    own = all(code(one.decorator).startswith(OWN_NAMES) for one in forward.decorators)
+    return forward if own and "yield" not in code(forward).split() else None
+
+
+def decorated(
+    forward: cst.FunctionDef, decorator: str, found: str, *vendored: Vendored
+) -> SourceEdit:
+    """Return the edit that puts a decorator outermost on a function."""
+    first = cst.Decorator(cst.parse_expression(decorator))
+    new = forward.with_changes(decorators=[first, *forward.decorators], lines_after_decorators=[])
+    return SourceEdit(
+        {forward: new}, (found,), frozenset({"torch"} if not vendored else ()), vendored=vendored
+    )
+
+
+def compiled(decorator: str) -> Callable[[Site], SourceEdit | None]:
+    """Return the wrapper that compiles a forward with this decorator."""
+
+    def apply(site: Site) -> SourceEdit | None:
+        forward = forward_of(site)
+        if forward is None or any("compile" in code(one.decorator) for one in forward.decorators):
+            return None
+        return decorated(forward, decorator, f"`@{decorator}` on `{forward.name.value}`")
+
+    return apply
+
+
+def reduced(site: Site) -> SourceEdit | None:
+    """Compile a module's forward with CUDA graphs, and return copies."""
+    forward = forward_of(site)
+    if forward is None or any("compile" in code(one.decorator) for one in forward.decorators):
+        return None
+    return decorated(forward, REDUCED.name, f"`@{REDUCED.name}` on `forward`", REDUCED)
+
+
+def graphed(site: Site) -> SourceEdit | None:
+    """Record the forward of a module that is called for inference with positional tensors."""
+    definition, forward = site.definition, forward_of(site)
+    if not isinstance(definition, cst.ClassDef) or not site.is_inference or forward is None:
+        return None
+    parameters = forward.params
+    takes_keywords = bool(
+        parameters.kwonly_params
+        or isinstance(parameters.star_arg, cst.Param)
+        or parameters.star_kwarg
+    )
+    whole = code(definition)
+    has_own = GRAPHED.name in defined_in(site.module) or GRAPHED.name in whole
+    if takes_keywords or len(parameters.params) < 2 or has_own:
+        return None
+    if any(word in whole for word in NOT_RECORDABLE):
+        return None
+    return decorated(forward, GRAPHED.name, f"`{definition.name.value}.forward` replayed", GRAPHED)
+
+
+def has_convolutions(site: Site) -> bool:
+    """Return whether the file makes 2-D or 3-D convolutions by torch's classes."""
+    return any(word in site.module.code for word in ("Conv2d", "Conv3d", "ConvTranspose"))
+
+
+def tuned(site: Site) -> SourceEdit | None:
+    """Let cuDNN choose the algorithms of a module's convolutions by trying them."""
+    forward = forward_of(site)
+    if forward is None or isinstance(site.definition, cst.FunctionDef):
+        return None
+    if not has_convolutions(site) or "cudnn.benchmark" in site.module.code:
+        return None
+    return decorated(forward, TUNED.name, f"`@{TUNED.name}` on `forward`", TUNED)
+
+
+def laid_out(site: Site) -> SourceEdit | None:
+    """Store convolution weights and inputs in channels-last order."""
+    forward, constructor = forward_of(site), site.constructor()
+    if forward is None or constructor is None or not has_convolutions(site):
+        return None
+    if not isinstance(constructor.body, cst.IndentedBlock) or "channels_last" in site.module.code:
+        return None
+    if not site.is_inference:
+        return None
+    weights, inputs = LAID_OUT
+    edit = decorated(forward, inputs.name, "inputs and weights in channels-last order", *LAID_OUT)
+    new = with_last_line(constructor, f"{weights.name}(self)")
+    return SourceEdit(
+        {**edit.functions, constructor: new}, edit.found, edit.modules, vendored=LAID_OUT
+    )
+
+
+CHANNELS_LAST = Rewrite(
+    name="channels_last_inside",
+    family="memory layout",
+    precondition="a module with convolutions, called for inference; outputs stay contiguous",
+    why="convolution kernels read channels-last data without repacking it.",
+    apply=laid_out,
+    is_of_program=True,
+)
+CUDNN = Rewrite(
+    name="cudnn_benchmark",
+    family="library selection",
+    precondition="a module with convolutions; the first call with each shape times cuDNN's "
+    "algorithms",
+    why="the fastest algorithm for these shapes is found by trying, not by a heuristic.",
+    apply=tuned,
+    is_of_program=True,
+)
+COMPILE = Rewrite(
+    name="compile",
+    family="compilation",
+    precondition=f"a forward that torch.compile can trace; {COMPILES}",
+    why="torch.compile fuses chains of elementwise operations and takes the Python out.",
+    apply=compiled("torch.compile"),
+    is_of_program=True,
+)
+COMPILE_AS_LAID_OUT = Rewrite(
+    name="compile_as_laid_out",
+    family="compilation",
+    precondition="as for compile; convolutions keep their memory format, since the compiler's "
+    f"choice may lose precision; {COMPILES}",
+    why="torch.compile fuses chains of elementwise operations and takes the Python out.",
+    apply=compiled('torch.compile(options={"layout_optimization": False})'),
+    is_of_program=True,
+)
+REDUCE_OVERHEAD = Rewrite(
+    name="compile_reduce_overhead",
+    family="compilation",
+    precondition=f"as for compile, on a GPU; {COMPILES}",
+    why="the compiler's kernels are launched as one CUDA graph.",
+    apply=reduced,
+    is_of_program=True,
+)
+MAX_AUTOTUNE = Rewrite(
+    name="compile_max_autotune",
+    family="compilation",
+    precondition="as for compile; the first call of each process tries many kernels, which takes "
+    "minutes",
+    why="the compiler times several kernels for each product and keeps the fastest.",
+    apply=compiled('torch.compile(mode="max-autotune-no-cudagraphs")'),
+    is_of_program=True,
+)
+CUDA_GRAPH = Rewrite(
+    name="cuda_graph",
+    family="CUDA graph",
+    precondition="a module that is called for inference with positional tensors on a GPU, and "
+    "whose forward does the same whatever they hold; each combination of shapes keeps memory",
+    why="launching the kernels one by one takes longer than they run: a graph launches all of "
+    "them at once.",
+    apply=graphed,
+    is_of_program=True,
+)
+
+COMPILATIONS = (COMPILE, COMPILE_AS_LAID_OUT, REDUCE_OVERHEAD, MAX_AUTOTUNE)
+WRAPPERS: tuple[Rewrite, ...] = (CHANNELS_LAST, CUDNN, *COMPILATIONS, CUDA_GRAPH)
