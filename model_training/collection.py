@@ -77,11 +77,9 @@ class Example(Record, frozen=True, kw_only=True):
 
 
 class Proposer(Protocol):
-    """The product's: the playbook, or a model behind it."""
+    """A first round of candidates: of the product's strategies, or of the collection's own."""
 
-    def propose(
-        self, problem: Problem, exemplars: Sequence[Exemplar], n: int
-    ) -> Sequence[Candidate]: ...
+    def propose(self, problem: Problem, known: tuple[()], n: int, /) -> Sequence[Candidate]: ...
 
 
 class Judge(Protocol):
