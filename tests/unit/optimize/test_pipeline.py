@@ -15,6 +15,7 @@ from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.run import by_promise, review
+from cudal1_ci.optimize.target import optimize_target
 from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress
@@ -406,3 +407,28 @@ def test_what_was_changed_itself_comes_before_what_uses_it():
     ]
     first, second = by_promise(targets)
     assert (first.target.selected_because, second.target.selected_because) == tuple(shares)[::-1]
+
+
+def test_a_strategy_that_failed_is_forgotten_when_its_target_is_taken_up_again(tmp_path):
+    class Broken(FakeProposer):
+        name = "broken"
+
+        def propose(self, problem, evaluations, n):
+            raise RecursionError("too deep")
+
+    problem = a_problem()
+    planned = Planned(target=a_target(), problem=problem, workloads=problem.workloads)
+    with Archive.open(tmp_path / "archive.sqlite") as archive:
+        context = RunContext(
+            session=FakeSession({"fast": ("passed", 2.0)}),
+            strategies=(),
+            archive=archive,
+            progress=SilentProgress(),
+            config=ReviewConfig(),
+            policy="p",
+        )
+        entry = optimize_target(planned, [Broken(), FakeProposer(["fast"])], context)
+        assert entry.best == 0, "it costs what it would have proposed"
+        assert "RecursionError" in context.failed(planned.target)["broken"]
+        optimize_target(planned, [FakeProposer(["fast"])], context)
+        assert context.failed(planned.target) == {}
