@@ -20,7 +20,7 @@ def test_a_row_has_the_interval_s_own_estimate(experiment_module):
         reference_us=(20.0, 40.0, 80.0, 80.0), candidate_us=(10.0, 20.0, 20.0, 20.0), num_calls=1
     )
     device = Device(kind="cuda", name="none", num_threads=1)
-    measured = msgspec.structs.replace(measurement, launches=(launch,), device=device)
+    measured = msgspec.structs.replace(measurement, repetitions=(launch,), device=device)
     row = text_trials.told(msgspec.structs.replace(evaluation, measurements=(measured,)))
     assert row["speedup"] == pytest.approx(math.sqrt(8), abs=1e-3)
     assert row["speedup_low"] < row["speedup"] < row["speedup_high"]

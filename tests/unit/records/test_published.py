@@ -38,10 +38,13 @@ VERSION_1 = SAMPLES / "report_version_1.json"
 @pytest.fixture
 def full():
     """A report with every field that later work fills."""
+    edits = tuple(
+        Edit(operator=name, technique="fusion", found=("`a` -> `b`",), why="fewer passes.")
+        for name in ("sdpa", "compile")
+    )
     evaluation = msgspec.structs.replace(
-        an_evaluation(a_candidate(a_problem())),
+        an_evaluation(msgspec.structs.replace(a_candidate(a_problem()), edits=edits)),
         contract=(ContractCheck(aspect="gradients", result="held", detail="of 3 inputs"),),
-        edits=(Edit(name="sdpa", path="m.py", first_line=3, last_line=9), Edit(name="compile")),
         phase="confirmed",
     )
     understanding = Understanding(
@@ -72,7 +75,7 @@ def test_json_begins_with_its_version_and_has_every_field_that_is_promised(full)
     assert "verdict" not in evaluation
     assert evaluation["status"] == "passed"
     assert evaluation["phase"] == "confirmed"
-    assert [edit["name"] for edit in evaluation["edits"]] == ["sdpa", "compile"]
+    assert [edit["operator"] for edit in evaluation["candidate"]["edits"]] == ["sdpa", "compile"]
     assert evaluation["contract"] == [
         {"aspect": "gradients", "result": "held", "detail": "of 3 inputs"}
     ]
