@@ -36,10 +36,19 @@ from cudal1_ci.records import (
     TextProgram,
     Workload,
 )
+from cudal1_ci.sandboxed.wire.verifier import (
+    Dismiss,
+    Examine,
+    LeftOut,
+    Repeat,
+    Repeated,
+    Times,
+)
 from cudal1_ci.stats import speedups
 from cudal1_ci.stats.stopping import is_settled
 from cudal1_ci.verification import Session, TrialConfig
-from cudal1_ci.verification.repetitions import a_launch, clock_of, verdict_of
+from cudal1_ci.verification.crossing import program_on_wire, verdict_of
+from cudal1_ci.verification.repetitions import clock_of, repetition_of
 
 GPU_SOURCE = """\
 import torch
@@ -87,23 +96,23 @@ def sources(device: str, length: str, effect: float) -> tuple[str, str, int]:
 class Launches(Session):
     """Launches as they come, without a rule that ends them."""
 
-    def of(self, problem: Problem, candidate: Candidate, count: int) -> Iterator[dict[str, Any]]:
+    def of(self, problem: Problem, candidate: Candidate, count: int) -> Iterator[Times]:
         """Raises SystemExit when there is a verdict against either program."""
         said = self.check(problem)
         if said.status == "passed":
-            program = msgspec.to_builtins(candidate.program)
-            reply = self._ask({"op": "examine", "program": program}, 300)
-            said = verdict_of(reply)
+            examined = self._ask(Examine(program=program_on_wire(candidate.program)), 300)
+            said = verdict_of(examined.verdict)
         clock = clock_of(self._seat(), self.config)
         for number in range(count if said.status == "passed" else 0):
             with exclusive(self._lock()):
                 if number % speedups.LOOKS[0] == 0:  # as many as a trial has before it is looked at
-                    self._ask({"op": "dismiss"}, 120)
-                reply = self._ask({"op": "launch", "workload": "w", "clock": clock}, 120)
-            if "launch" not in reply:
-                said = verdict_of(reply.get("verdict") or reply["interrupted"])
+                    self._ask(Dismiss(goes_on=False), 120)
+                reply = self._ask(Repeat(workload="w", clock=clock), 120)
+            assert not isinstance(reply, LeftOut)
+            if not isinstance(reply, Repeated):
+                said = verdict_of(reply.verdict)
                 break
-            yield reply["launch"]
+            yield reply.times
         if said.status != "passed":
             raise SystemExit(f"{said}")
 
@@ -122,9 +131,13 @@ def measured(session: Launches, length: str, effect: float, count: int) -> dict[
     other = Candidate(problem_id=problem.id, program=program, proposer="known")
     started_s = time.monotonic()
     found = list(session.of(problem, other, count))
-    launches = [msgspec.to_builtins(a_launch(one, "candidate_us")) for one in found]
-    control = [msgspec.to_builtins(a_launch(one, "control_us")) for one in found]
-    phases_s = [one["phases_s"] for one in found]
+    launches = [
+        msgspec.to_builtins(repetition_of(one, one.reference_us, one.candidate_us)) for one in found
+    ]
+    control = [
+        msgspec.to_builtins(repetition_of(one, one.reference_us, one.control_us)) for one in found
+    ]
+    phases_s = [one.phases_s for one in found]
     return {
         "length": length,
         "effect": effect,

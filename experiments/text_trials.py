@@ -13,15 +13,18 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.records import Candidate, Evaluation, Made, Problem, TextProgram, Workload
+from cudal1_ci.sandboxed.wire.codec import Asks
+from cudal1_ci.sandboxed.wire.verifier import Reply
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session, TrialConfig
 
+R = TypeVar("R", bound=Reply)
 BRIEF = TrialConfig(call_s=20, load_s=90, num_rounds=4, launch_s=0.5, measure_s=1.0, weights="seed")
 """As in tests/test_attacks.py, but with a batch of the default length, and time for nvcc."""
 MODES = {
@@ -44,13 +47,13 @@ class TimedSession(Session):
         super().__init__(config, **settings)
         self.spent_s: Counter[str] = Counter()
 
-    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _ask(self, request: Asks[R], timeout_s: float) -> R:
         started_s = time.monotonic()
         is_start = self._worker is None
         try:
             return super()._ask(request, timeout_s)
         finally:
-            op = f"start and {request['op']}" if is_start else str(request["op"])
+            op = f"start and {request.op}" if is_start else str(request.op)
             self.spent_s[op] += time.monotonic() - started_s
 
     def spent(self) -> dict[str, float]:

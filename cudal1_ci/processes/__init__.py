@@ -1,21 +1,23 @@
 """Starts, limits and kills workers. Knows processes, nothing of what they compute.
 
     with Local(python).start("judge", num_threads=1, device="cpu") as worker:
-        worker.ask({"op": "describe"}, timeout_s=60)
+        worker.ask(Describe(), timeout_s=60)
 
 local.py starts a worker as a child process, container.py in a container of Docker or Podman.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from cudal1_ci.processes.container import Container, ContainerConfig
 from cudal1_ci.processes.local import WORKER_NAME, Local
+from cudal1_ci.sandboxed.wire.codec import Asks
 
+R = TypeVar("R")
 ExecutorName = Literal["local", "container"]
 
 
@@ -32,7 +34,7 @@ class Worker(Protocol):
         """What it runs in, beyond what it can say of itself: belongs to the Device."""
         ...
 
-    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def ask(self, request: Asks[R], timeout_s: float) -> R:
         """Send a request and wait for its reply. Raises WorkerError."""
         ...
 

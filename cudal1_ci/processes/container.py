@@ -25,13 +25,16 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, TypeVar
 
 from cudal1_ci.errors import UnsupportedError, WorkerError
 from cudal1_ci.processes.conversation import Conversation
 from cudal1_ci.processes.gpus import gpu_uuid
 from cudal1_ci.processes.local import BOOTSTRAP, MAX_LOG_CHARS, SANDBOXED, scrubbed_environment
 from cudal1_ci.records import Record
+from cudal1_ci.sandboxed.wire.codec import Asks
+
+R = TypeVar("R")
 
 CHANNEL = Path("/cudal1-ci/channel")
 SCRATCH = Path("/cudal1-ci/scratch")
@@ -230,7 +233,7 @@ class ContainedWorker:
             self.process.wait()
         self.log.close()
 
-    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def ask(self, request: Asks[R], timeout_s: float) -> R:
         """Send a request and wait for its reply. Raises WorkerError."""
         return self.conversation.ask(request, timeout_s)
 

@@ -1,26 +1,23 @@
-"""One request and its reply at a time, as length-prefixed JSON over a Unix socket.
+"""One request and its reply at a time, over a channel to a worker.
 
-The host's end of what the worker's `channel.py` speaks. Knows nothing of what is said, nor of how
-the process at the other end was started.
+Knows nothing of what is said, nor of how the process at the other end was started.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import socket
-import struct
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.processes.device_wait import is_patient_for_ever, until
+from cudal1_ci.sandboxed.wire.channel import Channel, ChannelClosed, ChannelTimeout
+from cudal1_ci.sandboxed.wire.codec import Asks, Form, ProtocolError
+from cudal1_ci.sandboxed.wire.verifier import Waits, answers_in_turn
 
-HEADER = struct.Struct("!Q")
-WAITS = "waits"
-"""As in giving_way.py: a worker that was given a `turn` may say before its reply that it
-waits for the device, and later that it does so no more. That time does not count. No other worker
-may: a tracer runs what it is asked to trace."""
+R = TypeVar("R")
 MAX_REPLY_BYTES = 256 * 2**20
 
 
@@ -28,68 +25,49 @@ class Conversation:
     """With a worker of that role; `ending` says why it is gone, once it is."""
 
     def __init__(self, end: socket.socket, role: str, ending: Callable[[], str]):
-        self.end = end
+        self.channel = Channel(end, MAX_REPLY_BYTES)
         self.role = role
         self.ending = ending
 
-    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Send a request and wait for its reply.
+    def ask(self, request: Asks[R], timeout_s: float) -> R:
+        """Send a request and wait for its reply. A worker that was given a turn may say before that
+        it waits for the device, and later that it does so no more: that time does not count.
 
         Raises:
-            WorkerError: The worker is gone, or did not answer in time.
+            WorkerError: The worker is gone, did not answer in time, or answered something else.
             GaveUp: It waits for the device, and the time for that is over.
         """
-        body = json.dumps(request).encode()
+        form = answers_in_turn(request)
         deadline = time.monotonic() + timeout_s
         try:
-            self.end.settimeout(timeout_s)
-            self.end.sendall(HEADER.pack(len(body)) + body)
-            reply = self._message(deadline)
-            while "turn" in request and isinstance(reply, dict) and WAITS in reply:
-                since_s, waits = time.monotonic(), reply[WAITS]
+            self.channel.send(request, timeout_s=timeout_s)
+            reply = self._received(form, deadline - time.monotonic())
+            while isinstance(reply, Waits):
+                since_s, waits = time.monotonic(), reply.is_waiting
                 if waits and not is_patient_for_ever():
-                    until(self._has_more)
-                reply = self._message(None if waits else deadline)
+                    until(self.channel.has_more)
+                left_s = None if waits else deadline - time.monotonic()
+                reply = self._received(form, left_s)
                 if waits:
                     deadline += time.monotonic() - since_s
-        except TimeoutError as error:
+        except ChannelTimeout as error:
             raise WorkerError(
-                f"the {self.role} did not answer `{request.get('op')}` within {timeout_s:.0f} s"
+                f"the {self.role} did not answer `{request.op}` within {timeout_s:.0f} s"
             ) from error
-        except (OSError, EOFError, ValueError) as error:
+        except ChannelClosed as error:
             raise WorkerError(self.ending()) from error
-        if not isinstance(reply, dict):
-            raise WorkerError(f"the {self.role} answered with a {type(reply).__name__}")
-        return reply
+        except ProtocolError as error:
+            raise WorkerError(f"the {self.role} did not answer `{request.op}`: {error}") from error
+        found: R = reply
+        return found
+
+    def _received(self, form: Form[R], timeout_s: float | None) -> R:
+        """What comes next; descriptors that came along are not wanted."""
+        message, unwanted = self.channel.receive(form, timeout_s)
+        for fd in unwanted:
+            os.close(fd)
+        return message
 
     def close(self) -> None:
         """Hang up: the worker ends."""
-        self.end.close()
-
-    def _has_more(self, timeout_s: float) -> bool:
-        """Whether something came meanwhile, if only the end."""
-        self.end.settimeout(timeout_s)
-        try:
-            self.end.recv(1, socket.MSG_PEEK)
-        except TimeoutError:
-            return False
-        return True
-
-    def _message(self, deadline: float | None) -> Any:
-        """What comes next, at the latest then. Raises TimeoutError."""
-        (length,) = HEADER.unpack(self._read(HEADER.size, deadline))
-        if length > MAX_REPLY_BYTES:
-            raise WorkerError(f"the {self.role} announced a reply of {length} bytes")
-        return json.loads(self._read(length, deadline))
-
-    def _read(self, size: int, deadline: float | None) -> bytes:
-        parts: list[bytes] = []
-        while size:
-            left_s = None if deadline is None else max(1e-6, deadline - time.monotonic())
-            self.end.settimeout(left_s)
-            part = self.end.recv(min(size, 2**20))
-            if not part:
-                raise EOFError
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+        self.channel.close()

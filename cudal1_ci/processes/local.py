@@ -18,11 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypeVar
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.processes.conversation import Conversation
 from cudal1_ci.processes.environment import listed
+from cudal1_ci.sandboxed.wire.codec import Asks
+
+R = TypeVar("R")
 
 SANDBOXED = Path(__file__).resolve().parent.parent / "sandboxed"
 MAX_LOG_CHARS = 4000
@@ -181,7 +184,7 @@ class Worker:
         self.log.close()
         self.scratch.cleanup()
 
-    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def ask(self, request: Asks[R], timeout_s: float) -> R:
         """Send a request and wait for its reply. Raises WorkerError."""
         return self.conversation.ask(request, timeout_s)
 

@@ -1,9 +1,9 @@
 """What runs in the user's own interpreter: the judge, the runners, the tracer.
 
-Started by `processes`, never imported by the host. Needs the standard library and torch, nothing
-else: none of the tool's own dependencies has to be installed beside the user's code, so the folder
-is loaded as a package of its own (`cudal1_sandboxed`) and talks in plain JSON that
-mirrors the records of `records`.
+Started by `processes`, never imported by the host but for `wire`, the messages that both sides
+exchange. Needs the standard library and torch, nothing else: none of the tool's own dependencies
+has to be installed beside the user's code, so the folder is loaded as a package of its own
+(`cudal1_sandboxed`).
 
     judge     owns seeds, inputs, expected outputs, tolerances and the clock that counts
     template  a warm process (torch imported, nothing run) from which runners are forked

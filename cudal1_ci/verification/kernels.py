@@ -14,9 +14,9 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import Any
 
 from cudal1_ci.records import Finding, Kernel, Problem, Program, Target, TextProgram
+from cudal1_ci.sandboxed.wire.verdicts import KernelTime
 from cudal1_ci.source.kernel_names import bare_name
 from cudal1_ci.verification.static_rules.base_text import base_text
 from cudal1_ci.verification.static_rules.cuda_text import (
@@ -93,7 +93,7 @@ def is_jit(decorator: ast.expr) -> bool:
 
 
 def kernels_of(
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[KernelTime],
     declared: frozenset[str],
     known: frozenset[str],
     target: Target | None = None,
@@ -104,10 +104,10 @@ def kernels_of(
         known = frozenset(name for name in known if bare_name(name) != target.last_name)
     return tuple(
         Kernel(
-            name=row["name"],
-            num_launches=row["num_calls"],
-            device_us=row["time_us"],
-            is_own=is_own(row["name"], declared) and row["name"] not in known,
+            name=row.name,
+            num_launches=row.num_calls,
+            device_us=row.time_us,
+            is_own=is_own(row.name, declared) and row.name not in known,
         )
         for row in rows
     )

@@ -19,15 +19,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import msgspec
+from typing import Literal
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.processes import Executor, Worker
 from cudal1_ci.processes.lock import shared
 from cudal1_ci.records import Candidate, Program, TextProgram, Verdict
+from cudal1_ci.sandboxed.wire.builder import Begin, Cancel, Ended, Open, Poll
+from cudal1_ci.sandboxed.wire.verifier import Store
 from cudal1_ci.verification.config import BuildsConfig
+from cudal1_ci.verification.crossing import program_on_wire, verdict_of
 
 POLL_S = 0.25
 ANSWER_S = 60.0
@@ -212,17 +213,19 @@ class Ahead:
             if worker is None:
                 return
             for build in waiting:
-                program = msgspec.to_builtins(build.candidate.program)
-                request = {"number": build.number, "program": program, "limit_s": self.limit_s}
+                request = Begin(
+                    number=build.number,
+                    program=program_on_wire(build.candidate.program),
+                    limit_s=self.limit_s,
+                )
                 with self._changed:
                     if build.state != "waiting":
                         continue
                     build.state = "running"
-                worker.ask({"op": "begin", **request}, ANSWER_S)
+                worker.ask(request, ANSWER_S)
             for build in ended:
-                worker.ask({"op": "cancel", "number": build.number}, ANSWER_S)
-            reply = worker.ask({"op": "poll", "wait_s": POLL_S}, ANSWER_S)
-            self._note(reply["ended"])
+                worker.ask(Cancel(number=build.number), ANSWER_S)
+            self._note(worker.ask(Poll(wait_s=POLL_S), ANSWER_S).ended)
 
     def _open(self, site: Site) -> Worker | None:
         """The worker; None when what it built would not be found by the judge."""
@@ -231,27 +234,26 @@ class Ahead:
             if self._is_closed:
                 return None
             worker = self._worker = self._stack.enter_context(starting)
-        request = {
-            "op": "open",
-            "store": store_of(self.config),
-            "architecture": site.architecture,
-            "cores": list(site.cores),
-            "num_at_once": site.num_at_once,
-        }
-        if worker.ask(request, START_S)["is_kept"]:
+        request = Open(
+            store=store_of(self.config),
+            architecture=site.architecture,
+            cores=site.cores,
+            num_at_once=site.num_at_once,
+        )
+        if worker.ask(request, START_S).is_kept:
             return worker
         self._end_worker()
         self._is_closed = True
         return None
 
-    def _note(self, ended: list[dict[str, Any]]) -> None:
+    def _note(self, ended: Sequence[Ended]) -> None:
         by_number = {build.number: build for build in self._builds.values()}
         with self._changed:
             for one in ended:
-                build = by_number[one["number"]]
+                build = by_number[one.number]
                 build.state = "done"
-                if one["verdict"] is not None:
-                    build.verdict = msgspec.convert(one["verdict"], Verdict)
+                if one.verdict is not None:
+                    build.verdict = verdict_of(one.verdict)
             self._changed.notify_all()
 
     def _end_worker(self) -> None:
@@ -261,8 +263,8 @@ class Ahead:
         stack.close()
 
 
-def store_of(config: BuildsConfig) -> dict[str, Any] | None:
+def store_of(config: BuildsConfig) -> Store | None:
     """Where what programs build is kept, as the workers are told."""
     if not config.keep:
         return None
-    return {"folder": str(config.place()), "max_bytes": config.max_bytes}
+    return Store(folder=str(config.place()), max_bytes=config.max_bytes)

@@ -9,18 +9,34 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from cudal1_ci.processes.lock import exclusive
 from cudal1_ci.records import Device, Finding, Measurement, Repetition, Verdict, Workload
+from cudal1_ci.sandboxed.wire.codec import Asks
+from cudal1_ci.sandboxed.wire.verifier import (
+    Clock,
+    Convicted,
+    Dismiss,
+    Interrupted,
+    LeftOut,
+    Repeat,
+    Repeated,
+    Reply,
+    Times,
+)
 from cudal1_ci.stats import speedups
 from cudal1_ci.stats.stopping import is_settled
 from cudal1_ci.verification.conditions import Conditions, Gpu, disturbance, has_another_clock
 from cudal1_ci.verification.config import TrialConfig
+from cudal1_ci.verification.crossing import verdict_of
+
+R = TypeVar("R", bound=Reply)
+RepetitionReply = Repeated | Convicted | Interrupted | LeftOut
 
 FEWEST_LAUNCHES = 3
 MOST_DISTURBED = 6
@@ -50,11 +66,17 @@ NOISY = 0.5
 it a gain still has to exceed the control's spread (score.py)."""
 
 
+class Ask(Protocol):
+    """What a verifier is asked by."""
+
+    def __call__(self, request: Asks[R], timeout_s: float, /) -> R: ...
+
+
 @dataclass(frozen=True)
 class Seat:
     """Where launches are made: the judge and its device."""
 
-    ask: Callable[[dict[str, Any], float], dict[str, Any]]
+    ask: Ask
     """A request and the seconds that it may take."""
     device: Device
     lock: str
@@ -74,7 +96,7 @@ def measure(
     with exclusive(seat.lock):
         found = measured(seat, config, workload)
         if MOST_AHEAD[seat.device.kind] > 1:
-            seat.ask({"op": "dismiss", "goes_on": goes_on}, DISMISS_S)
+            seat.ask(Dismiss(goes_on=goes_on), DISMISS_S)
         return found
 
 
@@ -90,27 +112,30 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
     while not is_over(launches, control, len(suspicions), spent_s, config, seat.device.kind):
         started_s = time.monotonic()
         clock = clock_of(seat, config, launches)
-        request = {"op": "launch", "workload": workload.name, "clock": clock}
-        reply, conditions, disturbed = launch(seat, request, timeout_s, after)
+        request = Repeat(workload=workload.name, clock=clock)
+        reply, conditions, disturbed = repetition(seat, request, timeout_s, after)
         spent_s += time.monotonic() - started_s
-        if "left_out" in reply:
+        if isinstance(reply, LeftOut):
             return None
-        if "verdict" in reply:
-            return verdict_of(reply["verdict"])
-        if disturbed is not None:
+        if isinstance(reply, Convicted):
+            return verdict_of(reply.verdict)
+        if disturbed is not None or isinstance(reply, Interrupted):
+            assert disturbed is not None
             disturbances.append(disturbed)
             if is_hopeless(disturbances, seat.device):
                 return disturbed
             continue
-        if "suspicion" in reply:
-            suspicions.append(verdict_of(reply["suspicion"]))
+        if reply.suspicion is not None:
+            suspicions.append(verdict_of(reply.suspicion))
             if len(suspicions) >= CONFIRMED:
                 return suspicions[-1]
         if conditions is not None:
             after.append(conditions)
-        times = reply["launch"]
-        launches.append(a_launch(times, "candidate_us"))
-        control.append(a_launch(times, "control_us"))
+        times = reply.times
+        launches.append(repetition_of(times, times.reference_us, times.candidate_us))
+        # Where memory is short, the control has a reference of its own.
+        its_reference_us = times.control_reference_us or times.reference_us
+        control.append(repetition_of(times, its_reference_us, times.control_us))
     measurement = Measurement(
         workload=workload.name,
         repetitions=tuple(launches),
@@ -169,29 +194,27 @@ def num_rounds(config: TrialConfig, launches: Sequence[Repetition], kind: speedu
     return min(usual, FEWEST_ROUNDS) if min(effects) > PLAIN_EFFECT else usual
 
 
-def clock_of(
-    seat: Seat, config: TrialConfig, launches: Sequence[Repetition] = ()
-) -> dict[str, Any]:
+def clock_of(seat: Seat, config: TrialConfig, launches: Sequence[Repetition] = ()) -> Clock:
     """How the launch after these is timed, as the judge takes it."""
     kind = seat.device.kind
-    return {
-        "batch_us": config.batch_us or BATCH_US[kind],
-        "max_calls": config.max_calls or MAX_CALLS[kind],
-        "num_rounds": num_rounds(config, launches, kind),
-        "fewest_rounds": FEWEST_ROUNDS if kind == "cuda" and config.num_launches == 1 else None,
-        "plain_effect": PLAIN_EFFECT,
-        "most_error": MOST_ERROR if kind == "cuda" and config.num_launches == 1 else None,
-        "launch_s": config.launch_s,
-        "num_ahead": num_ahead(config, kind, len(launches)),
-        "gpu_index": None if seat.gpu is None else seat.gpu.index,
-    }
+    return Clock(
+        batch_us=config.batch_us or BATCH_US[kind],
+        max_calls=config.max_calls or MAX_CALLS[kind],
+        num_rounds=num_rounds(config, launches, kind),
+        fewest_rounds=FEWEST_ROUNDS if kind == "cuda" and config.num_launches == 1 else None,
+        plain_effect=PLAIN_EFFECT,
+        most_error=MOST_ERROR if kind == "cuda" and config.num_launches == 1 else None,
+        repetition_s=config.launch_s,
+        num_ahead=num_ahead(config, kind, len(launches)),
+        gpu_index=None if seat.gpu is None else seat.gpu.index,
+    )
 
 
-def launch(
-    seat: Seat, request: dict[str, Any], timeout_s: float, earlier: Sequence[Conditions]
-) -> tuple[dict[str, Any], Conditions | None, Verdict | None]:
+def repetition(
+    seat: Seat, request: Repeat, timeout_s: float, earlier: Sequence[Conditions]
+) -> tuple[RepetitionReply, Conditions | None, Verdict | None]:
     """The judge's reply, the GPU's conditions afterwards, and the verdict that there is when a
-    launch which says nothing is not made again."""
+    repetition which says nothing is not made again."""
     if seat.gpu is None or seat.pid is None:
         reply = seat.ask(request, timeout_s)
         return reply, None, interruption(reply)
@@ -208,18 +231,13 @@ def launch(
     return reply, now, disturbed
 
 
-def verdict_of(reply: dict[str, Any]) -> Verdict:
-    """The judge's words as a record."""
-    return msgspec.convert(reply, Verdict)
-
-
 def inconclusive(rule: str, message: str) -> Verdict:
     return Verdict(status="inconclusive", findings=(Finding(rule=rule, message=message),))
 
 
-def interruption(reply: dict[str, Any]) -> Verdict | None:
-    """Of a launch in which the reference failed."""
-    return verdict_of(reply["interrupted"]) if "interrupted" in reply else None
+def interruption(reply: RepetitionReply) -> Verdict | None:
+    """Of a repetition in which the reference failed."""
+    return verdict_of(reply.verdict) if isinstance(reply, Interrupted) else None
 
 
 def is_hopeless(disturbances: Sequence[Verdict], device: Device) -> bool:
@@ -270,12 +288,8 @@ def under(device: Device, conditions: Sequence[Conditions]) -> Device:
     )
 
 
-def a_launch(times: dict[str, Any], other: str) -> Repetition:
-    """Times of one launch, of the reference against the candidate or against itself."""
-    # Where memory is short, the control has a reference of its own.
-    own = times.get("control_reference_us") if other == "control_us" else None
-    return Repetition(
-        reference_us=tuple(own or times["reference_us"]),
-        candidate_us=tuple(times[other]),
-        num_calls=times["num_calls"],
-    )
+def repetition_of(
+    times: Times, reference_us: tuple[float, ...], other_us: tuple[float, ...]
+) -> Repetition:
+    """One repetition, of the reference against the candidate or against itself."""
+    return Repetition(reference_us=reference_us, candidate_us=other_us, num_calls=times.num_calls)

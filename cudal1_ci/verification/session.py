@@ -11,8 +11,9 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -33,13 +34,31 @@ from cudal1_ci.records import (
     Verdict,
     Workload,
 )
+from cudal1_ci.sandboxed.wire.codec import Asks
+from cudal1_ci.sandboxed.wire.verdicts import KernelTime
+from cudal1_ci.sandboxed.wire.verifier import (
+    Check,
+    CountDemand,
+    Counted,
+    Describe,
+    Examine,
+    Failed,
+    InTurn,
+    LeftOut,
+    Limits,
+    Profile,
+    Profiled,
+    Reply,
+)
 from cudal1_ci.verification.conditions import Gpu, gpu_of
 from cudal1_ci.verification.config import BuildsConfig, TrialConfig
+from cudal1_ci.verification.crossing import problem_on_wire, program_on_wire, record, verdict_of
 from cudal1_ci.verification.kernels import finding_on, kernels_of, own_names
 from cudal1_ci.verification.prebuild import Ahead, compiles, site_for, store_of
-from cudal1_ci.verification.repetitions import Seat, measure, verdict_of
+from cudal1_ci.verification.repetitions import Seat, measure
 from cudal1_ci.verification.static_rules import convictions, screen
 
+R = TypeVar("R", bound=Reply)
 GPU_EXHAUSTED = re.compile(
     r"\bCUDA\b.{0,24}\bout of memory|\bCU(BLAS|DNN)_STATUS_ALLOC_FAILED", re.DOTALL
 )
@@ -92,7 +111,7 @@ class Session:
         self._problem_id: str | None = None
         self._reference_kernels: dict[str, frozenset[str]] = {}
         self._reference = Verdict(status="harness_error")
-        self.spent_on_runners: dict[str, list[float]] = {}
+        self.spent_on_runners: dict[str, tuple[float, float]] = {}
         """Of the last request: times and seconds that the judge waited for its runners, by what it
         asked of them."""
         self._spent: dict[str, list[float]] = {}
@@ -112,11 +131,18 @@ class Session:
     def device(self) -> Device:
         """What is measured on."""
         if self._device is None:
-            reply = self._ask({"op": "describe"}, self.config.load_s)
-            self._uuid = reply.pop("uuid", None)
-            self._architecture = reply.pop("architecture", None)
+            reply = self._ask(Describe(), self.config.load_s)
+            hardware = reply.hardware
+            self._uuid, self._architecture = hardware.uuid, reply.architecture
             self._gpu = gpu_of(self._uuid)
-            found = msgspec.convert(reply, Device)
+            found = Device(
+                kind=hardware.kind,
+                name=hardware.name,
+                num_threads=reply.num_threads,
+                capability=hardware.capability,
+                software=hardware.software,
+                sandbox_missing=reply.sandbox_missing,
+            )
             if self.require_sandbox and found.sandbox_missing:
                 raise UnsupportedError(
                     "the sandbox is required, and this machine does not grant "
@@ -148,25 +174,25 @@ class Session:
         self._problem_id = None
         self._reference_kernels = {}
         num_workloads = len(problem.workloads)
-        limits = {"load_s": self.config.load_s, "call_s": self.config.call_s}
-        request = {
-            "op": "check",
-            "problem": msgspec.to_builtins(problem),
-            "limits": limits,
-            "seed": self.config.seed,
-            "memory_bytes": self.config.memory_bytes,
-            "share_bytes": self._share_bytes(),
-            "weights": self.config.weights,
-            "precision": self.config.precision,
-            "store": store_of(self.builds),
-            "key": problem.id if self.config.keeps and self.recalls else None,
-            "keeps": self.config.keeps and self.cores is None,
-            "cores": None if self.cores is None else list(self.cores),
-        }
+        request = Check(
+            problem=problem_on_wire(problem),
+            limits=Limits(self.config.load_s, self.config.call_s),
+            seed=self.config.seed,
+            memory_bytes=self.config.memory_bytes,
+            share_bytes=self._share_bytes(),
+            weights=self.config.weights,
+            precision=self.config.precision,
+            store=store_of(self.builds),
+            key=problem.id if self.config.keeps and self.recalls else None,
+            keeps=self.config.keeps and self.cores is None,
+            cores=None if self.cores is None else tuple(self.cores),
+        )
         # A reference is loaded four times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
         timeout_s = timeout_s if most_s is None else min(timeout_s, most_s)
-        self._reference = self._beside_others(verdict_of(self._ask_beside(request, timeout_s)))
+        self._reference = self._beside_others(
+            verdict_of(self._ask_beside(request, timeout_s).verdict)
+        )
         self._problem_id = problem.id
         return self._reference
 
@@ -255,15 +281,14 @@ class Session:
 
     def _examine(self, problem: Problem, candidate: Candidate) -> Verdict:
         """Whether what it computes is the same."""
-        request = {
-            "op": "examine",
-            "program": msgspec.to_builtins(candidate.program),
-            "keeps": self.config.keeps,
-        }
-        if not self.config.keeps and self._needs_evidence(problem, candidate.program):
-            request["profiled"] = problem.workloads[0].name
+        looks = not self.config.keeps and self._needs_evidence(problem, candidate.program)
+        request = Examine(
+            program=program_on_wire(candidate.program),
+            keeps=self.config.keeps,
+            profiled=problem.workloads[0].name if looks else None,
+        )
         timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)
-        return verdict_of(self._ask_beside(request, timeout_s))
+        return verdict_of(self._ask_beside(request, timeout_s).verdict)
 
     def _measure(
         self, workloads: tuple[Workload, ...], verdict: Verdict, goes_on: bool
@@ -296,22 +321,32 @@ class Session:
         Raises:
             WorkerError: The judge died.
         """
-        request = {"op": "profile", "workload": workload, "is_candidate": is_candidate}
+        found = self._profiled(workload, is_candidate=is_candidate)
+        return found if isinstance(found, str) else [asdict(row) for row in found]
+
+    def _profiled(self, workload: str, *, is_candidate: bool) -> Sequence[KernelTime] | str:
+        """See `profile`."""
         timeout_s = 2 * (self.config.load_s + self.config.call_s)
-        reply = self._ask_beside(request, timeout_s)
-        if "left_out" in reply:
-            return f"the judge left `{workload}` out"
-        rows: list[dict[str, Any]] = reply.get("rows", [])
-        return reply.get("failure") or rows
+        request = Profile(workload=workload, is_candidate=is_candidate)
+        match self._ask_beside(request, timeout_s):
+            case Profiled(rows=rows):
+                return rows
+            case Failed(why=why):
+                return why
+            case LeftOut():
+                return f"the judge left `{workload}` out"
 
     def demand(self, workload: str) -> Demand | str:
         """What a call of the reference that was last checked asks of the device, or why that is
         not known. Raises WorkerError as `profile` does."""
         timeout_s = 2 * (self.config.load_s + self.config.call_s)
-        reply = self._ask_beside({"op": "demand", "workload": workload}, timeout_s)
-        if "left_out" in reply:
-            return f"the judge left `{workload}` out"
-        return reply.get("failure") or msgspec.convert(reply["demand"], Demand)
+        match self._ask_beside(CountDemand(workload=workload), timeout_s):
+            case Counted(demand=demand):
+                return record(demand, Demand)
+            case Failed(why=why):
+                return why
+            case LeftOut():
+                return f"the judge left `{workload}` out"
 
     def _share_bytes(self) -> int | None:
         """For a trial's tensors while others may work on the device; None is what is free."""
@@ -360,15 +395,15 @@ class Session:
         declared = own_names(problem, candidate.program)
         is_required = self._is_kernel_required(problem)
         name = problem.workloads[0].name
-        rows = self.profile(name, is_candidate=True)
+        rows = self._profiled(name, is_candidate=True)
         if isinstance(rows, str):
             finding: Finding | None = Finding(rule="kernel.unseen", message=rows[:1000])
             status: Status = "inconclusive"
             kernels: tuple[Kernel, ...] = ()
         else:
             if name not in self._reference_kernels:
-                known = self.profile(name, is_candidate=False)
-                names = frozenset() if isinstance(known, str) else {row["name"] for row in known}
+                known = self._profiled(name, is_candidate=False)
+                names = () if isinstance(known, str) else (row.name for row in known)
                 self._reference_kernels[name] = frozenset(names)
             kernels = kernels_of(rows, declared, self._reference_kernels[name], problem.target)
             finding, status = finding_on(kernels, declared), "reward_hack"
@@ -378,25 +413,25 @@ class Session:
             return Verdict(status=status, findings=(finding, *verdict.findings)), kernels
         return msgspec.structs.replace(verdict, findings=(*verdict.findings, finding)), kernels
 
-    def _ask_beside(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _ask_beside(self, request: InTurn[R], timeout_s: float) -> R:
         """Ask for what makes the device work and is not timed: never while another judge times. A
         judge on this machine holds the device itself, and gives way to who wants to time."""
         if self.executor.has_disk:
-            return self._ask({**request, "turn": self._lock()}, timeout_s)
+            return self._ask(replace(request, turn=self._lock()), timeout_s)
         with shared(self._lock()):
             return self._ask(request, timeout_s)
 
-    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _ask(self, request: Asks[R], timeout_s: float) -> R:
         """Ask the judge, starting one where there is none."""
         if self._worker is None:
             worker = self.executor.start(
                 "judge", num_threads=self.config.threads, device=self.where
             )
             self._worker = self._stack.enter_context(worker)
-        op, started_s = request["op"], time.monotonic()
+        op, started_s = request.op, time.monotonic()
         try:
             reply = self._worker.ask(request, timeout_s)
-            self.spent_on_runners = reply.pop("spent", {})
+            self.spent_on_runners = reply.spent
             for what, (times, seconds) in self.spent_on_runners.items():
                 self._add_spent(f"{op}: {what}", times, seconds)
             return reply

@@ -8,6 +8,7 @@ cores as the reference has threads.
 """
 
 import sys
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -17,7 +18,7 @@ EXPECT = ("reward_hack", "state.global")
 
 runner = sys.modules["cudal1_sandboxed.runner.runner"]
 real = runner.settings
-runner.settings = lambda attributes: {**real(attributes), "num_threads": 1}
+runner.settings = lambda attributes: replace(real(attributes), num_threads=1)
 torch.set_num_threads(2)
 
 

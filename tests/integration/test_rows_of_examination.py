@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from cudal1_ci.processes.local import BOOTSTRAP, SANDBOXED
@@ -11,6 +10,8 @@ from cudal1_ci.sandboxed.forkserver.client import Template
 from cudal1_ci.sandboxed.memory.accelerators import accelerator
 from cudal1_ci.sandboxed.start import start_template
 from cudal1_ci.sandboxed.verifier.verifier import Judge
+from cudal1_ci.sandboxed.wire.verifier import Check, Limits
+from cudal1_ci.verification.crossing import problem_on_wire, program_on_wire
 
 REFERENCE = """
 import torch
@@ -47,24 +48,31 @@ def judge():
         call=Made(function="get_inputs"),
     )
     program = TextProgram(source=REFERENCE, entry="Model")
-    problem = msgspec.to_builtins(Problem(reference=program, workloads=(workload,)))
-    limits = {"load_s": 60, "call_s": 30}
-    said = judge.check(problem, limits, 0, None, None, "checkpoint", "strict", None)
-    assert said["status"] == "passed"
+    request = Check(
+        problem=problem_on_wire(Problem(reference=program, workloads=(workload,))),
+        limits=Limits(60.0, 30.0),
+        seed=0,
+        memory_bytes=None,
+        share_bytes=None,
+        weights="checkpoint",
+        precision="strict",
+        store=None,
+    )
+    assert judge.check(request).verdict.status == "passed"
     yield judge
     judge.dismiss()
     judge.template.close()
 
 
 def examined(judge, source: str, profiled: str | None, *, keeps: bool = False) -> None:
-    program = msgspec.to_builtins(TextProgram(source=source, entry="Model"))
-    assert judge.examine(program, profiled, keeps)["status"] == "passed"
+    program = program_on_wire(TextProgram(source=source, entry="Model"))
+    assert judge.examine(program, profiled, keeps).verdict.status == "passed"
 
 
 def test_no_further_process_is_started_for_it(judge, monkeypatch):
     examined(judge, REFERENCE, "w")
     monkeypatch.setattr(judge.template, "fork", None)
-    assert "aten::tanh" in {row["name"] for row in judge.profile("w", is_candidate=True)["rows"]}
+    assert "aten::tanh" in {row.name for row in judge.profile("w", is_candidate=True).rows}
 
 
 def test_a_process_that_is_timed_is_looked_at_afterwards_and_not_timed_again(judge, monkeypatch):
@@ -74,23 +82,21 @@ def test_a_process_that_is_timed_is_looked_at_afterwards_and_not_timed_again(jud
     runner = judge.kept.examined["w"].runners["candidate"]
     with monkeypatch.context() as patch:
         patch.setattr(judge.template, "fork", None)
-        rows = judge.profile("w", is_candidate=True)["rows"]
-    assert "aten::tanh" in {row["name"] for row in rows}
+        rows = judge.profile("w", is_candidate=True).rows
+    assert "aten::tanh" in {row.name for row in rows}
     assert judge.kept.examined == {} and runner.ended
-    again = judge.profile("w", is_candidate=True)["rows"]
-    assert "aten::tanh" in {row["name"] for row in again}, "by a process of its own"
+    again = judge.profile("w", is_candidate=True).rows
+    assert "aten::tanh" in {row.name for row in again}, "by a process of its own"
 
 
 def test_of_another_candidate_it_is_looked_at_anew(judge):
     examined(judge, REFERENCE, "w")
     examined(judge, REFERENCE.replace("torch.tanh(x)", "1 - 2 / (1 + (2 * x).exp())"), None)
-    assert "aten::tanh" not in {
-        row["name"] for row in judge.profile("w", is_candidate=True)["rows"]
-    }
+    assert "aten::tanh" not in {row.name for row in judge.profile("w", is_candidate=True).rows}
 
 
 def test_who_cannot_be_looked_at_is_right_all_the_same_and_the_reason_is_told(judge):
     for keeps in (False, True):
         examined(judge, WRONG_WHEN_PROFILED, None if keeps else "w", keeps=keeps)
-        assert "nobody shall look" in judge.profile("w", is_candidate=True)["failure"]
+        assert "nobody shall look" in judge.profile("w", is_candidate=True).why
     assert judge.kept.examined == {}

@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from ..wire.codec import fields_of
+
 LAYOUT = 1
 """Of the folders."""
 MAX_CHECKOUT_FILES = 20_000
@@ -35,8 +37,8 @@ class Unknowable(Exception):
 
 
 def digest(value: Any) -> str:
-    """32 hexadecimal digits of a value's canonical JSON."""
-    encoded = json.dumps(value, sort_keys=True).encode()
+    """32 hexadecimal digits of the canonical JSON of a value, or of a message."""
+    encoded = json.dumps(value, sort_keys=True, default=fields_of).encode()
     return hashlib.sha256(encoded).hexdigest()[:32]
 
 

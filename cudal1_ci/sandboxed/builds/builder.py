@@ -1,12 +1,8 @@
 """Imports programs before the judge does, so that they are compiled when their turn comes.
 
 It has the template, the sandbox and the folders of builds that the judge has, no GPU, a lower
-priority, and the cores that it is told. Requests come from the host, one at a time:
-
-    open   {store, architecture, cores, num_at_once}
-    begin  {number, program, limit_s}   -> at once; the build waits for its turn
-    cancel {number}                     -> its runner is killed
-    poll   {wait_s}                     -> what has ended since
+priority, and the cores that it is told. Requests (wire/builder.py) come from the host, one at a
+time.
 
 A build that fails for any other reason than the compiler's (a program that looks for a GPU when it
 is imported) says nothing: the judge will see for itself.
@@ -19,9 +15,7 @@ import queue
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 from ..confinement import SandboxError
 from ..forkserver.client import Template
@@ -29,7 +23,21 @@ from ..forkserver.handles import RunnerFailure, RunnerHandle
 from ..memory.accelerators import available_memory_bytes
 from ..verifier.cases import verdict_of
 from ..verifier.failures import rejection_of_candidate
+from ..wire.builder import (
+    REQUEST,
+    Begin,
+    Cancel,
+    Done,
+    Ended,
+    Open,
+    Opened,
+    Poll,
+    Polled,
+    Request,
+)
 from ..wire.channel import Channel, ChannelClosed
+from ..wire.programs import Program
+from ..wire.runner import Build
 
 COMPILER_BYTES = 2 * 2**30
 """Memory of one: g++ takes 1 GB for torch's headers, nvcc's front end more."""
@@ -42,16 +50,9 @@ def main(channel: Channel, process: subprocess.Popen[bytes], template_channel: C
     template.builds.num_idle = 0  # the judge wants a folder as soon as it is built
     template.has_gpu = False
     builder = Builder(template)
-    answers: dict[str, Callable[..., dict[str, Any]]] = {
-        "open": builder.open,
-        "begin": builder.begin,
-        "cancel": builder.cancel,
-        "poll": builder.poll,
-    }
     try:
         while True:
-            message, _ = channel.receive()
-            channel.send(answers[message.pop("op")](**message))
+            channel.send(builder.answer(channel.receive(REQUEST)[0]))
     except ChannelClosed:
         return
     finally:
@@ -68,35 +69,43 @@ class Builder:
         self.futures: dict[int, Future[None]] = {}
         self.runners: dict[int, RunnerHandle] = {}
         self.cancelled: set[int] = set()
-        self.ended: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
         self.lock = threading.Lock()
 
-    def open(
-        self,
-        store: dict[str, Any] | None,
-        architecture: str | None,
-        cores: list[int],
-        num_at_once: int,
-    ) -> dict[str, Any]:
+    def answer(self, request: Request) -> Opened | Done | Polled:
+        """Do what is asked."""
+        match request:
+            case Open():
+                return self.open(request)
+            case Begin():
+                return self.begin(request.number, request.program, request.limit_s)
+            case Cancel():
+                return self.cancel(request.number)
+            case Poll():
+                return self.poll(request.wait_s)
+
+    def open(self, request: Open) -> Opened:
         """Whether what is built here can be found by the judge, and how many are built at once."""
-        self.template.cores = cores
-        self.template.build_for(architecture, store)
+        self.template.cores = request.cores
+        self.template.build_for(request.architecture, request.store)
         num_fit = max(1, available_memory_bytes() // COMPILER_BYTES)
-        num_at_once = min(num_at_once, num_fit)
+        num_at_once = min(request.num_at_once, num_fit)
         self.pool = ThreadPoolExecutor(num_at_once)
         self.num_at_once = num_at_once
-        self.num_cores = len(cores)
-        return {"is_kept": self.template.builds.store is not None, "num_at_once": num_at_once}
+        self.num_cores = len(request.cores)
+        is_kept = self.template.builds.store is not None
+        return Opened(is_kept=is_kept, num_at_once=num_at_once)
 
-    def begin(self, number: int, program: dict[str, Any], limit_s: float) -> dict[str, Any]:
+    def begin(self, number: int, program: Program, limit_s: float) -> Done:
+        """At once; the build waits for its turn."""
         self.template.builds.forget_checkouts()
         self.futures[number] = self.pool.submit(self.build, number, program, limit_s)
         # ninja starts as many compilers as there are cores, in each of the builds.
         num_running = min(self.num_at_once, len(self.futures))
         self.template.environment["MAX_JOBS"] = str(max(1, self.num_cores // num_running))
-        return {}
+        return Done()
 
-    def build(self, number: int, program: dict[str, Any], limit_s: float) -> None:
+    def build(self, number: int, program: Program, limit_s: float) -> None:
         """In a thread of the pool."""
         verdict = None
         try:
@@ -105,31 +114,31 @@ class Builder:
                     if number in self.cancelled:
                         return
                     self.runners[number] = runner
-                runner.ask("build", limit_s, program=program)
+                runner.ask(Build(program=program), limit_s)
         except RunnerFailure as failure:
-            if failure.error.get("stage") == "compile" and number not in self.cancelled:
+            if failure.stage == "compile" and number not in self.cancelled:
                 verdict = verdict_of(rejection_of_candidate(failure, program))
         except (SandboxError, OSError) as error:
             print(f"builder: {error}", flush=True)  # noqa: T201 - into the worker's log
         finally:
             with self.lock:
                 self.runners.pop(number, None)
-            self.ended.put({"number": number, "verdict": verdict})
+            self.ended.put(Ended(number=number, verdict=verdict))
 
-    def cancel(self, number: int) -> dict[str, Any]:
+    def cancel(self, number: int) -> Done:
         """End a build. `poll` says when it has ended."""
         future = self.futures.get(number)
         if future is not None and future.cancel():
-            self.ended.put({"number": number, "verdict": None})
-            return {}
+            self.ended.put(Ended(number=number))
+            return Done()
         with self.lock:
             self.cancelled.add(number)
             runner = self.runners.get(number)
             if runner is not None:
                 runner.signal(signal.SIGKILL)
-        return {}
+        return Done()
 
-    def poll(self, wait_s: float) -> dict[str, Any]:
+    def poll(self, wait_s: float) -> Polled:
         """Builds that have ended; the first is waited for."""
         ended = []
         with contextlib.suppress(queue.Empty):
@@ -137,8 +146,8 @@ class Builder:
             while True:
                 ended.append(self.ended.get_nowait())
         for one in ended:
-            self.futures.pop(one["number"], None)
-        return {"ended": ended}
+            self.futures.pop(one.number, None)
+        return Polled(ended=tuple(ended))
 
     def close(self) -> None:
         """Kill what is being built."""

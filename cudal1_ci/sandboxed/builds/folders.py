@@ -32,8 +32,8 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from ..wire.programs import Program, TreeProgram
 from .build_keys import Unknowable, digest, digest_of_checkout, raise_it
 
 MAX_ENTRY_BYTES = 512 * 2**20
@@ -91,9 +91,9 @@ class Builds:
         return True
 
     @contextlib.contextmanager
-    def use(self, program: dict[str, Any]) -> Iterator[Path]:
+    def use(self, program: Program) -> Iterator[Path]:
         """The program's folder, for as long as a runner of it lives."""
-        content = self.content_of(program["root"]) if program["type"] == "tree" else None
+        content = self.content_of(program.root) if isinstance(program, TreeProgram) else None
         key = digest([program, content])
         with self.lock:
             held = self.held.pop(key, None) or self.take(key, is_known=content != UNKNOWN)

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..wire.programs import Program, TextProgram
+
 MODULES = (
     "torch._dynamo",
     "torch._inductor.compile_fx",
@@ -28,9 +30,9 @@ _HEADERS = {"_HEADER_DIR": "precompiled_headers", "_HEADER_LOCK_DIR": "precompil
 """Of torch._inductor.codecache: folders that it names when it is imported."""
 
 
-def modules_for(program: dict[str, Any]) -> tuple[str, ...]:
+def modules_for(program: Program) -> tuple[str, ...]:
     """What to import before the program is."""
-    text = program.get("source") or ""
+    text = program.source if isinstance(program, TextProgram) else ""
     return MODULES if _ASKS.search(text) and not _SETS.search(text) else ()
 
 

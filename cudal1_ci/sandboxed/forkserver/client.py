@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from ..builds.build_keys import software_key
 from ..builds.folders import Builds
@@ -21,9 +21,23 @@ from ..confinement import Granted, SandboxError, gpus, is_granted
 from ..timing.giving_way import Turn
 from ..timing.wait_times import Spent
 from ..wire.channel import Channel, ChannelClosed, ChannelTimeout
+from ..wire.codec import Asks, answers_to, decode
+from ..wire.programs import Program
+from ..wire.template import (
+    READY,
+    Branch,
+    Fork,
+    ForkSettings,
+    NotForked,
+    Reap,
+    SeeGpu,
+    Warm,
+)
+from ..wire.verifier import Store
 from .handles import Process, RunnerHandle
 from .spare_runners import Spares
 
+R = TypeVar("R")
 TEMPLATE_START_S = 120.0
 """Importing torch from a cold disk took up to 40 s; three times that is broken, not slow."""
 STOP_S, STOP_LOOK_S = 0.2, 0.002
@@ -46,17 +60,18 @@ class Source:
 
     def ask(
         self,
-        message: dict[str, Any],
+        request: Asks[R],
         timeout_s: float,
         descriptors: Sequence[int] = (),
         turn: Turn | None = None,
-    ) -> tuple[dict[str, Any], list[int]]:
+    ) -> tuple[R, list[int]]:
         """Its answer; who wants to time meanwhile is given way to in a `turn`."""
         with self.lock:
-            self.channel.send(message, descriptors)
-            if turn is not None:
-                return turn.receive(self.channel, timeout_s)
-            return self.channel.receive(timeout_s)
+            self.channel.send(request, descriptors)
+            if turn is None:
+                return self.channel.receive(answers_to(request), timeout_s)
+            body, fds = turn.receive(self.channel, timeout_s)
+        return decode(answers_to(request), body), fds
 
     def warm(self, modules: Iterable[str]) -> None:
         """Import what it was not told of yet. It takes seconds of a processor, and none of the
@@ -65,9 +80,9 @@ class Source:
         self.known.update(fresh)
         if fresh:
             with contextlib.suppress(ChannelTimeout):
-                message = {"op": "warm", "modules": fresh, "path": []}
-                reply, _ = self.ask(message, TEMPLATE_START_S, turn=self.template.turn)
-                if reply["imported"]:
+                request = Warm(modules=tuple(fresh))
+                reply, _ = self.ask(request, TEMPLATE_START_S, turn=self.template.turn)
+                if reply.num_imported:
                     self.spares.renew()
 
 
@@ -88,7 +103,7 @@ class Template:
         self.compiling: Source | None = None
         """Of programs that ask for torch.compile, once there is one."""
         self.memory_bytes = memory_bytes
-        self.cores: list[int] | None = None
+        self.cores: Sequence[int] | None = None
         """Where runners may compute: more threads than the reference's get no more of them."""
         # Inside of the folder that the host made and removes.
         self.scratch = Path(tempfile.mkdtemp(prefix="runners-", dir=Path.home()))
@@ -106,10 +121,10 @@ class Template:
         self.alive: set[RunnerHandle] = set()
         """Those that have a process."""
         try:
-            reply, _ = channel.receive(TEMPLATE_START_S)
+            ready, _ = channel.receive(READY, TEMPLATE_START_S)
         except (ChannelClosed, ChannelTimeout) as error:
             raise SandboxError(f"the template could not be started: {error}") from error
-        self.sandbox: Granted = reply["sandbox"]
+        self.sandbox: Granted = ready.sandbox
         """By layer: True, or the version of an interface, or why the kernel refused it."""
 
     def warm(self, modules: Iterable[str]) -> None:
@@ -118,7 +133,7 @@ class Template:
         for source in self.sources():
             source.warm(modules)
 
-    def source(self, program: dict[str, Any] | None) -> Source:
+    def source(self, program: Program | None) -> Source:
         """Where runners of a program are forked from: a second process, begun when the first
         program asks for torch.compile, knows that."""
         modules = modules_for(program) if program else ()
@@ -128,7 +143,7 @@ class Template:
             if self.compiling is None:
                 ours, theirs = socket.socketpair()
                 with theirs:
-                    self.plain.ask({"op": "branch"}, TEMPLATE_START_S, [theirs.fileno()])
+                    self.plain.ask(Branch(), TEMPLATE_START_S, [theirs.fileno()])
                 self.compiling = Source(self, Channel(ours), self.plain.known)
             with self.spent.over("warm"):
                 self.compiling.warm(modules)
@@ -137,7 +152,7 @@ class Template:
     @contextlib.contextmanager
     def runner(
         self,
-        program: dict[str, Any] | None = None,
+        program: Program | None = None,
         is_trusted: bool = False,
         is_new: bool = False,
     ) -> Iterator[RunnerHandle]:
@@ -162,17 +177,22 @@ class Template:
         scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
         return RunnerHandle(scratch, self, cache, source, is_trusted, is_new)
 
-    def build_for(self, architecture: str | None, store: dict[str, Any] | None) -> None:
+    def build_for(self, architecture: str | None, store: Store | None) -> None:
         """Runners compile for this architecture of a GPU alone, and what they build is kept in the
-        store: `folder`, `max_bytes`. Not where a runner could write in another one's folder."""
+        store. Not where a runner could write in another one's folder."""
         if architecture is not None:
             self.environment["TORCH_CUDA_ARCH_LIST"] = architecture
         if store is not None and is_granted(self.sandbox.get("landlock")):
             software = software_key(architecture)
-            self.builds.keep_in(Path(store["folder"]), software, store["max_bytes"])
+            self.builds.keep_in(Path(store.folder), software, store.max_bytes)
 
     def fork(
-        self, scratch: Path, log: Path, checkouts: list[str], cache: Path | None, source: Source
+        self,
+        scratch: Path,
+        log: Path,
+        checkouts: Sequence[str],
+        cache: Path | None,
+        source: Source,
     ) -> tuple[Process, Channel]:
         """A new runner's process, and the channel to it.
 
@@ -180,33 +200,32 @@ class Template:
             SandboxError: It could not be confined as the first one was.
         """
         ours, theirs = socket.socketpair()
-        message = {
-            "op": "fork",
-            "scratch": str(scratch),
-            "log": str(log),
-            "checkouts": checkouts,
-            "cache": None if cache is None else str(cache),
-            **self.settings(),
-        }
+        request = Fork(
+            scratch=str(scratch),
+            log=str(log),
+            checkouts=tuple(checkouts),
+            cache=None if cache is None else str(cache),
+            settings=self.settings(),
+        )
         with contextlib.ExitStack() as stack:
             stack.callback(ours.close)
             with theirs, self.spent.over("fork"):
-                reply, pidfds = source.ask(message, TEMPLATE_START_S, [theirs.fileno()])
-            if "error" in reply:
-                raise SandboxError(reply["error"])
-            process = Process(reply["number"], pidfds[0])
+                reply, pidfds = source.ask(request, TEMPLATE_START_S, [theirs.fileno()])
+            if isinstance(reply, NotForked):
+                raise SandboxError(reply.why)
+            process = Process(reply.number, pidfds[0])
             stack.pop_all()
         return process, Channel(ours)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> ForkSettings:
         """What is the same for all runners that are forked now."""
-        return {
-            "memory_bytes": self.memory_bytes,
-            "cores": self.cores,
-            "environment": dict(self.environment),
-            "gpu": self.has_gpu,
-            "hidden": list(self.hidden),
-        }
+        return ForkSettings(
+            memory_bytes=self.memory_bytes,
+            cores=None if self.cores is None else tuple(self.cores),
+            environment=dict(self.environment),
+            has_gpu=self.has_gpu,
+            hidden=self.hidden,
+        )
 
     def keep_to(self, uuid: str) -> None:
         """Runners have this GPU alone, of a machine that has several; where the kernel or CUDA has
@@ -216,9 +235,8 @@ class Template:
             return
         seen: bool | str = "refused: needs landlock"
         if is_granted(self.sandbox.get("landlock")):
-            message = {"op": "see_gpu", "uuid": uuid, "hidden": list(others)}
-            reply, _ = self.plain.ask(message, TEMPLATE_START_S)
-            seen = reply["seen"]
+            request = SeeGpu(uuid=uuid, hidden=tuple(others))
+            seen = self.plain.ask(request, TEMPLATE_START_S)[0].seen
         self.sandbox["own_gpu"] = seen
         if is_granted(seen):
             self.hidden = others
@@ -228,9 +246,8 @@ class Template:
         """Kill a runner with all that it started and learn how it ended."""
         process.signal(signal.SIGKILL)
         with self.spent.over("reap"):
-            reply, _ = source.ask({"op": "reap", "number": process.number}, REAP_S)
-        status: int | None = reply["status"]
-        return status
+            reply, _ = source.ask(Reap(number=process.number), REAP_S)
+        return reply.status
 
     def awake_s(self) -> float:
         """Seconds of a clock that stands still while the device is let go."""

@@ -8,17 +8,34 @@ import select
 import shutil
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..memory.accelerators import Accelerator, AnySegment
-from ..wire import replies
+from ..memory.segment import dtype_of
 from ..wire.channel import Channel, ChannelClosed, ChannelTimeout
+from ..wire.codec import Asks, ProtocolError, answers_or, decode, encode
+from ..wire.programs import TreeProgram
+from ..wire.runner import (
+    AskCached,
+    Build,
+    LetGo,
+    Load,
+    Loaded,
+    MakeCalls,
+    Map,
+    Raised,
+    SettleIn,
+)
 
 if TYPE_CHECKING:
     from .client import Source, Template
 
+R = TypeVar("R")
 MAX_LOG_BYTES = 4000
+FAILURE = b'{"op": "raised"'
+"""How a failure begins, as codec.py encodes it. One that begins otherwise is read later."""
 STOPPED = frozenset("tTZX")
 """States of processes that do not run: stopped, traced, and those that have ended."""
 DEATH_S = 0.5
@@ -32,7 +49,7 @@ class RunnerFailure(Exception):
         self,
         kind: str,
         message: str,
-        error: dict[str, Any] | None = None,
+        error: Raised | None = None,
         log: str = "",
         is_trusted: bool = False,
     ):
@@ -40,10 +57,29 @@ class RunnerFailure(Exception):
         self.kind = kind
         """`raised`, `died`, `timeout`, `malformed`"""
         self.message = message
-        self.error = error or {}
+        self.error = error
+        """What it raised, where it did."""
         self.log = log
         self.is_trusted = is_trusted
         """Whether the runner was one of the reference in a launch, where candidates fail too."""
+
+    @property
+    def stage(self) -> str | None:
+        """`import` or `compile`, where it failed in one."""
+        return None if self.error is None else self.error.stage
+
+
+@dataclass(frozen=True)
+class Unread(Generic[R]):
+    """An answer that came and was not looked at yet, as a clock runs."""
+
+    handle: RunnerHandle
+    request: Asks[R]
+    body: bytes
+
+    def read(self) -> R:
+        """Raises RunnerFailure."""
+        return self.handle.read(self.request, self.body)
 
 
 class Process:
@@ -112,10 +148,10 @@ class RunnerHandle:
         self.channel: Channel | None = None
         self.process: Process | None = None
         self.ended = False
-        self.facts: dict[str, Any] = {}
+        self.facts = Loaded(state=(), imported=())
         self.segments: dict[str, AnySegment] = {}
         self.outgrown: dict[str, list[AnySegment]] = {}
-        self.shared: list[tuple[dict[str, Any], list[int]]] = []
+        self.shared: list[tuple[Map | SettleIn, list[int]]] = []
         """What it is told first, such as of memory that was shared before there was a process."""
         self.last_words = ""
         self.is_paused = False
@@ -124,7 +160,7 @@ class RunnerHandle:
         self.doze_s = 0.0
         """after this time, in which it is not expected."""
 
-    def start(self, checkouts: list[str], timeout_s: float, device: str | None = None) -> Channel:
+    def start(self, checkouts: Sequence[str], device: str | None, timeout_s: float) -> Channel:
         """Fork it, unless that is done, and tell it of the memory that was shared before. One that
         is to load a program on a `device` may have been forked for it.
 
@@ -159,37 +195,48 @@ class RunnerHandle:
         self.process = other.process
         self.template.alive.discard(other)
         self.template.alive.add(self)
-        self.shared.insert(0, ({"op": "settle_in", "cache": str(self.cache)}, []))
+        self.shared.insert(0, (SettleIn(cache=str(self.cache)), []))
         return other.channel
 
-    def ask(self, op: str, timeout_s: float, **message: Any) -> dict[str, Any]:
+    def ask(self, request: Asks[R], timeout_s: float) -> R:
         """The answer to one request.
 
         Raises:
             RunnerFailure: The program raised, the runner died, or it did not answer in time.
         """
-        root = (message.get("program") or {}).get("root")
-        checkouts = [] if root is None else [root]
-        channel = self.start(checkouts, timeout_s, message.get("device"))
+        return self.send(request, encode(request), timeout_s).read()
+
+    def send(self, request: Asks[R], body: bytes, timeout_s: float) -> Unread[R]:
+        """The same while a clock runs: of what was encoded before, and decoded when it is read. A
+        failure that says so is read at once. Raises RunnerFailure."""
+        channel = self.start(*needs_of(request), timeout_s)
         self.resume()
         try:
-            reply = self.exchange(channel, {"op": op, **message}, [], timeout_s)
+            found = Unread(self, request, self.exchange(channel, request, body, [], timeout_s))
         except ChannelTimeout:
             self.end()
-            raise self.failure("timeout", f"no answer to `{op}` within {timeout_s:.0f} s") from None
+            text = f"no answer to `{request.op}` within {timeout_s:.0f} s"
+            raise self.failure("timeout", text) from None
         except ChannelClosed:
             raise self.failure("died", self.death()) from None
-        error = reply.get("error")
+        if found.body.startswith(FAILURE):
+            found.read()
+        return found
+
+    def read(self, request: Asks[R], body: bytes) -> R:
+        """What came as the answer to a request. Raises RunnerFailure."""
         try:
-            if error is None:
-                replies.check(op, reply)
-                return reply
-            replies.check("error", error)
-        except replies.Malformed as malformed:
+            answer = decode(answers_or(request, Raised), body)
+            if not isinstance(answer, Raised):
+                for slot in answer.slots_said():
+                    dtype_of(slot.dtype)
+                found: R = answer
+                return found
+        except (ProtocolError, ValueError) as malformed:
             self.end()
-            text = f"its answer to `{op}` is none ({malformed})"
+            text = f"its answer to `{request.op}` is none ({malformed})"
             raise self.failure("malformed", text) from None
-        raise self.failure("raised", f"{error['type']}: {error['message']}", error)
+        raise self.failure("raised", f"{answer.kind}: {answer.message}", answer)
 
     def share(
         self, name: str, accelerator: Accelerator, num_bytes: int, timeout_s: float
@@ -208,13 +255,13 @@ class RunnerHandle:
             self.outgrown.setdefault(name, []).append(before)
         with self.template.spent.over("segment"):
             segment = self.segments[name] = accelerator.segment(num_bytes)
-        words, descriptors = segment.address()
-        message = {"op": "map", "segment": name, "num_bytes": segment.num_bytes, **words}
+        handle, descriptors = segment.address()
+        request = Map(segment=name, num_bytes=segment.num_bytes, handle=handle)
         if self.channel is None:
-            self.shared.append((message, descriptors))
+            self.shared.append((request, descriptors))
         else:
             self.resume()
-            self.map(self.channel, message, descriptors, timeout_s)
+            self.map(self.channel, request, descriptors, timeout_s)
         return segment
 
     def let_go(self, names: Sequence[str], most_bytes: int, timeout_s: float) -> None:
@@ -227,9 +274,9 @@ class RunnerHandle:
             if name in self.segments
         }
         lent_bytes = sum(one.num_bytes for some in found.values() for one in some)
-        if lent_bytes + self.ask("cached", timeout_s)["num_bytes"] <= most_bytes:
+        if lent_bytes + self.ask(AskCached(), timeout_s).num_bytes <= most_bytes:
             return
-        self.ask("let_go", timeout_s, segments=list(found))
+        self.ask(LetGo(segments=tuple(found)), timeout_s)
         for name, some in found.items():
             for one in some:
                 one.close()
@@ -237,42 +284,51 @@ class RunnerHandle:
             self.outgrown.pop(name, None)
 
     def map(
-        self, channel: Channel, message: dict[str, Any], descriptors: list[int], timeout_s: float
+        self,
+        channel: Channel,
+        request: Map | SettleIn,
+        descriptors: Sequence[int],
+        timeout_s: float,
     ) -> None:
         """Tell the process of a place or of memory. Raises RunnerFailure."""
         try:
-            reply = self.exchange(channel, message, descriptors, timeout_s)
+            body = self.exchange(channel, request, encode(request), descriptors, timeout_s)
         except ChannelTimeout:
-            raise self.failure("timeout", f"no answer to `{message['op']}`") from None
+            raise self.failure("timeout", f"no answer to `{request.op}`") from None
         except ChannelClosed:
             raise self.failure("died", self.death()) from None
-        if "error" in reply:
-            said = str(reply["error"])[:500]
-            raise self.failure("raised", f"it could not take what it was given: {said}")
+        try:
+            self.read(request, body)
+        except RunnerFailure as failure:
+            said = f"it could not take what it was given: {failure.message[:500]}"
+            raise self.failure(failure.kind, said) from None
 
-    def failure(
-        self, kind: str, message: str, error: dict[str, Any] | None = None
-    ) -> RunnerFailure:
+    def failure(self, kind: str, message: str, error: Raised | None = None) -> RunnerFailure:
         """What became of this runner, with the traceback of its error or the last that it said."""
-        log = self.log() if error is None else str(error["traceback"])
+        log = self.log() if error is None else error.traceback
         return RunnerFailure(kind, message, error, log, self.is_trusted)
 
     def exchange(
-        self, channel: Channel, message: dict[str, Any], descriptors: list[int], timeout_s: float
-    ) -> dict[str, Any]:
+        self,
+        channel: Channel,
+        request: Asks[Any],
+        body: bytes,
+        descriptors: Sequence[int],
+        timeout_s: float,
+    ) -> bytes:
         """Send and receive; descriptors that come back are not wanted, and would pile up."""
-        with self.template.spent.over(message["op"]):
-            channel.send(message, descriptors)
+        with self.template.spent.over(request.op):
+            channel.send_body(body, descriptors)
             reply, unwanted = self.receive(channel, timeout_s)
         for fd in unwanted:
             os.close(fd)
         return reply
 
-    def receive(self, channel: Channel, timeout_s: float) -> tuple[dict[str, Any], list[int]]:
+    def receive(self, channel: Channel, timeout_s: float) -> tuple[bytes, list[int]]:
         """Its answer. Who wants to time meanwhile is given way to, and that time does not count."""
         turn = self.template.turn
         if turn is None:
-            return channel.receive(timeout_s, self.spin_s, self.doze_s)
+            return channel.receive_body(timeout_s, self.spin_s, self.doze_s)
         return turn.receive(channel, timeout_s)
 
     def pin(self, cores: Sequence[int]) -> None:
@@ -353,3 +409,11 @@ class RunnerHandle:
             self.last_words = self.log()
             self.log_path.unlink(missing_ok=True)
             shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def needs_of(request: Asks[Any]) -> tuple[list[str], str | None]:
+    """What a process must be able to do for a request: checkouts that it may read, and the device
+    on which it loads a program."""
+    program = request.program if isinstance(request, Load | Build | MakeCalls) else None
+    checkouts = [program.root] if isinstance(program, TreeProgram) else []
+    return checkouts, request.device if isinstance(request, Load) else None

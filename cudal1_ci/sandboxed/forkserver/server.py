@@ -24,16 +24,31 @@ import socket
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from .. import confinement
 from ..builds import torch_compiler
 from ..confinement import kernel, landlock
 from ..confinement.namespaces import Nursery, close_namespace, limit_resources
 from ..wire.channel import Channel, ChannelClosed
+from ..wire.template import (
+    REQUEST,
+    Branch,
+    Done,
+    Fork,
+    NotForked,
+    Ready,
+    Reap,
+    Reaped,
+    SeeGpu,
+    SeenGpu,
+    Warm,
+    Warmed,
+)
+from ..wire.template import Forked as ForkedRunner
 
 READY = b"ready"
 MAX_READY_BYTES = 65536
@@ -62,7 +77,7 @@ def main(channel: Channel, num_threads: int) -> None:
     # Not before: a namespace is entered by way of a process that can be looked at.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     granted = probe(granted, nursery)
-    channel.send({"sandbox": granted})
+    channel.send(Ready(sandbox=granted))
     import torch
 
     from ..runner import runner  # noqa: F401 - so that a fork finds it imported
@@ -79,27 +94,28 @@ def serve(
     runners: dict[int, Forked] = {}
     while True:
         try:
-            message, fds = channel.receive()
+            request, fds = channel.receive(REQUEST)
         except ChannelClosed:
             for forked in runners.values():
                 end(forked)
             return
-        if message["op"] == "fork":
-            reply = fork_runner(channel, fds[0], message, granted, nursery, runners)
-            # A descriptor of a process is the same in all PID namespaces, its number is not.
-            pidfds = [os.pidfd_open(reply["number"])] if "number" in reply else []
-            channel.send(reply, pidfds)
-            for pidfd in pidfds:
-                os.close(pidfd)
-        elif message["op"] == "branch":
-            branch(channel, fds[0], granted, other, runners)
-            channel.send({})
-        elif message["op"] == "see_gpu":
-            channel.send({"seen": see_gpu(message, granted, nursery)})
-        elif message["op"] == "warm":
-            channel.send({"imported": warm(message["modules"], message["path"])})
-        elif message["op"] == "reap":
-            channel.send({"status": end(runners.pop(message["number"], None))})
+        match request:
+            case Fork():
+                reply = fork_runner(channel, fds[0], request, granted, nursery, runners)
+                # A descriptor of a process is the same in all PID namespaces, its number is not.
+                pidfds = [os.pidfd_open(reply.number)] if isinstance(reply, ForkedRunner) else []
+                channel.send(reply, pidfds)
+                for pidfd in pidfds:
+                    os.close(pidfd)
+            case Branch():
+                branch(channel, fds[0], granted, other, runners)
+                channel.send(Done())
+            case SeeGpu():
+                channel.send(SeenGpu(seen=see_gpu(request, granted, nursery)))
+            case Warm():
+                channel.send(Warmed(num_imported=warm(request.modules)))
+            case Reap():
+                channel.send(Reaped(status=end(runners.pop(request.number, None))))
 
 
 def branch(
@@ -126,10 +142,9 @@ def branch(
     os.close(fd)
 
 
-def warm(modules: list[str], path: list[str]) -> int:
+def warm(modules: Sequence[str]) -> int:
     """Import what runners imported from outside of the checkout, so that later ones find it done.
     A module that cannot be imported alone is left to the runner."""
-    sys.path[:] = [*sys.path, *(p for p in path if p not in sys.path)]
     count = 0
     with unasked_driver():
         for name in modules:
@@ -215,16 +230,14 @@ def tried(attempt: Callable[[Path, int], None], nursery: Nursery | None) -> byte
     return answer
 
 
-def see_gpu(
-    message: dict[str, Any], granted: confinement.Granted, nursery: Nursery | None
-) -> bool | str:
+def see_gpu(request: SeeGpu, granted: confinement.Granted, nursery: Nursery | None) -> bool | str:
     """Whether CUDA works for a runner that may open the files of one GPU alone, or why not."""
 
     def attempt(scratch: Path, report: int) -> None:
-        place = confinement.Place(scratch=scratch, hidden=tuple(message["hidden"]))
+        place = confinement.Place(scratch=scratch, hidden=request.hidden)
         os.environ.update(confinement.gpus.FIRST)
         confinement.confine(place, granted, strict=True)
-        confinement.gpus.see_only(message["uuid"])
+        confinement.gpus.see_only(request.uuid)
         os.write(report, READY)
 
     try:
@@ -237,28 +250,30 @@ def see_gpu(
 def fork_runner(
     channel: Channel,
     fd: int,
-    message: dict[str, Any],
+    request: Fork,
     granted: confinement.Granted,
     nursery: Nursery | None,
     runners: dict[int, Forked],
-) -> dict[str, Any]:
+) -> ForkedRunner | NotForked:
     """Start a runner that talks over `fd`; the reply names its process, or why there is none."""
+
+    settings = request.settings
 
     def begin(report: int) -> None:
         channel.close()
-        log = os.open(message["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         keep_descriptors(log, fd, report)
         place = confinement.Place(
-            scratch=Path(message["scratch"]),
-            checkouts=tuple(message["checkouts"]),
-            cache=message["cache"],
-            gpu=message["gpu"],
-            hidden=tuple(message["hidden"]),
+            scratch=Path(request.scratch),
+            checkouts=request.checkouts,
+            cache=request.cache,
+            gpu=settings.has_gpu,
+            hidden=settings.hidden,
         )
-        os.environ.update(message["environment"])
-        limit_resources(message["memory_bytes"])
-        if message["cores"] is not None:
-            os.sched_setaffinity(0, message["cores"])
+        os.environ.update(settings.environment)
+        limit_resources(settings.memory_bytes)
+        if settings.cores is not None:
+            os.sched_setaffinity(0, settings.cores)
         confinement.confine(place, granted, strict=True)
         # A thread of a process that cannot be looked at cannot even be named by itself.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
@@ -274,15 +289,15 @@ def fork_runner(
     try:
         forked, answer = fork(begin, nursery)
     except OSError as error:
-        return {"error": f"a runner cannot be forked: {error}"}
+        return NotForked(why=f"a runner cannot be forked: {error}")
     finally:
         os.close(fd)
     if answer != READY:
         end(forked)
         said = answer.decode(errors="replace") or "the process ended"
-        return {"error": f"a runner cannot be confined: {said}"}
+        return NotForked(why=f"a runner cannot be confined: {said}")
     runners[forked.pid] = forked
-    return {"number": forked.pid}
+    return ForkedRunner(number=forked.pid)
 
 
 def fork(body: Callable[[int], None], nursery: Nursery | None) -> tuple[Forked, bytes]:

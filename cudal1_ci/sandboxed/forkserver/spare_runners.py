@@ -17,16 +17,20 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..builds.folders import Held
 from ..confinement import SandboxError
 from ..wire.channel import ChannelClosed, ChannelTimeout
+from ..wire.codec import Form, ProtocolError, decode
+from ..wire.runner import Done, Wake
+from ..wire.template import ForkSettings
 
 if TYPE_CHECKING:
     from .client import Source, Template
     from .handles import RunnerHandle
 
+WOKEN: Form[Done] = Form(Done)
 WAKE_S = 60.0
 """A context takes a tenth of a second, and the first one of a machine some seconds."""
 
@@ -38,7 +42,7 @@ class Spare:
     runner: RunnerHandle
     folder: Held
     """Where it would build something, before there is a program."""
-    settings: dict[str, Any]
+    settings: ForkSettings
     """Of the template, when it was forked."""
     is_awake: bool = False
 
@@ -80,7 +84,8 @@ class Spares:
         runner = self.template.handle(folder.products, self.source)
         self.one = Spare(runner, folder, self.template.settings())
         try:
-            runner.start([], WAKE_S).send({"op": "wake", "device": self.template.device})
+            channel = runner.start([], None, WAKE_S)
+            channel.send(Wake(device=str(self.template.device)))
         except (SandboxError, ChannelClosed):
             self.drop()
 
@@ -90,10 +95,11 @@ class Spares:
         if not spare.is_awake:
             try:
                 with self.template.spent.over("wake"):
-                    reply, _ = runner.receive(runner.start([], WAKE_S), WAKE_S)
-            except (ChannelClosed, ChannelTimeout):
+                    body, _ = runner.receive(runner.start([], None, WAKE_S), WAKE_S)
+                decode(WOKEN, body)
+            except (ChannelClosed, ChannelTimeout, ProtocolError):
                 return False
-            spare.is_awake = "error" not in reply
+            spare.is_awake = True
         assert runner.process is not None
         return spare.is_awake and not runner.process.has_ended(0.0)
 

@@ -11,10 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
+from ..wire.verifier import Hardware
 from .cuda import DeviceSegment
 from .segment import Segment
 
@@ -88,8 +89,8 @@ class Accelerator(Protocol):
         trials, or where the judge holds much already."""
         ...
 
-    def describe(self) -> dict[str, Any]:
-        """The record Device, without what the host adds."""
+    def describe(self) -> Hardware:
+        """What torch knows of it."""
         ...
 
 
@@ -125,13 +126,13 @@ class Cpu:
     def holds(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> bool:  # noqa: ARG002
         return True
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "kind": "cpu",
-            "name": cpu_name(),
-            "capability": torch.backends.cpu.get_cpu_capability(),
-            "software": software(),
-        }
+    def describe(self) -> Hardware:
+        return Hardware(
+            kind="cpu",
+            name=cpu_name(),
+            capability=torch.backends.cpu.get_cpu_capability(),
+            software=software(),
+        )
 
 
 class Cuda:
@@ -196,19 +197,19 @@ class Cuda:
             return False
         return tensor.nbytes <= min(limit_bytes, free_bytes) // share
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Hardware:
         properties = torch.cuda.get_device_properties(self.device)
         versions = {"cuda": torch.version.cuda or "?"}
         cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
         if cudnn is not None:
             versions["cudnn"] = str(cudnn)
-        return {
-            "kind": "cuda",
-            "name": properties.name,
-            "capability": f"{properties.major}.{properties.minor}",
-            "uuid": str(properties.uuid),
-            "software": {**software(), **versions},
-        }
+        return Hardware(
+            kind="cuda",
+            name=properties.name,
+            capability=f"{properties.major}.{properties.minor}",
+            uuid=str(properties.uuid),
+            software={**software(), **versions},
+        )
 
 
 def allowed_bytes(accelerator: Accelerator, *, is_alone: bool = False) -> int:

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from .segment import Slot, check_slot, dtype_of, span
+from ..wire.tensors import Slot
+from .segment import check_slot, dtype_of, span
 
 GRANULE_BYTES = 2 * 2**20
 """Smaller allocations share a block, and a handle exports the whole block."""
@@ -128,9 +129,9 @@ class DeviceSegment:
         """Another process's segment."""
         return cls(driver(index).open(handle), num_bytes, index, owned=False)
 
-    def address(self) -> tuple[dict[str, Any], list[int]]:
-        """What another process opens it with: words of a message, and descriptors."""
-        return {"handle": driver(self.index).export(self.pointer).hex()}, []
+    def address(self) -> tuple[str | None, list[int]]:
+        """What another process opens it with: a handle, and no descriptor."""
+        return driver(self.index).export(self.pointer).hex(), []
 
     def flat(self) -> torch.Tensor:
         """All of it."""
@@ -150,12 +151,12 @@ class DeviceSegment:
         Raises:
             ValueError: The slot does not lie in the segment.
         """
-        dtype, shape, stride = dtype_of(slot["dtype"]), slot["shape"], slot["stride"]
+        dtype, shape, stride = dtype_of(slot.dtype), slot.shape, slot.stride
         count = span(shape, stride)
         if count == 0:
             return torch.empty(shape, dtype=dtype, device=f"cuda:{self.index}")
         check_slot(slot, self.num_bytes)
-        flat = self.view(slot["offset"], count * dtype.itemsize).view(dtype)
+        flat = self.view(slot.offset, count * dtype.itemsize).view(dtype)
         return flat.as_strided(shape, stride)
 
     def close(self) -> None:

@@ -10,13 +10,14 @@ import math
 import mmap
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TypeVar
 
 import torch
 
-Slot = dict[str, Any]
-"""`{"dtype": "float32", "shape": [2, 3], "stride": [3, 1], "offset": 64}`"""
+from ..wire.tensors import Slot
 
+AnySlot = TypeVar("AnySlot", bound=Slot)
 ALIGNMENT_BYTES = 64
 """A cache line, and what vectorized kernels assume of fresh allocations."""
 
@@ -34,23 +35,23 @@ def dtype_of(name: str) -> torch.dtype:
     return dtype
 
 
-def contiguous_stride(shape: Sequence[int]) -> list[int]:
+def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides in elements."""
     stride, step = [], 1
     for size in reversed(shape):
         stride.append(step)
         step *= max(size, 1)
-    return stride[::-1]
+    return tuple(stride[::-1])
 
 
 def slot_of(tensor: torch.Tensor) -> Slot:
     """The slot, without its place, of a tensor. A tensor that overlaps itself (an expanded one) or
     has negative or gapped strides beyond its own size is laid out contiguously."""
-    shape, stride = list(tensor.shape), list(tensor.stride())
+    shape, stride = tuple(tensor.shape), tuple(tensor.stride())
     repeats = any(size > 1 and step == 0 for size, step in zip(shape, stride, strict=True))
     if repeats or span(shape, stride) > tensor.numel():
         stride = contiguous_stride(shape)
-    return {"dtype": dtype_name(tensor.dtype), "shape": shape, "stride": stride, "offset": 0}
+    return Slot(dtype=dtype_name(tensor.dtype), shape=shape, stride=stride)
 
 
 def span(shape: Sequence[int], stride: Sequence[int]) -> int:
@@ -62,21 +63,21 @@ def span(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 def size_bytes(slot: Slot) -> int:
     """Bytes that a slot takes."""
-    return span(slot["shape"], slot["stride"]) * dtype_of(slot["dtype"]).itemsize
+    return span(slot.shape, slot.stride) * dtype_of(slot.dtype).itemsize
 
 
-def place(slots: Iterable[Slot], start_bytes: int = 0) -> tuple[list[Slot], int]:
+def place(slots: Iterable[AnySlot], start_bytes: int = 0) -> tuple[list[AnySlot], int]:
     """The slots one behind the other, aligned, and the bytes that end them."""
     placed, offset = [], start_bytes
     for slot in slots:
-        placed.append({**slot, "offset": offset})
+        placed.append(replace(slot, offset=offset))
         offset += -(-size_bytes(slot) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
     return placed, offset
 
 
 def check_slot(slot: Slot, num_bytes: int) -> None:
     """Raises ValueError when a slot does not lie in a segment of `num_bytes`."""
-    if slot["offset"] < 0 or slot["offset"] + size_bytes(slot) > num_bytes:
+    if slot.offset < 0 or slot.offset + size_bytes(slot) > num_bytes:
         raise ValueError(f"slot {slot} lies outside of a segment of {num_bytes} bytes")
 
 
@@ -87,13 +88,13 @@ def view_of(flat: torch.Tensor, slot: Slot) -> torch.Tensor:
 
 def stacked(flat: torch.Tensor, slot: Slot, count: int, step_bytes: int) -> torch.Tensor:
     """Equal slots that lie `step_bytes` apart, from the given one on: shape [count, ...]."""
-    dtype, shape = dtype_of(slot["dtype"]), [count, *slot["shape"]]
-    num_elements = span(slot["shape"], slot["stride"])
+    dtype, shape = dtype_of(slot.dtype), [count, *slot.shape]
+    num_elements = span(slot.shape, slot.stride)
     if num_elements == 0:
         return torch.empty(shape, dtype=dtype, device=flat.device)
-    start = slot["offset"]
+    start = slot.offset
     end = start + (count - 1) * step_bytes + num_elements * dtype.itemsize
-    stride = [step_bytes // dtype.itemsize, *slot["stride"]]
+    stride = [step_bytes // dtype.itemsize, *slot.stride]
     window = flat[start:end].view(dtype)
     return window.as_strided(shape, stride, window.storage_offset())
 
@@ -120,18 +121,18 @@ class Segment:
         Raises:
             ValueError: The slot does not lie in the segment.
         """
-        dtype, shape, stride = dtype_of(slot["dtype"]), slot["shape"], slot["stride"]
+        dtype, shape, stride = dtype_of(slot.dtype), slot.shape, slot.stride
         count = span(shape, stride)
         if count == 0:
             return torch.empty(shape, dtype=dtype)
-        offset = slot["offset"]
+        offset = slot.offset
         check_slot(slot, self.num_bytes)
         flat = torch.frombuffer(self.memory, dtype=dtype, count=count, offset=offset)
         return flat.as_strided(shape, stride)
 
-    def address(self) -> tuple[dict[str, Any], list[int]]:
-        """What another process opens it with: words of a message, and descriptors."""
-        return {}, [self.fd]
+    def address(self) -> tuple[str | None, list[int]]:
+        """What another process opens it with: a handle, or a descriptor."""
+        return None, [self.fd]
 
     def flat(self) -> torch.Tensor:
         """All of it."""

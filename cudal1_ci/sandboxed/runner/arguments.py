@@ -13,11 +13,28 @@ import functools
 import importlib
 import io
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping as AnyMapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 
+from ..wire.arguments import (
+    Argument,
+    Call,
+    Constant,
+    GivenCall,
+    Instance,
+    Items,
+    Mapping,
+    Pickled,
+    Symbol,
+    TensorPlace,
+    TensorSpec,
+)
+
+Spec = TypeVar("Spec", Call, Instance)
 MAX_DEPTH = 12
 """Of outputs; deeper nesting is a cycle or not an output."""
 
@@ -31,27 +48,26 @@ def symbol(path: str) -> Any:
     return found
 
 
-def build(spec: dict[str, Any], slots: Sequence[torch.Tensor]) -> Any:
+def build(spec: Argument, slots: Sequence[torch.Tensor]) -> Any:
     """The object that a spec describes, with its tensors taken from `slots`."""
     again = functools.partial(build, slots=slots)
-    kind = spec["type"]
-    if kind == "slot":
-        return slots[spec["index"]]
-    if kind == "constant":
-        return spec.get("value")
-    if kind == "symbol":
-        return symbol(spec["path"])
-    if kind == "items":
-        items = [again(item) for item in spec.get("items", ())]
-        return make_container(spec.get("container", "list"), items)
-    if kind == "mapping":
-        pairs = [(again(key), again(value)) for key, value in spec.get("items", ())]
-        container = spec.get("container", "dict")
-        return dict(pairs) if container == "dict" else symbol(container)(pairs)
-    if kind == "instance":
-        args, kwargs = build_call(spec, slots)
-        return symbol(spec["factory"])(*args, **kwargs)
-    raise ValueError(f"unknown kind of argument: {kind!r}")
+    match spec:
+        case TensorPlace(index=index):
+            return slots[index]
+        case Constant(value=value):
+            return value
+        case Symbol(path=path):
+            return symbol(path)
+        case Items(items=items, container=container):
+            return make_container(container, [again(item) for item in items])
+        case Mapping(items=items, container=container):
+            pairs = [(again(key), again(value)) for key, value in items]
+            return dict(pairs) if container == "dict" else symbol(container)(pairs)
+        case Instance(factory=factory):
+            args, kwargs = built(spec, slots)
+            return symbol(factory)(*args, **kwargs)
+        case TensorSpec():
+            raise ValueError("a tensor has no place")
 
 
 def make_container(name: str, items: list[Any]) -> Any:
@@ -68,32 +84,44 @@ def make_container(name: str, items: list[Any]) -> Any:
     return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
 
-def build_call(
-    call: dict[str, Any], slots: Sequence[torch.Tensor]
-) -> tuple[list[Any], dict[str, Any]]:
+def build_call(call: GivenCall, slots: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
     """Positional and keyword arguments of a call spec or of a pickled call."""
-    if call["type"] == "pickled":
-        return unpickle(call["data"], slots)
-    args = [build(spec, slots) for spec in call.get("args", ())]
-    kwargs = {name: build(spec, slots) for name, spec in call.get("kwargs", {}).items()}
-    return args, kwargs
+    if isinstance(call, Pickled):
+        if call.data is None:
+            raise ValueError("a pickled call came without its pickle")
+        return unpickle(call.data, slots)
+    return built(call, slots)
 
 
-def tensor_specs(call: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A call with a slot in place of each tensor spec, and those specs."""
-    specs: list[dict[str, Any]] = []
+def built(spec: Call | Instance, slots: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments of specs."""
+    args = [build(one, slots) for one in spec.args]
+    return args, {name: build(one, slots) for name, one in spec.kwargs.items()}
 
-    def replace(value: Any) -> Any:
-        if isinstance(value, dict):
-            if value.get("type") == "tensor":
+
+def tensor_specs(call: Call) -> tuple[Call, list[TensorSpec]]:
+    """A call with a place for each tensor spec, and those specs."""
+    specs: list[TensorSpec] = []
+
+    def placed(value: Argument) -> Argument:
+        match value:
+            case TensorSpec():
                 specs.append(value)
-                return {"type": "slot", "index": len(specs) - 1}
-            return {key: replace(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [replace(item) for item in value]
+                return TensorPlace(index=len(specs) - 1)
+            case Items(items=items):
+                return replace(value, items=tuple(placed(one) for one in items))
+            case Mapping(items=pairs):
+                return replace(value, items=tuple((placed(a), placed(b)) for a, b in pairs))
+            case Instance():
+                return arguments_of(value)
         return value
 
-    return replace(call), specs
+    def arguments_of(value: Spec) -> Spec:
+        args = tuple(placed(one) for one in value.args)
+        kwargs = {name: placed(one) for name, one in value.kwargs.items()}
+        return replace(value, args=args, kwargs=kwargs)
+
+    return arguments_of(call), specs
 
 
 # --- calls that user code made -----------------------------------------------------------------
@@ -158,7 +186,7 @@ def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
         # A float computed from tensors carries the rounding of theirs: compared as one.
         leaves.append(torch.tensor(value))
         yield "f"
-    elif isinstance(value, Mapping):
+    elif isinstance(value, AnyMapping):
         yield from bracket(f"{type(value).__name__}(", value.items(), leaves, depth)
     elif isinstance(value, list | tuple | torch.Size):
         yield from bracket(f"{type(value).__name__}(", enumerate(value), leaves, depth)

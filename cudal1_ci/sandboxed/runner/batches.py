@@ -5,11 +5,15 @@ from __future__ import annotations
 import gc
 import math
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..memory.segment import slot_of
+from ..wire.runner import Claim, Done, Left, Remains
+from ..wire.tensors import OutputSlot
 from .arguments import flatten
 from .module_state import forget_gradients, parameters_of
 from .settings import patched
@@ -49,49 +53,49 @@ class Batches:
 
     def lay_out(
         self,
-        slots: list[list[dict[str, Any]]],
+        slots: Sequence[Sequence[OutputSlot]],
         step_bytes: int,
         num_regions: int,
         seeded: bool,
         gathers_early: bool,
-    ) -> dict[str, Any]:
+    ) -> Done:
         """Where the outputs of the calls of a batch may have to go."""
         self.gathers_early = gathers_early
         segment = self.subject.segments["outputs"]
         self.regions = [
             [
-                segment.tensor({**s, "offset": s["offset"] + r * step_bytes})
+                segment.tensor(replace(s, offset=s.offset + r * step_bytes))
                 for places in slots
                 for s in places
             ]
             for r in range(num_regions)
         ]
-        self.shapes = [[torch.Size(s["shape"]) for s in places] for places in slots]
+        self.shapes = [[torch.Size(s.shape) for s in places] for places in slots]
         own = self.subject.device
-        types = [slot["device"] for slot in slots[0]]
+        types = [slot.device for slot in slots[0]]
         self.devices = [own if own.type == one else torch.device(one) for one in types]
         self.seeded = seeded
         self.num_settled = 0
         self.order = []
-        return {}
+        return Done()
 
-    def let_go(self, segments: list[str]) -> dict[str, Any]:
+    def let_go(self, segments: Sequence[str]) -> Done:
         """Of shared memory, and of all that was returned: see Subject."""
         self.timed, self.gathered, self.regions = [], None, [[]]
         return self.subject.let_go(segments)
 
-    def arrange(self, sets: list[int]) -> dict[str, Any]:
+    def arrange(self, sets: Sequence[int]) -> Done:
         """What `batch` will call, so that its own message stays small."""
-        self.filled = self.order or sets
-        self.order = sets
-        return {}
+        self.filled = self.order or list(sets)
+        self.order = list(sets)
+        return Done()
 
-    def stand_by(self, spin_s: float) -> dict[str, Any]:
+    def stand_by(self, spin_s: float) -> Done:
         """Stay awake for what is timed next."""
         self.spin_s = spin_s
-        return {}
+        return Done()
 
-    def batch(self, seed: int) -> dict[str, Any]:
+    def batch(self, seed: int) -> Claim:
         """Timed calls, one after the other. `claim_us` is what this process says of its own time
         and `issue_us` of that until the last call returned, which nobody believes without the
         judge's clock."""
@@ -114,9 +118,9 @@ class Batches:
         finally:
             gc.enable()
         num_threads = torch.get_num_threads()
-        return {"claim_us": claim_us, "issue_us": issue_us, "num_threads": num_threads}
+        return Claim(claim_us=claim_us, issue_us=issue_us, num_threads=num_threads)
 
-    def deliver(self, region: int) -> dict[str, Any]:
+    def deliver(self, region: int) -> Done:
         """Copy the outputs of the last batch (and in train mode the inputs' gradients) to where
         they are wanted."""
         tensors = self.gather() if self.gathered is None else self.gathered
@@ -124,7 +128,7 @@ class Batches:
         with torch.no_grad():
             torch._foreach_copy_(self.regions[region], tensors)
         self.subject.synchronize()
-        return {}
+        return Done()
 
     def gather(self) -> list[torch.Tensor]:
         """The outputs of the last batch in a row. As little as can be for each of them: how fast a
@@ -149,7 +153,7 @@ class Batches:
                 tensors.append(tensor)
         return tensors
 
-    def rehearse(self) -> dict[str, Any]:
+    def rehearse(self) -> Done:
         """Outside of any clock: one call on what an input set holds from before, for which code and
         data of the program are where the processor is quick to find them."""
         with torch.set_grad_enabled(self.subject.train):
@@ -158,13 +162,13 @@ class Batches:
         self.subject.synchronize()
         if self.subject.device.type == "cuda":
             self.poison()
-        return {}
+        return Done()
 
-    def exchange(self, seed: int) -> dict[str, Any]:  # noqa: ARG002 - as long as batch's message
+    def exchange(self, seed: int) -> Claim:  # noqa: ARG002 - as long as batch's message
         """Call nothing: with a delivery after it, what a batch costs beyond its calls."""
-        return {"claim_us": 0.0, "issue_us": 0.0, "num_threads": torch.get_num_threads()}
+        return Claim(claim_us=0.0, issue_us=0.0, num_threads=torch.get_num_threads())
 
-    def aftermath(self) -> dict[str, Any]:
+    def aftermath(self) -> Remains:
         """What the calls of the last batch left: gradients of parameters, and the state. The
         tensors stay here until `collect`."""
         parameters = parameters_of(self.subject.module) if self.subject.train else []
@@ -178,9 +182,9 @@ class Batches:
         self.subject.kept = [left]
         names = [f"{GRADIENT} of parameter {i}" for i in range(len(gradients))]
         names += [f"the state `{key}`" for key in state]
-        return {"names": names, "slots": [slot_of(t) for t in left]}
+        return Remains(names=tuple(names), slots=tuple(slot_of(t) for t in left))
 
-    def left(self) -> dict[str, Any]:
+    def left(self) -> Left:
         """Outside of any clock: which outputs of the last batch share memory with an input of
         their call, and which functions were replaced."""
         shared = {
@@ -189,9 +193,10 @@ class Batches:
             for leaf, tensor in enumerate(flatten(output)[0])
             if self.subject.aliases(tensor, number)
         }
-        return {"aliases": sorted(shared), "patched": patched(self.subject.attributes)}
+        replaced = patched(self.subject.attributes)
+        return Left(aliases=tuple(sorted(shared)), patched=tuple(replaced))
 
-    def settle(self) -> dict[str, Any]:
+    def settle(self) -> Done:
         """Between batches, outside of any clock: forget outputs and gradients, collect garbage.
         What is there after the first ones stays, and is looked at no more: torch.compile leaves
         so much that each look takes longer than many a batch."""
@@ -205,7 +210,7 @@ class Batches:
         self.num_settled += 1
         if self.subject.device.type == "cuda":
             self.poison()
-        return {}
+        return Done()
 
     def forget_gradients(self) -> None:
         """Of inputs and parameters."""

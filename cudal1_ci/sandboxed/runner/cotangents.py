@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ..memory.segment import Slot, contiguous_stride, dtype_of
+from ..memory.segment import contiguous_stride, dtype_of
+from ..wire.tensors import Slot
 
 APART = 1009
 """Of seeds of the outputs of a call, so that one trial's second is not the next trial's first."""
@@ -23,10 +24,9 @@ def slots_like(outputs: Sequence[Slot]) -> list[Slot]:
     has no elements."""
     found = []
     for output in outputs:
-        dtype = dtype_of(output["dtype"])
-        shape = output["shape"] if dtype.is_floating_point or dtype.is_complex else [0]
-        stride = contiguous_stride(shape)
-        found.append({"dtype": output["dtype"], "shape": shape, "stride": stride, "offset": 0})
+        dtype = dtype_of(output.dtype)
+        shape = output.shape if dtype.is_floating_point or dtype.is_complex else (0,)
+        found.append(Slot(dtype=output.dtype, shape=shape, stride=contiguous_stride(shape)))
     return found
 
 

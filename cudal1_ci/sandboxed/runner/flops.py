@@ -17,26 +17,28 @@ from typing import Any
 import torch
 from torch.utils import flop_counter
 
+from ..wire.verdicts import Demand
 from .arguments import flatten
 
 
-def demand_of(call: Callable[[], Any], held: Sequence[torch.Tensor]) -> dict[str, Any]:
-    """Of a `call`, which computes with the tensors that are `held`: `num_bytes`; `product_flops`
-    and `convolution_flops`; the `dtype` of what it returns, as hardware differs by it."""
+def demand_of(call: Callable[[], Any], held: Sequence[torch.Tensor]) -> Demand:
+    """Of a `call`, which computes with the tensors that are `held`; with the dtype of what it
+    returns, as hardware differs by it."""
     leave_the_compiler_alone()
     with flop_counter.FlopCounterMode(display=False) as counter:
         returned = call()
     outputs, _ = flatten(returned)
-    flops = {"product_flops": 0, "convolution_flops": 0}
+    flops = {"product": 0, "convolution": 0}
     for operator, count in counter.get_flop_counts().get("Global", {}).items():
         kind = "convolution" if "conv" in str(operator) else "product"
-        flops[f"{kind}_flops"] += int(count)
+        flops[kind] += int(count)
     floating = [tensor.dtype for tensor in (*outputs, *held) if tensor.is_floating_point()]
-    return {
-        "num_bytes": num_bytes([*held, *outputs]),
-        "dtype": str(floating[0]).removeprefix("torch.") if floating else "none",
-        **flops,
-    }
+    return Demand(
+        num_bytes=num_bytes([*held, *outputs]),
+        product_flops=flops["product"],
+        convolution_flops=flops["convolution"],
+        dtype=str(floating[0]).removeprefix("torch.") if floating else "none",
+    )
 
 
 def leave_the_compiler_alone() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from ..wire.runner import Reached
 from .arguments import flatten
 from .subject import Subject
 
 
-def reached(subject: Subject, number: int) -> dict[str, Any]:
+def reached(subject: Subject, number: int) -> Reached:
     """Names of the inputs, counted among all tensors of the call, and of the parameters that a
     gradient reaches from the outputs of a call on an input set."""
     inputs = {
@@ -28,11 +27,11 @@ def reached(subject: Subject, number: int) -> dict[str, Any]:
         with torch.enable_grad():
             leaves = [one for one in flatten(subject.run(number))[0] if one.requires_grad]
         if not leaves or not sources:
-            return {"names": []}
+            return Reached(names=())
         weights = [torch.ones_like(one) for one in leaves]
         found = torch.autograd.grad(leaves, list(sources.values()), weights, allow_unused=True)
     finally:
         for one in inputs.values():
             one.requires_grad_(False)
     pairs = zip(sources, found, strict=True)
-    return {"names": [name for name, gradient in pairs if gradient is not None]}
+    return Reached(names=tuple(name for name, gradient in pairs if gradient is not None))

@@ -20,8 +20,10 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+from ..wire.programs import TreeProgram
 
 MAX_COPIED_BYTES = 2**20
 """Of one file; a larger one is data, which is read and not looked for from its own place."""
@@ -37,20 +39,20 @@ class TooLarge(Exception):
     """A checkout that is not copied for each of its candidates."""
 
 
-def needs_copy(program: dict[str, Any]) -> bool:
+def needs_copy(program: TreeProgram) -> bool:
     """Whether a program changes a file that is not imported."""
-    return any(not file["path"].endswith(".py") for file in program.get("overlay", ()))
+    return any(not file.path.endswith(".py") for file in program.overlay)
 
 
-def copied(program: dict[str, Any], folder: Path) -> dict[str, Any]:
+def copied(program: TreeProgram, folder: Path) -> TreeProgram:
     """The program in a copy of its checkout below `folder`, with nothing left to lay over it.
 
     Raises:
         TooLarge: The checkout has too many files.
         OSError: The copy cannot be written.
     """
-    texts = {os.path.normpath(file["path"]): file["text"] for file in program["overlay"]}
-    root = Path(program["root"])
+    texts = {os.path.normpath(file.path): file.text for file in program.overlay}
+    root = Path(program.root)
     # Tests share a folder between programs; runners do not.
     key = hashlib.sha256(repr((str(root), sorted(texts.items()))).encode()).hexdigest()[:16]
     copy = folder / f"checkout-{key}"
@@ -67,7 +69,7 @@ def copied(program: dict[str, Any], folder: Path) -> dict[str, Any]:
                 place(path, copy / relative)
     for relative, text in texts.items():
         write(copy / relative, text.encode(), times_of(root / relative))
-    return {**program, "root": str(copy), "overlay": ()}
+    return replace(program, root=str(copy), overlay=())
 
 
 def entries_of(root: Path) -> Iterator[Path]:

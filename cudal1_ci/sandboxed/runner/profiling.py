@@ -8,16 +8,17 @@ counts only against the program.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch._C._autograd import DeviceType
 from torch.autograd.profiler import profile
 
-from ..wire.replies import MAX_NAME_CHARS, MAX_ROWS
+from ..wire.runner import MAX_ROWS
+from ..wire.tensors import MAX_NAME_CHARS
+from ..wire.verdicts import KernelTime
 
 
-def profiled(call: Callable[[], None], device: torch.device) -> list[dict[str, Any]]:
+def profiled(call: Callable[[], None], device: torch.device) -> tuple[KernelTime, ...]:
     """Of one `call`: name, number and total microseconds of each kernel (copies and fills are
     kernels too), or of each operator without those that it calls; the longest first."""
     on_gpu = device.type == "cuda"
@@ -28,14 +29,17 @@ def profiled(call: Callable[[], None], device: torch.device) -> list[dict[str, A
         if on_gpu:
             torch.cuda.synchronize(device)
     kind = DeviceType.CUDA if on_gpu else DeviceType.CPU
-    rows: dict[str, dict[str, Any]] = {}
+    num_calls: dict[str, int] = {}
+    times_us: dict[str, float] = {}
     for event in found.function_events or ():
         if event.device_type != kind:
             continue
         name = str(event.name)[:MAX_NAME_CHARS]
-        row = rows.setdefault(name, {"name": name, "num_calls": 0, "time_us": 0.0})
-        row["num_calls"] += 1
-        row["time_us"] += float(
+        num_calls[name] = num_calls.get(name, 0) + 1
+        times_us[name] = times_us.get(name, 0.0) + float(
             event.time_range.elapsed_us() if on_gpu else event.self_cpu_time_total
         )
-    return sorted(rows.values(), key=lambda row: -row["time_us"])[:MAX_ROWS]
+    longest = sorted(num_calls, key=lambda name: -times_us[name])[:MAX_ROWS]
+    return tuple(
+        KernelTime(name=name, num_calls=num_calls[name], time_us=times_us[name]) for name in longest
+    )

@@ -16,8 +16,12 @@ import os
 import sys
 import types
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from ..wire.arguments import Made
+from ..wire.programs import Program, TextProgram, TreeProgram
 
 MODULE_NAME = "program"
 """Name of the module of a text program, the same for the reference and a candidate."""
@@ -70,7 +74,7 @@ class OverlayFinder(importlib.abc.MetaPathFinder):
         return next((one for one in places if os.path.realpath(one) in self.texts), None)
 
 
-def load(program: dict[str, Any], scratch: Path) -> Any:
+def load(program: Program, scratch: Path) -> Any:
     """The class or function that a program names.
 
     Raises:
@@ -78,8 +82,8 @@ def load(program: dict[str, Any], scratch: Path) -> Any:
         is not in it.
     """
     sys.dont_write_bytecode = True
-    if program["type"] == "text":
-        module, entry = load_text(program["source"], scratch), program["entry"]
+    if isinstance(program, TextProgram):
+        module, entry = load_text(program.source, scratch), program.entry
         if not hasattr(module, entry):
             raise AttributeError(f"the text defines no `{entry}`; expected a class of that name")
         return getattr(module, entry)
@@ -99,52 +103,49 @@ def load_text(source: str, scratch: Path) -> types.ModuleType:
     return module
 
 
-def load_tree(program: dict[str, Any]) -> Any:
+def load_tree(program: TreeProgram) -> Any:
     """Import `pkg.mod:Qual.Name` from a checkout."""
     enter_tree(program)
-    module_name, _, qualname = program["import_path"].partition(":")
+    module_name, _, qualname = program.import_path.partition(":")
     found: Any = importlib.import_module(module_name)
     for part in qualname.split("."):
         found = getattr(found, part)
     return found
 
 
-def enter_tree(program: dict[str, Any]) -> None:
+def enter_tree(program: TreeProgram) -> None:
     """Make a checkout importable as its own tests would find it."""
-    root = Path(program["root"])
-    texts = {
-        os.path.realpath(root / file["path"]): file["text"] for file in program.get("overlay", ())
-    }
+    root = Path(program.root)
+    texts = {os.path.realpath(root / file.path): file.text for file in program.overlay}
     if texts:
         sys.meta_path.insert(0, OverlayFinder(texts))
-    for folder in dict.fromkeys((str(root), str(root / program["import_root"]))):
+    for folder in dict.fromkeys((str(root), str(root / program.import_root))):
         sys.path.insert(0, folder)
     os.chdir(root)
 
 
-def load_function(program: dict[str, Any], made: dict[str, Any], scratch: Path) -> Any:
+def load_function(program: Program, made: Made, scratch: Path) -> Any:
     """The user's function that makes arguments: in the program itself, or in a file beside it.
 
     Raises:
         AttributeError: There is no such function.
     """
-    if program["type"] == "text":
-        module: Any = load_text(program["source"], scratch)
+    if isinstance(program, TextProgram):
+        module: Any = load_text(program.source, scratch)
     else:
-        enter_tree({**program, "overlay": ()})
-        path = made.get("path")
-        if path is None:
-            module = importlib.import_module(program["import_path"].partition(":")[0])
+        enter_tree(replace(program, overlay=()))
+        if made.path is None:
+            module = importlib.import_module(program.import_path.partition(":")[0])
         else:
-            module = import_file(program, path)
-    return getattr(module, made["function"])
+            module = import_file(program, made.path)
+    return getattr(module, made.function)
 
 
-def import_file(program: dict[str, Any], path: str) -> types.ModuleType:
+def import_file(program: TreeProgram, path: str) -> types.ModuleType:
     """Import a file of the checkout under its own name where it has one, so that its relative
     imports work."""
-    import_root = Path(os.path.normpath(Path(program["root"]) / program["import_root"]))
-    file = Path(os.path.normpath(Path(program["root"]) / path))
+    import_root = Path(os.path.normpath(Path(program.root) / program.import_root))
+    file = Path(os.path.normpath(Path(program.root) / path))
     if file.is_relative_to(import_root) and "." not in file.stem:
         parts = file.relative_to(import_root).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -2,20 +2,62 @@
 
 It is given tensors and never a seed of them, keeps what it returns until it is asked to copy it
 out, and holds no expected answer. Everything it says may be forged by the program that it runs;
-what the judge believes of it is written in judge.py.
+what the judge believes of it is written in verifier/verifier.py, what an answer must look like in
+wire/runner.py.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ..memory.segment import slot_of
 from ..wire.channel import Channel, ChannelClosed
+from ..wire.codec import decode
+from ..wire.runner import (
+    REQUEST,
+    Aftermath,
+    Answer,
+    Arrange,
+    AskCached,
+    AskLeft,
+    Batch,
+    Build,
+    Called,
+    CalledAll,
+    CallSets,
+    Collect,
+    CountDemand,
+    Counted,
+    Deliver,
+    Done,
+    Exchange,
+    LayOut,
+    LetGo,
+    ListImported,
+    Load,
+    MakeCalls,
+    Map,
+    Prepare,
+    Profile,
+    Profiled,
+    Raised,
+    Reach,
+    Reached,
+    Rehearse,
+    Request,
+    Settle,
+    SettleIn,
+    StandBy,
+    StateIn,
+    StateOut,
+    Wake,
+)
+from ..wire.tensors import OutputSlot, Slot
 from .arguments import flatten
 from .batches import Batches
 from .gradients import reached
@@ -26,54 +68,98 @@ from .subject import Subject, describe, plain, seed_all
 
 
 def main(channel: Channel, scratch: Path) -> None:
-    """Answer until the judge hangs up."""
+    """Answer until the verifier hangs up."""
     subject = Subject(scratch)
-    trials, batches = Trials(subject), Batches(subject)
-    answers: dict[str, Callable[..., dict[str, Any]]] = {
-        "wake": subject.wake,
-        "settle_in": subject.settle_in,
-        "load": subject.load,
-        "build": subject.build,
-        "make": subject.make,
-        "map": subject.map,
-        "prepare": subject.prepare,
-        "imported": subject.imported,
-        "state_out": subject.state_out,
-        "state_in": subject.state_in,
-        "call": trials.call,
-        "collect": trials.collect,
-        "lay_out": batches.lay_out,
-        "cached": subject.cached,
-        "let_go": batches.let_go,
-        "arrange": batches.arrange,
-        "stand_by": batches.stand_by,
-        "rehearse": batches.rehearse,
-        "batch": batches.batch,
-        "exchange": batches.exchange,
-        "deliver": batches.deliver,
-        "aftermath": batches.aftermath,
-        "left": batches.left,
-        "settle": batches.settle,
-        "profile": trials.profile,
-        "demand": trials.demand,
-        "reached": trials.reached,
-    }
+    runner = Runner(subject, Trials(subject), Batches(subject))
     while True:
         try:
-            message, fds = channel.receive(spin_s=batches.spin_s)
+            body, fds = channel.receive_body(spin_s=runner.batches.spin_s)
         except ChannelClosed:
             return
-        op = message.pop("op")
+        reply: Answer | Raised
         try:
-            if op == "map" and fds:
-                message["fd"] = fds[0]
-            reply = answers[op](**message)
+            reply = runner.answer(decode(REQUEST, body), fds)
         except BaseException as error:  # noqa: BLE001 - SystemExit of user code is its failure too
-            reply = {"error": describe(error, scratch, subject.root)}
+            reply = describe(error, scratch, subject.root)
         try:
             channel.send(reply)
         except ChannelClosed:
             return
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Whom each request is for."""
+
+    subject: Subject
+    trials: Trials
+    batches: Batches
+
+    def answer(self, request: Request, fds: Sequence[int]) -> Answer | Raised:
+        """Do what is asked. What is asked while a clock runs comes first."""
+        subject, trials, batches = self.subject, self.trials, self.batches
+        match request:
+            case Batch():
+                return batches.batch(request.seed)
+            case Deliver():
+                return batches.deliver(request.region)
+            case Exchange():
+                return batches.exchange(request.seed)
+            case StandBy():
+                return batches.stand_by(request.spin_s)
+            case Rehearse():
+                return batches.rehearse()
+            case Settle():
+                return batches.settle()
+            case Arrange():
+                return batches.arrange(request.sets)
+            case LayOut():
+                return batches.lay_out(
+                    request.slots,
+                    request.step_bytes,
+                    request.num_regions,
+                    request.seeded,
+                    request.gathers_early,
+                )
+            case Aftermath():
+                return batches.aftermath()
+            case AskLeft():
+                return batches.left()
+            case LetGo():
+                return batches.let_go(request.segments)
+            case CallSets():
+                return trials.call(request.sets, request.seeds, request.is_between)
+            case Collect():
+                return trials.collect(request.slots, request.segment)
+            case Profile():
+                return trials.profile(request.sets)
+            case CountDemand():
+                return trials.demand(request.number)
+            case Reach():
+                return trials.reached(request.number)
+            case Wake():
+                return subject.wake(request.device)
+            case SettleIn():
+                return subject.settle_in(request.cache)
+            case Load():
+                return subject.load(request)
+            case Build():
+                return subject.build(request.program)
+            case MakeCalls():
+                return subject.make(request.program, request.function, request.seeds)
+            case Map():
+                fd = fds[0] if fds else None
+                return subject.map(request.segment, request.num_bytes, fd, request.handle)
+            case Prepare():
+                return subject.prepare(request.sets, request.call)
+            case ListImported():
+                return subject.imported()
+            case StateOut():
+                return subject.state_out(request.slots)
+            case StateIn():
+                return subject.state_in(request.slots)
+            case AskCached():
+                return subject.cached()
 
 
 class Trials:
@@ -82,7 +168,9 @@ class Trials:
     def __init__(self, subject: Subject):
         self.subject = subject
 
-    def call(self, sets: list[int], seeds: list[int], is_between: bool = False) -> dict[str, Any]:
+    def call(
+        self, sets: Sequence[int], seeds: Sequence[int], is_between: bool = False
+    ) -> CalledAll:
         """Calls whose outputs are all kept; says what they look like. A call between other work of
         the caller's stream has its inputs written and its outputs copied by that stream, without
         the host waiting for either."""
@@ -99,36 +187,37 @@ class Trials:
             with torch.set_grad_enabled(self.subject.train):
                 output = self.subject.run(number, seed)
             leaves, structure = flatten(output)
-            answers.append(
-                {
-                    "structure": structure,
-                    "types": [type(t).__name__ for t in leaves],
-                    "aliases": [self.subject.aliases(t, number) for t in leaves],
-                    "shares": shares(leaves, self.subject.module, self.subject.kept),
-                    "used_rng": not torch.equal(before, self.subject.rng_state()),
-                    "seeded": seed_before != self.subject.seeds(),
-                }
-            )
+            aliases = tuple(tuple(self.subject.aliases(t, number)) for t in leaves)
+            shared = shares(leaves, self.subject.module, self.subject.kept)
+            used_rng = not torch.equal(before, self.subject.rng_state())
+            seeded = seed_before != self.subject.seeds()
             # The very tensors, so that one that changes after it was returned is seen.
             returned = [plain(t).clone() if is_between else plain(t) for t in leaves]
             self.subject.kept.append([*returned, *self.subject.gradients(number)])
-            answers[-1]["slots"] = [
-                {**slot_of(t), "device": t.device.type, "own_stride": list(t.stride())}
-                for t in self.subject.kept[-1]
-            ]
-            answers[-1]["num_leaves"] = len(leaves)
+            answers.append(
+                Called(
+                    structure=structure,
+                    types=tuple(type(t).__name__ for t in leaves),
+                    aliases=aliases,
+                    shares=tuple(map(tuple, shared)),
+                    used_rng=used_rng,
+                    seeded=seeded,
+                    slots=tuple(map(output_slot, self.subject.kept[-1])),
+                    num_leaves=len(leaves),
+                )
+            )
         gc.enable()
-        return {"calls": answers, "flags": settings(self.subject.attributes)}
+        return CalledAll(calls=tuple(answers), flags=settings(self.subject.attributes))
 
-    def collect(self, slots: list[list[dict[str, Any]]], segment: str) -> dict[str, Any]:
+    def collect(self, slots: Sequence[Sequence[Slot]], segment: str) -> Done:
         """Copy what the last calls returned."""
         for tensors, places in zip(self.subject.kept, slots, strict=True):
             for tensor, slot in zip(tensors, places, strict=True):
                 self.subject.segments[segment].tensor(slot).copy_(tensor.detach())
         self.subject.synchronize()
-        return {}
+        return Done()
 
-    def profile(self, sets: list[int]) -> dict[str, Any]:
+    def profile(self, sets: Sequence[int]) -> Profiled:
         """Kernels or operators of calls on the input sets, after calls that are not looked at."""
 
         def calls() -> None:
@@ -139,13 +228,13 @@ class Trials:
             for number in sets:
                 self.subject.give_cotangents(number)
             self.subject.synchronize()
-            return {"rows": profiled(calls, self.subject.device)}
+            return Profiled(rows=profiled(calls, self.subject.device))
 
-    def reached(self, number: int) -> dict[str, Any]:
+    def reached(self, number: int) -> Reached:
         """Whom gradients reach from a call on an input set."""
         return reached(self.subject, number)
 
-    def demand(self, number: int) -> dict[str, Any]:
+    def demand(self, number: int) -> Counted:
         """What a call on an input set asks of the device, asked of references alone."""
         from .flops import demand_of  # few runners count
 
@@ -153,4 +242,11 @@ class Trials:
         module = subject.module
         state = [] if module is None else [*module.parameters(), *module.buffers()]
         with torch.set_grad_enabled(subject.train):
-            return demand_of(lambda: subject.run(number), [*subject.inputs[number], *state])
+            held = [*subject.inputs[number], *state]
+            return Counted(demand=demand_of(lambda: subject.run(number), held))
+
+
+def output_slot(tensor: torch.Tensor) -> OutputSlot:
+    """Where a tensor that was returned may go, and how it lies itself."""
+    own_stride = tuple(tensor.stride())
+    return OutputSlot(**vars(slot_of(tensor)), device=tensor.device.type, own_stride=own_stride)

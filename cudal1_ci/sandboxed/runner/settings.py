@@ -21,6 +21,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ..confinement import OWN_FOLDERS
+from ..wire.runner import Settings
 
 TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
 BUILD_VARIABLES = ("TORCH", "TRITON", "CUDA", "MAX_JOBS", "CC", "CXX")
@@ -92,28 +93,28 @@ def is_of_torch(function: Any) -> bool:
     return code is not None and code.co_filename.startswith(TORCH_FOLDER)
 
 
-def settings(before: Attributes) -> dict[str, Any]:
-    """All that is compared, by name."""
-    return {
-        "default_dtype": str(torch.get_default_dtype()),
-        "grad_enabled": torch.is_grad_enabled(),
-        "num_threads": torch.get_num_threads(),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "cudnn_benchmark": torch.backends.cudnn.benchmark,
-        "cudnn_tf32": cudnn_allows_tf32(),
-        "default_device": str(torch.get_default_device()),
-        "function_modes": len(_get_current_function_mode_stack()),  # type: ignore[no-untyped-call]
-        "dispatch_modes": len(_get_current_dispatch_mode_stack()),
-        "mkldnn": torch.backends.mkldnn.enabled,
-        "flush_denormal": is_flushing_denormals(),
-        "affinity": sorted(os.sched_getaffinity(0)),
-        "trace": [sys.gettrace() is not None, sys.getprofile() is not None],
-        "patched": patched(before),
-        "threads": threads(),
-        "environment": environment(),
-        "silences_warnings": silences_warnings(),
-    }
+def settings(before: Attributes) -> Settings:
+    """All that is compared."""
+    return Settings(
+        default_dtype=str(torch.get_default_dtype()),
+        grad_enabled=torch.is_grad_enabled(),
+        num_threads=torch.get_num_threads(),
+        float32_matmul_precision=torch.get_float32_matmul_precision(),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        cudnn_benchmark=bool(torch.backends.cudnn.benchmark),
+        cudnn_tf32=cudnn_allows_tf32(),
+        default_device=str(torch.get_default_device()),
+        function_modes=len(_get_current_function_mode_stack()),  # type: ignore[no-untyped-call]
+        dispatch_modes=len(_get_current_dispatch_mode_stack()),
+        mkldnn=bool(torch.backends.mkldnn.enabled),
+        flush_denormal=is_flushing_denormals(),
+        affinity=tuple(sorted(os.sched_getaffinity(0))),
+        trace=(sys.gettrace() is not None, sys.getprofile() is not None),
+        patched=tuple(patched(before)),
+        threads=tuple(threads()),
+        environment=tuple(environment()),
+        silences_warnings=silences_warnings(),
+    )
 
 
 def threads() -> list[str]:

@@ -12,6 +12,7 @@ import random
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,20 @@ from ..builds.compile_errors import compile_error
 from ..confinement import OWN_FOLDERS, make_folders
 from ..memory.cuda import DeviceSegment
 from ..memory.segment import Segment, slot_of
+from ..wire.arguments import Call, GivenCall, Made, Pickled
+from ..wire.programs import Program, TextProgram
+from ..wire.runner import (
+    CachedBytes,
+    Done,
+    Imported,
+    LaidSet,
+    Load,
+    Loaded,
+    MadeCall,
+    MadeCalls,
+    Raised,
+)
+from ..wire.tensors import StateSlot
 from . import module_state, programs
 from .arguments import build_call, flatten, pickle_call
 from .cotangents import drawn_like
@@ -60,7 +75,7 @@ class Subject:
 
     # --- loading ---------------------------------------------------------------------------
 
-    def wake(self, device: str) -> dict[str, Any]:
+    def wake(self, device: str) -> Done:
         """What a program needs of a device whatever it is: a context, and the kernels that fill
         tensors."""
         if device == "cuda":
@@ -69,43 +84,35 @@ class Subject:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        return {}
+        return Done()
 
-    def settle_in(self, cache: str) -> dict[str, Any]:
+    def settle_in(self, cache: str) -> Done:
         """From now on what is built lies there. (The driver has heard of another place already; it
         is for kernels that it compiles itself.)"""
         make_folders(Path(cache), self.scratch)
-        return {}
+        return Done()
 
-    def load(
-        self,
-        program: dict[str, Any],
-        init: dict[str, Any] | None,
-        init_slots: list[dict[str, Any]],
-        seed: int,
-        train: bool,
-        dtype: str | None,
-        device: str,
-    ) -> dict[str, Any]:
-        """Import the program and construct it. `dtype` float64 makes the oracle."""
+    def load(self, request: Load) -> Loaded | Raised:
+        """Import the program and construct it. The dtype float64 makes the oracle."""
         before = set(sys.modules)
-        if device == "cuda":
+        if request.device == "cuda":
             self.device = torch.device("cuda", 0)
             torch.cuda.set_device(self.device)
         try:
-            found = programs.load(self.settled(program), self.scratch)
+            found = programs.load(self.settled(request.program), self.scratch)
         except BaseException as error:  # noqa: BLE001 - whatever an import raises is its failure
-            return {"error": {"stage": "import", **describe(error, self.scratch, self.root)}}
-        self.train = train
-        seed_all(seed)
+            said = describe(error, self.scratch, self.root)
+            return said if said.stage else replace(said, stage="import")
+        self.train = request.train
+        seed_all(request.seed)
         self.program = found
         if isinstance(found, type):
-            slots = [self.segments["init"].tensor(slot).clone() for slot in init_slots]
-            args, kwargs = build_call(init or {"type": "call"}, slots)
+            slots = [self.segments["init"].tensor(slot).clone() for slot in request.init_slots]
+            args, kwargs = build_call(request.init or Call(), slots)
             self.program = found(*args, **kwargs)
         if isinstance(self.program, torch.nn.Module):
-            self.module = self.program.to(self.device).train(train)
-        if dtype == "float64":
+            self.module = self.program.to(self.device).train(self.train)
+        if request.dtype == "float64":
             torch.set_default_dtype(torch.float64)  # for what is made in the calls
             if self.module is not None:
                 self.module.double()
@@ -113,34 +120,34 @@ class Subject:
         self.is_plain = self.module is not None and module_state.is_plain(self.module)
         # What is here now stays: the collections between batches need not look at it again.
         gc.freeze()
-        return {"state": self.state_slots(), "imported": imported}
+        return Loaded(state=self.state_slots(), imported=imported)
 
-    def imported_since(self, before: set[str]) -> list[str]:
+    def imported_since(self, before: set[str]) -> tuple[str, ...]:
         """Modules from outside of the checkout; from now on others count."""
         self.modules = set(sys.modules)
-        return outside([name for name in sys.modules if name not in before], self.root)
+        return tuple(outside([name for name in sys.modules if name not in before], self.root))
 
-    def imported(self) -> dict[str, Any]:
+    def imported(self) -> Imported:
         """Modules that were imported since the program was loaded: by the first calls (torch
         imports half a thousand for the first backward pass)."""
-        return {"imported": self.imported_since(self.modules)}
+        return Imported(names=self.imported_since(self.modules))
 
-    def build(self, program: dict[str, Any]) -> dict[str, Any]:
+    def build(self, program: Program) -> Done:
         """Import a program for what it compiles."""
         programs.load(self.settled(program), self.scratch)
-        return {}
+        return Done()
 
-    def settled(self, program: dict[str, Any]) -> dict[str, Any]:
+    def settled(self, program: Program) -> Program:
         """A program where it runs: in its checkout, or in a copy with its changed files."""
-        self.root = program.get("root")
+        if isinstance(program, TextProgram):
+            return program
+        self.root = program.root
         if needs_copy(program):
             program = copied(program, Path(os.environ["XDG_CACHE_HOME"]))
-            self.root = program["root"]
+            self.root = program.root
         return program
 
-    def make(
-        self, program: dict[str, Any], function: dict[str, Any], seeds: list[int]
-    ) -> dict[str, Any]:
+    def make(self, program: Program, function: Made, seeds: Sequence[int]) -> MadeCalls:
         """Call the user's function that makes arguments, once for each seed; the tensors stay here
         until `collect`."""
         calls = []
@@ -149,15 +156,15 @@ class Subject:
         for seed in seeds:
             seed_all(seed)
             data, tensors = pickle_call(made_by())
-            calls.append({"data": data, "slots": [slot_of(t) for t in tensors]})
+            calls.append(MadeCall(data=data, slots=tuple(slot_of(t) for t in tensors)))
             self.kept.append(tensors)
-        return {"calls": calls}
+        return MadeCalls(calls=tuple(calls))
 
     # --- tensors in shared memory --------------------------------------------------------------
 
     def map(
         self, segment: str, num_bytes: int, fd: int | None = None, handle: str | None = None
-    ) -> dict[str, Any]:
+    ) -> Done:
         """Take a segment under a name."""
         if segment in self.segments:
             self.outgrown.setdefault(segment, []).append(self.segments[segment])
@@ -166,14 +173,14 @@ class Subject:
         elif handle is not None:
             opened = DeviceSegment.open(bytes.fromhex(handle), num_bytes, 0)
             self.segments[segment] = opened
-        return {}
+        return Done()
 
-    def cached(self) -> dict[str, Any]:
+    def cached(self) -> CachedBytes:
         """Bytes of the device's memory that this process has taken for its own tensors."""
         is_gpu = self.device.type == "cuda"
-        return {"num_bytes": torch.cuda.memory_reserved() if is_gpu else 0}
+        return CachedBytes(num_bytes=torch.cuda.memory_reserved() if is_gpu else 0)
 
-    def let_go(self, segments: list[str]) -> dict[str, Any]:
+    def let_go(self, segments: Sequence[str]) -> Done:
         """Of shared memory by its names, of the calls that it held, and of what is cached of the
         device's."""
         self.calls.clear()
@@ -186,7 +193,7 @@ class Subject:
                 one.close()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        return {}
+        return Done()
 
     def state_tensors(self) -> dict[str, torch.Tensor]:
         """Tensors of the state_dict by key."""
@@ -198,48 +205,47 @@ class Subject:
             else module_state.told_state(self.module)
         )
 
-    def state_slots(self) -> list[dict[str, Any]]:
+    def state_slots(self) -> tuple[StateSlot, ...]:
         """Name, shape and kind of what the state holds."""
         parameters = {id(one) for one in module_state.parameters_of(self.module)}
-        return [
-            {**slot_of(t.detach()), "key": key, "parameter": id(t) in parameters}
+        return tuple(
+            StateSlot(**vars(slot_of(t.detach())), key=key, is_parameter=id(t) in parameters)
             for key, t in self.state_tensors().items()
-        ]
+        )
 
-    def state_out(self, slots: list[dict[str, Any]]) -> dict[str, Any]:
+    def state_out(self, slots: Sequence[StateSlot]) -> Done:
         """Copy the state to the segment `state`."""
         state = self.state_tensors()
         for slot in slots:
-            self.segments["state"].tensor(slot).copy_(state[slot["key"]].detach())
+            self.segments["state"].tensor(slot).copy_(state[slot.key].detach())
         self.synchronize()
-        return {}
+        return Done()
 
-    def state_in(self, slots: list[dict[str, Any]]) -> dict[str, Any]:
+    def state_in(self, slots: Sequence[StateSlot]) -> Done:
         """Take the state from the segment `state`."""
         state = self.state_tensors()
         with torch.no_grad():
             for slot in slots:
-                state[slot["key"]].copy_(self.segments["state"].tensor(slot))
-        return {}
+                state[slot.key].copy_(self.segments["state"].tensor(slot))
+        return Done()
 
-    def prepare(self, sets: list[dict[str, Any]], call: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, sets: Sequence[LaidSet], call: GivenCall) -> Done:
         """Views of the input sets, and the arguments around them. The objects are the same in
         every batch while the judge writes new values under them."""
         self.calls.clear()
         self.inputs.clear()
         self.cotangents.clear()
         for number, one in enumerate(sets):
-            views = [self.segments["inputs"].tensor(slot) for slot in one["slots"]]
+            views = [self.segments["inputs"].tensor(slot) for slot in one.slots]
             if self.train:
-                views = [
-                    v.requires_grad_(bool(g)) for v, g in zip(views, one["grads"], strict=True)
-                ]
+                views = [v.requires_grad_(bool(g)) for v, g in zip(views, one.grads, strict=True)]
             self.inputs[number] = views
-            if one["cotangents"]:
-                given = [self.segments["inputs"].tensor(slot) for slot in one["cotangents"]]
+            if one.cotangents:
+                given = [self.segments["inputs"].tensor(slot) for slot in one.cotangents]
                 self.cotangents[number] = given
-            self.calls[number] = build_call({**call, "data": one.get("data")}, views)
-        return {}
+            its_call = replace(call, data=one.data) if isinstance(call, Pickled) else call
+            self.calls[number] = build_call(its_call, views)
+        return Done()
 
     # --- calling -------------------------------------------------------------------------------
 
@@ -335,23 +341,23 @@ class Subject:
         return [g.clone() for g in grads] + state
 
 
-def describe(error: BaseException, scratch: Path, root: str | None) -> dict[str, str]:
+def describe(error: BaseException, scratch: Path, root: str | None) -> Raised:
     """An exception as the judge reports it; what a compiler said without what does not help."""
     folders = [str(scratch), *(os.environ.get(name, "") for name in OWN_FOLDERS)]
     failed = compile_error(error, folders, root)
     if failed is not None:
-        return {
-            "type": type(error).__name__,
-            "message": failed.message,
-            "traceback": failed.output[-MAX_TRACEBACK_CHARS:],
-            "stage": "compile",
-        }
+        return Raised(
+            kind=type(error).__name__,
+            message=failed.message,
+            traceback=failed.output[-MAX_TRACEBACK_CHARS:],
+            stage="compile",
+        )
     text = "".join(traceback.format_exception(error))
-    return {
-        "type": type(error).__name__,
-        "message": str(error)[:2000],
-        "traceback": text[-MAX_TRACEBACK_CHARS:],
-    }
+    return Raised(
+        kind=type(error).__name__,
+        message=str(error)[:2000],
+        traceback=text[-MAX_TRACEBACK_CHARS:],
+    )
 
 
 def gradients_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -19,8 +19,7 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -32,6 +31,10 @@ from ..verifier.compare import Tolerance
 from ..verifier.failures import is_out_of_memory, rejection_of_candidate
 from ..verifier.inputs import InputSet, Room
 from ..verifier.memory_plan import CPU_SHARE, GPU_SHARE, Plan, least_bytes, plan
+from ..wire.programs import Program
+from ..wire.runner import Batch, Called, Exchange
+from ..wire.tensors import OutputSlot
+from ..wire.verifier import Clock, Times
 from .new_inputs import Stock
 from .reuse_runners import Kept
 from .runner_groups import Crews, most_crews
@@ -82,45 +85,44 @@ there, and saves nothing in what counts. After the last, as who begins with it a
 may have made few before, where one call is a batch."""
 
 
-@dataclass(frozen=True)
-class ClockConfig:
-    """How long a batch and a launch should last."""
+@dataclass(frozen=True, kw_only=True)
+class ClockConfig(Clock):
+    """How long a batch and a repetition should last, and where they are made."""
 
-    batch_us: float
-    """A batch is at least this long, so that the exchange (about 50 us) is small beside it."""
-    max_calls: int
-    num_rounds: int
-    launch_s: float
     memory_bytes: int
-    fewest_rounds: int | None = None
-    """After so many a launch ends in which every round says that the two differ by more than
-    `plain_effect`, a log ratio, and the same way; None is never."""
-    plain_effect: float = math.inf
-    most_error: float | None = None
-    """A launch on a GPU has more rounds until the standard error of the log ratios, the
-    candidate's and the control's, is no more than that; None is never."""
     is_least: bool = False
     """Whether as little memory is taken as there can be."""
-    num_ahead: int = 1
-    """Launches whose processes may be started together, this one among them."""
     cores: list[int] | None = None
     """Where runners have their turns on a GPU. Cores differ in what else runs on the same piece of
     silicon: on one of its own each runner would be another machine for calls that the processor
     holds up."""
 
 
+@dataclass(frozen=True)
+class Timed:
+    """The rounds of runners that took turns: microseconds a call of each, by name."""
+
+    times_us: dict[str, tuple[float, ...]]
+    num_calls: int
+    contradiction: tuple[float, float] | None
+    """What the candidate claims of a batch and what it took, where the two contradict each
+    other."""
+    phases_s: dict[str, float]
+
+
 def launch(
     case: Case,
     crews: Crews | Kept,
-    program: dict[str, Any],
-    answer_slots: list[dict[str, Any]],
+    program: Program,
+    answer_slots: Sequence[OutputSlot],
     limits: Limits,
     config: ClockConfig,
     rng: random.Random,
     num_calls: int | None = None,
-) -> dict[str, Any]:
-    """Paired times from three fresh processes, as the record Repetition, and the control's; where
-    memory is short from two, and two more for the control. `num_calls` is what a batch of an
+) -> tuple[Times, tuple[float, float] | None]:
+    """Paired times from three fresh processes, and the control's; where memory is short from two,
+    and two more for the control. With them what the candidate claims of a batch and what it took,
+    where the two contradict each other. `num_calls` is what a batch of an
     earlier launch held: that of a fast candidate holds more than its reference needs.
 
     Raises:
@@ -137,7 +139,7 @@ def launch(
         case.plan = plan_of(case, config)
     plan = case.plan
 
-    def together(number: int, *names: str) -> dict[str, Any]:
+    def together(number: int, *names: str) -> Timed:
         programs = {name: program if name == "candidate" else case.program for name in names}
         return open_and_time(
             case,
@@ -154,13 +156,25 @@ def launch(
 
     if plan.num_lanes == 3:
         number = min(config.num_ahead, most_crews(case, 3, config.memory_bytes))
-        return together(number, "reference", "candidate", "control")
+        found = together(number, "reference", "candidate", "control")
+        return all_times(found, found.times_us["control"]), found.contradiction
     found = together(1, "reference", "candidate")
-    control = together(1, "reference", "control")
-    return found | {
-        "control_us": control["control_us"],
-        "control_reference_us": control["reference_us"],
-    }
+    control = together(1, "reference", "control").times_us
+    return all_times(found, control["control"], control["reference"]), found.contradiction
+
+
+def all_times(
+    found: Timed, control_us: tuple[float, ...], its_reference_us: tuple[float, ...] | None = None
+) -> Times:
+    """Those of reference and candidate with the control's."""
+    return Times(
+        reference_us=found.times_us["reference"],
+        candidate_us=found.times_us["candidate"],
+        control_us=control_us,
+        control_reference_us=its_reference_us,
+        num_calls=found.num_calls,
+        phases_s=found.phases_s,
+    )
 
 
 def plan_of(case: Case, config: ClockConfig) -> Plan:
@@ -188,15 +202,15 @@ def plan_of(case: Case, config: ClockConfig) -> Plan:
 def open_and_time(
     case: Case,
     crews: Crews | Kept,
-    programs: dict[str, dict[str, Any]],
+    programs: dict[str, Program],
     number: int,
-    answer_slots: list[dict[str, Any]],
+    answer_slots: Sequence[OutputSlot],
     limits: Limits,
     config: ClockConfig,
     rng: random.Random,
     generator: torch.Generator,
     num_calls: int,
-) -> dict[str, Any]:
+) -> Timed:
     """Times of fresh processes that take turns; where none waits, `number` crews of them are
     started. Raises as `launch` does."""
     names = list(programs)
@@ -208,8 +222,7 @@ def open_and_time(
             found = timed(case, runners, answer_slots, limits, config, rng, generator, num_calls)
         finally:
             crew.end()
-        found["phases_s"] = {"open": crews.open_s, **found["phases_s"]}
-        return found
+        return replace(found, phases_s={"open": crews.open_s, **found.phases_s})
     except RunnerFailure as failure:
         if failure.is_trusted:
             if failure.kind == "raised" and not is_out_of_memory(failure):
@@ -241,13 +254,13 @@ def alone(
 def timed(
     case: Case,
     runners: dict[str, RunnerHandle],
-    answer_slots: list[dict[str, Any]],
+    answer_slots: Sequence[OutputSlot],
     limits: Limits,
     config: ClockConfig,
     rng: random.Random,
     generator: torch.Generator,
     num_calls: int,
-) -> dict[str, Any]:
+) -> Timed:
     """The rounds of a launch."""
     reference_slots = reference_slots_of(case)
     layouts = {
@@ -291,7 +304,7 @@ def timed(
         one = new_round(case, room, stock, rng)
         play(case, lanes, one, rng, limits, counts=True)
         nearby = check_round(case, reference, candidate, one, stock, rng, tolerances, limits)
-        is_late = number >= 2 and time.monotonic() - started_s > config.launch_s
+        is_late = number >= 2 and time.monotonic() - started_s > config.repetition_s
         is_enough = number + 1 >= num_rounds and is_steady(opened, cost_us, config)
         is_most = number + 1 == most_rounds
         ends = is_late or is_enough or is_most or is_plain(opened, cost_us, config)
@@ -311,11 +324,7 @@ def timed(
     alone_us = copying_us(case.accelerator, candidate.slots[0], num_calls)
     contradiction = reconcile(case, trusted, candidate, cost_us, alone_us)
     phases_s = {"warm_up": started_s - opened_s, "rounds": time.monotonic() - started_s}
-    return {
-        **times(opened, cost_us, num_calls),
-        "contradiction": contradiction,
-        "phases_s": phases_s,
-    }
+    return Timed(times(opened, cost_us, num_calls), num_calls, contradiction, phases_s)
 
 
 def is_plain(lanes: dict[str, Lane], cost_us: float, config: ClockConfig) -> bool:
@@ -353,7 +362,7 @@ def logs_of(lanes: dict[str, Lane], cost_us: float) -> dict[str, list[float]]:
     return {
         name: [
             math.log(ours / theirs)
-            for ours, theirs in zip(found["reference_us"], found[f"{name}_us"], strict=True)
+            for ours, theirs in zip(found["reference"], found[name], strict=True)
         ]
         for name in lanes
         if name != "reference"
@@ -380,15 +389,15 @@ def play(
     order = rng.sample(lanes, len(lanes))
     for number, lane in enumerate(order, 1):
         try:
-            span_us, said = span_of(case, lane, one, "batch", limits)
+            span_us, said = span_of(case, lane, one, Batch, limits)
         except RunnerFailure as failure:
             if failure.kind == "raised" and not failure.is_trusted:
                 for other in order[number:]:
-                    span_of(case, other, one, "batch", limits)
+                    span_of(case, other, one, Batch, limits)
             raise
         if counts:
             lane.spans_us.append(span_us)
-            lane.claims_us.append(float(said["claim_us"]))
+            lane.claims_us.append(said.claim_us)
 
 
 @dataclass
@@ -444,35 +453,33 @@ def wanted_us(config: ClockConfig) -> float:
     return config.batch_us * SHORTEST_SHARE
 
 
-def times(lanes: dict[str, Lane], cost_us: float, num_calls: int) -> dict[str, Any]:
+def times(lanes: dict[str, Lane], cost_us: float, num_calls: int) -> dict[str, tuple[float, ...]]:
     """Microseconds a call, of the judge's clock less the exchange."""
     # A call cannot take less than nothing: where the exchange is all of a span, the claim of the
     # reference would be noise, and the floor keeps ratios finite.
-    per_call = {
-        f"{name}_us": [max(span - cost_us, span * 0.02) / num_calls for span in lane.spans_us]
+    return {
+        name: tuple(max(span - cost_us, span * 0.02) / num_calls for span in lane.spans_us)
         for name, lane in lanes.items()
     }
-    return {**per_call, "num_calls": num_calls}
 
 
-def reference_slots_of(case: Case) -> list[dict[str, Any]]:
+def reference_slots_of(case: Case) -> Sequence[OutputSlot]:
     """Slots of a timed call of the reference."""
     assert case.expected is not None
     return timed_slots(case, case.expected.calls[0])
 
 
-def timed_slots(case: Case, call: dict[str, Any]) -> list[dict[str, Any]]:
+def timed_slots(case: Case, call: Called) -> Sequence[OutputSlot]:
     """Slots of what a timed call copies out: outputs and, in train mode, gradients of inputs."""
     num_gradients = sum(case.source.grads) if case.train else 0
-    slots: list[dict[str, Any]] = call["slots"][: call["num_leaves"] + num_gradients]
-    return slots
+    return call.slots[: call.num_leaves + num_gradients]
 
 
 def room_of(case: Case, sets: Sequence[InputSet]) -> Room:
     """For the sets of timed calls, and in train mode what their backward passes start from."""
     assert case.expected is not None
     call = case.expected.calls[0]
-    outputs = call["slots"][: call["num_leaves"]] if case.train else []
+    outputs = call.slots[: call.num_leaves] if case.train else ()
     return Room(sets, case.source.grads, cotangents=slots_like(outputs))
 
 
@@ -498,10 +505,10 @@ def choose_num_calls(
         for _ in range(4):
             probe = new_round(case, room, stock, rng)
             ready(case, lane, probe, limits)
-            said.append(span_of(case, lane, probe, "batch", limits)[1])
+            said.append(span_of(case, lane, probe, Batch, limits)[1])
             del probe
-        claims_us = [float(one["claim_us"]) for one in said[1:]]
-        waits_us = [float(one["claim_us"]) - float(one["issue_us"]) for one in said[1:]]
+        claims_us = [one.claim_us for one in said[1:]]
+        waits_us = [one.claim_us - one.issue_us for one in said[1:]]
         case.is_device_bound = min(waits_us) > GATHER_US * num_calls * max(1, len(slots))
         call_us = max(min(claims_us) / num_calls, 0.5)
         wanted = min(int(config.batch_us / call_us) + 1, config.max_calls)
@@ -517,17 +524,17 @@ def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> floa
     costs_us = []
     for _ in range(NUM_EXCHANGES):
         lane.runner.pause()
-        costs_us.append(span_of(case, lane, one, "exchange", limits)[0])
+        costs_us.append(span_of(case, lane, one, Exchange, limits)[0])
     return statistics.quantiles(costs_us, n=4, method="inclusive")[0]
 
 
 def reconcile(
     case: Case, trusted: Sequence[Lane], lane: Lane, cost_us: float, alone_us: float
-) -> dict[str, float] | None:
+) -> tuple[float, float] | None:
     """The judge's time against what the runner says of its own, as far as the trusted reference
     shows that the two may lie apart in this launch: it copies outputs of the same size on the same
     busy machine, and the other one may take `alone_us` more for them, if each is copied alone.
-    Returns both times of a batch in microseconds where they contradict each other."""
+    Returns the claim and the time of a batch in microseconds where they contradict each other."""
     apart_us = [
         span - claim
         for one in trusted
@@ -542,4 +549,4 @@ def reconcile(
     if min(over) <= absolute_us:
         return None
     span_us = statistics.median(lane.spans_us) - cost_us
-    return {"claim_us": statistics.median(lane.claims_us), "span_us": span_us}
+    return statistics.median(lane.claims_us), span_us

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ..wire.channel import Channel, ChannelClosed, ChannelTimeout
+from ..wire.verifier import Waits
 
 FOLDER = Path("/tmp")
 """As in cudal1_ci/processes/lock.py."""
@@ -34,14 +35,12 @@ LOOK_S = 0.03
 GRACE_S = 0.1
 """For which somebody waits before programs are stopped: many examinations end within it."""
 TRY_S = 0.01
-WAITS = "waits"
-"""Key of what the host is told: true while the device is waited for, false after it."""
 
 
 class Host(Protocol):
     """Who asked; says nothing until it has its answer. A Channel."""
 
-    def send(self, message: dict[str, Any]) -> None: ...
+    def send(self, message: Waits) -> None: ...
 
     def has_more(self, timeout_s: float) -> bool: ...
 
@@ -88,7 +87,7 @@ class Turn:
         with self._mutex:
             return time.monotonic() - self._lost_s
 
-    def receive(self, channel: Channel, timeout_s: float) -> tuple[dict[str, Any], list[int]]:
+    def receive(self, channel: Channel, timeout_s: float) -> tuple[bytes, list[int]]:
         """What comes over a channel within that time, by the clock that stands still. Raises
         ChannelTimeout, ChannelClosed."""
         self.look()  # what is answered at once is often one of many
@@ -97,7 +96,7 @@ class Turn:
             self.look()
             if self.awake_s() > until_s:
                 raise ChannelTimeout("no answer in time")
-        return channel.receive(max(LOOK_S, until_s - self.awake_s()))
+        return channel.receive_body(max(LOOK_S, until_s - self.awake_s()))
 
     def look(self) -> None:
         """Give way to those who have waited for a moment."""
@@ -124,11 +123,11 @@ class Turn:
     def _take(self) -> None:
         """Beside others who examine, behind those who wait to time. Raises ChannelClosed when the
         host is gone."""
-        self._host.send({WAITS: True})
+        self._host.send(Waits(is_waiting=True))
         with contextlib.ExitStack() as queue:
             self._wait_for(queue, self.queue, fcntl.LOCK_EX)
             self._wait_for(self._held, self.lock, fcntl.LOCK_SH)
-        self._host.send({WAITS: False})
+        self._host.send(Waits(is_waiting=False))
 
     def _wait_for(self, stack: contextlib.ExitStack, path: Path, how: int) -> None:
         while not flock(stack, path, how):

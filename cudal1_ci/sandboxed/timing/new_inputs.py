@@ -29,6 +29,7 @@ from ..verifier.inputs import (
     put_in_order,
     shapes_of,
 )
+from ..wire.tensors import Slot
 
 PATTERN_LENGTH = 2**18 - 5
 """Not a divisor of any usual width, so that rows do not repeat each other."""
@@ -154,9 +155,9 @@ def change_few(
             exchange(tensor, rng, num_pairs)
 
 
-def form_of(one: InputSet) -> tuple[str | None, list[dict[str, object]]]:
+def form_of(one: InputSet) -> tuple[str | None, list[Slot]]:
     """What two sets share that can stand for each other."""
-    return one.data, [dict(slot_of(tensor)) for tensor in one.tensors]
+    return one.data, [slot_of(tensor) for tensor in one.tensors]
 
 
 def is_even(tensor: torch.Tensor) -> bool:

@@ -13,13 +13,13 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure, RunnerHandle
 from ..memory.accelerators import Accelerator
 from ..verifier.cases import Case, Limits
 from ..verifier.failures import side_by_side
+from ..wire.programs import Program
 from .runner_groups import Crew
 
 KEPT_SHARE = 16
@@ -68,7 +68,7 @@ class Kept:
     def take(
         self,
         case: Case,
-        programs: dict[str, dict[str, Any]],
+        programs: dict[str, Program],
         limits: Limits,
         number: int,  # noqa: ARG002 - one launch after the other has the same
         rng: random.Random,

@@ -15,12 +15,12 @@ from __future__ import annotations
 import random
 import time
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any
 
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerHandle
 from ..verifier.cases import Case, Limits, size_of
 from ..verifier.failures import side_by_side
+from ..wire.programs import Program
 
 WAITING_SHARE = 4
 """A fourth of the device's memory is for those that wait."""
@@ -50,7 +50,7 @@ class Crews:
     def __init__(self, template: Template):
         self.template = template
         self.waiting: list[Crew] = []
-        self.of: tuple[Case, dict[str, dict[str, Any]]] | None = None
+        self.of: tuple[Case, dict[str, Program]] | None = None
         """What those that wait were started for."""
         self.open_s = 0.0
         """What it took to have the last one."""
@@ -58,7 +58,7 @@ class Crews:
     def take(
         self,
         case: Case,
-        programs: dict[str, dict[str, Any]],
+        programs: dict[str, Program],
         limits: Limits,
         number: int,
         rng: random.Random,
@@ -90,7 +90,7 @@ class Crews:
     def _start(
         self,
         case: Case,
-        programs: dict[str, dict[str, Any]],
+        programs: dict[str, Program],
         limits: Limits,
         rng: random.Random,
     ) -> None:

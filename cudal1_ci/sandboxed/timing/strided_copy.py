@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import torch
 
 from ..memory.accelerators import Accelerator
-from ..memory.segment import Slot, dtype_of, span
+from ..memory.segment import dtype_of, span
+from ..wire.tensors import OutputSlot
 
 ALONE_US = 20.0
 """Of an output that is copied alone: the host's part of it, on a busy core."""
@@ -30,12 +31,12 @@ reckoned."""
 MOST_TENSORS = 64
 
 
-def lies_otherwise(slot: Slot) -> bool:
+def lies_otherwise(slot: OutputSlot) -> bool:
     """Whether an output has other strides than its place."""
-    return bool(slot["own_stride"] != slot["stride"])
+    return slot.own_stride != slot.stride
 
 
-def copying_us(accelerator: Accelerator, slots: Sequence[Slot], num_calls: int) -> float:
+def copying_us(accelerator: Accelerator, slots: Sequence[OutputSlot], num_calls: int) -> float:
     """Microseconds that the outputs of a batch may take to be copied one by one; 0 where they lie
     as their places do.
 
@@ -48,12 +49,12 @@ def copying_us(accelerator: Accelerator, slots: Sequence[Slot], num_calls: int) 
     return call_us * num_calls
 
 
-def copy_us(accelerator: Accelerator, slot: Slot, num_calls: int) -> float:
+def copy_us(accelerator: Accelerator, slot: OutputSlot, num_calls: int) -> float:
     """Median microseconds of one output, of several that follow one another as in a batch; 0 where
     even a part of it is too large."""
-    dtype = dtype_of(slot["dtype"])
-    shape: list[int] = list(slot["shape"])
-    stride: list[int] = slot["own_stride"]
+    dtype = dtype_of(slot.dtype)
+    shape = list(slot.shape)
+    stride = slot.own_stride
     share = 1
 
     def num_bytes() -> int:

@@ -18,6 +18,7 @@ from ..verifier.cases import Case, Limits, Rejected
 from ..verifier.compare import Tolerance, tolerance
 from ..verifier.magnitude import pieces, widen
 from ..verifier.near_inputs import Strays, are_jumps, strays_of
+from ..wire.runner import Aftermath, AskLeft, Collect
 from .timed_rounds import Lane, Round
 
 
@@ -105,11 +106,11 @@ def check_inputs(case: Case, reference: Lane, candidate: Lane, one: Round) -> No
 def check_left(reference: Lane, candidate: Lane, limits: Limits) -> None:
     """Outputs share memory with inputs only where the reference's do, and no function was replaced
     that the reference leaves alone."""
-    ours, theirs = (lane.runner.ask("left", limits.call_s) for lane in (reference, candidate))
-    if shared := sorted(set(theirs["aliases"]) - set(ours["aliases"])):
+    ours, theirs = (lane.runner.ask(AskLeft(), limits.call_s) for lane in (reference, candidate))
+    if shared := sorted(set(theirs.aliases) - set(ours.aliases)):
         message = f"output {shared[0]} of a timed call shares the memory of an input"
         raise Rejected("mutates_input", "output.aliases_input", message)
-    if replaced := sorted(set(theirs["patched"]) - set(ours["patched"])):
+    if replaced := sorted(set(theirs.patched) - set(ours.patched)):
         message = f"timed calls replace functions of the whole process ({', '.join(replaced)})"
         raise Rejected("reward_hack", "state.global", message)
 
@@ -158,8 +159,8 @@ def noise_left(case: Case, number: int, lane: Lane) -> float:
 
 def aftermath(case: Case, lane: Lane, limits: Limits) -> tuple[list[str], list[torch.Tensor]]:
     """Names and values of what a lane's calls left behind."""
-    reply = lane.runner.ask("aftermath", limits.call_s)
-    slots, size = place(reply["slots"])
+    remains = lane.runner.ask(Aftermath(), limits.call_s)
+    slots, size = place(remains.slots)
     segment = lane.runner.share("aftermath", case.accelerator, size, limits.call_s)
-    lane.runner.ask("collect", limits.call_s, slots=[slots], segment="aftermath")
-    return reply["names"], [segment.tensor(slot).clone() for slot in slots]
+    lane.runner.ask(Collect(slots=(tuple(slots),), segment="aftermath"), limits.call_s)
+    return list(remains.names), [segment.tensor(slot).clone() for slot in slots]

@@ -17,7 +17,6 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
@@ -29,6 +28,20 @@ from ..verifier.cases import Case, Limits
 from ..verifier.failures import side_by_side
 from ..verifier.inputs import InputSet, Room
 from ..verifier.near_inputs import nudge
+from ..wire.codec import encode
+from ..wire.runner import (
+    Arrange,
+    Batch,
+    Claim,
+    Deliver,
+    Exchange,
+    LayOut,
+    Prepare,
+    Rehearse,
+    Settle,
+    StandBy,
+)
+from ..wire.tensors import OutputSlot
 from .new_inputs import Stock
 
 SETTLE_S = 30.0
@@ -50,7 +63,7 @@ class Lane:
     runner: RunnerHandle
     inputs: AnySegment
     outputs: AnySegment
-    slots: list[list[dict[str, Any]]]
+    slots: list[list[OutputSlot]]
     """Where in a region those of each call of a batch go."""
     snapshot: torch.Tensor
     """The bytes of `outputs` at the end of the last batch, out of the runner's reach."""
@@ -66,9 +79,9 @@ class Lane:
     def all_calls(self, leaf: int) -> torch.Tensor:
         """One output of every call of the last batch, stacked: shape [num_calls, ...]."""
         slots = [one[leaf] for one in self.slots]
-        step_bytes = slots[1]["offset"] - slots[0]["offset"] if len(slots) > 1 else 0
-        offset = slots[0]["offset"] + self.region * ALIGNMENT_BYTES
-        return stacked(self.snapshot, {**slots[0], "offset": offset}, len(slots), step_bytes)
+        step_bytes = slots[1].offset - slots[0].offset if len(slots) > 1 else 0
+        offset = slots[0].offset + self.region * ALIGNMENT_BYTES
+        return stacked(self.snapshot, replace(slots[0], offset=offset), len(slots), step_bytes)
 
 
 @dataclass
@@ -141,7 +154,7 @@ def open_lane(
     runner: RunnerHandle,
     room: Room,
     base: Sequence[InputSet],
-    slots: list[dict[str, Any]],
+    slots: Sequence[OutputSlot],
     limits: Limits,
 ) -> Lane:
     """Give a runner its inputs and the room for the outputs of one batch."""
@@ -150,22 +163,21 @@ def open_lane(
     for number in range(len(room.layout)):
         room.write_one(inputs.tensor, number, base[number % len(base)])
     accelerator.synchronize()
-    runner.ask("prepare", limits.call_s, sets=room.describe(), call=case.call)
+    runner.ask(Prepare(sets=room.describe(), call=case.call), limits.call_s)
     layout, end = [], 0
     for _ in base:
         placed, end = place(slots, end)
         layout.append(placed)
     end += NUM_REGIONS * ALIGNMENT_BYTES
     outputs = runner.share("outputs", accelerator, end, limits.call_s)
-    runner.ask(
-        "lay_out",
-        limits.call_s,
-        slots=layout,
+    request = LayOut(
+        slots=tuple(map(tuple, layout)),
         step_bytes=ALIGNMENT_BYTES,
         num_regions=NUM_REGIONS,
         seeded=case.uses_rng,
         gathers_early=case.is_device_bound,
     )
+    runner.ask(request, limits.call_s)
     # A stopped runner changes nothing: what it left can be read where it is.
     snapshot = outputs.flat()
     if accelerator.kind != "cpu":
@@ -178,7 +190,7 @@ def open_lanes(
     runners: dict[str, RunnerHandle],
     room: Room,
     base: Sequence[InputSet],
-    layouts: dict[str, list[dict[str, Any]]],
+    layouts: dict[str, Sequence[OutputSlot]],
     limits: Limits,
 ) -> dict[str, Lane]:
     """All of a launch, side by side."""
@@ -192,24 +204,28 @@ def open_lanes(
 def ready(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
     """Outside of any clock: the runner forgets the last batch, learns the order of the next, and
     on the CPU is stopped before its inputs are written."""
-    lane.runner.ask("settle", SETTLE_S)
-    lane.runner.ask("arrange", limits.call_s, sets=one.places)
+    lane.runner.ask(Settle(), SETTLE_S)
+    lane.runner.ask(Arrange(sets=tuple(one.places)), limits.call_s)
     lane.runner.pause()
     if case.accelerator.kind == "cpu":
         one.write(lane.inputs)
 
 
 def span_of(
-    case: Case, lane: Lane, one: Round, op: str, limits: Limits
-) -> tuple[float, dict[str, Any]]:
-    """One batch (`batch`, or `exchange`, which calls nothing) under the judge's clock:
-    microseconds here, and what the runner says of its own."""
+    case: Case, lane: Lane, one: Round, kind: type[Batch | Exchange], limits: Limits
+) -> tuple[float, Claim]:
+    """One batch (or an exchange, which calls nothing) under the judge's clock: microseconds here,
+    and what the runner says of its own. What is said to the runner is encoded before the clock
+    starts, and its answers are decoded after it was stopped."""
     accelerator = case.accelerator
-    if op == "batch" and lane.rehearses:
-        lane.runner.ask("rehearse", limits.call_s)
+    request, wanted = kind(seed=one.seed), Deliver(region=one.region)
+    body, wanted_body = encode(request), encode(wanted)
+    is_batch = kind is Batch
+    if is_batch and lane.rehearses:
+        lane.runner.ask(Rehearse(), limits.call_s)
     lane.runner.spin_s = accelerator.spin_s
     if accelerator.spin_s:
-        lane.runner.ask("stand_by", SETTLE_S, spin_s=accelerator.spin_s)
+        lane.runner.ask(StandBy(spin_s=accelerator.spin_s), SETTLE_S)
     # A GPU also takes a while to change from the runner, which was last, to this process.
     accelerator.settle()
     start_s = time.perf_counter()
@@ -217,26 +233,28 @@ def span_of(
         one.write(lane.inputs)
         accelerator.flush()
         accelerator.synchronize()
-    if op == "batch":
+    if is_batch:
         lane.runner.doze_s = max(0.0, DOZE_SHARE * lane.last_us - DOZE_LESS_US) / 1e6
-    reply = lane.runner.ask(op, limits.call_s, seed=one.seed)
+    claim = lane.runner.send(request, body, limits.call_s)
     lane.runner.doze_s = 0.0
-    deliver(case, lane, one, limits)
+    delivered = lane.runner.send(wanted, wanted_body, limits.call_s)
+    take_out(case, lane)
     span_us = (time.perf_counter() - start_s) * 1e6
-    if op == "batch":
+    if is_batch:
         lane.last_us = span_us
-    return span_us, reply
+    lane.region = one.region
+    said = claim.read()
+    delivered.read()
+    return span_us, said
 
 
-def deliver(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
-    """The outputs of the last batch, out of the runner's reach when this returns."""
-    lane.runner.ask("deliver", limits.call_s, region=one.region)
+def take_out(case: Case, lane: Lane) -> None:
+    """Outputs that were delivered are out of the runner's reach when this returns."""
     lane.runner.spin_s = 0.0
     lane.runner.pause()
     if case.accelerator.kind != "cpu":
         lane.snapshot.copy_(lane.outputs.flat()[: lane.snapshot.numel()])
         case.accelerator.synchronize()
-    lane.region = one.region
 
 
 def warm_up(
@@ -255,8 +273,10 @@ def warm_up(
         ready(case, lane, one, limits)
         one.write(lane.inputs)
         case.accelerator.synchronize()
-        lane.runner.ask("batch", limits.call_s, seed=one.seed)
-        deliver(case, lane, one, limits)
+        lane.runner.ask(Batch(seed=one.seed), limits.call_s)
+        lane.runner.ask(Deliver(region=one.region), limits.call_s)
+        take_out(case, lane)
+        lane.region = one.region
 
     started_s = time.monotonic()
     side_by_side(first, lanes)
@@ -268,5 +288,5 @@ def warm_up(
         if cores is not None:
             lane.runner.pin(cores)
         ready(case, lane, one, limits)
-        spans_us.append(span_of(case, lane, one, "batch", limits)[0])
+        spans_us.append(span_of(case, lane, one, Batch, limits)[0])
     return min(spans_us)

@@ -2,7 +2,7 @@
 of a verdict goes.
 
     with spent.over("load"): ...
-    spent.taken()  # {"load": [3, 0.52]}: times and seconds, and begins anew
+    spent.taken()  # {"load": (3, 0.52)}: times and seconds, and begins anew
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Spent:
             one[0] += times
             one[1] += seconds
 
-    def taken(self) -> dict[str, list[float]]:
+    def taken(self) -> dict[str, tuple[float, float]]:
         """Since it was asked the last time."""
         with self._lock:
             found, self._found = self._found, {}
-        return {what: [times, round(seconds, 4)] for what, (times, seconds) in found.items()}
+        return {what: (times, round(seconds, 4)) for what, (times, seconds) in found.items()}

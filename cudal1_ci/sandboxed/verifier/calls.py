@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -14,6 +13,9 @@ from ..forkserver.client import Template
 from ..memory.accelerators import Accelerator, Cpu, place_for
 from ..memory.segment import place, slot_of, view_of
 from ..runner.arguments import tensor_specs
+from ..wire.arguments import Call, Made, Pickled
+from ..wire.programs import Program, Workload
+from ..wire.runner import Collect, MakeCalls, Wider
 from .cases import Answer, Case, Limits
 from .failures import twice
 from .inputs import (
@@ -38,7 +40,7 @@ MOST_IN_POOL, POOL_BYTES, POOL_S = 256, 2**26, 0.5
 
 
 @dataclass
-class Made:
+class MadeSets:
     """What the user's functions made."""
 
     init: InputSet | None = None
@@ -49,37 +51,35 @@ class Made:
 def call_of(
     template: Template,
     accelerator: Accelerator,
-    program: dict[str, Any],
-    workload: dict[str, Any],
+    program: Program,
+    workload: Workload,
     limits: Limits,
     seed: int,
     generator: torch.Generator,
 ) -> Case:
     """Arguments of the constructor and of the calls, from specs or from the user's functions."""
-    call, init = workload["call"], workload.get("init")
-    made = {"call": call} if call["type"] == "made" else {}
-    if init is not None and init["type"] == "made":
-        made["init"] = init
-    found = Made()
+    call, init = workload.call, workload.init
+    made = {what: one for what, one in (("call", call), ("init", init)) if isinstance(one, Made)}
+    found = MadeSets()
     if made:
         found = twice(lambda _: make_arguments(template, accelerator, program, made, limits, seed))
     # A tensor that is not always there would be another one's place.
     found.sets = [one for one in found.sets if dtypes_of(one) == dtypes_of(found.sets[0])]
-    source = Source(call={"type": "pickled"}, made=found.sets, pool=found.pool)
-    if "call" not in made:
+    source = Source(call=Pickled(), made=found.sets, pool=found.pool)
+    if isinstance(call, Call):
         rest, specs = tensor_specs(call)
         source = Source(call=rest, specs=specs)
-        source.grads = [spec.get("requires_grad", False) for spec in specs]
+        source.grads = [spec.requires_grad for spec in specs]
         source.moves = [not is_of_floats(spec) for spec in specs]
     else:
         source.grads = [t.is_floating_point() for t in source.made[0].tensors]
         source.moves, source.mixes = movable(source.made), mixable(source.made)
         source.orders = orders_of(source.made)
     case = Case(
-        name=workload["name"],
+        name=workload.name,
         accelerator=accelerator,
         program=program,
-        train=workload.get("mode", "infer") == "train",
+        train=workload.mode == "train",
         call=source.call,
         init=None,
         init_slots=[],
@@ -89,8 +89,8 @@ def call_of(
         seed=seed,
     )
     if found.init is not None:
-        case.init, tensors = {"type": "pickled", "data": found.init.data}, found.init.tensors
-    elif init is not None:
+        case.init, tensors = Pickled(data=found.init.data), found.init.tensors
+    elif isinstance(init, Call):
         case.init, specs = tensor_specs(init)
         tensors = [draw(spec, generator) for spec in specs]
     else:
@@ -100,36 +100,36 @@ def call_of(
     return case
 
 
-def given_tolerance(workload: dict[str, Any]) -> tuple[float, float] | None:
+def given_tolerance(workload: Workload) -> tuple[float, float] | None:
     """The user's own tolerances, which replace the oracle's budget."""
-    atol, rtol = workload.get("atol"), workload.get("rtol")
+    atol, rtol = workload.atol, workload.rtol
     return None if atol is None and rtol is None else (atol or 0.0, rtol or 0.0)
 
 
 def make_arguments(
     template: Template,
     accelerator: Accelerator,
-    program: dict[str, Any],
-    made: dict[str, dict[str, Any]],
+    program: Program,
+    made: dict[str, Made],
     limits: Limits,
     seed: int,
-) -> Made:
+) -> MadeSets:
     """Run `get_inputs` and `get_init_inputs` in a runner of their own, so that no user code is
     ever in the judge."""
-    found = Made()
+    found = MadeSets()
     with template.runner(program) as runner:
 
         def ask(what: str, seeds: list[int]) -> tuple[torch.Tensor, list[Laid]]:
-            asked = {"program": program, "function": made[what], "seeds": seeds}
-            calls = runner.ask("make", limits.load_s, **asked)["calls"]
+            asked = MakeCalls(program=program, function=made[what], seeds=tuple(seeds))
+            calls = runner.ask(asked, limits.load_s).calls
             laid, end = [], 0
             for one in calls:
-                slots, end = place(one["slots"], end)
-                laid.append(Laid(slots, one["data"]))
+                slots, end = place(one.slots, end)
+                laid.append(Laid(slots, one.data))
             # Made on the CPU, whatever they are for: this runner needs no GPU.
             segment = runner.share("made", Cpu(), end, limits.call_s)
-            places = [one.slots for one in laid]
-            runner.ask("collect", limits.call_s, slots=places, segment="made")
+            places = tuple(tuple(one.slots) for one in laid)
+            runner.ask(Collect(slots=places, segment="made"), limits.call_s)
             return segment.flat()[:end], laid
 
         def sets_of(what: str, number: int) -> list[InputSet]:
@@ -162,7 +162,7 @@ def make_arguments(
     return found
 
 
-def answer_of(case: Case, template: Template, limits: Limits, dtype: str | None = None) -> Answer:
+def answer_of(case: Case, template: Template, limits: Limits, dtype: Wider | None = None) -> Answer:
     """What a fresh process of the reference answers."""
 
     def attempt(_: bool) -> Answer:

@@ -6,10 +6,9 @@ under the workload and collects their answers on the trial sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -17,6 +16,24 @@ from ..forkserver.client import Template
 from ..forkserver.handles import RunnerHandle
 from ..memory.accelerators import Accelerator, AnySegment, place_for
 from ..memory.segment import ALIGNMENT_BYTES, place, size_bytes
+from ..wire.arguments import GivenCall
+from ..wire.programs import Program
+from ..wire.runner import (
+    Called,
+    CallSets,
+    Collect,
+    CountDemand,
+    Load,
+    Prepare,
+    Profile,
+    Settings,
+    StateIn,
+    StateOut,
+    Wider,
+)
+from ..wire.tensors import Slot, StateSlot, bare
+from ..wire.verdicts import Demand, Finding, KernelTime, Status, Verdict
+from ..wire.verifier import Limits as Limits
 from .compare import Difference, Tolerance, difference, tolerance
 from .inputs import InputSet, Room, Source
 from .memory_plan import Plan, num_together
@@ -27,7 +44,7 @@ class Rejected(Exception):
 
     def __init__(
         self,
-        status: str,
+        status: Status,
         rule: str,
         message: str,
         *,
@@ -39,41 +56,32 @@ class Rejected(Exception):
     ):
         super().__init__(message)
         self.status = status
-        self.finding = {"rule": rule, "message": message, "evidence": evidence, "line": line}
+        self.finding = Finding(rule=rule, message=message, evidence=evidence, line=line)
         self.log = log
         self.max_abs_error = max_abs_error
         self.max_rel_error = max_rel_error
 
 
-def verdict_of(rejected: Rejected) -> dict[str, Any]:
-    """The record Verdict."""
-    finding = {key: value for key, value in rejected.finding.items() if value is not None}
-    return {
-        "status": rejected.status,
-        "findings": [finding],
-        "max_abs_error": rejected.max_abs_error,
-        "max_rel_error": rejected.max_rel_error,
-        "log": rejected.log,
-    }
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Seconds that a trial may take."""
-
-    load_s: float
-    call_s: float
+def verdict_of(rejected: Rejected) -> Verdict:
+    """What is told of it."""
+    return Verdict(
+        status=rejected.status,
+        findings=(rejected.finding,),
+        max_abs_error=rejected.max_abs_error,
+        max_rel_error=rejected.max_rel_error,
+        log=rejected.log,
+    )
 
 
 @dataclass
 class Answer:
     """What calls of one program on the trial sets returned."""
 
-    calls: list[dict[str, Any]]
+    calls: list[Called]
     outputs: list[list[torch.Tensor]]
     mutated: dict[tuple[int, int], torch.Tensor]
     """What the calls left in inputs that they wrote to, by number of the set and of the tensor."""
-    flags: dict[str, Any]
+    flags: Settings | None
     state: list[torch.Tensor] = field(default_factory=list)
     """After all calls on the sets of the trials, in the order of the case's slots."""
 
@@ -94,16 +102,16 @@ class Case:
 
     name: str
     accelerator: Accelerator
-    program: dict[str, Any]
+    program: Program
     train: bool
-    call: dict[str, Any]
-    init: dict[str, Any] | None
-    init_slots: list[dict[str, Any]]
+    call: GivenCall
+    init: GivenCall | None
+    init_slots: list[Slot]
     init_tensors: list[torch.Tensor]
     source: Source
     given: tuple[float, float] | None
     seed: int
-    state_slots: list[dict[str, Any]] = field(default_factory=list)
+    state_slots: list[StateSlot] = field(default_factory=list)
     state: list[torch.Tensor] = field(default_factory=list)
     trials: list[tuple[str, InputSet]] = field(default_factory=list)
     expected: Answer | None = None
@@ -119,7 +127,7 @@ class Case:
     """and by its number what is allowed of one that is nothing but rounding (noise.py)."""
     usual: list[float] = field(default_factory=list)
     """Of every output the reference's error on what a workload that trains states."""
-    findings: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     fewer_rows: tuple[InputSet, Answer] | None = None
     """A smaller batch, where the reference takes one, and its answer after those on the trials."""
     other_state: tuple[list[torch.Tensor], Answer] | None = None
@@ -140,21 +148,21 @@ class Case:
     @property
     def leaves_traces(self) -> bool:
         """Whether calls may change more than their outputs: gradients, or buffers."""
-        return self.train or any(not slot["parameter"] for slot in self.state_slots)
+        return self.train or any(not slot.is_parameter for slot in self.state_slots)
 
     @property
     def uses_rng(self) -> bool:
         """Whether the reference draws random numbers when called."""
         assert self.expected is not None
-        return any(call["used_rng"] for call in self.expected.calls)
+        return any(call.used_rng for call in self.expected.calls)
 
     @contextmanager
     def runner(
         self,
         template: Template,
-        program: dict[str, Any],
+        program: Program,
         limits: Limits,
-        dtype: str | None = None,
+        dtype: Wider | None = None,
         is_trusted: bool = False,
         is_new: bool = False,
     ) -> Iterator[RunnerHandle]:
@@ -162,34 +170,33 @@ class Case:
         with template.runner(program, is_trusted, is_new) as runner:
             if self.init_tensors:
                 self.lend(runner, "init", self.init_slots, self.init_tensors, limits)
-            runner.facts = runner.ask(
-                "load",
-                limits.load_s,
+            request = Load(
                 program=program,
                 init=self.init,
-                init_slots=self.init_slots,
+                init_slots=tuple(self.init_slots),
                 seed=self.seed,
                 train=self.train,
                 dtype=dtype,
                 device=self.accelerator.kind,
             )
+            runner.facts = runner.ask(request, limits.load_s)
             if self.state_slots:
-                compare_state(self.state_slots, runner.facts["state"])
+                compare_state(self.state_slots, runner.facts.state)
                 self.load_state(runner, self.state, limits)
             yield runner
 
     def load_state(self, runner: RunnerHandle, state: list[torch.Tensor], limits: Limits) -> None:
         """As a checkpoint is loaded, or an optimizer steps."""
         self.lend(runner, "state", self.state_slots, state, limits)
-        runner.ask("state_in", limits.call_s, slots=self.state_slots)
+        runner.ask(StateIn(slots=tuple(self.state_slots)), limits.call_s)
 
     def answer(
         self,
         runner: RunnerHandle,
         limits: Limits,
-        dtype: str | None = None,
+        dtype: Wider | None = None,
         sets: list[InputSet] | None = None,
-        before_copy: Callable[[list[dict[str, Any]], int], None] | None = None,
+        before_copy: Callable[[Sequence[Called], int], None] | None = None,
         is_between: bool = False,
     ) -> Answer:
         """Call a runner on sets of inputs, those of the trials by default. Of those that it gets
@@ -198,7 +205,7 @@ class Case:
         before there is memory for them. `is_between`: see runner.py."""
         leaves_state = sets is None and dtype is None
         sets = [one for _, one in self.trials] if sets is None else sets
-        answer = Answer([], [], {}, {})
+        answer = Answer([], [], {}, None)
         first = 0
         while first < len(sets):
             some = sets[first : first + (self.num_together or 1)]
@@ -215,25 +222,25 @@ class Case:
         sets: list[InputSet],
         first: int,
         answer: Answer,
-        dtype: str | None,
-        before_copy: Callable[[list[dict[str, Any]], int], None] | None,
+        dtype: Wider | None,
+        before_copy: Callable[[Sequence[Called], int], None] | None,
         is_between: bool,
     ) -> None:
         """Add what a runner answers on some sets, of which the first has that number."""
         room, segment = self.prepare(runner, limits, sets, dtype)
-        asked = {
-            "sets": list(range(len(sets))),
-            "seeds": [self.seed + 1 + first + i for i in range(len(sets))],
-            "is_between": is_between,
-        }
-        reply = runner.ask("call", limits.call_s, **asked)
-        if len(reply["calls"]) != len(sets):
+        asked = CallSets(
+            sets=tuple(range(len(sets))),
+            seeds=tuple(self.seed + 1 + first + i for i in range(len(sets))),
+            is_between=is_between,
+        )
+        reply = runner.ask(asked, limits.call_s)
+        if len(reply.calls) != len(sets):
             raise runner.failure("malformed", "its answer to `call` is not one for each set")
         if before_copy is not None:
-            before_copy(reply["calls"], first)
+            before_copy(reply.calls, first)
         layout, end = [], 0
-        for call in reply["calls"]:
-            placed, end = place(call["slots"], end)
+        for call in reply.calls:
+            placed, end = place(call.slots, end)
             layout.append(placed)
         memory_bytes = self.accelerator.memory_bytes()
         if end > memory_bytes:
@@ -244,14 +251,15 @@ class Case:
             most_bytes = max(one.num_bytes for _, one in self.trials)
             self.num_together = num_together(most_bytes, end, memory_bytes)
         outputs = runner.share("outputs", self.accelerator, end, limits.call_s)
-        runner.ask("collect", limits.call_s, slots=layout, segment="outputs")
+        places = tuple(tuple(map(bare, one)) for one in layout)
+        runner.ask(Collect(slots=places, segment="outputs"), limits.call_s)
         keep = self.keep
-        answer.calls += reply["calls"]
-        answer.outputs += [[keep(outputs.tensor(slot)) for slot in places] for places in layout]
+        answer.calls += reply.calls
+        answer.outputs += [[keep(outputs.tensor(slot)) for slot in one] for one in layout]
         for number, index in room.changed(segment, sets):
             left = keep(segment.tensor(room.layout[number][index]))
             answer.mutated[first + number, index] = left
-        answer.flags = reply["flags"]
+        answer.flags = reply.flags
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy of one of a trial's tensors, where the judge keeps what is large."""
@@ -288,19 +296,23 @@ class Case:
         ]
 
     def prepare(
-        self, runner: RunnerHandle, limits: Limits, sets: list[InputSet], dtype: str | None = None
+        self,
+        runner: RunnerHandle,
+        limits: Limits,
+        sets: list[InputSet],
+        dtype: Wider | None = None,
     ) -> tuple[Room, AnySegment]:
         """Give a runner sets of inputs."""
         room = Room(sets, self.source.grads, dtype)
         segment = runner.share("inputs", self.accelerator, room.num_bytes, limits.call_s)
         room.write(segment, sets)
         self.accelerator.synchronize()
-        runner.ask("prepare", limits.call_s, sets=room.describe(), call=self.call)
+        runner.ask(Prepare(sets=room.describe(), call=self.call), limits.call_s)
         return room, segment
 
     def profile(
-        self, template: Template, program: dict[str, Any], limits: Limits
-    ) -> list[dict[str, Any]]:
+        self, template: Template, program: Program, limits: Limits
+    ) -> tuple[KernelTime, ...]:
         """What a program says of where the time of a call goes (profiling.py), by a runner of its
         own.
 
@@ -310,17 +322,16 @@ class Case:
         with self.runner(template, program, limits) as runner:
             return self.profiled(runner, limits)
 
-    def profiled(self, runner: RunnerHandle, limits: Limits) -> list[dict[str, Any]]:
+    def profiled(self, runner: RunnerHandle, limits: Limits) -> tuple[KernelTime, ...]:
         """The same by a runner that is there. Raises as `profile` does."""
         self.prepare(runner, limits, [self.trials[0][1]])
-        rows: list[dict[str, Any]] = runner.ask("profile", limits.load_s, sets=[0])["rows"]
-        return rows
+        return runner.ask(Profile(sets=(0,)), limits.load_s).rows
 
-    def demand(self, template: Template, limits: Limits) -> dict[str, Any]:
+    def demand(self, template: Template, limits: Limits) -> Demand:
         """What a call of the reference asks of the device (demand.py). Raises RunnerFailure."""
         with self.runner(template, self.program, limits, is_trusted=True) as runner:
             self.prepare(runner, limits, [self.trials[0][1]])
-            return runner.ask("demand", limits.load_s, number=0)
+            return runner.ask(CountDemand(number=0), limits.load_s).demand
 
     def state_after(self, runner: RunnerHandle, limits: Limits) -> list[torch.Tensor]:
         """What the runner's state_dict holds now."""
@@ -328,14 +339,14 @@ class Case:
             return []
         size = size_of(self.state_slots)
         segment = runner.share("state", self.accelerator, size, limits.call_s)
-        runner.ask("state_out", limits.call_s, slots=self.state_slots)
+        runner.ask(StateOut(slots=tuple(self.state_slots)), limits.call_s)
         return [segment.tensor(slot).clone() for slot in self.state_slots]
 
     def lend(
         self,
         runner: RunnerHandle,
         name: str,
-        slots: list[dict[str, Any]],
+        slots: Sequence[Slot],
         tensors: list[torch.Tensor],
         limits: Limits,
     ) -> None:
@@ -346,15 +357,15 @@ class Case:
         self.accelerator.synchronize()
 
 
-def size_of(slots: list[dict[str, Any]]) -> int:
+def size_of(slots: Sequence[Slot]) -> int:
     """Bytes of a segment that holds the slots."""
     return sum(map(size_bytes, slots)) + ALIGNMENT_BYTES * len(slots)
 
 
-def compare_state(expected: list[dict[str, Any]], got: list[dict[str, Any]]) -> None:
+def compare_state(expected: Sequence[StateSlot], got: Sequence[StateSlot]) -> None:
     """A drop-in replacement has the same state_dict: checkpoints must go on loading."""
-    want = {slot["key"]: (slot["shape"], slot["parameter"]) for slot in expected}
-    have = {slot["key"]: (slot["shape"], slot["parameter"]) for slot in got}
+    want = {slot.key: (slot.shape, slot.is_parameter) for slot in expected}
+    have = {slot.key: (slot.shape, slot.is_parameter) for slot in got}
     if want == have:
         return
     missing = sorted(want.keys() - have.keys())

@@ -10,13 +10,16 @@ Not covered here: what timed calls return and leave (timed_checks.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure, RunnerHandle
+from ..wire.programs import Program, TreeProgram
+from ..wire.runner import Called, Settings
+from ..wire.verdicts import Finding, KernelTime, Status
 from .cases import Answer, Case, Limits, Rejected
 from .compare import Difference, Tolerance, difference
 from .failures import rejection_of_candidate
@@ -30,19 +33,19 @@ from .stream_order import compare_order
 class Examined:
     """A candidate that is right."""
 
-    call: dict[str, Any]
+    call: Called
     """What the first call returned, as the runner describes it."""
     max_abs_error: float
     max_rel_error: float
-    findings: list[dict[str, Any]]
-    rows: list[dict[str, Any]] | None = None
+    findings: list[Finding]
+    rows: tuple[KernelTime, ...] | None = None
     """What ran in one call, where that was looked at."""
 
 
 def examine(
     case: Case,
     template: Template,
-    program: dict[str, Any],
+    program: Program,
     limits: Limits,
     *,
     profiles: bool = False,
@@ -65,7 +68,7 @@ def examine(
             compare_mutations(case, answer)
             max_abs, max_rel = compare_values(case, answer)
             compare_memory(case, answer)
-            findings = compare_settings(case, answer, is_patch=program["type"] == "tree")
+            findings = compare_settings(case, answer, is_patch=isinstance(program, TreeProgram))
             findings += less_precise(case, answer)
             findings += compare_first_draw(case, answer)
             compare_other_state(case, runner, limits)
@@ -80,7 +83,7 @@ def examine(
     return Examined(answer.calls[0], max_abs, max_rel, findings + special + lost, rows)
 
 
-def rows_of(case: Case, runner: RunnerHandle, limits: Limits) -> list[dict[str, Any]] | None:
+def rows_of(case: Case, runner: RunnerHandle, limits: Limits) -> tuple[KernelTime, ...] | None:
     """What ran in one call; None where it could not be looked at, which is no fault of values."""
     try:
         return case.profiled(runner, limits)
@@ -114,8 +117,8 @@ def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | 
 
 
 def specialization(
-    case: Case, runner: RunnerHandle, program: dict[str, Any], limits: Limits
-) -> list[dict[str, Any]]:
+    case: Case, runner: RunnerHandle, program: Program, limits: Limits
+) -> list[Finding]:
     """What a candidate does with a batch of fewer rows, which the reference takes. To refuse it is
     honest in a text, which is made for the shapes that it is given, and no patch of code that is
     called with others; a wrong answer is wrong in both.
@@ -131,9 +134,9 @@ def specialization(
         got = case.answer(runner, limits, sets=[inputs])
     except RunnerFailure as failure:
         message = f"it is made for one number of rows: with {rows}, {failure.message[:300]}"
-        if program["type"] == "tree":
+        if isinstance(program, TreeProgram):
             raise Rejected("incorrect_shape", "shape.specialized", message) from failure
-        return [{"rule": "shape.specialized", "message": message}]
+        return [Finding(rule="shape.specialized", message=message)]
     worst = worst_difference(case, expected, got)
     if worst is None or worst.excess > 1:
         how = "has another form" if worst is None else f"is off by {worst.max_abs:.3g}"
@@ -142,43 +145,43 @@ def specialization(
     return []
 
 
-def compare_form(case: Case, calls: list[dict[str, Any]], first: int) -> None:
+def compare_form(case: Case, calls: Sequence[Called], first: int) -> None:
     """Structure, shapes, dtypes, devices, types, sharing of memory, and use of random numbers, of
     some trials from the `first` on."""
     assert case.expected is not None
     for number, got in enumerate(calls, first):
         want = case.expected.calls[number]
         on = f"on the inputs `{case.trials[number][0]}`"
-        if want["structure"] != got["structure"]:
+        if want.structure != got.structure:
             raise Rejected(
                 "incorrect_shape",
                 "output.structure",
                 f"the output's structure differs {on}",
-                evidence=f"expected {want['structure'][:300]}, got {got['structure'][:300]}",
+                evidence=f"expected {want.structure[:300]}, got {got.structure[:300]}",
             )
-        shapes = [slot["shape"] for slot in want["slots"]]
-        if shapes != [slot["shape"] for slot in got["slots"]]:
-            got_shapes = [slot["shape"] for slot in got["slots"]]
+        shapes = [list(slot.shape) for slot in want.slots]
+        if shapes != [list(slot.shape) for slot in got.slots]:
+            got_shapes = [list(slot.shape) for slot in got.slots]
             message = f"expected outputs of shapes {shapes}, got {got_shapes} {on}"
             raise Rejected("incorrect_shape", "output.shape", message)
-        dtypes = [slot["dtype"] for slot in want["slots"]]
-        if dtypes != [slot["dtype"] for slot in got["slots"]]:
-            got_dtypes = [slot["dtype"] for slot in got["slots"]]
+        dtypes = [slot.dtype for slot in want.slots]
+        if dtypes != [slot.dtype for slot in got.slots]:
+            got_dtypes = [slot.dtype for slot in got.slots]
             message = f"expected outputs of dtypes {dtypes}, got {got_dtypes} {on}"
             raise Rejected("incorrect_dtype", "output.dtype", message)
-        devices = [slot["device"] for slot in want["slots"]]
-        if devices != [slot["device"] for slot in got["slots"]]:
-            got_devices = [slot["device"] for slot in got["slots"]]
+        devices = [slot.device for slot in want.slots]
+        if devices != [slot.device for slot in got.slots]:
+            got_devices = [slot.device for slot in got.slots]
             message = f"expected outputs on {devices}, got them on {got_devices} {on}"
             raise Rejected("incorrect_shape", "output.device", message)
-        if want["types"] != got["types"]:
-            message = f"expected outputs of types {want['types']}, got {got['types']} {on}"
+        if want.types != got.types:
+            message = f"expected outputs of types {list(want.types)}, got {list(got.types)} {on}"
             raise Rejected("reward_hack", "output.type", message)
-        for leaf, (ours, theirs) in enumerate(zip(want["aliases"], got["aliases"], strict=True)):
+        for leaf, (ours, theirs) in enumerate(zip(want.aliases, got.aliases, strict=True)):
             if set(theirs) - set(ours):
                 message = f"output {leaf} shares memory with an input; the reference's does not"
                 raise Rejected("mutates_input", "output.aliases_input", message)
-        if got["seeded"] and not want["seeded"]:
+        if got.seeded and not want.seeded:
             message = f"it seeds the global generator {on}; the reference does not"
             raise Rejected("reward_hack", "state.rng", message)
         if number > 0 and draws_alone(want, got):
@@ -186,19 +189,19 @@ def compare_form(case: Case, calls: list[dict[str, Any]], first: int) -> None:
             raise Rejected("incorrect_values", "state.rng", message)
 
 
-def draws_alone(want: dict[str, Any], got: dict[str, Any]) -> bool:
+def draws_alone(want: Called, got: Called) -> bool:
     """Whether a call takes random numbers, which others then do not get, and the reference's does
     not."""
-    return bool(got["used_rng"] and not want["used_rng"])
+    return got.used_rng and not want.used_rng
 
 
-def compare_first_draw(case: Case, answer: Answer) -> list[dict[str, Any]]:
+def compare_first_draw(case: Case, answer: Answer) -> list[Finding]:
     """To warm up with random numbers, once, is no error; whoever merges it is told."""
     assert case.expected is not None
     if not draws_alone(case.expected.calls[0], answer.calls[0]):
         return []
     message = "its first call draws from the global generator: random numbers after it are others"
-    return [{"rule": "state.rng", "message": message}]
+    return [Finding(rule="state.rng", message=message)]
 
 
 def compare_mutations(case: Case, answer: Answer) -> None:
@@ -229,11 +232,11 @@ def compare_mutations(case: Case, answer: Answer) -> None:
         if is_same:
             continue
         if same_bits(ours, before) and not same_bits(theirs, before):
-            message = f"the call changed the state `{slot['key']}`; the reference does not"
+            message = f"the call changed the state `{slot.key}`; the reference does not"
             raise Rejected("mutates_input", "state.mutated", message)
         found = case.difference(theirs, ours)
         if found.excess > 1:
-            message = f"the state `{slot['key']}` is off by {found.max_abs:.3g} after the calls"
+            message = f"the state `{slot.key}` is off by {found.max_abs:.3g} after the calls"
             raise Rejected("incorrect_values", "state.values", message, max_abs_error=found.max_abs)
 
 
@@ -246,7 +249,8 @@ def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
             max(one.max_abs for one, _, _ in differences),
             max(one.max_rel for one, _, _ in differences),
         )
-    status, rule = "incorrect_values", "values.mismatch"
+    status: Status = "incorrect_values"
+    rule = "values.mismatch"
     if found.is_loose:
         status, rule = "precision", "values.precision"
     raise Rejected(
@@ -259,7 +263,7 @@ def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
     )
 
 
-def less_precise(case: Case, answer: Answer) -> list[dict[str, Any]]:
+def less_precise(case: Case, answer: Answer) -> list[Finding]:
     """What is right by the precision that was allowed and not by the reference's."""
     if not case.strict:
         return []
@@ -268,7 +272,7 @@ def less_precise(case: Case, answer: Answer) -> list[dict[str, Any]]:
     if found.excess <= 1:
         return []
     message = f"{off_by(case, found, number, leaf)}; `precision = {case.precision}` allows it"
-    return [{"rule": "values.precision", "message": message}]
+    return [Finding(rule="values.precision", message=message)]
 
 
 Place = tuple[Difference, int, int]
@@ -315,17 +319,17 @@ def leaf_difference(
 def describe_leaf(case: Case, number: int, leaf: int) -> str:
     """`output 0`, or which gradient or state tensor a compared leaf is."""
     assert case.expected is not None
-    num_leaves = case.expected.calls[number]["num_leaves"]
+    num_leaves = case.expected.calls[number].num_leaves
     if leaf < num_leaves:
         return f"output {leaf}"
     num_states = len(case.state_slots)
     num_compared = len(case.expected.outputs[number])
     if leaf >= num_compared - num_states:
-        return f"state `{case.state_slots[leaf - num_compared + num_states]['key']}` after the call"
+        return f"state `{case.state_slots[leaf - num_compared + num_states].key}` after the call"
     return f"gradient {leaf - num_leaves}"
 
 
-def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[dict[str, Any]]:
+def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Finding]:
     """Settings of the process after the calls, against those after the reference's. Returns what is
     no cheat, but what somebody who merges the candidate gets with it. That a text tunes torch's
     libraries is such a thing: what it gains in precision's stead is seen in the values. A patch is
@@ -335,26 +339,32 @@ def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[dict
         Rejected: A setting is changed that is not the candidate's to change.
     """
     assert case.expected is not None
-    changed = {
-        key: (value, answer.flags.get(key))
-        for key, value in case.expected.flags.items()
-        if answer.flags.get(key) != value
-    }
+    ours, theirs = (said_of(one.flags) for one in (case.expected, answer))
+    changed = {key: (value, theirs[key]) for key, value in ours.items() if theirs[key] != value}
     shown = [
-        {"rule": f"state.{key}", "message": f"{words}: {str(changed[key][1])[:300]}"}
+        Finding(rule=f"state.{key}", message=f"{words}: {str(changed[key][1])[:300]}")
         for key, words in SHOWN.items()
         if key in changed
     ]
     flags = {key: pair for key, pair in changed.items() if key in LIBRARY_FLAGS and not is_patch}
     if flags:
         message = f"it changes flags of torch's libraries for the whole process ({told(flags)})"
-        shown.append({"rule": "state.flags", "message": message})
+        shown.append(Finding(rule="state.flags", message=message))
     rest = {k: pair for k, pair in changed.items() if k not in SHOWN and k not in flags}
     if rest:
         text = told(rest)
         message = f"it changes settings of the whole process ({text[:1000]})"
         raise Rejected("reward_hack", "state.global", message)
     return shown
+
+
+def said_of(settings: Settings | None) -> dict[str, Any]:
+    """Settings by name, as they are shown."""
+    assert settings is not None
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in vars(settings).items()
+    }
 
 
 def told(changed: dict[str, tuple[Any, Any]]) -> str:

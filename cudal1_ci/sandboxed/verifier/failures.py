@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..builds.compile_errors import line_in
 from ..forkserver.handles import RunnerFailure
+from ..wire.programs import Program, TextProgram
 from .cases import Rejected
 
 One = TypeVar("One")
@@ -20,9 +21,9 @@ Result = TypeVar("Result")
 MAX_MESSAGE_CHARS = 500
 
 
-def rejection_of_candidate(failure: RunnerFailure, program: dict[str, Any]) -> Rejected:
+def rejection_of_candidate(failure: RunnerFailure, program: Program) -> Rejected:
     """How a candidate failed to answer."""
-    if failure.error.get("stage") == "compile":
+    if failure.stage == "compile":
         return rejection_of_text(failure, program)
     if failure.kind == "timeout":
         return Rejected("timeout", "runner.timeout", failure.message, log=failure.log)
@@ -30,22 +31,23 @@ def rejection_of_candidate(failure: RunnerFailure, program: dict[str, Any]) -> R
         return Rejected("reward_hack", "runner.malformed", failure.message, log=failure.log)
     if failure.kind == "died":
         return Rejected("runtime_error", "runner.died", failure.message, log=failure.log)
-    if failure.error.get("stage") == "import":
+    if failure.stage == "import":
         return Rejected("compile_error", "program.import", failure.message, log=failure.log)
     rule = "memory.exhausted" if is_out_of_memory(failure) else "program.raised"
     return Rejected("runtime_error", rule, failure.message, log=failure.log)
 
 
-def rejection_of_text(failure: RunnerFailure, program: dict[str, Any]) -> Rejected:
+def rejection_of_text(failure: RunnerFailure, program: Program) -> Rejected:
     """What the compiler said: its first error as the message, the first ones as the evidence."""
-    text = failure.error["message"].strip()
+    assert failure.error is not None
+    text = failure.error.message.strip()
     first, _, rest = text.partition("\n")
     return Rejected(
         "compile_error",
         "program.compile",
         first[:MAX_MESSAGE_CHARS] or failure.message[:MAX_MESSAGE_CHARS],
         evidence=text if rest else None,
-        line=line_in(program["source"], text) if program["type"] == "text" else None,
+        line=line_in(program.source, text) if isinstance(program, TextProgram) else None,
         log=failure.log,
     )
 
@@ -71,7 +73,7 @@ def rejection_of_reference(failure: RunnerFailure) -> Rejected:
         "compile": "the reference does not compile",
         "import": "importing the reference failed",
         None: "calling the reference failed",
-    }.get(failure.error.get("stage"), "the reference failed")
+    }.get(failure.stage, "the reference failed")
     message = f"{what}: {failure.message}"
     return Rejected("invalid_reference", rule_of_reference(failure), message, log=failure.log)
 

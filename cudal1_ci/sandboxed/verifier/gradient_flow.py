@@ -11,10 +11,11 @@ fails, here or anywhere, says nothing of its patches.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure, RunnerHandle
+from ..wire.programs import Program, TextProgram
+from ..wire.runner import Reach
+from ..wire.verdicts import Finding
 from .cases import Case, Limits
 from .failures import is_out_of_memory
 
@@ -23,10 +24,10 @@ MAX_NAMED = 4
 
 
 def compare_reach(
-    case: Case, template: Template, runner: RunnerHandle, program: dict[str, Any], limits: Limits
-) -> list[dict[str, Any]]:
+    case: Case, template: Template, runner: RunnerHandle, program: Program, limits: Limits
+) -> list[Finding]:
     """What a patch that is right has lost; something wherever a call of its runner has failed."""
-    if program["type"] != "tree" or case.train:
+    if isinstance(program, TextProgram) or case.train:
         return []
     if case.reached is None:
         case.reached = frozenset()
@@ -41,14 +42,15 @@ def compare_reach(
         missing = case.reached - asked(case, runner, limits)
     except RunnerFailure as failure:
         said = f"with gradients enabled a call fails, unlike the reference's: {failure.message}"
-        return [{"rule": UNSEEN if is_out_of_memory(failure) else LOST, "message": said[:500]}]
-    return [{"rule": LOST, "message": told(missing)}] if missing else []
+        rule = UNSEEN if is_out_of_memory(failure) else LOST
+        return [Finding(rule=rule, message=said[:500])]
+    return [Finding(rule=LOST, message=told(missing))] if missing else []
 
 
 def asked(case: Case, runner: RunnerHandle, limits: Limits) -> set[str]:
     """Names that a runner says are reached on the first trial. Raises RunnerFailure."""
     case.prepare(runner, limits, [case.trials[0][1]])
-    return set(runner.ask("reached", limits.call_s, number=0)["names"])
+    return set(runner.ask(Reach(number=0), limits.call_s).names)
 
 
 def told(missing: frozenset[str]) -> str:

@@ -8,13 +8,23 @@ get: fresh.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from ..memory.accelerators import AnySegment
-from ..memory.segment import Slot, contiguous_stride, dtype_of, place, size_bytes, span, view_of
+from ..memory.segment import (
+    contiguous_stride,
+    dtype_of,
+    place,
+    size_bytes,
+    slot_of,
+    span,
+    view_of,
+)
+from ..wire.arguments import GivenCall, TensorSpec
+from ..wire.runner import LaidSet
+from ..wire.tensors import Slot
 from .compare import as_bools
 from .magnitude import pieces
 
@@ -69,8 +79,8 @@ class Pool:
 class Source:
     """Where input sets come from: drawn specs, or sets that the user's function made."""
 
-    call: dict[str, Any]
-    specs: list[dict[str, Any]] = field(default_factory=list)
+    call: GivenCall
+    specs: list[TensorSpec] = field(default_factory=list)
     made: list[InputSet] = field(default_factory=list)
     pool: Pool | None = None
     """More of them, for timed rounds."""
@@ -128,9 +138,9 @@ def is_float(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def is_of_floats(spec: dict[str, Any]) -> bool:
+def is_of_floats(spec: TensorSpec) -> bool:
     """The same of what is drawn for a spec."""
-    dtype = dtype_of(spec["dtype"])
+    dtype = dtype_of(spec.dtype)
     return dtype.is_floating_point or dtype.is_complex
 
 
@@ -216,12 +226,12 @@ def factor_between(low: float, high: float, generator: torch.Generator) -> float
     return float(drawn)
 
 
-def draw(spec: dict[str, Any], generator: torch.Generator) -> torch.Tensor:
+def draw(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
     """A tensor for a spec: integers uniform in their range, floats normal, or uniform in a range
     that is stated, booleans even."""
-    dtype, shape = dtype_of(spec["dtype"]), spec["shape"]
-    stride = spec.get("stride") or contiguous_stride(shape)
-    low, high = spec.get("low"), spec.get("high")
+    dtype, shape = dtype_of(spec.dtype), spec.shape
+    stride = spec.stride or contiguous_stride(shape)
+    low, high = spec.low, spec.high
     count = max(span(shape, stride), 0)
     flat = torch.empty(count, dtype=working_dtype(dtype), device=generator.device)
     if dtype == torch.bool:
@@ -302,28 +312,26 @@ class Room:
 
     def slot(self, tensor: torch.Tensor) -> Slot:
         """As the tensor is laid out; the oracle's floats are wider."""
-        from ..memory.segment import slot_of
-
         slot = slot_of(tensor)
         if self.dtype and tensor.is_floating_point():
-            slot["dtype"] = self.dtype
+            return replace(slot, dtype=self.dtype)
         return slot
 
-    def describe(self) -> list[dict[str, Any]]:
-        """What `prepare` of a runner takes."""
+    def describe(self) -> tuple[LaidSet, ...]:
+        """What a runner is told of them."""
         cotangents = self.cotangents or [[] for _ in self.layout]
-        return [
-            {
-                "slots": slots,
-                "data": data,
-                "grads": [
-                    grad and dtype_of(s["dtype"]).is_floating_point
+        return tuple(
+            LaidSet(
+                slots=tuple(slots),
+                data=data,
+                grads=tuple(
+                    grad and dtype_of(s.dtype).is_floating_point
                     for s, grad in zip(slots, self.grads, strict=True)
-                ],
-                "cotangents": starts,
-            }
+                ),
+                cotangents=tuple(starts),
+            )
             for slots, data, starts in zip(self.layout, self.data, cotangents, strict=True)
-        ]
+        )
 
     def write(self, segment: AnySegment, sets: Sequence[InputSet]) -> None:
         """New values at the old addresses, from outside of the runner."""
@@ -346,9 +354,7 @@ class Room:
         if self.cotangents and not inputs_alone:
             parts += [self.cotangents[number] for number in numbers]
         return [
-            (slots[0]["offset"], slots[-1]["offset"] + size_bytes(slots[-1]))
-            for slots in parts
-            if slots
+            (slots[0].offset, slots[-1].offset + size_bytes(slots[-1])) for slots in parts if slots
         ]
 
     def changed(self, segment: AnySegment, sets: Sequence[InputSet]) -> list[tuple[int, int]]:

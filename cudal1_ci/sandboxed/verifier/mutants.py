@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 
+from ..wire.verdicts import Finding
 from .cases import Case, Rejected
 from .compare import difference
 from .inputs import same_bits
@@ -33,7 +34,7 @@ def try_mutants(case: Case) -> None:
             )
         ):
             message = f"an answer of {kind} would pass: the workload is too weak to tell"
-            case.findings.append({"rule": "workload.weak", "message": message})
+            case.findings.append(Finding(rule="workload.weak", message=message))
 
 
 def check_constancy(case: Case) -> None:

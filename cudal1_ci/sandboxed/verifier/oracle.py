@@ -8,6 +8,7 @@ import torch
 
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure
+from ..wire.verdicts import Finding
 from .calls import answer_of
 from .cases import Case, Limits, Rejected
 from .compare import Tolerance, as_bools, difference, loose, tolerance
@@ -33,7 +34,7 @@ def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
             reason = str(failure)
     if reason is not None:
         message = f"the reference was not run in float64 ({reason[:300]}): the dtype's tolerance"
-        case.findings.append({"rule": "oracle.absent", "message": message})
+        case.findings.append(Finding(rule="oracle.absent", message=message))
 
 
 def accept(case: Case, oracle: Outputs) -> str | None:

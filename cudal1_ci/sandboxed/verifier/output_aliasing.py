@@ -9,10 +9,12 @@ Looked at in the trials alone, by what a runner says (sharing.py).
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
-from ..memory.segment import Slot, span
+from ..memory.segment import span
 from ..runner.sharing import STATE
+from ..wire.runner import Called
+from ..wire.tensors import OutputSlot
 from .cases import Answer, Case, Rejected
 
 
@@ -40,26 +42,26 @@ def compare_memory(case: Case, answer: Answer) -> None:
         raise Rejected("incorrect_shape", "output.overlaps", message)
 
 
-def shared(calls: list[dict[str, Any]]) -> dict[int, set[str]]:
+def shared(calls: Sequence[Called]) -> dict[int, set[str]]:
     """Outputs that share memory with the module or earlier calls, in any of some calls."""
     found: dict[int, set[str]] = {}
     for call in calls:
-        for leaf, kinds in enumerate(call["shares"]):
+        for leaf, kinds in enumerate(call.shares):
             # An output that is an input's memory is looked at as such.
-            if kinds and not call["aliases"][leaf]:
+            if kinds and not call.aliases[leaf]:
                 found.setdefault(leaf, set()).update(kinds)
     return found
 
 
-def overlapping(calls: list[dict[str, Any]]) -> set[int]:
+def overlapping(calls: Sequence[Called]) -> set[int]:
     """Outputs whose elements lie in less memory than there are of them."""
     return {
         leaf
         for call in calls
-        for leaf, slot in enumerate(call["slots"][: call["num_leaves"]])
+        for leaf, slot in enumerate(call.slots[: call.num_leaves])
         if is_overlapping(slot)
     }
 
 
-def is_overlapping(slot: Slot) -> bool:
-    return span(slot["shape"], slot["own_stride"]) < math.prod(slot["shape"])
+def is_overlapping(slot: OutputSlot) -> bool:
+    return span(slot.shape, slot.own_stride) < math.prod(slot.shape)

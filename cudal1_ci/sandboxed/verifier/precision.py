@@ -16,6 +16,7 @@ import torch
 
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure
+from ..wire.verdicts import Finding
 from .calls import answer_of
 from .cases import Case, Limits, Rejected
 from .compare import Tolerance, largest_error
@@ -41,7 +42,7 @@ def allow(case: Case, template: Template, limits: Limits) -> None:
         errors = cut_errors(case, template, limits)
     except (RunnerFailure, Rejected) as failure:
         message = f"with TF32's bits the reference fails, and float32's count: {failure}"
-        case.findings.append({"rule": UNKNOWN, "message": message[:500]})
+        case.findings.append(Finding(rule=UNKNOWN, message=message[:500]))
         return
     case.tolerances = [
         [wider(one, Tolerance(MULTIPLE * error, 0.0)) for one, error in zip(*pair, strict=True)]

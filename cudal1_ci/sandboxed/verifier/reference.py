@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from itertools import accumulate, zip_longest
-from typing import Any
 
 import torch
 
@@ -17,6 +16,10 @@ from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure, RunnerHandle
 from ..memory.accelerators import Accelerator
 from ..memory.segment import dtype_of, place
+from ..wire.programs import Problem, TextProgram, Workload
+from ..wire.runner import ListImported, StateOut
+from ..wire.tensors import StateSlot
+from ..wire.verdicts import Finding
 from .calls import answer_of, call_of
 from .cases import Answer, Case, Limits, Rejected
 from .compare import as_bools
@@ -41,8 +44,8 @@ precision and a runner's own copy of them come on top."""
 def make_case(
     template: Template,
     accelerator: Accelerator,
-    problem: dict[str, Any],
-    workload: dict[str, Any],
+    problem: Problem,
+    workload: Workload,
     limits: Limits,
     seed: int,
     *,
@@ -58,7 +61,7 @@ def make_case(
         Rejected: The reference cannot be judged under this workload, and why.
     """
     generator = torch.Generator(accelerator.device).manual_seed(seed)
-    program = problem["reference"]
+    program = problem.reference
     try:
         case = call_of(template, accelerator, program, workload, limits, seed, generator)
         refuse_unknown_dtypes(case)
@@ -85,7 +88,7 @@ def refuse_unknown_dtypes(case: Case, tensors: Iterable[torch.Tensor] = ()) -> N
     """Floats of a byte or less in inputs or some outputs: torch neither scales nor compares them.
     Raises Rejected."""
     found = {tensor.dtype for one in case.source.made for tensor in one.tensors}
-    found |= {dtype_of(one["dtype"]) for one in case.source.specs}
+    found |= {dtype_of(one.dtype) for one in case.source.specs}
     found |= {tensor.dtype for tensor in tensors}
     unknown = sorted(str(one) for one in found if one.is_floating_point and one.itemsize < 2)
     if unknown:
@@ -130,16 +133,16 @@ def learn_state(
 
 def initial_state(
     case: Case, template: Template, limits: Limits, stack: ExitStack
-) -> tuple[RunnerHandle, list[dict[str, Any]], list[torch.Tensor]]:
+) -> tuple[RunnerHandle, list[StateSlot], list[torch.Tensor]]:
     """A fresh process, and slots and tensors of its state."""
     with ExitStack() as own:
         runner = own.enter_context(case.runner(template, case.program, limits))
-        template.warm(runner.facts["imported"])
-        slots, size = place(runner.facts["state"])
+        template.warm(runner.facts.imported)
+        slots, size = place(runner.facts.state)
         tensors = []
         if slots:
             state = runner.share("state", case.accelerator, size, limits.call_s)
-            runner.ask("state_out", limits.call_s, slots=slots)
+            runner.ask(StateOut(slots=tuple(slots)), limits.call_s)
             tensors = [state.tensor(slot).clone() for slot in slots]
         stack.push(own.pop_all())
         return runner, slots, tensors
@@ -158,7 +161,8 @@ def learn_answers(
     for one, requires in enumerate(case.source.grads):
         case.source.grads[one] = requires and case.train
     memory_bytes = case.accelerator.memory_bytes()
-    has_nan = ON_NAN.search(case.program.get("source", "")) is not None
+    text = case.program.source if isinstance(case.program, TextProgram) else ""
+    has_nan = ON_NAN.search(text) is not None
     budget_bytes = memory_bytes // TRIALS_SHARE
     case.trials = variations(case.source, generator, budget_bytes, case.train, has_nan)
     # How many there are says what is large, and is not to stay on the device.
@@ -188,11 +192,11 @@ def learn_answers(
         case.source.moves = [False] * len(case.source.moves)
     others = other_states(case.state_slots, case.state, generator)
     again = twice(lambda is_last: learn_more(case, template, limits, others, is_last, hold))
-    if not any(call["slots"] for call in case.expected.calls):
+    if not any(call.slots for call in case.expected.calls):
         raise Rejected(
             "invalid_reference",
             "reference.no_tensor",
-            f"the output holds no tensor: {case.expected.calls[0]['structure'][:200]}",
+            f"the output holds no tensor: {case.expected.calls[0].structure[:200]}",
         )
     check_determinism(case, again)
     check_dependence(case)
@@ -205,7 +209,7 @@ def try_first(case: Case, count: int, reason: str) -> None:
     if count >= len(case.trials):
         return
     message = f"{reason} for {len(case.trials)} sets of inputs: {count} are tried"
-    case.findings.append({"rule": "trials.few", "message": message})
+    case.findings.append(Finding(rule="trials.few", message=message))
     case.trials = case.trials[:count]
     case.expected = case.expected.first(count)
     case.expected.outputs = [
@@ -253,7 +257,7 @@ def learn_more(
     with ExitStack() as stack:
         runner = stack.enter_context(case.runner(template, case.program, limits))
         again = case.answer(runner, limits)
-        template.warm(runner.ask("imported", limits.call_s)["imported"])
+        template.warm(runner.ask(ListImported(), limits.call_s).names)
         if case.state_slots:
             case.other_state = answer_in_another_state(case, runner, limits, others)
         fewer = another_batch(case.trials[0][1])

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
 
+from ..wire.verdicts import Finding
 from .cases import Answer, Case
 
 MOST = 256
@@ -24,7 +24,7 @@ HOST_SHARE = 8
 twelve on the CPU, each takes a seventh of what the others leave, and three tenths stay free."""
 COPIED_PER_S = 1e9
 """Bytes, away and back: some 3 GB/s each way where memory is not pinned, and its pages are new."""
-Learned = tuple[dict[str, Case], list[dict[str, Any]]]
+Learned = tuple[dict[str, Case], list[Finding]]
 """Cases by workload, and findings on the reference."""
 
 

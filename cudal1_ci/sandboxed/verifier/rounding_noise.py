@@ -61,7 +61,7 @@ def find_noise(case: Case, oracle: Outputs, usual: list[float]) -> dict[int, flo
     and how large they may be on such as the workload states. The oracle of noise is a rounding
     itself: one that is zero everywhere has lost a gradient."""
     assert case.expected is not None
-    first = max(call["num_leaves"] for call in case.expected.calls)
+    first = max(call.num_leaves for call in case.expected.calls)
     found = {}
     for leaf in range(first, len(usual)):
         pairs = [

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..memory.segment import Slot
+from ..wire.tensors import StateSlot
 
 RUNNING_VAR = "running_var"
 STATISTICS = ("running_mean", RUNNING_VAR)
@@ -20,7 +20,7 @@ NEUTRAL_OFF = (0.1, 0.5)
 what a mean, a variance, a scale or a probability can be."""
 
 
-def randomize(slot: Slot, tensor: torch.Tensor, generator: torch.Generator) -> None:
+def randomize(slot: StateSlot, tensor: torch.Tensor, generator: torch.Generator) -> None:
     """Perturb a state tensor in place by a tenth of its spread, or of one where it is constant.
 
     Integers, masks and buffers that hold infinities keep their values; a variance stays positive.
@@ -28,13 +28,13 @@ def randomize(slot: Slot, tensor: torch.Tensor, generator: torch.Generator) -> N
     """
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return
-    name = slot["key"].rsplit(".", 1)[-1]
+    name = slot.key.rsplit(".", 1)[-1]
     if name == RUNNING_VAR:
         noise = torch.empty(tensor.shape, device=generator.device)
         noise.uniform_(0.5, 1.5, generator=generator)
         tensor.mul_(noise.to(tensor.dtype))
         return
-    if not (slot["parameter"] or name in STATISTICS):
+    if not (slot.is_parameter or name in STATISTICS):
         return
     values = tensor.float()
     if not bool(torch.isfinite(values).all()):
@@ -46,7 +46,7 @@ def randomize(slot: Slot, tensor: torch.Tensor, generator: torch.Generator) -> N
 
 
 def other_states(
-    slots: Sequence[Slot], state: Sequence[torch.Tensor], generator: torch.Generator
+    slots: Sequence[StateSlot], state: Sequence[torch.Tensor], generator: torch.Generator
 ) -> list[list[torch.Tensor]]:
     """What may be loaded after the first calls: all that is randomized, again, and constant
     buffers; and where there are such, the same without them."""
@@ -60,7 +60,7 @@ def other_states(
     return [loaded, other] if any(changes) else [other]
 
 
-def replace_neutral(slot: Slot, tensor: torch.Tensor, generator: torch.Generator) -> bool:
+def replace_neutral(slot: StateSlot, tensor: torch.Tensor, generator: torch.Generator) -> bool:
     """Put numbers between 0 and 1 into a buffer of zeros or of ones, in place; whether it is one.
 
     Such a buffer does nothing until a checkpoint is loaded: it is the mean, the scale or the
@@ -68,9 +68,9 @@ def replace_neutral(slot: Slot, tensor: torch.Tensor, generator: torch.Generator
     wrong then. Other buffers (frequency tables, windows, causal masks, an epsilon) are constants
     of the algorithm, and who has them in another form is right with every checkpoint.
     """
-    if slot["parameter"] or not tensor.is_floating_point() or tensor.numel() == 0:
+    if slot.is_parameter or not tensor.is_floating_point() or tensor.numel() == 0:
         return False
-    if slot["key"].rsplit(".", 1)[-1] in STATISTICS:
+    if slot.key.rsplit(".", 1)[-1] in STATISTICS:
         return False
     first = float(tensor.reshape(-1)[0])
     if first not in (0.0, 1.0) or not bool((tensor.double() == first).all()):

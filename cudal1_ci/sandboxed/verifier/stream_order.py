@@ -13,10 +13,9 @@ same inputs by the same process. On a GPU only.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerHandle
+from ..wire.verdicts import Finding
 from .cases import Case, Limits, Rejected
 from .inputs import InputSet, each_same_bits, scaled
 
@@ -27,7 +26,7 @@ SCALE = 0.875
 
 def compare_order(
     case: Case, template: Template, runner: RunnerHandle, limits: Limits
-) -> list[dict[str, Any]]:
+) -> list[Finding]:
     """Where the reference does not keep its place either, the candidate need not, and it is told.
 
     Raises:
@@ -44,7 +43,7 @@ def compare_order(
         is_alike = differs(case, reference, limits, is_between=True)
     if is_alike:
         message = "the reference works on a stream that its caller's does not wait for"
-        return [{"rule": "reference.unordered", "message": message}]
+        return [Finding(rule="reference.unordered", message=message)]
     message = (
         "between other work of the caller's stream its output is another one: it works on a stream "
         "that does not wait for the inputs, or that nothing waits for"

@@ -1,19 +1,10 @@
 """The judge: holds what a candidate must not know, and says what it is worth.
 
-It never loads user code. Requests come from the host, one at a time:
+It never loads user code. Requests (wire/verifier.py) come from the host, one at a time.
 
-    describe             -> the device
-    check    {problem}   -> verdict on the reference alone
-    examine  {program}   -> verdict on a candidate of the problem that was last checked; its kernels
-                            under the workload `profiled` are looked at meanwhile; what was examined
-                            is timed itself where it `keeps` its process
-    launch   {workload}  -> paired times of the candidate that was last examined
-    profile  {workload, is_candidate} -> where the time of a call goes, untimed
-    demand   {workload}  -> what a call of the reference asks of the device, untimed
-
-Each reply says besides what of the time was `spent` on runners (spent.py). A request with a `turn`
-names the device that this process is to hold beside others meanwhile, and to let go while somebody
-times (giving_way.py); without one the host holds it.
+Each reply says besides what of the time was `spent` on runners (wait_times.py). A request with a
+`turn` names the device that this process is to hold beside others meanwhile, and to let go while
+somebody times (giving_way.py); without one the host holds it.
 
 What it believes of a runner: nothing about time (its own clock counts) and nothing about values
 (it reads them from shared memory). What a runner says of structure, aliasing and settings is
@@ -28,8 +19,8 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -50,17 +41,43 @@ from ..timing.giving_way import Turn
 from ..timing.reuse_runners import Kept
 from ..timing.runner_groups import Crews
 from ..wire.channel import Channel, ChannelClosed
-from .cases import Case, Limits, Rejected, verdict_of
+from ..wire.programs import Problem, Program
+from ..wire.tensors import OutputSlot
+from ..wire.verdicts import Finding, KernelTime, Verdict
+from ..wire.verifier import (
+    REQUEST,
+    Check,
+    Clock,
+    Convicted,
+    CountDemand,
+    Counted,
+    Describe,
+    Described,
+    Dismiss,
+    Dismissed,
+    Examine,
+    Failed,
+    Interrupted,
+    InTurn,
+    LeftOut,
+    Profile,
+    Profiled,
+    Repeat,
+    Repeated,
+    Reply,
+    Request,
+    Verified,
+)
+from .cases import Case, Rejected, verdict_of
 from .correctness import Examined, examine
 from .failures import rejection_of_launch, says_out_of_memory
 from .reference import make_case
 from .reference_cache import Known
 from .stream_order import UNORDERED
 
+Repetition = Repeated | Convicted | Interrupted
 SPARE_S = 30.0
 """Of learning a reference: beyond it no further workload of the problem is taken up."""
-ANSWERED = ("check", "examine", "launch", "profile", "demand")
-"""Requests with an answer for when there is no memory."""
 
 
 def main(
@@ -80,28 +97,19 @@ def main(
         template.cores = cores_for(num_threads)
     else:
         template.device = here.kind
-        template.keep_to(here.describe()["uuid"])
+        template.keep_to(str(here.describe().uuid))
     judge = Judge(num_threads, here, template)
-    answers: dict[str, Callable[..., dict[str, Any]]] = {
-        "describe": judge.describe,
-        "check": judge.check,
-        "examine": judge.examine,
-        "launch": judge.launch,
-        "dismiss": judge.leave,
-        "profile": judge.profile,
-        "demand": judge.demand,
-    }
     try:
         while True:
-            message, _ = channel.receive()
-            op, turn = message.pop("op"), message.pop("turn", None)
+            request, _ = channel.receive(REQUEST)
+            turn = request.turn if isinstance(request, InTurn) else None
             with taking_turns(template, turn, channel):
                 try:
-                    reply = answers[op](**message)
+                    reply = judge.answer(request)
                 except (torch.cuda.OutOfMemoryError, DriverError) as error:
-                    reply = judge.without_memory(op, error)
+                    reply = judge.without_memory(request, error)
                 template.settle()
-            channel.send({**reply, "spent": judge.template.spent.taken()})
+            channel.send(replace(reply, spent=judge.template.spent.taken()))
     except ChannelClosed:
         return
     finally:
@@ -143,103 +151,103 @@ class Judge:
         """Those under which the candidate at hand was examined."""
         self.drawn: dict[str, Case] = {}
         """With weights that constructors draw, once they are asked for."""
-        self.problem: dict[str, Any] = {}
+        self.problem: Problem | None = None
         self.weights = "checkpoint"
         self.precision = "strict"
-        self.findings: list[dict[str, Any]] = []
+        self.findings: list[Finding] = []
         self.known = Known(accelerator.kind == "cuda")
-        self.candidate: dict[str, Any] = {}
-        self.slots: dict[str, list[dict[str, Any]]] = {}
+        self.candidate: Program | None = None
+        self.slots: dict[str, Sequence[OutputSlot]] = {}
         self.num_calls: dict[str, int] = {}
-        """In a timed batch of the candidate at hand, by workload, from its first launch on."""
+        """In a timed batch of the candidate at hand, by workload, from its first repetition on."""
         self.tight: set[str] = set()
-        """Workloads under which a launch of it has run out of memory."""
-        self.rows: dict[str, list[dict[str, Any]]] = {}
+        """Workloads under which a repetition of it has run out of memory."""
+        self.rows: dict[str, tuple[KernelTime, ...]] = {}
         """What ran in a call of it, by workload, where that is known."""
         # Not from the seed that is configured: who can guess the inputs of timed calls can have
         # computed them before.
         self.rng = random.SystemRandom()
 
-    def describe(self) -> dict[str, Any]:
-        """The record Device."""
-        return {
-            **self.accelerator.describe(),
-            "architecture": architecture_of(self.accelerator.kind),
-            "num_threads": self.num_threads,
-            "sandbox_missing": missing(self.template.sandbox),
-        }
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked."""
+        match request:
+            case Describe():
+                return self.describe()
+            case Check():
+                return self.check(request)
+            case Examine():
+                return self.examine(request.program, request.profiled, request.keeps)
+            case Repeat():
+                return self.repeat(request.workload, request.clock)
+            case Dismiss():
+                return self.leave(request.goes_on)
+            case Profile():
+                return self.profile(request.workload, request.is_candidate)
+            case CountDemand():
+                return self.demand(request.workload)
 
-    def check(
-        self,
-        problem: dict[str, Any],
-        limits: dict[str, Any],
-        seed: int,
-        memory_bytes: int | None,
-        share_bytes: int | None,
-        weights: str,
-        precision: str,
-        store: dict[str, Any] | None,
-        key: str | None = None,
-        keeps: bool = False,
-        cores: list[int] | None = None,
-    ) -> dict[str, Any]:
-        """Learn the reference; the verdict is `passed` when it can be judged against. Of the
-        device's memory a trial gets `memory_bytes` at the most, and `share_bytes` while others may
-        work there; None is what is free. `store` is where what programs build is kept, None where
-        it is not. By its `key` a problem is known when it comes again, with the same settings.
-        `keeps`: candidates are timed beside processes that it was learned from. A judge that does
-        not time is given the `cores` that it and its runners may be on."""
+    def describe(self) -> Described:
+        """What is measured on."""
+        return Described(
+            hardware=self.accelerator.describe(),
+            architecture=architecture_of(self.accelerator.kind),
+            num_threads=self.num_threads,
+            sandbox_missing=tuple(missing(self.template.sandbox)),
+        )
+
+    def check(self, request: Check) -> Verified:
+        """Learn the reference; the verdict is `passed` when it can be judged against."""
         self.dismiss()
-        if cores is not None:
-            os.sched_setaffinity(0, cores)
-            self.template.cores = cores
-        self.weights, self.precision = weights, precision
-        self.at_hand, self.drawn, self.problem = {}, {}, problem
+        if request.cores is not None:
+            os.sched_setaffinity(0, request.cores)
+            self.template.cores = request.cores
+        self.weights, self.precision = request.weights, request.precision
+        self.at_hand, self.drawn, self.problem = {}, {}, request.problem
         if not self.is_open:
-            self.template.build_for(architecture_of(self.accelerator.kind), store)
+            self.template.build_for(architecture_of(self.accelerator.kind), request.store)
             self.is_open = True
         self.template.builds.forget_checkouts()
         self.cases = {}
-        self.accelerator.limit_bytes = memory_bytes
-        self.accelerator.share_bytes = share_bytes
-        self.limits = Limits(**limits)
+        self.accelerator.limit_bytes = request.memory_bytes
+        self.accelerator.share_bytes = request.share_bytes
+        self.limits = request.limits
         with self.template.spent.over("recall"):
-            known = self.known.find(key)
+            known = self.known.find(request.key)
         if known is not None:
             self.cases, self.findings = known
-            return {"status": "passed", "findings": self.findings}
+            return passed(self.findings)
         started_s = time.monotonic()
         # What other candidates were timed beside, and its memory, would be let go in the midst of
         # it: after it was settled how much there is.
         self.kept.close()
         try:
-            self.findings = self.learn(seed, keeps)
+            self.findings = self.learn(request.problem, request.seed, request.keeps)
         except Rejected as rejected:
             self.kept.close()
             self.cases = {}
-            return verdict_of(rejected)
-        if key is not None:
+            return Verified(verdict=verdict_of(rejected))
+        if request.key is not None:
             took_s = time.monotonic() - started_s
             near, far = self.accelerator.memory_bytes(), free_memory_bytes()
             with self.template.spent.over("put aside"):
-                self.known.keep(key, (self.cases, self.findings), near, far, took_s)
-        return {"status": "passed", "findings": self.findings}
+                self.known.keep(request.key, (self.cases, self.findings), near, far, took_s)
+        return passed(self.findings)
 
-    def learn(self, seed: int, keeps: bool = False) -> list[dict[str, Any]]:
+    def learn(self, problem: Problem, seed: int, keeps: bool = False) -> list[Finding]:
         """The cases of the problem at hand, and what there is to say of them. Raises Rejected."""
         # Of several workloads each would end the processes of the one before.
-        hold = self.kept.keep if keeps and len(self.problem["workloads"]) == 1 else None
-        findings: list[dict[str, Any]] = []
+        hold = self.kept.keep if keeps and len(problem.workloads) == 1 else None
+        findings: list[Finding] = []
         started_s = self.template.awake_s()
-        for number, workload in enumerate(self.problem["workloads"]):
+        for number, workload in enumerate(problem.workloads):
             if number and self.template.awake_s() - started_s > SPARE_S:
-                message = f"`{workload['name']}` was left out: the reference is slow on others"
-                findings.append({"rule": "workload.left_out", "message": message})
+                message = f"`{workload.name}` was left out: the reference is slow on others"
+                findings.append(Finding(rule="workload.left_out", message=message))
                 continue
             case = make_case(
                 self.template,
                 self.accelerator,
-                self.problem,
+                problem,
                 workload,
                 self.limits,
                 seed,
@@ -248,14 +256,14 @@ class Judge:
             )
             self.cases[case.name] = case
             findings += [
-                {**finding, "message": f"{case.name}: {finding['message']}"}
+                replace(finding, message=f"{case.name}: {finding.message}")
                 for finding in case.findings
             ]
         return findings
 
     def examine(
-        self, program: dict[str, Any], profiled: str | None = None, keeps: bool = False
-    ) -> dict[str, Any]:
+        self, program: Program, profiled: str | None = None, keeps: bool = False
+    ) -> Verified:
         """Correctness of a candidate on every workload that was taken up. Under the workload
         `profiled` its kernels are looked at meanwhile, which it does not ask that `keeps` the
         processes to time them: a profiler that has been in one slows down its launches."""
@@ -278,17 +286,10 @@ class Judge:
                 findings += found.findings
         except Rejected as rejected:
             self.kept.dismiss()
-            return verdict_of(rejected)
-        return {
-            "status": "passed",
-            "findings": findings,
-            "max_abs_error": abs_error,
-            "max_rel_error": rel_error,
-        }
+            return Verified(verdict=verdict_of(rejected))
+        return passed(findings, abs_error, rel_error)
 
-    def examine_one(
-        self, case: Case, program: dict[str, Any], *, profiles: bool
-    ) -> tuple[Case, Examined]:
+    def examine_one(self, case: Case, program: Program, *, profiles: bool) -> tuple[Case, Examined]:
         """What is known of a candidate that is right, and the case under which it is. With
         `weights` "seed" one whose state_dict differs is compared with the reference under the
         weights that both draw, as KernelBench does. Raises Rejected."""
@@ -297,11 +298,12 @@ class Judge:
             found = examine(case, self.template, program, self.limits, profiles=profiles, hold=hold)
             return case, found
         except Rejected as rejected:
-            if self.weights != "seed" or case.train or rejected.finding["rule"] != "state.keys":
+            if self.weights != "seed" or case.train or rejected.finding.rule != "state.keys":
                 raise
             differs = rejected
         if case.name not in self.drawn:
-            (workload,) = (w for w in self.problem["workloads"] if w["name"] == case.name)
+            assert self.problem is not None
+            (workload,) = (w for w in self.problem.workloads if w.name == case.name)
             self.drawn[case.name] = make_case(
                 self.template,
                 self.accelerator,
@@ -320,51 +322,48 @@ class Judge:
         except Rejected as rejected:
             # It may draw other weights; its place on the caller's stream does not depend on them.
             is_of_values = rejected.status in ("incorrect_values", "precision")
-            if is_of_values and rejected.finding["rule"] != UNORDERED:
+            if is_of_values and rejected.finding.rule != UNORDERED:
                 raise differs from rejected
             raise
         words = f"{differs}; judged with the weights that both draw under one seed"
-        found.findings.append({"rule": "state.keys", "message": words})
+        found.findings.append(Finding(rule="state.keys", message=words))
         return self.drawn[case.name], found
 
-    def launch(self, workload: str, clock: dict[str, Any]) -> dict[str, Any]:
-        """Times of one launch, or the verdict that they led to, or that which there is when the
-        launch is not made again: `interrupted`, because the reference failed. Beside the times a
-        `suspicion`: the verdict when more launches confirm it. One that ran out of memory before
-        its rounds counted is made again by new processes, with as little of it as there can be:
-        later nobody has a second try."""
+    def repeat(self, workload: str, clock: Clock) -> Repetition | LeftOut:
+        """Times of one repetition, or the verdict that they led to. One that ran out of memory
+        before its rounds counted is made again by new processes, with as little of it as there can
+        be: later nobody has a second try."""
         if workload not in self.at_hand:
-            return {"left_out": True}
-        cores = self.turns(clock.pop("gpu_index", None))
+            return LeftOut()
+        cores = self.turns(clock.gpu_index)
 
-        def launched() -> dict[str, Any]:
+        def repeated() -> Repetition:
             try:
-                return self.launch_once(workload, cores, clock)
+                return self.repeat_once(workload, cores, clock)
             except (torch.cuda.OutOfMemoryError, DriverError) as error:
-                return self.without_memory("launch", error)
+                return Convicted(verdict=verdict_of(self.lack_of_memory(error)))
 
-        reply = launched()
+        reply = repeated()
         has_begun = self.at_hand[workload].counts
         if workload in self.tight or has_begun or not lacks_memory(reply):
             return reply
         self.tight.add(workload)
         self.kept.close()
         self.dismiss()
-        return launched()
+        return repeated()
 
-    def launch_once(
-        self, workload: str, cores: list[int] | None, clock: dict[str, Any]
-    ) -> dict[str, Any]:
-        """See `launch`. Raises what a lack of memory of the judge's own raises."""
+    def repeat_once(self, workload: str, cores: list[int] | None, clock: Clock) -> Repetition:
+        """See `repeat`. Raises what a lack of memory of the judge's own raises."""
+        assert self.candidate is not None
         case, is_tight = self.at_hand[workload], workload in self.tight
         config = ClockConfig(
             memory_bytes=self.accelerator.memory_bytes(is_alone=True),
             cores=cores,
             is_least=is_tight,
-            **clock,
+            **vars(clock),
         )
         try:
-            result = launch(
+            times, contradiction = launch(
                 case,
                 self.kept if self.keeps and not is_tight else self.crews,
                 self.candidate,
@@ -376,17 +375,15 @@ class Judge:
             )
         except Rejected as rejected:
             self.kept.close()  # they may have been left in the middle of a round
-            return {"verdict": verdict_of(rejected)}
+            return Convicted(verdict=verdict_of(rejected))
         except RunnerFailure as failure:
             self.kept.close()
-            return {"interrupted": verdict_of(rejection_of_launch(failure))}
-        self.num_calls[workload] = result["num_calls"]
-        contradiction = result.pop("contradiction")
-        if contradiction is None:
-            return {"launch": result}
-        return {"launch": result, "suspicion": verdict_of(contradicted(**contradiction))}
+            return Interrupted(verdict=verdict_of(rejection_of_launch(failure)))
+        self.num_calls[workload] = times.num_calls
+        suspicion = None if contradiction is None else verdict_of(contradicted(*contradiction))
+        return Repeated(times=times, suspicion=suspicion)
 
-    def leave(self, goes_on: bool) -> dict[str, Any]:
+    def leave(self, goes_on: bool) -> Dismissed:
         """The device, to others: end what was started for launches that are not to come, the
         candidate too unless it `goes_on`, and keep no more memory than a judge may beside them."""
         self.crews.dismiss()
@@ -394,10 +391,10 @@ class Judge:
             self.kept.dismiss()
         # To ask for it gives back what this process has cached.
         self.kept.let_go(self.accelerator)
-        return {}
+        return Dismissed()
 
     def dismiss(self) -> None:
-        """End what was started for launches that are not to come."""
+        """End what was started for repetitions that are not to come."""
         self.crews.dismiss()
         self.kept.dismiss()
 
@@ -413,59 +410,85 @@ class Judge:
         os.sched_setaffinity(0, set(self.cores) - apart)
         return cores
 
-    def without_memory(self, op: str, error: Exception) -> dict[str, Any]:
-        """The answer when the judge itself found no memory on the device, which says nothing of
-        any program. Raises the error when it is another one."""
-        if "out of memory" not in str(error) or op not in ANSWERED:
+    def without_memory(self, request: Request, error: Exception) -> Reply:
+        """The answer when the judge itself found no memory on the device. Raises the error when it
+        is another one."""
+        if isinstance(request, Describe | Dismiss):
             raise error
-        if op == "check":
-            self.cases = {}
+        rejected = self.lack_of_memory(error)
+        match request:
+            case Profile() | CountDemand():
+                return Failed(why=rejected.finding.message)
+            case Repeat():
+                return Convicted(verdict=verdict_of(rejected))
+            case Check():
+                self.cases = {}
+        return Verified(verdict=verdict_of(rejected))
+
+    def lack_of_memory(self, error: Exception) -> Rejected:
+        """The judge itself found no memory on the device, which says nothing of any program. What
+        it can do without is given back. Raises the error when it is another one."""
+        if "out of memory" not in str(error):
+            raise error
         self.known.clear()
         self.kept.close()
         torch.cuda.empty_cache()
         message = f"the device has too little memory for the judge: {str(error)[:300]}"
-        verdict = verdict_of(Rejected("inconclusive", "memory.device", message))
-        if op in ("profile", "demand"):
-            return {"failure": message}
-        return {"verdict": verdict} if op == "launch" else verdict
+        return Rejected("inconclusive", "memory.device", message)
 
-    def profile(self, workload: str, is_candidate: bool) -> dict[str, Any]:
+    def profile(self, workload: str, is_candidate: bool) -> Profiled | Failed | LeftOut:
         """Kernels or operators of a call of the reference, or of the candidate at hand, after
         which no process of it is there to be timed."""
         case = (self.at_hand if is_candidate else self.cases).get(workload)
         if case is None:
-            return {"left_out": True}
+            return LeftOut()
         if is_candidate and workload in self.rows:
-            return {"rows": self.rows[workload]}
+            return Profiled(rows=self.rows[workload])
         program = self.candidate if is_candidate else case.program
+        assert program is not None
         try:
             if is_candidate:
                 with self.kept.last_use(workload) as runner:
                     if runner is not None:
-                        return {"rows": case.profiled(runner, self.limits)}
-            return {"rows": case.profile(self.template, program, self.limits)}
+                        return Profiled(rows=case.profiled(runner, self.limits))
+            return Profiled(rows=case.profile(self.template, program, self.limits))
         except (Rejected, RunnerFailure) as failure:
-            return {"failure": str(failure)}
+            return Failed(why=str(failure))
 
-    def demand(self, workload: str) -> dict[str, Any]:
+    def demand(self, workload: str) -> Counted | Failed | LeftOut:
         """Bytes and operations of a call of the reference."""
         case = self.cases.get(workload)
         if case is None:
-            return {"left_out": True}
+            return LeftOut()
         try:
-            return {"demand": case.demand(self.template, self.limits)}
+            return Counted(demand=case.demand(self.template, self.limits))
         except (Rejected, RunnerFailure) as failure:
-            return {"failure": str(failure)}
+            return Failed(why=str(failure))
 
 
-def lacks_memory(reply: dict[str, Any]) -> bool:
-    """Whether a launch ended for want of memory, by an error that says so: who died has not said
-    why, and may have been killed by the candidate."""
-    verdict = reply.get("verdict") or reply.get("interrupted") or {}
-    return any(
-        one["rule"] in ("memory.device", "memory.exhausted")
-        or (one["rule"] == "reference.raised" and says_out_of_memory(one["message"]))
-        for one in verdict.get("findings", ())
+def passed(
+    findings: Sequence[Finding],
+    max_abs_error: float | None = None,
+    max_rel_error: float | None = None,
+) -> Verified:
+    """What is said of a program that is right."""
+    return Verified(
+        verdict=Verdict(
+            status="passed",
+            findings=tuple(findings),
+            max_abs_error=max_abs_error,
+            max_rel_error=max_rel_error,
+        )
+    )
+
+
+def lacks_memory(reply: Repetition) -> bool:
+    """Whether a repetition ended for want of memory, by an error that says so: who died has not
+    said why, and may have been killed by the candidate."""
+    return not isinstance(reply, Repeated) and any(
+        one.rule in ("memory.device", "memory.exhausted")
+        or (one.rule == "reference.raised" and says_out_of_memory(one.message))
+        for one in reply.verdict.findings
     )
 
 

@@ -1,13 +1,13 @@
 """Length-prefixed JSON over a Unix socket, with file descriptors.
 
-Knows nothing of what is said. A peer's stdout is never a channel, and a peer may be hostile: the
-length is capped, and anything that is not a JSON object ends the conversation.
+Both ends of every wall: host and worker, verifier and runner. Knows nothing of what is said beyond
+its form (codec.py). A peer's stdout is never a channel, and a peer may be hostile: the length is
+capped, and what is not the message that was expected raises a ProtocolError.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import select
@@ -15,10 +15,13 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+from .codec import Form, decode, encode
 
 MAX_MESSAGE_BYTES = 64 * 2**20
 HEADER = struct.Struct("!Q")
+T = TypeVar("T")
 
 
 class ChannelClosed(Exception):
@@ -32,31 +35,60 @@ class ChannelTimeout(Exception):
 class Channel:
     """One end of a conversation."""
 
-    def __init__(self, end: socket.socket):
+    def __init__(self, end: socket.socket, most_bytes: int = MAX_MESSAGE_BYTES):
         self.end = end
+        self.most_bytes = most_bytes
+        """Of a message that comes."""
 
-    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Raises ChannelClosed when the peer is gone."""
-        body = json.dumps(message).encode()
+    def send(self, message: Any, fds: Sequence[int] = (), timeout_s: float | None = None) -> None:
+        """Send a message, as `send_body` does."""
+        self.send_body(encode(message), fds, timeout_s)
+
+    def send_body(
+        self, body: bytes, fds: Sequence[int] = (), timeout_s: float | None = None
+    ) -> None:
+        """Send what was encoded before.
+
+        Raises:
+            ChannelClosed: The peer is gone.
+            ChannelTimeout: It has not taken all of it within `timeout_s` seconds.
+        """
         try:
-            self.end.settimeout(None)
+            self.end.settimeout(timeout_s)
             if fds:
                 socket.send_fds(self.end, [HEADER.pack(len(body))], list(fds))
                 self.end.sendall(body)
             else:
                 self.end.sendall(HEADER.pack(len(body)) + body)
+        except TimeoutError as error:
+            raise ChannelTimeout("the message was not taken in time") from error
         except OSError as error:
             raise ChannelClosed(str(error)) from error
 
-    def receive(
-        self, timeout_s: float | None = None, spin_s: float = 0.0, doze_s: float = 0.0
-    ) -> tuple[dict[str, Any], list[int]]:
-        """The next message and the descriptors that came with it. For `spin_s` seconds, after
-        `doze_s` in which it is not expected, the process looks for it without a pause: one that
-        sleeps takes some ten microseconds to wake up, and not always as many.
+    def receive(self, form: Form[T], timeout_s: float | None = None) -> tuple[T, list[int]]:
+        """Return the next message and the descriptors that came with it.
 
         Raises:
-            ChannelClosed: The peer ended, or sent what is not a message.
+            ProtocolError: It is not of that form. The descriptors are closed.
+            ChannelClosed, ChannelTimeout: As `receive_body` does.
+        """
+        body, fds = self.receive_body(timeout_s)
+        try:
+            return decode(form, body), fds
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+
+    def receive_body(
+        self, timeout_s: float | None = None, spin_s: float = 0.0, doze_s: float = 0.0
+    ) -> tuple[bytes, list[int]]:
+        """Return the next message undecoded. For `spin_s` seconds, after `doze_s` in which it is
+        not expected, the process looks for it without a pause: one that sleeps takes some ten
+        microseconds to wake up, and not always as many.
+
+        Raises:
+            ChannelClosed: The peer ended, or announced too much.
             ChannelTimeout: Nothing whole came within `timeout_s` seconds.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -66,28 +98,18 @@ class Channel:
         header, fds = self._read(HEADER.size, deadline, with_fds=True)
         try:
             (length,) = HEADER.unpack(header)
-            if length > MAX_MESSAGE_BYTES:
+            if length > self.most_bytes:
                 raise ChannelClosed(f"a message of {length} bytes was announced")
             body, _ = self._read(length, deadline)
-            message = json.loads(body)
-        except BaseException as error:
+        except BaseException:
             for fd in fds:
                 os.close(fd)
-            if isinstance(error, ValueError):
-                raise ChannelClosed(f"not a message: {error}") from error
             raise
-        if not isinstance(message, dict):
-            raise ChannelClosed("not a message: expected a JSON object")
-        return message, fds
+        return body, fds
 
     def has_more(self, timeout_s: float) -> bool:
         """Whether something has come, or comes within that time; the peer's end is something."""
         return bool(select.select([self.end], [], [], timeout_s)[0])
-
-    def ask(self, message: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
-        """Send and wait for the answer."""
-        self.send(message)
-        return self.receive(timeout_s)[0]
 
     def _spin(self, doze_s: float, spin_s: float) -> None:
         """Return when something has come, at the latest after some time."""

@@ -16,6 +16,7 @@ import pytest
 from cudal1_ci.errors import CudaL1Error, UnsupportedError
 from cudal1_ci.processes import Container, ContainerConfig, container, gpus
 from cudal1_ci.processes.local import SANDBOXED
+from cudal1_ci.sandboxed.wire.verifier import Describe
 from tests import engine
 from tests.engine import IMAGE, IMAGE_ID, run_of, values
 
@@ -198,7 +199,7 @@ def test_fields_with_commas_and_quotes_are_quoted():
 def test_a_worker_answers_from_its_container(path):
     engine.install(path)
     with container_of().start("judge", num_threads=1, device="cpu") as worker:
-        assert worker.ask({"op": "describe"}, 120)["kind"] == "cpu"
+        assert worker.ask(Describe(), 120).hardware.kind == "cpu"
         assert worker.software == {
             "container": f"{IMAGE} sha256:{IMAGE_ID}",
             "container_engine": "docker 28.2.2",
@@ -212,18 +213,19 @@ def test_a_worker_answers_from_its_container(path):
 def test_a_judge_that_dies_is_reported_at_once(path):
     engine.install(path)
     with container_of().start("judge", num_threads=1, device="cpu") as worker:
-        worker.ask({"op": "describe"}, 120)
+        worker.ask(Describe(), 120)
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(CudaL1Error, match=r"the judge in base:12 .* ended"):
-            worker.ask({"op": "describe"}, 60)
+            worker.ask(Describe(), 60)
 
 
 HOST = """
 import sys, time
+from cudal1_ci.sandboxed.wire.verifier import Describe
 from cudal1_ci.processes import Container, ContainerConfig
 container = Container(ContainerConfig(image=sys.argv[1], python=sys.executable))
 with container.start("judge", num_threads=1, device="cpu") as worker:
-    worker.ask({"op": "describe"}, 120)
+    worker.ask(Describe(), 120)
     print(worker.pid, flush=True)
     time.sleep(100)
 """

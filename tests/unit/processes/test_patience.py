@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import threading
 import time
@@ -11,10 +10,13 @@ import time
 import pytest
 
 from cudal1_ci.processes import lock
-from cudal1_ci.processes.conversation import HEADER, WAITS, Conversation
+from cudal1_ci.processes.conversation import Conversation
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
+from cudal1_ci.sandboxed.wire.channel import Channel
+from cudal1_ci.sandboxed.wire.verifier import CountDemand, LeftOut, Waits
 
 LONG_S = 10.0
+WAITS = Waits(is_waiting=True)
 
 
 @contextlib.contextmanager
@@ -87,8 +89,7 @@ def judged(*replies, pause_s=0.0):
 
     def answer():
         for reply in replies:
-            body = json.dumps(reply).encode()
-            theirs.sendall(HEADER.pack(len(body)) + body)
+            Channel(theirs).send(reply)
             time.sleep(pause_s)
 
     thread = threading.Thread(target=answer)
@@ -96,7 +97,7 @@ def judged(*replies, pause_s=0.0):
         thread.start()
         try:
             conversation = Conversation(ours, "judge", lambda: "the judge ended")
-            return conversation.ask({"op": "examine", "turn": "gpu"}, LONG_S)
+            return conversation.ask(CountDemand(workload="w", turn="gpu"), LONG_S)
         finally:
             thread.join()
 
@@ -104,13 +105,13 @@ def judged(*replies, pause_s=0.0):
 def test_a_judge_that_waits_for_the_device_is_waited_for_no_longer_than_the_run():
     began_s = time.monotonic()
     with patient_until(lambda: True), pytest.raises(GaveUp):
-        judged({WAITS: True})
+        judged(WAITS)
     assert time.monotonic() - began_s < LONG_S / 2
 
 
 def test_a_judge_that_has_the_device_is_heard_to_its_end():
-    replies = ({WAITS: True}, {WAITS: False}, {"verdict": 1})
+    replies = (WAITS, Waits(is_waiting=False), LeftOut())
     with patient_until(lambda: True):
-        assert judged(*replies) == {"verdict": 1}
+        assert judged(*replies) == LeftOut()
     with patient_until(lambda: False):
-        assert judged(*replies, pause_s=0.4) == {"verdict": 1}, "and so is one that waited"
+        assert judged(*replies, pause_s=0.4) == LeftOut(), "and so is one that waited"

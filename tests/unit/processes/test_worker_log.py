@@ -6,6 +6,7 @@ import pytest
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.processes import Local
+from cudal1_ci.sandboxed.wire.verifier import Describe
 
 
 @pytest.mark.parametrize("removes", [False, True])
@@ -16,4 +17,4 @@ def test_it_is_there_when_the_worker_has_removed_its_folder(tmp_path, removes):
     interpreter.chmod(0o755)
     worker = Local(python=str(interpreter)).start("judge", num_threads=1, device="cpu")
     with worker, pytest.raises(WorkerError, match="RuntimeError: what ended it"):
-        worker.ask({"op": "describe"}, 5.0)
+        worker.ask(Describe(), 5.0)

@@ -8,7 +8,6 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 
@@ -22,10 +21,12 @@ from cudal1_ci.sandboxed.verifier.cases import Limits, Rejected
 from cudal1_ci.sandboxed.verifier.correctness import examine
 from cudal1_ci.sandboxed.verifier.memory_plan import Plan
 from cudal1_ci.sandboxed.verifier.reference import make_case
+from cudal1_ci.sandboxed.wire.runner import AskCached, CachedBytes
+from cudal1_ci.verification.crossing import problem_on_wire
 from tests.unit.verification.test_session import HEAD, problem_of, tensor
 
 LIMITS = Limits(60.0, 30.0)
-CONFIG = ClockConfig(batch_us=1.0, max_calls=8, num_rounds=3, launch_s=60.0, memory_bytes=2**30)
+CONFIG = ClockConfig(batch_us=1.0, max_calls=8, num_rounds=3, repetition_s=60.0, memory_bytes=2**30)
 MODEL = """
 class Model(nn.Module):
     def __init__(self):
@@ -67,16 +68,18 @@ def timed(template, monkeypatch):
     def launched(mode: str, reference: str, text: str, between=None, num_calls=8):
         accelerator = Elsewhere()
         given = tensor(32, 16, requires_grad=mode == "train")
-        problem = msgspec.json.decode(msgspec.json.encode(problem_of(reference, given, mode=mode)))
-        (workload,) = problem["workloads"]
+        problem = problem_on_wire(problem_of(reference, given, mode=mode))
+        (workload,) = problem.workloads
         case = make_case(template, accelerator, problem, workload, LIMITS, 0, hold=kept.keep)
-        program = {**problem["reference"], "source": HEAD + text}
+        program = replace(problem.reference, source=HEAD + text)
         found = examine(case, template, program, LIMITS, profiles=True, hold=kept.hold)
         slots = timed_slots(case, found.call)
 
         def again():
             rng = random.Random(0)
-            return launch(case, kept, program, slots, LIMITS, CONFIG, rng, num_calls=num_calls)
+            found = launch(case, kept, program, slots, LIMITS, CONFIG, rng, num_calls=num_calls)
+            assert found[1] is None, "no clock contradicts another one"
+            return found[0]
 
         said = again()
         if between is not None:
@@ -94,9 +97,8 @@ def timed(template, monkeypatch):
 def test_a_program_has_its_times(timed, mode, returned):
     text = MODEL.format(returned=returned)
     said, accelerator = timed(mode, text, text + "\n")
-    assert len(said["candidate_us"]) == len(said["reference_us"]) == CONFIG.num_rounds
+    assert len(said.candidate_us) == len(said.reference_us) == CONFIG.num_rounds
     assert accelerator.num_flushed > 3 * CONFIG.num_rounds
-    assert said["contradiction"] is None
 
 
 @pytest.mark.parametrize("mode", ["infer", "train"])
@@ -108,8 +110,10 @@ def test_references_let_memory_go_between_launches_and_take_it_again(
     that was lent stays, unless much was cached of what a call needs."""
     ask = RunnerHandle.ask
 
-    def asked(runner, op, *rest, **message):
-        return {"num_bytes": cached} if op == "cached" else ask(runner, op, *rest, **message)
+    def asked(runner, request, timeout_s):
+        if isinstance(request, AskCached):
+            return CachedBytes(num_bytes=cached)
+        return ask(runner, request, timeout_s)
 
     monkeypatch.setattr(RunnerHandle, "ask", asked)
 
@@ -132,7 +136,7 @@ def test_references_let_memory_go_between_launches_and_take_it_again(
 
     text = MODEL.format(returned="y.relu()")
     said, _ = timed(mode, text, text + "\n", between)
-    assert len(said["reference_us"]) == CONFIG.num_rounds
+    assert len(said.reference_us) == CONFIG.num_rounds
 
 
 def test_a_reference_that_cannot_let_go_is_kept_no_longer(timed, monkeypatch):
@@ -146,7 +150,7 @@ def test_a_reference_that_cannot_let_go_is_kept_no_longer(timed, monkeypatch):
 
     text = MODEL.format(returned="y.relu()")
     said, _ = timed("infer", text, text + "\n", between)
-    assert len(said["control_us"]) == CONFIG.num_rounds
+    assert len(said.control_us) == CONFIG.num_rounds
 
 
 def test_a_launch_ends_when_every_round_says_the_same(timed, monkeypatch):
@@ -154,14 +158,14 @@ def test_a_launch_ends_when_every_round_says_the_same(timed, monkeypatch):
     looked = []
 
     def is_plain(lanes, cost_us, config):
-        looked.append([len(lane.spans_us) for lane in timed_rounds.values()])
+        looked.append([len(lane.spans_us) for lane in lanes.values()])
         return len(looked) == 4
 
     monkeypatch.setattr(clock, "is_plain", is_plain)
     monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, num_rounds=6))
     text = MODEL.format(returned="y.relu()")
     said, _ = timed("infer", text, text + "\n")
-    assert len(said["candidate_us"]) == len(said["control_us"]) == 4
+    assert len(said.candidate_us) == len(said.control_us) == 4
     assert looked == [[number] * 3 for number in range(1, 5)]
 
 
@@ -172,23 +176,23 @@ def test_where_batches_are_too_short_there_are_more_and_a_call_comes_before_each
 ):
     """On what was there before: the values of the batch are written after it."""
     steps = {}
-    ask, write = RunnerHandle.ask, timed_rounds.Round.write
+    send, write = RunnerHandle.send, timed_rounds.Round.write
 
-    def asked(runner, op, *rest, **message):
-        steps.setdefault(id(runner.segments.get("inputs")), []).append(op)
-        return ask(runner, op, *rest, **message)
+    def sent(runner, request, *rest):
+        steps.setdefault(id(runner.segments.get("inputs")), []).append(request.op)
+        return send(runner, request, *rest)
 
     def written(one, segment):
         steps.setdefault(id(segment), []).append("write")
         write(one, segment)
 
-    monkeypatch.setattr(RunnerHandle, "ask", asked)
+    monkeypatch.setattr(RunnerHandle, "send", sent)
     monkeypatch.setattr(timed_rounds.Round, "write", written)
     monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=batch_us))
     text = MODEL.format(returned="y.relu()")
     said, _ = timed(mode, text, text + "\n")
     num_rounds = CONFIG.num_rounds * (clock.MORE_ROUNDS if is_short else 1)
-    assert len(said["candidate_us"]) == len(said["control_us"]) == num_rounds
+    assert len(said.candidate_us) == len(said.control_us) == num_rounds
     rehearsed = [some for some in steps.values() if "rehearse" in some]
     assert len(rehearsed) == (3 if is_short else 0)
     for some in rehearsed:
@@ -204,7 +208,7 @@ def test_no_call_is_made_on_what_was_never_given(timed, monkeypatch):
     monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=1e7))
     text = MODEL.replace("y =", "assert bool((x != 0).any())\n        y =").format(returned="y")
     said, _ = timed("infer", text, text + "\n")
-    assert len(said["candidate_us"]) == CONFIG.num_rounds * clock.MORE_ROUNDS
+    assert len(said.candidate_us) == CONFIG.num_rounds * clock.MORE_ROUNDS
 
 
 @pytest.mark.parametrize(("num_calls", "found"), [(None, 5), (8, 3)])
@@ -221,7 +225,7 @@ def test_a_batch_holds_what_the_device_has_room_for_now(timed, monkeypatch, num_
     monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=1e6))
     text = MODEL.format(returned="y.relu()")
     said, _ = timed("infer", text, text + "\n", lambda kept: None, num_calls)
-    assert said["num_calls"] == found
+    assert said.num_calls == found
 
 
 def test_a_batch_is_planned_anew_when_it_is_known_how_many_calls_are_wanted(timed, monkeypatch):
@@ -246,13 +250,13 @@ def test_a_launch_has_more_rounds_until_they_agree(
     timed, monkeypatch, most_error, steady_after, expected
 ):
     def is_steady(lanes, cost_us, config):
-        return most_error is None or len(timed_rounds["candidate"].spans_us) >= steady_after
+        return most_error is None or len(lanes["candidate"].spans_us) >= steady_after
 
     monkeypatch.setattr(clock, "is_steady", is_steady)
     monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, most_error=most_error))
     text = MODEL.format(returned="y.relu()")
     said, _ = timed("infer", text, text + "\n")
-    assert len(said["candidate_us"]) == len(said["control_us"]) == expected
+    assert len(said.candidate_us) == len(said.control_us) == expected
 
 
 def test_a_close_round_comes_early_and_after_the_last(timed, monkeypatch):
@@ -306,7 +310,7 @@ def test_a_round_that_is_off_is_made_again_nearby_by_both(timed, monkeypatch, ex
     )
     if explains:
         said, _ = timed("train", text, text + "\n", num_calls=8)
-        assert len(said["candidate_us"]) == CONFIG.num_rounds
+        assert len(said.candidate_us) == CONFIG.num_rounds
     else:
         with pytest.raises(Rejected, match="off by 0, while separate trials were right"):
             timed("train", text, text + "\n", num_calls=8)
@@ -362,4 +366,4 @@ def test_what_disturbed_the_exchange_before_the_rounds_is_not_taken_off(timed, m
     text = MODEL.format(returned="y.relu()")
     said, _ = timed("infer", text, text + "\n", num_calls=1)
     assert [lane.name for lane in looked] == ["reference"] * len(looked)
-    assert said["reference_us"] == [span - 1.0 for span in looked[-1].spans_us]
+    assert said.reference_us == tuple(span - 1.0 for span in looked[-1].spans_us)

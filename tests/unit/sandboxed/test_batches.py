@@ -11,6 +11,7 @@ import torch
 
 from cudal1_ci.sandboxed.memory.segment import Segment, slot_of
 from cudal1_ci.sandboxed.runner.batches import Batches
+from cudal1_ci.sandboxed.wire.tensors import OutputSlot
 
 
 class Other(torch.Tensor):
@@ -30,7 +31,7 @@ def batches(request):
         module=None,
     )
     made = Batches(subject)
-    slot = {**slot_of(torch.ones(2)), "device": "cpu"}
+    slot = OutputSlot(**vars(slot_of(torch.ones(2))), device="cpu", own_stride=(1,))
     made.lay_out([[slot]], step_bytes=64, num_regions=2, seeded=False, gathers_early=request.param)
     made.arrange([0])
     return made

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cudal1_ci.sandboxed.builds import build_keys, folders
 from cudal1_ci.sandboxed.builds.build_keys import architecture_of, software_key
 from cudal1_ci.sandboxed.builds.folders import Builds, evict, remove, size_of
+from cudal1_ci.sandboxed.wire.programs import Program
+from tests.unit.sandboxed.messages import text, tree
 
 MIB = 2**20
 Opened = Callable[..., Builds]
@@ -30,16 +31,7 @@ def opened(tmp_path: Path) -> Opened:
     return make
 
 
-def text(source: str = "x = 1", entry: str = "Model") -> dict[str, Any]:
-    return {"type": "text", "source": source, "entry": entry}
-
-
-def tree(root: Path, **fields: Any) -> dict[str, Any]:
-    program = {"type": "tree", "root": str(root), "import_root": ".", "import_path": "m:Model"}
-    return {**program, "digest": "d", "overlay": [], **fields}
-
-
-def built(process: Builds, program: dict[str, Any], size: int = 8) -> Path:
+def built(process: Builds, program: Program, size: int = 8) -> Path:
     """Build, and end the process."""
     with process.use(program) as folder:
         (folder / "kernel.so").write_bytes(b"x" * size)
@@ -47,7 +39,7 @@ def built(process: Builds, program: dict[str, Any], size: int = 8) -> Path:
     return folder
 
 
-def is_found(process: Builds, program: dict[str, Any]) -> bool:
+def is_found(process: Builds, program: Program) -> bool:
     with process.use(program) as folder:
         found = (folder / "kernel.so").exists()
     process.close()
@@ -106,8 +98,7 @@ def test_a_candidate_in_a_checkout_does_not_share_the_reference_s_folder(opened,
     root = tmp_path / "checkout"
     root.mkdir()
     built(opened(), tree(root))
-    overlay = [{"path": "m.py", "text": "x"}]
-    assert not is_found(opened(), tree(root, overlay=overlay))
+    assert not is_found(opened(), tree(root, **{"m.py": "x"}))
 
 
 def test_what_a_large_checkout_builds_is_kept_for_the_process_alone(opened, tmp_path, monkeypatch):

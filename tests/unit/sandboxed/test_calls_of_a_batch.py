@@ -9,8 +9,15 @@ import pytest
 from cudal1_ci.sandboxed.timing.clock import ClockConfig, more_calls
 from cudal1_ci.sandboxed.verifier import verifier as judge_module
 from cudal1_ci.sandboxed.verifier.verifier import Judge
+from cudal1_ci.sandboxed.wire.verifier import Clock, Times
+from tests.unit.sandboxed.messages import text
 
-CONFIG = ClockConfig(batch_us=10_000, max_calls=400, num_rounds=6, launch_s=2, memory_bytes=2**30)
+TIMES = Times(
+    reference_us=(1.0,), candidate_us=(1.0,), control_us=(1.0,), num_calls=201, phases_s={}
+)
+CONFIG = ClockConfig(
+    batch_us=10_000, max_calls=400, num_rounds=6, repetition_s=2, memory_bytes=2**30
+)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +44,7 @@ def test_a_launch_begins_with_the_calls_of_the_last_one_until_another_candidate_
 
     def launch(case, crews, program, slots, limits, config, rng, num_calls=None):
         begun.append(num_calls)
-        return {"num_calls": 201, "contradiction": None}
+        return TIMES, None
 
     monkeypatch.setattr(judge_module, "launch", launch)
     here = SimpleNamespace(memory_bytes=lambda is_alone: 2**30, kind="cpu")
@@ -45,11 +52,11 @@ def test_a_launch_begins_with_the_calls_of_the_last_one_until_another_candidate_
     judge.limits = None
 
     def two_launches():
-        judge.examine({})
+        judge.examine(text())
         judge.at_hand, judge.slots = {"w": SimpleNamespace(counts=False)}, {"w": []}
-        clock = {"batch_us": 1.0, "max_calls": 1, "num_rounds": 1, "launch_s": 1.0}
+        clock = Clock(batch_us=1.0, max_calls=1, num_rounds=1, repetition_s=1.0)
         for _ in range(2):
-            judge.launch("w", dict(clock))
+            judge.repeat("w", clock)
 
     two_launches()
     two_launches()

@@ -17,6 +17,9 @@ from cudal1_ci.sandboxed.builds.compile_errors import (
 )
 from cudal1_ci.sandboxed.forkserver.handles import RunnerFailure
 from cudal1_ci.sandboxed.verifier.failures import rejection_of_candidate
+from cudal1_ci.sandboxed.wire.runner import Raised
+from cudal1_ci.sandboxed.wire.verdicts import Finding
+from tests.unit.sandboxed.messages import text
 
 SAMPLES = Path(__file__).parent / "compiler_output"
 RUNNER = "/tmp/runner"
@@ -138,16 +141,15 @@ def test_the_line_of_the_program_is_found_by_what_is_shown():
 def test_the_verdict_names_the_error_and_its_line():
     found = compile_error(RuntimeError(said("nvrtc")), [RUNNER])
     assert found is not None
-    error = {"type": "RuntimeError", "message": found.message, "stage": "compile"}
+    error = Raised(kind="RuntimeError", message=found.message, stage="compile")
     failure = RunnerFailure("raised", found.message, error, found.output)
     source = "KERNEL = '''\n    if (i < n) x[i] *= factr;\n'''"
-    program = {"type": "text", "source": source, "entry": "Model"}
-    rejected = rejection_of_candidate(failure, program)
+    rejected = rejection_of_candidate(failure, text(source))
     assert rejected.status == "compile_error"
-    assert rejected.finding == {
-        "rule": "program.compile",
-        "message": 'scale.cu(3): error: identifier "factr" is undefined',
-        "evidence": found.message,
-        "line": 2,
-    }
+    assert rejected.finding == Finding(
+        rule="program.compile",
+        message='scale.cu(3): error: identifier "factr" is undefined',
+        evidence=found.message,
+        line=2,
+    )
     assert "errors detected" not in rejected.log

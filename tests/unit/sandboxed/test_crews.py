@@ -10,11 +10,14 @@ import pytest
 
 from cudal1_ci.sandboxed.timing.runner_groups import Crews, most_crews
 from cudal1_ci.sandboxed.verifier.failures import RunnerFailure
+from cudal1_ci.sandboxed.wire.tensors import Slot
+from cudal1_ci.sandboxed.wire.verifier import Dismiss, Dismissed, Repeat, Repeated, Times
 from cudal1_ci.verification import TrialConfig, repetitions
 from tests.fakes import CPU
+from tests.unit.sandboxed.messages import text
 
-ONE = {"reference": {"source": "r"}, "candidate": {"source": "c"}}
-OTHER = {"reference": {"source": "r"}, "candidate": {"source": "d"}}
+ONE = {"reference": text("r"), "candidate": text("c")}
+OTHER = {"reference": text("r"), "candidate": text("d")}
 
 
 class Runner:
@@ -71,8 +74,8 @@ def test_those_of_several_launches_are_started_together_and_stopped_until_their_
     }
     for crew in taken:
         reference, candidate = crew.runners["reference"], crew.runners["candidate"]
-        assert (reference.program, reference.is_trusted) == ({"source": "r"}, True)
-        assert (candidate.program, candidate.is_trusted) == ({"source": "c"}, False)
+        assert (reference.program, reference.is_trusted) == (text("r"), True)
+        assert (candidate.program, candidate.is_trusted) == (text("c"), False)
         assert reference.said == candidate.said == ["call", "pause"]
         crew.end()
         assert reference.said == candidate.said == ["call", "pause", "kill", "end"]
@@ -115,7 +118,7 @@ def test_one_that_is_started_alone_makes_its_first_call_in_its_launch():
 def test_large_modules_and_inputs_are_started_for_few_launches(
     state_mib, input_mib, memory_mib, expected
 ):
-    slot = {"dtype": "float32", "shape": [state_mib * 2**18], "stride": [1], "offset": 0}
+    slot = Slot(dtype="float32", shape=(state_mib * 2**18,), stride=(1,))
     case = SimpleNamespace(
         state_slots=[slot] if state_mib else [],
         trials=[("drawn 0", SimpleNamespace(tensors=[SimpleNamespace(nbytes=input_mib * 2**20)]))],
@@ -144,14 +147,17 @@ def test_a_measurement_leaves_no_process_waiting_that_does_not_go_on(monkeypatch
 
     def ask(request, timeout_s):
         asked.append(request)
-        times = {"reference_us": [10.0] * 3, "candidate_us": [5.0] * 3, "control_us": [10.0] * 3}
-        return {"launch": {**times, "num_calls": 1}}
+        tens = (10.0,) * 3
+        times = Times(
+            reference_us=tens, candidate_us=(5.0,) * 3, control_us=tens, num_calls=1, phases_s={}
+        )
+        return Repeated(times=times) if isinstance(request, Repeat) else Dismissed()
 
     workload = SimpleNamespace(name="w")
     repetitions.measure(repetitions.Seat(ask, CPU, "crews"), repetitions.TrialConfig(), workload)
-    ahead = [one["clock"]["num_ahead"] for one in asked if one["op"] == "launch"]
+    ahead = [one.clock.num_ahead for one in asked if isinstance(one, Repeat)]
     assert ahead == [5, 4, 3, 2, 1]
-    assert asked[-1] == {"op": "dismiss", "goes_on": False}
+    assert asked[-1] == Dismiss(goes_on=False)
     seat = repetitions.Seat(ask, CPU, "crews")
     repetitions.measure(seat, repetitions.TrialConfig(), workload, goes_on=True)
-    assert asked[-1] == {"op": "dismiss", "goes_on": True}
+    assert asked[-1] == Dismiss(goes_on=True)

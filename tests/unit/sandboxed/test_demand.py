@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cudal1_ci.sandboxed.runner.flops import demand_of, num_bytes
+from cudal1_ci.sandboxed.wire.verdicts import Demand
 
 F32 = 4
 
@@ -17,12 +18,12 @@ def test_a_linear_layer():
     x, module = torch.randn(8, 16), torch.nn.Linear(16, 32)
     with torch.no_grad():
         found = demand_of(lambda: module(x), [x, *module.parameters()])
-    assert found == {
-        "num_bytes": F32 * (8 * 16 + 16 * 32 + 32 + 8 * 32),
-        "dtype": "float32",
-        "product_flops": 2 * 8 * 16 * 32,
-        "convolution_flops": 0,
-    }
+    assert found == Demand(
+        num_bytes=F32 * (8 * 16 + 16 * 32 + 32 + 8 * 32),
+        dtype="float32",
+        product_flops=2 * 8 * 16 * 32,
+        convolution_flops=0,
+    )
 
 
 def test_a_convolution_and_its_gradients():
@@ -35,8 +36,8 @@ def test_a_convolution_and_its_gradients():
 
     forward = 2 * 2 * 4 * 6 * 6 * 3 * 3 * 3
     found = demand_of(call, [x, *module.parameters()])
-    assert found["convolution_flops"] == 2 * forward, "x needs no gradient"
-    assert found["product_flops"] == 0
+    assert found.convolution_flops == 2 * forward, "x needs no gradient"
+    assert found.product_flops == 0
 
 
 COUNTS = """
@@ -47,7 +48,7 @@ from cudal1_ci.sandboxed.runner.flops import demand_of
 
 module, x = torch.nn.Linear(16, 32), torch.randn(8, 16)
 found = demand_of(lambda: module(x), [x])
-print(found["product_flops"], "torch._dynamo" in sys.modules)
+print(found.product_flops, "torch._dynamo" in sys.modules)
 """
 
 
@@ -79,4 +80,4 @@ def test_what_lies_at_one_place_is_counted_once(tensors, expected):
 
 def test_what_has_no_floating_numbers_has_no_dtype():
     x = torch.arange(4)
-    assert demand_of(lambda: x + 1, [x])["dtype"] == "none"
+    assert demand_of(lambda: x + 1, [x]).dtype == "none"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import struct
 import threading
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,7 +23,13 @@ from cudal1_ci.sandboxed.runner.arguments import (
 )
 from cudal1_ci.sandboxed.verifier.inputs import InputSet, Room, Source, draw, scaled
 from cudal1_ci.sandboxed.verifier.variations import ON_NAN, another_batch, variations
+from cudal1_ci.sandboxed.wire.arguments import Call, Constant, Instance, Items, Mapping, Symbol
 from cudal1_ci.sandboxed.wire.channel import Channel, ChannelClosed, ChannelTimeout
+from cudal1_ci.sandboxed.wire.codec import ProtocolError, decode, encode
+from cudal1_ci.sandboxed.wire.programs import TextProgram
+from cudal1_ci.sandboxed.wire.runner import REQUEST, Build, Prepare, Settle
+from cudal1_ci.sandboxed.wire.tensors import Slot
+from tests.unit.sandboxed.messages import spec
 
 Point = namedtuple("Point", "x y")
 
@@ -69,16 +75,16 @@ def test_a_tensor_comes_out_of_a_segment_as_it_went_in(tensor):
 
 def test_strides_are_kept_where_the_tensor_does_not_overlap_itself():
     strided = torch.arange(12.0).reshape(3, 4).t()
-    assert slot_of(strided)["stride"] == [1, 4]
-    assert slot_of(torch.ones(1, 4).expand(3, 4))["stride"] == [4, 1]
-    assert contiguous_stride([2, 0, 3]) == [3, 3, 1]
+    assert slot_of(strided).stride == (1, 4)
+    assert slot_of(torch.ones(1, 4).expand(3, 4)).stride == (4, 1)
+    assert contiguous_stride([2, 0, 3]) == (3, 3, 1)
     assert span([2, 3], [3, 1]) == 6
 
 
 @pytest.mark.parametrize("offset", [-64, 4096 - 8, 2**40])
 def test_a_slot_outside_of_its_segment_is_refused(offset):
     segment = Segment.create(4096)
-    slot = {"dtype": "float32", "shape": [4], "stride": [1], "offset": offset}
+    slot = Slot(dtype="float32", shape=(4,), stride=(1,), offset=offset)
     with pytest.raises(ValueError, match="outside"):
         segment.tensor(slot)
     segment.close()
@@ -97,15 +103,15 @@ def ends():
 
 def test_messages_and_descriptors_arrive_whole(ends):
     one, other = ends
-    large = {"text": "x" * 3_000_000}
+    large = Build(program=TextProgram(source="x" * 3_000_000, entry="Model"))
     sender = threading.Thread(target=one.send, args=(large,))
     sender.start()
-    assert other.receive(10)[0] == large
+    assert other.receive(REQUEST, 10)[0] == large
     sender.join()
     read_end, write_end = os.pipe()
-    one.send({"op": "take"}, [write_end])
-    message, (received,) = other.receive(5)
-    assert message == {"op": "take"}
+    one.send(Settle(), [write_end])
+    message, (received,) = other.receive(REQUEST, 5)
+    assert message == Settle()
     os.write(received, b"hello")
     assert os.read(read_end, 5) == b"hello"
     for fd in (read_end, write_end, received):
@@ -113,27 +119,36 @@ def test_messages_and_descriptors_arrive_whole(ends):
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "error", "said"),
     [
-        (struct.pack("!Q", 2**60), "was announced"),
-        (struct.pack("!Q", 4) + b"\xff\xff\xff\xff", "not a message"),
-        (struct.pack("!Q", 2) + b"[]", "JSON object"),
-        (b"\x00\x00", "ended"),
+        (struct.pack("!Q", 2**60), ChannelClosed, "was announced"),
+        (struct.pack("!Q", 4) + b"\xff\xff\xff\xff", ProtocolError, "expected JSON"),
+        (struct.pack("!Q", 2) + b"[]", ProtocolError, r"got \[\]"),
+        (b"\x00\x00", ChannelClosed, "ended"),
     ],
 )
-def test_what_is_no_message_ends_the_conversation(ends, raw, said):
+def test_what_is_no_message_is_refused(ends, raw, error, said):
     one, other = ends
     one.end.sendall(raw)
     one.end.close()
-    with pytest.raises(ChannelClosed, match=said):
-        other.receive(5)
+    with pytest.raises(error, match=said):
+        other.receive(REQUEST, 5)
+
+
+def test_descriptors_of_what_is_no_message_are_closed(ends):
+    one, other = ends
+    before = len([*Path("/proc/self/fd").iterdir()])
+    one.send_body(b"{}", [0, 0])
+    with pytest.raises(ProtocolError):
+        other.receive(REQUEST, 5)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 def test_a_peer_that_says_half_of_something_is_waited_for_no_longer_than_was_said(ends):
     one, other = ends
     one.end.sendall(struct.pack("!Q", 100) + b"{")
     with pytest.raises(ChannelTimeout):
-        other.receive(0.2)
+        other.receive(REQUEST, 0.2)
 
 
 # --- arguments and outputs -------------------------------------------------------------------
@@ -143,9 +158,9 @@ def test_a_peer_that_says_half_of_something_is_waited_for_no_longer_than_was_sai
 def test_what_is_looked_for_without_a_pause_arrives_as_well(ends, spin_s):
     one, other = ends
     reading, writing = os.pipe()
-    threading.Timer(0.2, one.send, ({"op": "map"}, [reading])).start()
-    message, (descriptor,) = other.receive(10, spin_s=spin_s)
-    assert message == {"op": "map"}
+    threading.Timer(0.2, one.send, (Settle(), [reading])).start()
+    body, (descriptor,) = other.receive_body(10, spin_s=spin_s)
+    assert body == encode(Settle())
     os.write(writing, b"x")
     assert os.read(descriptor, 1) == b"x"
     for fd in (reading, writing, descriptor):
@@ -156,30 +171,21 @@ def test_a_peer_that_ends_is_noticed_without_a_pause(ends):
     one, other = ends
     threading.Timer(0.2, one.close).start()
     with pytest.raises(ChannelClosed):
-        other.receive(10, spin_s=20.0)
+        other.receive_body(10, spin_s=20.0)
 
 
 def test_a_call_is_built_from_its_specs():
-    tensor = {"type": "tensor", "shape": [2], "dtype": "float32"}
-    call = {
-        "type": "call",
-        "args": [
-            {"type": "items", "items": [tensor, tensor], "container": "tuple"},
-            {"type": "symbol", "path": "torch:float16"},
-        ],
-        "kwargs": {
-            "options": {
-                "type": "mapping",
-                "items": [[{"type": "constant", "value": "a"}, {"type": "constant", "value": 1}]],
-                "container": "collections:OrderedDict",
-            },
-            "slice": {
-                "type": "instance",
-                "factory": "builtins:slice",
-                "args": [{"type": "constant", "value": 3}],
-            },
+    tensor = spec([2])
+    options = Mapping(
+        items=((Constant(value="a"), Constant(value=1)),), container="collections:OrderedDict"
+    )
+    call = Call(
+        args=(Items(items=(tensor, tensor), container="tuple"), Symbol(path="torch:float16")),
+        kwargs={
+            "options": options,
+            "slice": Instance(factory="builtins:slice", args=(Constant(value=3),)),
         },
-    }
+    )
     rest, specs = tensor_specs(call)
     assert specs == [tensor, tensor]
     slots = [torch.zeros(2), torch.ones(2)]
@@ -238,27 +244,27 @@ def test_a_cycle_ends():
 
 
 def test_drawn_values_follow_dtype_range_and_strides():
-    ints = draw({"shape": [4000], "dtype": "int64", "low": 3, "high": 9}, generator())
+    ints = draw(spec([4000], "int64", low=3, high=9), generator())
     assert (int(ints.min()), int(ints.max())) == (3, 9)
-    positive = draw({"shape": [4000], "dtype": "float32", "low": 0.0, "high": 2.0}, generator())
+    positive = draw(spec([4000], "float32", low=0.0, high=2.0), generator())
     assert 0 <= float(positive.min()) < 0.1
     assert 1.9 < float(positive.max()) <= 2
-    wide = draw({"shape": [4000], "dtype": "float32", "low": -60.0, "high": 60.0}, generator())
+    wide = draw(spec([4000], "float32", low=-60.0, high=60.0), generator())
     assert 15 < float(wide.std()) < 25
-    half = draw({"shape": [64], "dtype": "bool"}, generator())
+    half = draw(spec([64], "bool"), generator())
     assert 10 < int(half.sum()) < 54
-    strided = draw({"shape": [3, 4], "stride": [1, 3], "dtype": "float16"}, generator())
+    strided = draw(spec([3, 4], "float16", stride=(1, 3)), generator())
     assert strided.stride() == (1, 3)
 
 
 def test_equal_seeds_draw_equal_values_and_others_do_not():
-    spec = {"shape": [16], "dtype": "float32"}
-    assert torch.equal(draw(spec, generator(1)), draw(spec, generator(1)))
-    assert not torch.equal(draw(spec, generator(1)), draw(spec, generator(2)))
+    one = spec([16], "float32")
+    assert torch.equal(draw(one, generator(1)), draw(one, generator(1)))
+    assert not torch.equal(draw(one, generator(1)), draw(one, generator(2)))
 
 
 def test_variations_reach_other_scales_signs_and_zero():
-    source = Source(call={}, specs=[{"shape": [32], "dtype": "float32"}])
+    source = Source(call=Call(), specs=[spec([32], "float32")])
     sets = {name: one.tensors[0] for name, one in variations(source, generator(), 2**20)}
     base = sets["drawn 0"]
     assert not torch.equal(base, sets["drawn 1"])
@@ -268,13 +274,13 @@ def test_variations_reach_other_scales_signs_and_zero():
 
 
 def test_scaling_leaves_integers_alone():
-    source = Source(call={}, specs=[{"shape": [8], "dtype": "int64", "high": 5}])
+    source = Source(call=Call(), specs=[spec([8], "int64", high=5)])
     one = source.draw(0, generator())
     assert torch.equal(scaled(one, 3.0).tensors[0], one.tensors[0])
 
 
 def test_a_room_notices_what_was_written_to():
-    source = Source(call={}, specs=[{"shape": [8], "dtype": "float32"}] * 2)
+    source = Source(call=Call(), specs=[spec([8], "float32")] * 2)
     sets = [source.draw(i, generator(i)) for i in range(3)]
     room = Room(sets, [False, False])
     segment = Segment.create(room.num_bytes)
@@ -285,16 +291,18 @@ def test_a_room_notices_what_was_written_to():
     segment.close()
 
 
-def test_room_descriptions_are_json():
-    source = Source(call={}, specs=[{"shape": [8], "dtype": "float32"}])
+def test_room_descriptions_cross_the_wall():
+    source = Source(call=Call(), specs=[spec([8])])
     room = Room([source.draw(0, generator())], [True], "float64")
-    (described,) = json.loads(json.dumps(room.describe()))
-    assert described["slots"][0]["dtype"] == "float64"
-    assert described["grads"] == [True]
+    sent = Prepare(sets=room.describe(), call=Call())
+    received = decode(REQUEST, encode(sent))
+    assert received == sent
+    assert received.sets[0].slots[0].dtype == "float64"
+    assert received.sets[0].grads == (True,)
 
 
 def test_fewer_variations_are_made_where_there_is_less_room_for_them():
-    source = Source(call={}, specs=[{"shape": [256], "dtype": "float32"}])
+    source = Source(call=Call(), specs=[spec([256], "float32")])
     assert len(variations(source, generator(), 0)) == 3
     assert len(variations(source, generator(), 5 * 1100)) == 5
     names = [name for name, _ in variations(source, generator(), 2**20)]
@@ -307,7 +315,7 @@ def test_fewer_variations_are_made_where_there_is_less_room_for_them():
 
 
 def test_odd_elements_leave_the_layout_as_it_is():
-    source = Source(call={}, specs=[{"shape": [6, 5], "stride": [1, 6], "dtype": "float32"}])
+    source = Source(call=Call(), specs=[spec([6, 5], "float32", stride=(1, 6))])
     for name, one in variations(source, generator(), 2**20, has_nan=True):
         if name in ("outliers", "one alone", "not a number"):
             assert one.tensors[0].stride() == (1, 6), name
@@ -330,7 +338,7 @@ def test_a_reference_that_does_something_about_nan_is_told_by_whole_words(text, 
 
 
 def test_odd_elements_are_few_and_anywhere():
-    source = Source(call={}, specs=[{"shape": [64, 64], "dtype": "float32"}])
+    source = Source(call=Call(), specs=[spec([64, 64], "float32")])
     places = set()
     for seed in range(20):
         own = torch.Generator().manual_seed(seed)
@@ -346,8 +354,8 @@ def test_odd_elements_are_few_and_anywhere():
 
 
 def test_one_element_alone_is_anywhere_and_in_the_same_place_of_tensors_of_a_shape():
-    specs = [{"shape": shape, "dtype": "float32"} for shape in ([64, 64], [64, 64], [7], [])]
-    source = Source(call={}, specs=specs)
+    specs = [spec(shape, "float32") for shape in ([64, 64], [64, 64], [7], [])]
+    source = Source(call=Call(), specs=specs)
     rows = set()
     for seed in range(20):
         own = torch.Generator().manual_seed(seed)
@@ -364,7 +372,7 @@ def test_one_element_alone_is_anywhere_and_in_the_same_place_of_tensors_of_a_sha
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "bool"])
 def test_variations_keep_shape_dtype_and_what_is_not_a_float(dtype):
-    source = Source(call={}, specs=[{"shape": [6, 5], "dtype": dtype, "low": 0, "high": 1}])
+    source = Source(call=Call(), specs=[spec([6, 5], dtype, low=0, high=1)])
     sets = dict(variations(source, generator(), 2**20))
     for name, one in sets.items():
         (tensor,) = one.tensors

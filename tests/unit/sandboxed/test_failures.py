@@ -16,6 +16,7 @@ from cudal1_ci.sandboxed.verifier.failures import (
     side_by_side,
     twice,
 )
+from tests.unit.sandboxed.messages import text
 
 
 @pytest.mark.parametrize(
@@ -28,14 +29,14 @@ from cudal1_ci.sandboxed.verifier.failures import (
 )
 def test_a_failure_of_the_reference_names_the_reference(kind, candidate, reference):
     failure = RunnerFailure(kind, "why", log="its last words")
-    rejected = rejection_of_candidate(failure, {"type": "text", "source": ""})
-    assert (rejected.status, rejected.finding["rule"]) == candidate
+    rejected = rejection_of_candidate(failure, text())
+    assert (rejected.status, rejected.finding.rule) == candidate
     for rejected, status in (
         (rejection_of_reference(failure), "invalid_reference"),
         (rejection_of_launch(failure), "inconclusive"),
     ):
-        assert (rejected.status, rejected.finding["rule"]) == (status, reference)
-        assert "why" in rejected.finding["message"]
+        assert (rejected.status, rejected.finding.rule) == (status, reference)
+        assert "why" in rejected.finding.message
         assert rejected.log == "its last words"
 
 

@@ -24,6 +24,8 @@ from cudal1_ci.sandboxed.verifier.inputs import (
     same_bits,
 )
 from cudal1_ci.sandboxed.verifier.variations import EXCHANGED, FEWEST_TRIALS, variations
+from cudal1_ci.sandboxed.wire.arguments import Call
+from tests.unit.sandboxed.messages import spec
 
 
 def generator(seed=0):
@@ -40,7 +42,7 @@ def refreshed(tensor, seed=0, **source):
     if "specs" not in source:
         source["made"] = [base]
     memory = torch.empty_like(tensor)
-    stock_of(Source(call={}, **source), [base], seed).renew(0, [memory])
+    stock_of(Source(call=Call(), **source), [base], seed).renew(0, [memory])
     return memory
 
 
@@ -104,25 +106,25 @@ def test_zeros_infinities_and_whole_numbers_in_order_stay_what_they_are():
 
 
 def test_a_call_without_a_tensor_comes_again_as_it_was():
-    stock = stock_of(Source(call={}), [InputSet([])])
+    stock = stock_of(Source(call=Call()), [InputSet([])])
     stock.renew(0, [])
     assert stock.base[0].tensors == []
 
 
 def test_integers_of_a_stated_range_are_drawn_again():
-    spec = {"shape": [64], "dtype": "int64", "low": 3, "high": 9}
-    changed = refreshed(torch.full((64,), 3), specs=[spec])
+    one = spec([64], "int64", low=3, high=9)
+    changed = refreshed(torch.full((64,), 3), specs=[one])
     assert set(changed.tolist()) == set(range(3, 10))
 
 
 def test_integers_beside_floats_are_drawn_again_too():
     specs = [
-        {"shape": [64], "dtype": "int64", "low": 3, "high": 9},
-        {"shape": [64], "dtype": "float32", "low": 0.0, "high": 1.0},
+        spec([64], "int64", low=3, high=9),
+        spec([64], "float32", low=0.0, high=1.0),
     ]
     base = InputSet([torch.full((64,), 3), torch.full((64,), 0.5)])
     places = [torch.empty_like(tensor) for tensor in base.tensors]
-    stock_of(Source(call={}, specs=specs), [base]).renew(0, places)
+    stock_of(Source(call=Call(), specs=specs), [base]).renew(0, places)
     assert set(places[0].tolist()) == set(range(3, 10))
     assert 0 <= float(places[1].min()) < 0.2 < 0.8 < float(places[1].max()) <= 1
 
@@ -137,7 +139,7 @@ def test_inputs_whose_structure_matters_are_scaled_as_a_whole():
 def test_sets_of_the_pool_come_once_before_one_comes_again_and_then_in_another_order():
     ids = [torch.randint(0, 50, (1, 12), generator=generator(i)) for i in range(6)]
     base = InputSet([torch.randint(0, 50, (1, 12), generator=generator(99))])
-    source = Source(call={}, made=[base], pool=pool_of([[one] for one in ids]), moves=[True])
+    source = Source(call=Call(), made=[base], pool=pool_of([[one] for one in ids]), moves=[True])
     stock, place_ = stock_of(source, [base]), torch.empty_like(ids[0])
     seen = []
     for _ in range(12):
@@ -154,7 +156,7 @@ def test_sets_that_come_again_are_mixed_with_others_where_rows_are_free():
     base = InputSet([ids[0]])
     for is_rigid in (False, True):
         source = Source(
-            call={},
+            call=Call(),
             made=[base],
             pool=pool_of([[one] for one in ids]),
             moves=[True],
@@ -175,7 +177,7 @@ def test_sets_that_come_again_are_mixed_with_others_where_rows_are_free():
 def test_without_a_pool_sets_of_the_trials_are_mixed():
     ids = [torch.randint(0, 50, (1, 64), generator=generator(i)) for i in range(3)]
     sets = [InputSet([one]) for one in ids] + [InputSet([ids[0][:, :5]])]
-    source = Source(call={}, made=sets, moves=[True], mixes=[True])
+    source = Source(call=Call(), made=sets, moves=[True], mixes=[True])
     stock, place_ = stock_of(source, sets[:1]), torch.empty_like(ids[0])
     sums = set()
     for _ in range(12):
@@ -195,7 +197,9 @@ def test_rows_are_free_where_numbers_repeat_and_sums_differ():
 
 def test_a_pool_of_other_forms_is_not_dealt_from():
     base = InputSet([torch.ones(1, 4)])
-    source = Source(call={}, made=[base], pool=pool_of([[torch.ones(1, 5)], [torch.ones(1, 4)]]))
+    source = Source(
+        call=Call(), made=[base], pool=pool_of([[torch.ones(1, 5)], [torch.ones(1, 4)]])
+    )
     assert stock_of(source, [base]).deck == []
 
 
@@ -237,20 +241,20 @@ def test_whole_numbers_that_rise_or_fall_in_every_set_stay_where_they_are():
 
 def test_a_trial_is_the_first_one_but_for_a_few_elements():
     specs = [
-        {"shape": [8, 64], "dtype": "float32"},
-        {"shape": [8, 64], "dtype": "int64", "low": 0, "high": 999},
+        spec([8, 64], "float32"),
+        spec([8, 64], "int64", low=0, high=999),
     ]
-    source = Source(call={}, specs=specs, moves=[False, True])
+    source = Source(call=Call(), specs=specs, moves=[False, True])
     sets = dict(variations(source, generator(), 2**24))
     for tensor, changed in zip(sets["drawn 0"].tensors, sets[EXCHANGED].tensors, strict=True):
         assert 1 <= int((tensor != changed).sum()) <= 6
-    only_ids = Source(call={}, specs=specs[1:], moves=[True])
+    only_ids = Source(call=Call(), specs=specs[1:], moves=[True])
     assert EXCHANGED in dict(variations(only_ids, generator(), 2**24))
     for one in (source, only_ids):
         few = dict(variations(one, generator(), 0))
         assert EXCHANGED in few, "a slow reference has it too: it lets whole numbers change places"
         assert len(few) == FEWEST_TRIALS
-    fixed_ids = Source(call={}, specs=specs[1:], moves=[False])
+    fixed_ids = Source(call=Call(), specs=specs[1:], moves=[False])
     assert EXCHANGED not in dict(variations(fixed_ids, generator(), 2**24))
 
 
@@ -275,7 +279,7 @@ def test_gradients_of_outputs_come_with_the_inputs_of_each_round(size):
     outputs = [slot_of(torch.ones(2, size)), slot_of(torch.ones(3, dtype=torch.long))]
     sets = [InputSet([torch.ones(size)]) for _ in range(2)]
     room = Room(sets * 2, [True], cotangents=slots_like(outputs))
-    source = Source(call={}, specs=[{"shape": [size], "dtype": "float32"}], grads=[True])
+    source = Source(call=Call(), specs=[spec([size], "float32")], grads=[True])
     stock = Stock(source, sets, random.Random(1), generator())
     case = SimpleNamespace(accelerator=SimpleNamespace(device="cpu"))
     segment = Segment.create(room.num_bytes)
@@ -294,13 +298,13 @@ def test_gradients_of_outputs_come_with_the_inputs_of_each_round(size):
         assert not one.is_as_written(segment)
     assert len(set(seen)) == 4
     described = room.describe()[0]
-    assert described["cotangents"] == room.cotangents[0]
+    assert described.cotangents == tuple(room.cotangents[0])
     segment.close()
 
 
 def test_a_batch_has_sets_of_one_form_and_trials_have_all():
     made = [InputSet([torch.ones(count, 4)]) for count in (3, 5, 3)]
-    source = Source(call={}, made=made)
+    source = Source(call=Call(), made=made)
     drawn = [source.draw(number, generator()).tensors[0].shape[0] for number in range(4)]
     alike = [source.draw_alike(number, generator()).tensors[0].shape[0] for number in range(4)]
     assert (drawn, alike) == ([3, 5, 3, 3], [3, 3, 3, 3])
@@ -342,7 +346,7 @@ def test_floats_that_torch_does_not_compare_are_in_no_order():
 @pytest.mark.parametrize("order", [1, -1])
 def test_floats_that_are_in_order_stay_so_in_rounds_and_trials(order):
     base = InputSet([order * RISING, torch.randn(2, 6, generator=generator())])
-    source = Source(call={}, made=[base], orders=orders_of([base]))
+    source = Source(call=Call(), made=[base], orders=orders_of([base]))
     memory = [torch.empty_like(tensor) for tensor in base.tensors]
     stock = stock_of(source, [base])
     stock.renew(0, memory)

@@ -1,5 +1,7 @@
 """What the copying of outputs that lie otherwise than their places may take."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,10 +9,12 @@ from cudal1_ci.sandboxed.memory.accelerators import Cpu
 from cudal1_ci.sandboxed.memory.segment import slot_of
 from cudal1_ci.sandboxed.timing import strided_copy
 from cudal1_ci.sandboxed.timing.strided_copy import ALONE_US, MOST_BYTES, copying_us, lies_otherwise
+from cudal1_ci.sandboxed.wire.tensors import OutputSlot
 
 
 def slot(tensor):
-    return {**slot_of(tensor), "own_stride": list(tensor.stride())}
+    own_stride = tuple(tensor.stride())
+    return OutputSlot(**vars(slot_of(tensor)), device="cpu", own_stride=own_stride)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,7 @@ def test_large_gaps_are_allowed_what_they_take():
 
 @pytest.mark.parametrize("own_stride", [[2**50, 1], [0, 2**50]])
 def test_strides_of_nothing_that_fits_cost_no_memory(own_stride):
-    lying = {**slot(torch.ones(4, 6)), "own_stride": own_stride}
+    lying = replace(slot(torch.ones(4, 6)), own_stride=tuple(own_stride))
     assert copying_us(Cpu(), [lying], 10) == 10 * ALONE_US
 
 
@@ -75,8 +79,8 @@ def test_an_expanded_output_takes_no_more_memory_than_another(monkeypatch):
 @pytest.mark.alone
 def test_a_large_output_is_reckoned_from_a_part_of_it():
     rows = 8 * MOST_BYTES // (4 * 2**20)
-    large = {**slot(torch.ones(1, 1)), "shape": [rows, 2**10], "own_stride": [2**20, 2**10]}
-    part = {**large, "shape": [rows // 8, 2**10]}
+    large = replace(slot(torch.ones(1, 1)), shape=(rows, 2**10), own_stride=(2**20, 2**10))
+    part = replace(large, shape=(rows // 8, 2**10))
     tries = [(copying_us(Cpu(), [large], 1), copying_us(Cpu(), [part], 1)) for _ in range(5)]
     found = min(one for one, _ in tries) / min(other for _, other in tries)
     assert 3.0 < found < 24.0, found

@@ -8,12 +8,14 @@ import time
 
 import pytest
 
-from cudal1_ci.processes import conversation, lock
+from cudal1_ci.errors import WorkerError
+from cudal1_ci.processes import lock
 from cudal1_ci.processes.conversation import Conversation
 from cudal1_ci.records import Candidate, TextProgram
 from cudal1_ci.sandboxed.timing import giving_way
 from cudal1_ci.sandboxed.timing.giving_way import GRACE_S, LOOK_S, Turn
 from cudal1_ci.sandboxed.wire.channel import Channel, ChannelClosed
+from cudal1_ci.sandboxed.wire.verifier import REQUEST, CountDemand, LeftOut, Waits
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.verify import problem_of
 
@@ -67,7 +69,7 @@ class Said:
         self.heard.append(f"{stopped} go on")
 
     def send(self, message):
-        self.heard.append(message["waits"])
+        self.heard.append(message.is_waiting)
 
     def has_more(self, timeout_s):
         time.sleep(timeout_s)
@@ -151,30 +153,30 @@ def test_a_host_does_not_count_what_its_worker_waits():
         worker = Channel(theirs)
 
         def answer():
-            worker.receive(5)
-            worker.send({"waits": True})
+            worker.receive(REQUEST, 5)
+            worker.send(Waits(is_waiting=True))
             time.sleep(0.8)
-            worker.send({"waits": False})
+            worker.send(Waits(is_waiting=False))
             time.sleep(0.2)
-            worker.send({"status": "passed"})
+            worker.send(LeftOut())
 
         thread = threading.Thread(target=answer)
         thread.start()
         host = Conversation(ours, "judge", lambda: "it ended")
-        assert host.ask({"op": "x", "turn": "gpu"}, 0.5) == {"status": "passed"}
+        assert host.ask(CountDemand(workload="w", turn="gpu"), 0.5) == LeftOut()
         thread.join()
 
 
 def test_only_who_was_given_a_turn_may_wait():
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        Channel(theirs).send({"waits": True})
-        host = Conversation(ours, "tracer", lambda: "it ended")
-        assert host.ask({"op": "x"}, 0.5) == {"waits": True}, "a reply as any other"
+        Channel(theirs).send(Waits(is_waiting=True))
+        host = Conversation(ours, "judge", lambda: "it ended")
+        with pytest.raises(WorkerError, match=r"the judge did not answer `demand`: .*op"):
+            host.ask(CountDemand(workload="w"), 0.5)
 
 
 def test_both_halves_mean_the_same():
-    assert giving_way.WAITS == conversation.WAITS
     assert giving_way.FOLDER == lock.FOLDER
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cudal1_ci.sandboxed.runner.gradients import reached
+from cudal1_ci.sandboxed.wire.runner import Reached
 
 
 class Chosen(torch.nn.Module):
@@ -29,13 +30,13 @@ def subject(module, call):
 def test_inputs_are_counted_among_all_and_what_is_not_used_or_frozen_is_not_reached():
     module = Chosen()
     asked = subject(module, module)
-    assert reached(asked, 0) == {"names": ["input 1", "table"]}
+    assert reached(asked, 0) == Reached(names=("input 1", "table"))
     assert not any(one.requires_grad for one in asked.inputs[0])
     assert module.table.grad is None
 
 
 def test_of_what_depends_on_nothing_none_is_reached():
-    assert reached(subject(None, lambda places, x: places + 1), 0) == {"names": []}
+    assert reached(subject(None, lambda places, x: places + 1), 0) == Reached(names=())
 
 
 def test_a_call_that_fails_leaves_the_inputs_as_they_were():

@@ -9,9 +9,10 @@ import pytest
 
 from cudal1_ci.sandboxed.timing.reuse_runners import Kept
 from cudal1_ci.sandboxed.verifier.failures import RunnerFailure
+from tests.unit.sandboxed.messages import text
 from tests.unit.sandboxed.test_crews import FakeCase
 
-PROGRAMS = {name: {"source": name} for name in ("reference", "candidate", "control")}
+PROGRAMS = {name: text(name) for name in ("reference", "candidate", "control")}
 
 
 class Case(FakeCase):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from cudal1_ci.sandboxed.memory.accelerators import accelerator
@@ -13,6 +12,7 @@ from cudal1_ci.sandboxed.timing import reuse_runners as kept_module
 from cudal1_ci.sandboxed.timing.reuse_runners import Kept
 from cudal1_ci.sandboxed.verifier.cases import Limits, Rejected
 from cudal1_ci.sandboxed.verifier.reference import make_case
+from cudal1_ci.verification.crossing import problem_on_wire
 from tests.unit.verification.test_session import problem_of, tensor
 
 LIMITS = Limits(60.0, 30.0)
@@ -46,8 +46,8 @@ def forks(template, monkeypatch):
 
 
 def learn(template, text: str, hold=None):
-    problem = msgspec.json.decode(msgspec.json.encode(problem_of(text, tensor(16, 8))))
-    (workload,) = problem["workloads"]
+    problem = problem_on_wire(problem_of(text, tensor(16, 8)))
+    (workload,) = problem.workloads
     return make_case(template, accelerator("cpu"), problem, workload, LIMITS, 0, hold=hold)
 
 

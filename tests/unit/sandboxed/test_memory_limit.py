@@ -13,6 +13,7 @@ from cudal1_ci.sandboxed.memory import accelerators
 from cudal1_ci.sandboxed.verifier.cases import Answer, Case
 from cudal1_ci.sandboxed.verifier.inputs import InputSet
 from cudal1_ci.sandboxed.verifier.reference import try_first
+from tests.unit.sandboxed.messages import called
 
 
 def test_the_limit_of_a_container_counts(tmp_path, monkeypatch):
@@ -122,7 +123,7 @@ def test_of_fewer_trials_outputs_come_to_the_device_that_holds_them_then():
     tensors = [torch.ones(size) for size in (8, 13, 14)]
     outputs = [[case.put(one) for one in tensors]] * 5
     assert [one.device.type for one in outputs[0]] == ["meta", "cpu", "cpu"]
-    case.expected = Answer(calls=[{}] * 5, outputs=outputs, mutated={}, flags={})
+    case.expected = Answer(calls=[called()] * 5, outputs=outputs, mutated={}, flags=None)
     try_first(case, 3, "it is slow")
     assert len(case.expected.outputs) == len(case.trials) == 3
     for (small, middle, large), before in zip(case.expected.outputs, outputs, strict=False):

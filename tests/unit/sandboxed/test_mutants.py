@@ -60,7 +60,7 @@ QUARTERS = torch.full((8,), 0.25)
 def test_a_reference_that_is_constant_but_for_rounding_is_degenerate():
     with pytest.raises(Rejected) as found:
         check_constancy(learned([QUARTERS, QUARTERS * (1 + 2**-23), QUARTERS * (1 - 2**-23)]))
-    assert (found.value.status, found.value.finding["rule"]) == ("degenerate", "reference.constant")
+    assert (found.value.status, found.value.finding.rule) == ("degenerate", "reference.constant")
 
 
 @pytest.mark.parametrize(

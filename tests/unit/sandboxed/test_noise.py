@@ -11,6 +11,8 @@ from cudal1_ci.sandboxed.timing.timed_checks import noise_left, timed_tolerances
 from cudal1_ci.sandboxed.verifier.cases import Case, Rejected
 from cudal1_ci.sandboxed.verifier.correctness import compare_values
 from cudal1_ci.sandboxed.verifier.oracle import accept, known_errors, settle_tolerances
+from cudal1_ci.sandboxed.wire.arguments import Call
+from tests.unit.sandboxed.messages import called, text
 
 NAMES = ("drawn 0", "drawn 1", "zeros", "drawn 2")
 ZEROS, STATED, ALL = 2, (0, 1, 3), (0, 1, 2, 3)
@@ -37,13 +39,13 @@ def trial_of(dtype):
 def case_of(dtype=torch.float32, train=True, given=None):
     """A case with that reference, and its oracle."""
     answers = [trial_of(dtype) for _ in NAMES]
-    calls = [{"num_leaves": 1} for _ in NAMES]
+    calls = [called() for _ in NAMES]
     case = Case(
         name="w",
         accelerator=SimpleNamespace(device=torch.device("cpu")),
-        program={},
+        program=text(),
         train=train,
-        call={},
+        call=Call(),
         init=None,
         init_slots=[],
         init_tensors=[],
@@ -123,8 +125,9 @@ def lost_in_float64(case, oracle):
 
 
 def returned(case, oracle):
-    for call in case.expected.calls:
-        call["num_leaves"] = 3
+    one = called()
+    three = {name: getattr(one, name) * 3 for name in ("types", "aliases", "shares", "slots")}
+    case.expected.calls = [called(**three, num_leaves=3) for _ in NAMES]
 
 
 def of_inference(case, oracle):

@@ -37,7 +37,7 @@ def test_inputs_are_written_late_and_are_no_numbers_before(subject, monkeypatch)
     assert seen[0].isnan().all()
     assert subject.inputs[0][0].tolist() == [0, 1, 2, 3]
     assert subject.kept[0][0].tolist() == [1, 3, 5, 7]
-    assert reply["calls"][0]["num_leaves"] == 1
+    assert reply.calls[0].num_leaves == 1
 
 
 def test_outputs_are_copied_at_once(subject):
@@ -108,7 +108,7 @@ def test_a_call_that_keeps_its_place_is_right():
 def test_a_call_that_does_not_is_refused():
     with pytest.raises(Rejected) as refused:
         compare(case_of(), 1.0)
-    assert (refused.value.status, refused.value.finding["rule"]) == (
+    assert (refused.value.status, refused.value.finding.rule) == (
         "incorrect_values",
         "values.unordered",
     )
@@ -120,7 +120,7 @@ def test_one_that_is_another_in_each_call_is_not_refused_for_its_place():
 
 def test_where_the_reference_does_not_either_it_is_told():
     (finding,) = compare(case_of(reference_off=1.0), 1.0)
-    assert finding["rule"] == "reference.unordered"
+    assert finding.rule == "reference.unordered"
 
 
 def test_inputs_of_the_calls_lie_where_they_are_compared_though_those_of_the_trials_may_not():
@@ -168,4 +168,4 @@ def test_with_weights_drawn_anew_the_place_of_a_call_still_counts(monkeypatch, r
     judge.weights, judge.drawn, judge.limits = "seed", {"w": SimpleNamespace()}, None
     with pytest.raises(Rejected) as refused:
         judge.examine_one(SimpleNamespace(name="w", train=False), {}, profiles=False)
-    assert refused.value.finding["rule"] == told
+    assert refused.value.finding.rule == told

@@ -139,8 +139,8 @@ def test_a_runner_has_the_own_gpu_alone(template, monkeypatch):
     others(monkeypatch, "/dev/full")
     template.keep_to(OWN)
     assert template.sandbox["own_gpu"] is True
-    assert template.settings()["hidden"] == ["/dev/full"]
-    assert template.settings()["environment"]["CUDA_VISIBLE_DEVICES"] == "0"
+    assert template.settings().hidden == ("/dev/full",)
+    assert template.settings().environment["CUDA_VISIBLE_DEVICES"] == "0"
     assert "own_gpu" not in missing(template.sandbox)
 
 
@@ -159,8 +159,8 @@ def test_where_cuda_does_not_work_so_all_stay_and_the_layer_is_missing(
     template.keep_to(uuid)
     assert why in template.sandbox["own_gpu"]
     assert "own_gpu" in missing(template.sandbox)
-    assert template.settings()["hidden"] == []
-    assert "CUDA_VISIBLE_DEVICES" not in template.settings()["environment"]
+    assert template.settings().hidden == ()
+    assert "CUDA_VISIBLE_DEVICES" not in template.settings().environment
 
 
 def test_without_landlock_nothing_can_be_hidden(template, monkeypatch):
@@ -168,7 +168,7 @@ def test_without_landlock_nothing_can_be_hidden(template, monkeypatch):
     template.sandbox["landlock"] = "refused: no such system call"
     template.keep_to(OWN)
     assert template.sandbox["own_gpu"] == "refused: needs landlock"
-    assert template.settings()["hidden"] == []
+    assert template.settings().hidden == ()
 
 
 def test_on_a_machine_with_one_gpu_nothing_is_tried(template, monkeypatch):

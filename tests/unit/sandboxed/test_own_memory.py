@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from cudal1_ci.sandboxed.runner.sharing import shares
 from cudal1_ci.sandboxed.verifier.cases import Rejected
 from cudal1_ci.sandboxed.verifier.output_aliasing import compare_memory
+from tests.unit.sandboxed.messages import called
 
 
 def test_memory_of_the_module_and_of_earlier_calls_is_told():
@@ -32,8 +34,8 @@ def test_memory_of_the_module_and_of_earlier_calls_is_told():
 
 
 def call(shares, stride=(3, 1), aliases=()):
-    slot = {"shape": [2, 3], "stride": [3, 1], "own_stride": list(stride)}
-    return {"shares": [list(shares)], "aliases": [list(aliases)], "slots": [slot], "num_leaves": 1}
+    slot = replace(called().slots[0], own_stride=tuple(stride))
+    return called(shares=(tuple(shares),), aliases=(tuple(aliases),), slots=(slot,))
 
 
 def compared(ours, theirs):
@@ -59,7 +61,7 @@ OWN, STATE, AGAIN, BROADCAST = call([]), call(["state"]), call(["earlier"]), cal
 def test_an_output_that_is_no_memory_of_its_own_is_refused(ours, theirs, rule):
     with pytest.raises(Rejected) as found:
         compared(ours, theirs)
-    assert found.value.finding["rule"] == rule
+    assert found.value.finding.rule == rule
 
 
 @pytest.mark.parametrize(

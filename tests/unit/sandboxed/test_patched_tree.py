@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cudal1_ci.sandboxed.runner import patched_tree
 from cudal1_ci.sandboxed.runner.patched_tree import TooLarge, copied, needs_copy
+from cudal1_ci.sandboxed.wire.programs import TreeProgram
+from tests.unit.sandboxed.messages import tree
 
 
 @pytest.fixture
@@ -35,10 +36,8 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def program(root: Path, **texts: str) -> dict[str, Any]:
-    overlay = [{"path": path.replace("__", "/"), "text": text} for path, text in texts.items()]
-    fields = {"import_root": ".", "import_path": "pkg.ops:f", "digest": "d", "overlay": overlay}
-    return {"type": "tree", "root": str(root), **fields}
+def program(root: Path, **texts: str) -> TreeProgram:
+    return tree(root, "pkg.ops:f", **texts)
 
 
 CU = {"csrc__a.cu": "new"}
@@ -46,16 +45,15 @@ CU = {"csrc__a.cu": "new"}
 
 def copy_of(root: Path, tmp_path: Path, **texts: str) -> Path:
     found = copied(program(root, **(texts or CU)), tmp_path / "cache")
-    assert not found["overlay"]
-    assert found["import_path"] == "pkg.ops:f"
-    return Path(found["root"])
+    assert not found.overlay
+    assert found.import_path == "pkg.ops:f"
+    return Path(found.root)
 
 
 def test_what_is_imported_needs_no_copy(root):
     assert not needs_copy(program(root))
     assert not needs_copy(program(root, **{"pkg__ops.py": "x"}))
     assert needs_copy(program(root, **{"pkg__ops.py": "x"}, **CU))
-    assert not needs_copy({"type": "text", "source": "", "entry": "Model"})
 
 
 def test_the_copy_has_the_changed_files_and_all_others_and_the_checkout_is_left_alone(

@@ -29,7 +29,7 @@ def lanes_of(candidate, control=None) -> dict[str, SimpleNamespace]:
     return lanes if control is None else lanes | {"control": lane(control[: len(candidate)])}
 
 
-CONFIG = ClockConfig(batch_us=1.0, max_calls=1, num_rounds=6, launch_s=1.0, memory_bytes=1)
+CONFIG = ClockConfig(batch_us=1.0, max_calls=1, num_rounds=6, repetition_s=1.0, memory_bytes=1)
 
 
 def ends(candidate, control=(1.0, 1.1, 0.9), fewest=3, effect=0.22) -> bool:
@@ -93,7 +93,7 @@ def test_nobody_asks_for_it_unless_told():
 def test_a_launch_without_a_candidate_never_does():
     """The control's own, where memory is short."""
     lane = SimpleNamespace(spans_us=[1.0] * 3)
-    config = ClockConfig(1.0, 1, 6, 1.0, 1, fewest_rounds=3, plain_effect=0.2)
+    config = replace(CONFIG, fewest_rounds=3, plain_effect=0.2)
     assert not is_plain({"reference": lane, "control": lane}, 0.0, config)
 
 
@@ -106,8 +106,8 @@ def test_it_is_for_the_only_launch_on_a_gpu(kind, num_launches, expected):
     seat = repetitions.Seat(lambda request, timeout_s: {}, device, "none")
     config = msgspec.structs.replace(TrialConfig(), num_launches=num_launches)
     clock = repetitions.clock_of(seat, config)
-    assert clock["fewest_rounds"] == expected
-    assert clock["most_error"] == (None if expected is None else repetitions.MOST_ERROR)
+    assert clock.fewest_rounds == expected
+    assert clock.most_error == (None if expected is None else repetitions.MOST_ERROR)
 
 
 def test_what_is_looked_at_after_one_of_the_first_rounds_is_looked_at():

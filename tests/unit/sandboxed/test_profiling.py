@@ -25,8 +25,8 @@ def test_gradients_of_outputs_are_drawn_where_there_is_a_backward_pass_and_not_i
     subject.train = is_training
     subject.program = torch.tanh
     subject.calls = {0: ([torch.rand(8, requires_grad=is_training)], {})}
-    (row, *_) = [one for one in Trials(subject).profile([0])["rows"] if one["name"] == "aten::tanh"]
-    assert row["num_calls"] == 1
+    (row, *_) = [one for one in Trials(subject).profile([0]).rows if one.name == "aten::tanh"]
+    assert row.num_calls == 1
     # In training the first call, which is not looked at, draws its own.
     assert len(drawn) == 2 * num_drawn
     assert list(subject.cotangents) == [0] * num_drawn

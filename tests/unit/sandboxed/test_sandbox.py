@@ -28,8 +28,11 @@ from cudal1_ci.sandboxed.confinement import (
     missing,
     namespaces,
 )
+from cudal1_ci.sandboxed.forkserver import server
 from cudal1_ci.sandboxed.forkserver.client import Template
 from cudal1_ci.sandboxed.forkserver.handles import RunnerFailure, RunnerHandle
+from cudal1_ci.sandboxed.wire.programs import Program, TextProgram
+from tests.unit.sandboxed.messages import load_of, tree
 
 SECRET = "ghs_a-token-of-the-host"
 Run = Callable[..., Any]
@@ -84,26 +87,15 @@ def answer(runner: RunnerHandle, body: str, root: Path | None = None) -> Any:
     """What a program says of its attempts: the value of the expression at the end of its text."""
     *lines, last = textwrap.dedent(body).strip().splitlines()
     text = "\n".join([PREAMBLE, *lines, f"raise Said(json.dumps({last}))"])
-    program: dict[str, Any] = {"type": "text", "source": text, "entry": "f"}
+    program: Program = TextProgram(source=text, entry="f")
     if root is not None:
-        overlay = [{"path": "said.py", "text": text}]
-        program = {"type": "tree", "root": str(root), "import_root": ".", "overlay": overlay}
-        program["import_path"] = "said:f"
+        program = tree(root, "said:f", **{"said.py": text})
         (root / "said.py").write_text("")
     with pytest.raises(RunnerFailure) as failure:
-        runner.ask(
-            "load",
-            60,
-            program=program,
-            init=None,
-            init_slots=[],
-            seed=0,
-            train=False,
-            dtype=None,
-            device="cpu",
-        )
-    assert failure.value.error.get("type") == "Said", (failure.value.message, runner.log())
-    return json.loads(failure.value.error["message"])
+        runner.ask(load_of(program), 60)
+    error = failure.value.error
+    assert error is not None and error.kind == "Said", (failure.value.message, runner.log())
+    return json.loads(error.message)
 
 
 @pytest.fixture
@@ -458,7 +450,9 @@ def test_descriptors_that_a_runner_sends_do_not_pile_up(template):
         before = len([*Path("/proc/self/fd").iterdir()])
         body = """
             import struct
-            body = json.dumps({"error": {"type": "Said", "message": "1"}}).encode()
+            body = json.dumps(
+                {"op": "raised", "kind": "Said", "message": "1", "traceback": "", "stage": None}
+            ).encode()
             channel = socket.socket(fileno=3)
             socket.send_fds(channel, [struct.pack("!Q", len(body)) + body], [0] * 8)
             channel.detach()
@@ -494,11 +488,10 @@ def test_a_runner_that_cannot_have_a_granted_layer_does_not_start(template, tmp_
         assert answer(runner, "1") == 1
 
 
-def test_the_template_imports_no_code_of_a_checkout(template, tmp_path):
+def test_the_template_imports_no_code_of_a_checkout(tmp_path, monkeypatch):
     (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    message = {"op": "warm", "modules": ["planted"], "path": [str(tmp_path)]}
-    reply = template.plain.channel.ask(message)
-    assert reply == {"imported": 0}
+    monkeypatch.syspath_prepend(tmp_path)
+    assert server.warm(["planted"]) == 0
     assert not (tmp_path / "ran").exists()
 
 
@@ -583,8 +576,8 @@ def test_a_process_of_ones_own_and_a_queue_work(template, run):
 CACHES = [name for name, inside in OWN_FOLDERS.items() if inside.startswith("cache/")]
 
 
-def a_program(name: str) -> dict[str, Any]:
-    return {"type": "text", "source": name, "entry": "f"}
+def a_program(name: str) -> TextProgram:
+    return TextProgram(source=name, entry="f")
 
 
 def test_what_compilers_keep_is_there_for_the_next_runner_of_the_program(template):

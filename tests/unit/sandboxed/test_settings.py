@@ -22,7 +22,7 @@ def before():
 def test_nothing_was_changed(before):
     found = settings(before)
     assert found == settings(before)
-    assert found["patched"] == []
+    assert found.patched == ()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_torch_replaces_itself_is_no_patch(before, monkeypatch):
 
 def test_threads_environment_and_silenced_warnings_are_told(before, monkeypatch):
     quiet = settings(before)
-    assert quiet["silences_warnings"] is False
+    assert quiet.silences_warnings is False
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait, name="left behind")
     thread.start()
@@ -67,10 +67,10 @@ def test_threads_environment_and_silenced_warnings_are_told(before, monkeypatch)
         found = settings(before)
     stop.set()
     thread.join()
-    assert "left behind" in found["threads"]
-    assert "SEEN=1" in found["environment"]
-    assert found["silences_warnings"] is True
-    assert {key for key in quiet if quiet[key] != found[key]} == {
+    assert "left behind" in found.threads
+    assert "SEEN=1" in found.environment
+    assert found.silences_warnings is True
+    assert {key for key, value in vars(quiet).items() if value != vars(found)[key]} == {
         "threads",
         "environment",
         "silences_warnings",

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 
@@ -18,12 +17,16 @@ from cudal1_ci.sandboxed.verifier.cases import Limits, Rejected
 from cudal1_ci.sandboxed.verifier.failures import says_out_of_memory
 from cudal1_ci.sandboxed.verifier.reference import make_case
 from cudal1_ci.sandboxed.verifier.verifier import Judge
+from cudal1_ci.sandboxed.wire.runner import CallSets
+from cudal1_ci.sandboxed.wire.verifier import Clock, Convicted, Interrupted, Repeated, Times
+from cudal1_ci.verification.crossing import problem_on_wire
 from cudal1_ci.verification.session import GPU_EXHAUSTED
+from tests.unit.sandboxed.messages import text
 from tests.unit.verification.test_session import problem_of, tensor
 
 LIMITS = Limits(60.0, 30.0)
-CLOCK = {"batch_us": 1.0, "max_calls": 1, "num_rounds": 1, "launch_s": 1.0}
-TIMES = {"num_calls": 3, "contradiction": None}
+CLOCK = Clock(batch_us=1.0, max_calls=1, num_rounds=1, repetition_s=1.0)
+TIMES = Times(reference_us=(1.0,), candidate_us=(1.0,), control_us=(1.0,), num_calls=3, phases_s={})
 EXHAUSTED = Rejected("runtime_error", "memory.exhausted", "CUDA out of memory. Tried to allocate")
 CROWDED = Rejected("inconclusive", "memory.device", "timing `w` needs 44.0 GiB")
 WRONG = Rejected("incorrect_values", "values.timed", "a timed call is off by 1")
@@ -36,7 +39,7 @@ NONE_SHARED = DriverError("cuMemAlloc: out of memory")
 
 
 @pytest.fixture
-def launched(monkeypatch) -> Callable[..., tuple[dict[str, Any], list[tuple[bool, bool, Any]]]]:
+def launched(monkeypatch) -> Callable[..., tuple[Any, list[tuple[bool, bool, Any]]]]:
     """Launches of one candidate: the last answer, and of each that was made whether as little
     memory was taken as there can be, whether by processes that were kept, and how many calls a
     batch of the one before had."""
@@ -57,14 +60,14 @@ def launched(monkeypatch) -> Callable[..., tuple[dict[str, Any], list[tuple[bool
                 if config.is_least:
                     assert {"references", "candidate"} <= set(ended)
                 raise answer
-            return dict(answer)
+            return answer, None
 
         monkeypatch.setattr(judge_module, "launch", launch)
-        judge.examine({}, keeps=True)
+        judge.examine(text(), keeps=True)
         ended.clear()
         judge.at_hand, judge.slots = {"w": SimpleNamespace()}, {"w": []}
         for _ in range(times):
-            reply = judge.launch("w", dict(CLOCK))
+            reply = judge.repeat("w", CLOCK)
         assert not left
         return reply, made
 
@@ -74,7 +77,7 @@ def launched(monkeypatch) -> Callable[..., tuple[dict[str, Any], list[tuple[bool
 @pytest.mark.parametrize("first", [EXHAUSTED, CROWDED, FAILED, NONE_LEFT, NONE_SHARED])
 def test_a_launch_that_ran_out_of_memory_is_made_again_with_the_least(launched, first):
     reply, made = launched(first, TIMES)
-    assert reply["launch"] == {"num_calls": 3}
+    assert reply == Repeated(times=TIMES)
     assert made == [(False, True, None), (True, False, None)]
 
 
@@ -85,30 +88,31 @@ def test_so_are_those_that_follow_and_none_of_the_next_candidate(launched):
 
 
 @pytest.mark.parametrize(
-    ("second", "key", "rule"),
+    ("second", "kind", "rule"),
     [
-        (EXHAUSTED, "verdict", "memory.exhausted"),
-        (CROWDED, "verdict", "memory.device"),
-        (FAILED, "interrupted", "reference.raised"),
-        (NONE_LEFT, "verdict", "memory.device"),
+        (EXHAUSTED, Convicted, "memory.exhausted"),
+        (CROWDED, Convicted, "memory.device"),
+        (FAILED, Interrupted, "reference.raised"),
+        (NONE_LEFT, Convicted, "memory.device"),
     ],
 )
-def test_one_that_runs_out_of_it_again_is_answered_as_it_is(launched, second, key, rule):
+def test_one_that_runs_out_of_it_again_is_answered_as_it_is(launched, second, kind, rule):
     reply, made = launched(EXHAUSTED, second)
-    assert reply[key]["findings"][0]["rule"] == rule and len(made) == 2
+    assert type(reply) is kind
+    assert reply.verdict.findings[0].rule == rule and len(made) == 2
 
 
 @pytest.mark.parametrize("answer", [EXHAUSTED, CROWDED, FAILED, NONE_LEFT])
 def test_once_its_rounds_count_a_launch_is_not_made_again(launched, answer):
     """Who may stop one could choose those that count."""
     reply, made = launched(answer, counts=True)
-    assert reply.keys() <= {"verdict", "interrupted"} and len(made) == 1
+    assert isinstance(reply, Convicted | Interrupted) and len(made) == 1
 
 
 @pytest.mark.parametrize("answer", [WRONG, DIED, ENDED])
 def test_nothing_else_is_made_again(launched, answer):
     reply, made = launched(answer)
-    assert reply.keys() <= {"verdict", "interrupted"} and len(made) == 1
+    assert isinstance(reply, Convicted | Interrupted) and len(made) == 1
 
 
 def test_what_returns_too_much_is_told_as_torch_tells_it(template):
@@ -120,10 +124,8 @@ def test_what_returns_too_much_is_told_as_torch_tells_it(template):
         def memory_bytes(self, *, is_alone=False):
             return 100
 
-    problem = msgspec.json.decode(
-        msgspec.json.encode(problem_of(WIDE.format(times=1), tensor(32, 16)))
-    )
-    (workload,) = problem["workloads"]
+    problem = problem_on_wire(problem_of(WIDE.format(times=1), tensor(32, 16)))
+    (workload,) = problem.workloads
     with pytest.raises(Rejected, match="ELSEWHERE out of memory: it returns tensors of 2,048"):
         make_case(template, Tiny(), problem, workload, LIMITS, 0)
     assert GPU_EXHAUSTED.search("CUDA out of memory: it returns tensors of 2,048 bytes")
@@ -149,15 +151,14 @@ def test_what_calls_return_counts_among_the_sets_that_a_runner_gets_at_a_time(
     numbers = []
     ask = RunnerHandle.ask
 
-    def asked(runner, op, *rest, **message):
-        if op == "call":
-            numbers.append(len(message["sets"]))
-        return ask(runner, op, *rest, **message)
+    def asked(runner, request, timeout_s):
+        if isinstance(request, CallSets):
+            numbers.append(len(request.sets))
+        return ask(runner, request, timeout_s)
 
     monkeypatch.setattr(RunnerHandle, "ask", asked)
-    problem = problem_of(WIDE.format(times=times), tensor(32, 16))
-    problem = msgspec.json.decode(msgspec.json.encode(problem))
-    (workload,) = problem["workloads"]
+    problem = problem_on_wire(problem_of(WIDE.format(times=times), tensor(32, 16)))
+    (workload,) = problem.workloads
     case = make_case(template, Small(), problem, workload, LIMITS, 0)
     assert numbers[0] == 1
     assert case.num_together == max(1, 2**21 // (2048 + 2 * 2048 * times + 1))

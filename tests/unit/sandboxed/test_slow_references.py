@@ -17,6 +17,7 @@ from cudal1_ci.sandboxed.verifier.reference import (
     learn_answers,
 )
 from cudal1_ci.sandboxed.verifier.verifier import SPARE_S, Judge
+from tests.unit.sandboxed.messages import called
 
 
 @pytest.fixture
@@ -30,14 +31,14 @@ def clock():
 def test_a_workload_is_left_out_where_others_are_slow(clock, monkeypatch, seconds, is_left_out):
     def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
         clock.now_s += seconds
-        return SimpleNamespace(name=workload["name"], findings=[])
+        return SimpleNamespace(name=workload.name, findings=[])
 
     monkeypatch.setattr(module, "make_case", make_case)
     judge = Judge(1, SimpleNamespace(kind="cpu"), clock)
-    judge.problem = {"workloads": [{"name": "first"}, {"name": "second"}]}
+    workloads = [SimpleNamespace(name=name) for name in ("first", "second")]
     judge.limits = Limits(1.0, 1.0)
-    findings = judge.learn(0)
-    assert [one["rule"] for one in findings] == ["workload.left_out"] * is_left_out
+    findings = judge.learn(SimpleNamespace(workloads=workloads), 0)
+    assert [one.rule for one in findings] == ["workload.left_out"] * is_left_out
     assert set(judge.cases) == ({"first"} if is_left_out else {"first", "second"})
 
 
@@ -65,7 +66,7 @@ def test_fewer_trials_are_made_of_a_reference_that_is_slow_or_returns_much(
     def answer_of(case, template, limits):
         clock.now_s += seconds
         count = len(case.trials)
-        return Said(outputs=[[output]] * count, calls=[{"slots": [1]}] * count)
+        return Said(outputs=[[output]] * count, calls=[called()] * count)
 
     case = SimpleNamespace(
         program={},
@@ -86,5 +87,5 @@ def test_fewer_trials_are_made_of_a_reference_that_is_slow_or_returns_much(
     learn_answers(case, clock, Limits(1.0, 1.0), None)
     assert len(case.trials) == len(case.expected.outputs) == num_trials
     assert all(torch.equal(one, output) for some in case.expected.outputs for one in some)
-    assert [one["rule"] for one in case.findings] == ["trials.few"] * (num_trials < 8)
+    assert [one.rule for one in case.findings] == ["trials.few"] * (num_trials < 8)
     assert case.source.moves == [False], "what was not tried is not done in timed rounds"

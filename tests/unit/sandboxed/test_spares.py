@@ -14,6 +14,9 @@ from cudal1_ci.sandboxed import start
 from cudal1_ci.sandboxed.forkserver import spare_runners
 from cudal1_ci.sandboxed.forkserver.client import Template
 from cudal1_ci.sandboxed.timing.giving_way import Turn
+from cudal1_ci.sandboxed.wire.programs import TextProgram
+from cudal1_ci.sandboxed.wire.runner import ListImported, Wake
+from tests.unit.sandboxed import messages
 from tests.unit.verification.test_session import alive
 
 LOAD_S = 60.0
@@ -45,14 +48,12 @@ def template(request, tmp_path):
     started.close()
 
 
-def text(build: str = BUILDS, number: int = 0) -> dict[str, object]:
-    source = PROGRAM.format(build=build) + f"# {number}\n"
-    return {"type": "text", "source": source, "entry": "Model"}
+def text(build: str = BUILDS, number: int = 0) -> TextProgram:
+    return messages.text(PROGRAM.format(build=build) + f"# {number}\n")
 
 
-def load(runner, program, **fields):
-    asked = {"init": None, "init_slots": [], "seed": 0, "train": False, "dtype": None}
-    return runner.ask("load", LOAD_S, program=program, device="cpu", **asked, **fields)
+def load(runner, program):
+    return runner.ask(messages.load_of(program), LOAD_S)
 
 
 def pid_of(template) -> int:
@@ -98,7 +99,7 @@ def test_who_wants_to_time_does_not_wait_for_it(template):
     process.signal(signal.SIGSTOP)
     template.turn = looks = Looks(5, lambda: process.signal(signal.SIGCONT))
     waiting.one.is_awake = False
-    waiting.one.runner.channel.send({"op": "wake", "device": "cpu"})
+    waiting.one.runner.channel.send(Wake(device="cpu"))
     waiting.settle()
     template.turn = None
     assert 5 <= looks.count <= 12
@@ -110,7 +111,7 @@ def test_of_requests_that_are_answered_at_once_each_gives_way(template):
         load(runner, text())
         template.turn = looks = Looks()
         for _ in range(5):
-            runner.ask("imported", LOAD_S)
+            runner.ask(ListImported(), LOAD_S)
         template.turn = None
     assert looks.count >= 5
 
@@ -153,7 +154,7 @@ def test_programs_that_compile_have_one_of_their_own(template):
     plain = pid_of(template)
     for number in (1, 2, 3):
         source = f"{COMPILES}# {number}\n"
-        program = {"type": "text", "source": source, "entry": "Model"}
+        program = messages.text(source)
         waiting = template.compiling
         before = None if waiting is None else waiting.spares.one.runner.process.group
         with template.runner(program) as runner:
@@ -209,11 +210,11 @@ def test_no_spare_one(template, monkeypatch, how, tmp_path):
         assert template.plain.spares.one.runner.process.has_ended(10.0)
     if how == "mute":
         monkeypatch.setattr(spare_runners, "WAKE_S", 0.1)
-        template.plain.spares.one.runner.channel.receive(LOAD_S)
+        template.plain.spares.one.runner.channel.receive_body(LOAD_S)
     other = text(number=1)
     with template.runner(other, is_new=how == "new") as runner:
         if how == "checkout":
-            runner.start([str(tmp_path)], LOAD_S, "cpu")
+            runner.start([str(tmp_path)], "cpu", LOAD_S)
         else:
             load(runner, other)
         assert runner.process.group != waiting
@@ -224,7 +225,7 @@ def test_no_spare_one(template, monkeypatch, how, tmp_path):
 
 def test_a_program_that_asks_for_nothing_of_the_device_gets_none(template):
     with template.runner(text()) as runner:
-        runner.ask("imported", LOAD_S)
+        runner.ask(ListImported(), LOAD_S)
     assert template.plain.spares.one is None
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cudal1_ci.sandboxed.verifier.states import NEUTRAL_OFF, other_states, randomize
+from cudal1_ci.sandboxed.wire.tensors import StateSlot
 
 ONES, ZEROS = torch.ones(40), torch.zeros(40)
 CONSTANT = {
@@ -20,7 +21,7 @@ CONSTANT = {
 
 
 def slot(key, is_parameter=False):
-    return {"key": key, "parameter": is_parameter}
+    return StateSlot(dtype="float32", shape=(), stride=(), key=key, is_parameter=is_parameter)
 
 
 def generator():

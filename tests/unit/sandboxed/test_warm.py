@@ -14,6 +14,8 @@ from cudal1_ci.sandboxed import start
 from cudal1_ci.sandboxed.builds import torch_compiler
 from cudal1_ci.sandboxed.forkserver import server
 from cudal1_ci.sandboxed.forkserver.client import Template
+from cudal1_ci.sandboxed.wire.programs import TextProgram
+from tests.unit.sandboxed.messages import load_of, text, tree
 from tests.unit.verification.test_session import alive
 
 
@@ -42,7 +44,8 @@ def test_a_module_that_asks_when_it_is_imported(driver, monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setattr(server, "is_installed", lambda name: True)
     monkeypatch.setattr(server.sys, "path", list(server.sys.path))
-    assert server.warm([name], [str(tmp_path)]) == 1
+    server.sys.path.append(str(tmp_path))
+    assert server.warm([name]) == 1
     assert server.sys.modules.pop(name).COUNT == 1
 
 
@@ -59,15 +62,14 @@ class Model(nn.Module):
 """
 
 
-def program(seen: bool, asks: str = "") -> dict[str, str]:
-    return {"type": "text", "source": SEES.format(seen=seen) + asks, "entry": "Model"}
+def program(seen: bool, asks: str = "") -> TextProgram:
+    return text(SEES.format(seen=seen) + asks)
 
 
 ASKS = """
     import torch
     forward = torch.compile(nn.Module.forward)
 """
-LOADS = {"init": None, "init_slots": [], "seed": 0, "train": False, "dtype": None}
 
 
 @pytest.fixture
@@ -79,10 +81,10 @@ def started():
     found.close()
 
 
-def load(started: Template, one: dict[str, str]) -> int:
+def load(started: Template, one: TextProgram) -> int:
     """By a runner of the program; its parent."""
     with started.runner(one) as runner:
-        runner.ask("load", 60.0, program=one, device="cpu", **LOADS)
+        runner.ask(load_of(one), 60.0)
         stat = Path(f"/proc/{runner.process.group}/stat").read_text()
         return int(stat.rpartition(")")[2].split()[1])
 
@@ -126,7 +128,7 @@ def test_what_is_warmed_is_so_for_both(started):
 
 
 @pytest.mark.parametrize(
-    ("text", "asks"),
+    ("source", "asks"),
     [
         ("@torch.compile\ndef f(x): ...", True),
         ("from torch import compile", True),
@@ -137,12 +139,11 @@ def test_what_is_warmed_is_so_for_both(started):
         ("os.environ['TORCHINDUCTOR_MAX_AUTOTUNE'] = '1'; f = torch.compile(f)", False),
     ],
 )
-def test_who_asks_for_the_compiler(text, asks):
-    modules = torch_compiler.modules_for({"type": "text", "source": text})
+def test_who_asks_for_the_compiler(source, asks):
+    modules = torch_compiler.modules_for(text(source))
     assert modules == (torch_compiler.MODULES if asks else ())
 
 
 def test_a_checkout_imports_the_compiler_itself():
     """Its other files may set what the compiler reads when it is imported."""
-    overlay = [{"path": "a.py", "text": "torch.compile(f)"}]
-    assert torch_compiler.modules_for({"type": "tree", "overlay": overlay}) == ()
+    assert torch_compiler.modules_for(tree("/r", **{"a.py": "torch.compile(f)"})) == ()

@@ -13,11 +13,23 @@ import pytest
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.processes import lock
 from cudal1_ci.records import Candidate, OverlayFile, TextProgram, TreeProgram
+from cudal1_ci.sandboxed.wire.builder import (
+    Begin,
+    Cancel,
+    Done,
+    Ended,
+    Open,
+    Opened,
+    Poll,
+    Polled,
+)
+from cudal1_ci.sandboxed.wire.verdicts import Finding, Verdict
+from cudal1_ci.sandboxed.wire.verifier import Store
 from cudal1_ci.verification import BuildsConfig, prebuild
 from cudal1_ci.verification.prebuild import Ahead, Site, compiles, site_for
 
 HERE = Site(lock=None, architecture=None, cores=(0,), num_at_once=1)
-ERROR = {"rule": "program.compile", "message": "main.cpp:1:1: error: no"}
+ERROR = Finding(rule="program.compile", message="main.cpp:1:1: error: no")
 
 
 class FakeBuilder:
@@ -30,8 +42,8 @@ class FakeBuilder:
     def __init__(self) -> None:
         self.begun: dict[str, int] = {}
         self.cancelled: list[int] = []
-        self.ended: list[dict[str, Any]] = []
-        self.opened: dict[str, Any] = {}
+        self.ended: list[Ended] = []
+        self.opened: Open | None = None
         self.answers_cancel = True
         self.dies = False
         self.is_closed = False
@@ -46,29 +58,30 @@ class FakeBuilder:
     def __exit__(self, *error: object) -> None:
         self.is_closed = True
 
-    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def ask(self, request: Any, timeout_s: float) -> Any:
         if self.dies or self.is_closed:
             raise WorkerError("gone")
-        if request["op"] == "open":
-            self.opened = request
-            return {"is_kept": True, "num_at_once": 1}
-        if request["op"] == "begin":
-            self.begun[request["program"]["source"]] = request["number"]
-        if request["op"] == "cancel":
-            self.cancelled.append(request["number"])
-            if self.answers_cancel:
-                self.ended.append({"number": request["number"], "verdict": None})
-        if request["op"] == "poll":
-            time.sleep(0.01)
-            ended, self.ended = self.ended, []
-            return {"ended": ended}
-        return {}
+        match request:
+            case Open():
+                self.opened = request
+                return Opened(is_kept=True, num_at_once=1)
+            case Begin():
+                self.begun[request.program.source] = request.number
+            case Cancel():
+                self.cancelled.append(request.number)
+                if self.answers_cancel:
+                    self.ended.append(Ended(number=request.number))
+            case Poll():
+                time.sleep(0.01)
+                ended, self.ended = self.ended, []
+                return Polled(ended=tuple(ended))
+        return Done()
 
-    def end(self, candidate: Candidate, verdict: dict[str, Any] | None = None) -> None:
+    def end(self, candidate: Candidate, verdict: Verdict | None = None) -> None:
         """Once it was begun."""
         source = candidate.program.source  # type: ignore[union-attr]
         until(lambda: source in self.begun)
-        self.ended.append({"number": self.begun[source], "verdict": verdict})
+        self.ended.append(Ended(number=self.begun[source], verdict=verdict))
 
 
 def until(condition: Any) -> None:
@@ -181,7 +194,7 @@ def test_a_candidate_is_not_judged_while_it_is_built(builds, builder):
 
 def test_what_the_compiler_said_is_the_verdict_and_is_not_asked_for_twice(builds, builder):
     builds.start([ONE], HERE)
-    builder.end(ONE, {"status": "compile_error", "findings": [ERROR], "log": "long"})
+    builder.end(ONE, Verdict(status="compile_error", findings=(ERROR,), log="long"))
     for _ in range(2):
         verdict = builds.settle(ONE)
         assert verdict is not None
@@ -223,7 +236,7 @@ def test_nothing_is_built_ahead_where_that_is_switched_off(builder, config):
     builds = Ahead(config, builder, threads=1, limit_s=10)
     builds.start([ONE], HERE)
     assert builds.settle(ONE) is None
-    assert builder.opened == {}
+    assert builder.opened is None
 
 
 def test_builds_wait_for_a_measurement_and_a_measurement_for_builds(
@@ -262,13 +275,12 @@ def test_the_builder_is_told_where_what_and_for_which_device(builds, builder, mo
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     builds.start([ONE], Site(lock=None, architecture="9.0", cores=(1, 2), num_at_once=2))
     until(lambda: builder.begun)
-    assert builder.opened == {
-        "op": "open",
-        "store": {"folder": "/caches/cudal1-ci/builds", "max_bytes": 2 * 2**30},
-        "architecture": "9.0",
-        "cores": [1, 2],
-        "num_at_once": 2,
-    }
+    assert builder.opened == Open(
+        store=Store(folder="/caches/cudal1-ci/builds", max_bytes=2 * 2**30),
+        architecture="9.0",
+        cores=(1, 2),
+        num_at_once=2,
+    )
 
 
 def test_the_store_is_the_user_s_unless_it_is_named(monkeypatch, tmp_path):

@@ -16,6 +16,10 @@ from cudal1_ci.sandboxed.verifier import verifier as judge_module
 from cudal1_ci.sandboxed.verifier.cases import Rejected
 from cudal1_ci.sandboxed.verifier.reference_cache import MOST, Known
 from cudal1_ci.sandboxed.verifier.verifier import Judge
+from cudal1_ci.sandboxed.wire import programs
+from cudal1_ci.sandboxed.wire.arguments import Call
+from cudal1_ci.sandboxed.wire.verdicts import Verdict
+from cudal1_ci.sandboxed.wire.verifier import Check, Limits, Verified
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session
 from tests.unit.verification.test_session import HEAD, QUICK, evaluate, problem_of, tensor
@@ -275,29 +279,33 @@ def judge_of(monkeypatch, make_case) -> Judge:
 
 
 def checked(judge: Judge, name: str, *workloads: str, **settings):
-    problem = {"name": name, "workloads": [{"name": one} for one in workloads]}
+    call = Call()
+    problem = programs.Problem(
+        reference=programs.TextProgram(source=name, entry="Model"),
+        workloads=tuple(programs.Workload(name=one, call=call) for one in workloads),
+    )
     usual = {"seed": 0, "memory_bytes": None, "weights": "checkpoint", "precision": "strict"}
     usual["store"] = usual["share_bytes"] = None
-    limits = {"load_s": 1.0, "call_s": 1.0}
-    return judge.check(problem=problem, limits=limits, **usual, **settings)
+    request = Check(problem=problem, limits=Limits(1.0, 1.0), **usual, **settings)
+    return judge.check(request).verdict
 
 
 def test_what_served_the_last_problem_ends_before_another_one_is_learned(monkeypatch):
     ended = []
 
     def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
-        assert ended == [problem["name"]], "before"
+        assert ended == [problem.reference.source], "before"
         assert judge.kept.case is None and not judge.kept.references.runners
-        return a_case(workload["name"], 0)
+        return a_case(workload.name, 0)
 
     judge = judge_of(monkeypatch, make_case)
     for name in ("a", "b"):
         judge.kept.case = a_case("last", 0)
         judge.kept.references.stack.callback(ended.append, name)
-        assert checked(judge, name, "w", key=name)["status"] == "passed"
+        assert checked(judge, name, "w", key=name).status == "passed"
         ended.clear()
     judge.kept.case = served = judge.cases["w"]
-    assert checked(judge, "b", "w", key="b")["status"] == "passed"
+    assert checked(judge, "b", "w", key="b").status == "passed"
     assert judge.kept.case is served, "a problem that is known goes on with its own"
 
 
@@ -305,14 +313,14 @@ def test_a_problem_that_comes_again_is_known(monkeypatch):
     learned = []
 
     def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
-        learned.append(problem["name"])
-        return a_case(workload["name"], 0)
+        learned.append(problem.reference.source)
+        return a_case(workload.name, 0)
 
     judge = judge_of(monkeypatch, make_case)
 
     def check(name: str, key: str | None):
         reply = checked(judge, name, f"{name}'s", key=key)
-        assert reply["status"] == "passed" and list(judge.cases) == [f"{name}'s"]
+        assert reply.status == "passed" and list(judge.cases) == [f"{name}'s"]
 
     for name in ("a", "b", "a", "b"):
         check(name, name)
@@ -338,7 +346,7 @@ def test_processes_of_the_only_workload_are_kept_where_that_is_asked_for(
 
     def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
         held.append(hold is not None)
-        return a_case(workload["name"], 0)
+        return a_case(workload.name, 0)
 
     checked(judge_of(monkeypatch, make_case), "a", *workloads, keeps=keeps)
     assert held == holds
@@ -358,7 +366,7 @@ def test_what_was_kept_of_a_reference_that_is_refused_ends_at_once(monkeypatch):
         raise Rejected("degenerate", "reference.constant", "the same for all inputs")
 
     reply = checked(judge_of(monkeypatch, make_case), "a", "one", keeps=True)
-    assert (reply["status"], ended) == ("degenerate", ["reference"])
+    assert (reply.status, ended) == ("degenerate", ["reference"])
 
 
 @pytest.mark.parametrize(("num_launches", "keeps"), [(1, True), (5, False)])
@@ -367,10 +375,10 @@ def test_a_session_with_one_launch_asks_for_that(device, monkeypatch, num_launch
 
     def ask(session, request, timeout_s):
         asked.append(request)
-        return {"status": "passed", "findings": []}
+        return Verified(verdict=Verdict(status="passed"))
 
     monkeypatch.setattr(Session, "_ask_beside", ask)
     config = msgspec.structs.replace(QUICK, num_launches=num_launches)
     with Session(config, device=device) as session:
         session.check(problem_of(REFERENCE, tensor(32, 16)))
-    assert [one["keeps"] for one in asked] == [keeps]
+    assert [one.keeps for one in asked] == [keeps]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ci.records import OverlayFile, TextProgram, TreeProgram
+from cudal1_ci.sandboxed.wire.verdicts import KernelTime
 from cudal1_ci.verification.kernels import (
     declared_kernels,
     finding_on,
@@ -65,14 +66,14 @@ def test_a_library_is_not_the_candidate_whatever_it_calls_its_kernels():
     torch_own = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>(int)"
     assert not is_own(torch_own, declared)
     assert is_own("void relu<4>(float*)", declared)
-    rows = [{"name": "relu(float*)", "num_calls": 1, "time_us": 3.0}]
+    rows = [KernelTime(name="relu(float*)", num_calls=1, time_us=3.0)]
     (kernel,) = kernels_of(rows, declared, known=frozenset({"relu(float*)"}))
     assert not kernel.is_own  # the reference launches it too
 
 
 def judged(own_us: float, other_us: float, declared=frozenset({"relu"})):
     rows = [
-        {"name": name, "num_calls": 1, "time_us": time_us}
+        KernelTime(name=name, num_calls=1, time_us=time_us)
         for name, time_us in (("relu(float*)", own_us), ("sm90_gemm", other_us))
         if time_us
     ]

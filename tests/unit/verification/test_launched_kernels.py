@@ -8,6 +8,17 @@ from typing import Any, ClassVar
 import pytest
 
 from cudal1_ci.records import Candidate, OverlayFile, Problem, Target, TreeProgram
+from cudal1_ci.sandboxed.wire.verdicts import KernelTime, Verdict
+from cudal1_ci.sandboxed.wire.verifier import (
+    Describe,
+    Described,
+    Examine,
+    Failed,
+    Hardware,
+    Profile,
+    Profiled,
+    Verified,
+)
 from cudal1_ci.verification import Session, TrialConfig, session
 from tests.fakes import a_workload
 
@@ -40,18 +51,22 @@ class Judge:
     def start(self, role: str, *, num_threads: int, device: str):
         yield self
 
-    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        if request["op"] == "describe":
-            return {"kind": "cuda", "name": "fake"}
-        if request["op"] == "profile":
-            ran = self.ran if request["is_candidate"] else {SILU: 9.0, OTHER: 1.0}
-            if isinstance(ran, str):
-                return {"failure": ran}
-            rows = [{"name": n, "num_calls": 1, "time_us": t} for n, t in ran.items()]
-            return {"rows": rows}
-        if request["op"] == "examine":
-            assert request.get("profiled") == self.profiled
-        return {"status": "passed"}
+    def ask(self, request: Any, timeout_s: float) -> Any:
+        match request:
+            case Describe():
+                here = Hardware(kind="cuda", name="fake", capability="9.0", software={})
+                return Described(
+                    hardware=here, architecture=None, num_threads=1, sandbox_missing=()
+                )
+            case Profile():
+                ran = self.ran if request.is_candidate else {SILU: 9.0, OTHER: 1.0}
+                if isinstance(ran, str):
+                    return Failed(why=ran)
+                rows = [KernelTime(name=n, num_calls=1, time_us=t) for n, t in ran.items()]
+                return Profiled(rows=tuple(rows))
+            case Examine():
+                assert request.profiled == self.profiled
+        return Verified(verdict=Verdict(status="passed"))
 
 
 @pytest.fixture

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import msgspec
 import pytest
 
 from cudal1_ci.records import Finding, Measurement, Repetition, Verdict
+from cudal1_ci.sandboxed.wire import verdicts
+from cudal1_ci.sandboxed.wire.verifier import Repeated, Times
 from cudal1_ci.verification import TrialConfig, repetitions
 from cudal1_ci.verification.repetitions import Seat, is_hopeless, measure
 from tests.conftest import QUICK
@@ -40,16 +43,26 @@ def test_how_often_a_launch_that_says_nothing_is_made_again(rules, missing, expe
 CONFIG = msgspec.structs.replace(QUICK, measure_s=0.2)
 
 
-def measured(*replies: dict):
+def measured(*replies: Repeated):
     """What is made of a judge's answers."""
     answers = iter(replies)
     return measure(Seat(lambda *_: next(answers), CPU, "cpu"), CONFIG, a_workload())
 
 
-LAUNCH = {"reference_us": [100.0] * 3, "candidate_us": [50.0] * 3, "control_us": [100.0] * 3}
-COUNTED = {"launch": {**LAUNCH, "num_calls": 1}}
-FINDING = {"rule": "timing.reconciliation", "message": "why"}
-SUSPICIOUS = {**COUNTED, "suspicion": {"status": "reward_hack", "findings": [FINDING]}}
+def counted(candidate_us: float = 50.0, control_us: float = 100.0) -> Repeated:
+    times = Times(
+        reference_us=(100.0,) * 3,
+        candidate_us=(candidate_us,) * 3,
+        control_us=(control_us,) * 3,
+        num_calls=1,
+        phases_s={},
+    )
+    return Repeated(times=times)
+
+
+COUNTED = counted()
+FINDING = verdicts.Finding(rule="timing.reconciliation", message="why")
+SUSPICIOUS = replace(COUNTED, suspicion=verdicts.Verdict(status="reward_hack", findings=(FINDING,)))
 
 
 def test_a_clock_that_contradicts_the_judges_once_is_no_accusation_and_no_reason_to_measure_again():
@@ -85,7 +98,7 @@ def test_measuring_ends_when_its_time_is_spent():
     def ask(*_):
         time.sleep(CONFIG.measure_s / 2)
         factor = next(times)  # no interval of these is ever narrow
-        return {"launch": {**LAUNCH, "candidate_us": [50.0 * factor] * 3, "num_calls": 1}}
+        return counted(candidate_us=50.0 * factor)
 
     measurement = measure(Seat(ask, CPU, "cpu"), CONFIG, a_workload())
     assert len(measurement.repetitions) == repetitions.FEWEST_LAUNCHES
@@ -95,7 +108,7 @@ def test_a_fixed_number_of_launches_and_no_process_is_started_for_more():
     clocks = []
 
     def ask(request, _):
-        clocks.append(request["clock"])
+        clocks.append(request.clock)
         return COUNTED
 
     config = msgspec.structs.replace(CONFIG, num_launches=3)
@@ -105,9 +118,9 @@ def test_a_fixed_number_of_launches_and_no_process_is_started_for_more():
     assert ahead == [3, 2, 1]
 
 
-def with_control(factor: float) -> dict:
+def with_control(factor: float) -> Repeated:
     """A launch in which the reference seems to be that much slower than itself."""
-    return {"launch": {**LAUNCH, "control_us": [factor * 100.0] * 3, "num_calls": 1}}
+    return counted(control_us=factor * 100.0)
 
 
 def test_a_control_that_strays_says_that_nothing_can_be_measured():

@@ -22,6 +22,8 @@ from cudal1_ci.records import (
     TreeProgram,
     Verdict,
 )
+from cudal1_ci.sandboxed.wire import verdicts
+from cudal1_ci.sandboxed.wire.verifier import Verified
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.static_rules import RULES, convictions, screen, screened_text
 from tests.unit.verification.screen_texts import CUDA, JOINED, PYTHON, STREAM, UNJOINED, candidate
@@ -232,8 +234,9 @@ def evaluated(monkeypatch, source: str, reference: str = "passed"):
     asked: list[str] = []
 
     def ask(self, request, timeout_s):
-        asked.append(request["op"])
-        return {"status": "passed", "findings": [{"rule": "values.note", "message": "judged"}]}
+        asked.append(request.op)
+        note = verdicts.Finding(rule="values.note", message="judged")
+        return Verified(verdict=verdicts.Verdict(status="passed", findings=(note,)))
 
     device = Device(kind="cpu", name="none")
     monkeypatch.setattr(Session, "check", lambda self, problem: Verdict(status=reference))

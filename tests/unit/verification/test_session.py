@@ -31,6 +31,8 @@ from cudal1_ci.records import (
     TreeProgram,
     Workload,
 )
+from cudal1_ci.sandboxed.wire import verdicts
+from cudal1_ci.sandboxed.wire.verifier import Verified
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.verify import problem_of as text_problem_of
@@ -159,8 +161,8 @@ def test_nobody_times_while_a_reference_is_learned_or_a_candidate_examined(
             with path.open() as file, pytest.raises(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert path.exists() is not is_here
-        asked.append((request["op"], request.get("turn")))
-        return {"status": "passed"}
+        asked.append((request.op, request.turn))
+        return Verified(verdict=verdicts.Verdict(status="passed"))
 
     monkeypatch.setattr(lock, "FOLDER", tmp_path)
     monkeypatch.setattr(Local, "has_disk", is_here)

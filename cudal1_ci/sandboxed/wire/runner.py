@@ -1,0 +1,479 @@
+"""What a verifier asks of a runner, and what a runner may answer.
+
+A runner is hostile: bounds are those within which the verifier can compute with an answer. Names of
+dtypes are held against torch's where torch is (forkserver/handles.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from .arguments import GivenCall, Made
+from .codec import Asks, AtMost, Form, Within
+from .programs import Program
+from .tensors import MAX_SLOTS, Count, OutputSlot, Slot, StateSlot, Text, need
+from .verdicts import MOST_US, Demand, KernelTime
+
+MAX_ROWS = 256
+Wider = Literal["float64"]
+"""Dtype of the oracle's floats."""
+Microseconds = Annotated[float, Within(0, MOST_US)]
+Names = Annotated[tuple[Text, ...], AtMost(MAX_SLOTS)]
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Base of what a runner answers."""
+
+    def slots_said(self) -> Iterable[Slot]:
+        """All that it describes of tensors."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done(Answer):
+    """It was done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raised:
+    """What a program, or the runner itself, raised."""
+
+    op: ClassVar[str] = "raised"
+    kind: Text
+    """Name of the exception's class."""
+    message: Text
+    traceback: Text = ""
+    stage: Literal["import", "compile"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded(Answer):
+    """A program's state, and the modules that it imported."""
+
+    state: Annotated[tuple[StateSlot, ...], AtMost(MAX_SLOTS)]
+    imported: tuple[Text, ...]
+
+    def slots_said(self) -> Iterable[Slot]:
+        return self.state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported(Answer):
+    """Names of modules."""
+
+    names: tuple[Text, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeCall:
+    """Arguments that a function of the user's made: a pickle that is passed on unread, and its
+    tensors."""
+
+    data: str
+    slots: Annotated[tuple[Slot, ...], AtMost(MAX_SLOTS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeCalls(Answer):
+    """One for each seed."""
+
+    calls: tuple[MadeCall, ...]
+
+    def slots_said(self) -> Iterable[Slot]:
+        return [slot for call in self.calls for slot in call.slots]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    """What a call returned: its tensors (in train mode with gradients and state behind them), and
+    all else as text."""
+
+    structure: Text
+    types: tuple[Text, ...]
+    aliases: tuple[tuple[int, ...], ...]
+    """Of each output, numbers of the inputs whose memory it shares."""
+    shares: tuple[tuple[str, ...], ...]
+    used_rng: bool
+    seeded: bool
+    slots: Annotated[tuple[OutputSlot, ...], AtMost(MAX_SLOTS)]
+    num_leaves: int
+    """Of the slots, those that were returned."""
+
+    def __post_init__(self) -> None:
+        need(0 <= self.num_leaves <= len(self.slots), "num_leaves within the slots")
+        for name in ("types", "aliases", "shares"):
+            need(len(getattr(self, name)) == self.num_leaves, f"{name} of each leaf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Of the process, after calls."""
+
+    default_dtype: Text
+    grad_enabled: bool
+    num_threads: int
+    float32_matmul_precision: Text
+    deterministic: bool
+    cudnn_benchmark: bool
+    cudnn_tf32: bool | Text
+    default_device: Text
+    function_modes: int
+    dispatch_modes: int
+    mkldnn: bool
+    flush_denormal: bool
+    affinity: tuple[int, ...]
+    trace: tuple[bool, bool]
+    patched: tuple[Text, ...]
+    threads: tuple[Text, ...]
+    environment: tuple[Text, ...]
+    silences_warnings: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalledAll(Answer):
+    """What some calls returned, and the settings after them."""
+
+    calls: tuple[Called, ...]
+    flags: Settings
+
+    def slots_said(self) -> Iterable[Slot]:
+        return [slot for call in self.calls for slot in call.slots]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedBytes(Answer):
+    """Of the device's memory, what the process has taken for its own tensors."""
+
+    num_bytes: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Answer):
+    """What a runner says of its own time: until its work was done, and until its last call had
+    returned."""
+
+    claim_us: Microseconds
+    issue_us: Microseconds
+    num_threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remains(Answer):
+    """Tensors that timed calls left: gradients of parameters, and the state."""
+
+    names: tuple[Text, ...]
+    slots: Annotated[tuple[Slot, ...], AtMost(MAX_SLOTS)]
+
+    def __post_init__(self) -> None:
+        need(len(self.names) == len(self.slots), "a name of each slot")
+
+    def slots_said(self) -> Iterable[Slot]:
+        return self.slots
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left(Answer):
+    """Outputs of timed calls that share an input's memory, and functions that were replaced."""
+
+    aliases: tuple[int, ...]
+    patched: tuple[Text, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiled(Answer):
+    """Where the time of calls went, the longest first."""
+
+    rows: Annotated[tuple[KernelTime, ...], AtMost(MAX_ROWS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Answer):
+    """What a call asks of the device."""
+
+    demand: Demand
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached(Answer):
+    """Names of inputs and parameters that gradients reach."""
+
+    names: Names
+
+
+# --- requests ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wake(Asks[Done]):
+    """Make the context of a device."""
+
+    op: ClassVar[str] = "wake"
+    device: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettleIn(Asks[Done]):
+    """Build in this folder from now on."""
+
+    op: ClassVar[str] = "settle_in"
+    cache: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Asks[Loaded]):
+    """Import a program and construct it."""
+
+    op: ClassVar[str] = "load"
+    program: Program
+    init: GivenCall | None
+    init_slots: tuple[Slot, ...]
+    seed: int
+    train: bool
+    dtype: Wider | None
+    device: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build(Asks[Done]):
+    """Import a program for what it compiles."""
+
+    op: ClassVar[str] = "build"
+    program: Program
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakeCalls(Asks[MadeCalls]):
+    """Have a function of the user's make arguments, once for each seed."""
+
+    op: ClassVar[str] = "make"
+    program: Program
+    function: Made
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Map(Asks[Done]):
+    """Take shared memory under a name: a descriptor that comes along, or a handle of a GPU's."""
+
+    op: ClassVar[str] = "map"
+    segment: str
+    num_bytes: int
+    handle: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaidSet:
+    """Where the tensors of an input set lie, and the gradients that its backward pass starts
+    from."""
+
+    slots: tuple[Slot, ...]
+    data: str | None
+    grads: tuple[bool, ...]
+    cotangents: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepare(Asks[Done]):
+    """Build arguments around the input sets."""
+
+    op: ClassVar[str] = "prepare"
+    sets: tuple[LaidSet, ...]
+    call: GivenCall
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListImported(Asks[Imported]):
+    """Say which modules were imported since the program was loaded."""
+
+    op: ClassVar[str] = "imported"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateOut(Asks[Done]):
+    """Copy the state to the segment `state`."""
+
+    op: ClassVar[str] = "state_out"
+    slots: tuple[StateSlot, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateIn(Asks[Done]):
+    """Take the state from the segment `state`."""
+
+    op: ClassVar[str] = "state_in"
+    slots: tuple[StateSlot, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSets(Asks[CalledAll]):
+    """Call the program on input sets and keep what it returns."""
+
+    op: ClassVar[str] = "call"
+    sets: tuple[int, ...]
+    seeds: tuple[int, ...]
+    is_between: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collect(Asks[Done]):
+    """Copy what was kept of each call to a segment."""
+
+    op: ClassVar[str] = "collect"
+    slots: tuple[tuple[Slot, ...], ...]
+    segment: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayOut(Asks[Done]):
+    """Say where the outputs of the calls of a batch may have to go."""
+
+    op: ClassVar[str] = "lay_out"
+    slots: tuple[tuple[OutputSlot, ...], ...]
+    step_bytes: int
+    num_regions: int
+    seeded: bool
+    gathers_early: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskCached(Asks[CachedBytes]):
+    """Say how much of the device's memory is taken for the program's own tensors."""
+
+    op: ClassVar[str] = "cached"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LetGo(Asks[Done]):
+    """Give up segments, by their names, and what is cached."""
+
+    op: ClassVar[str] = "let_go"
+    segments: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrange(Asks[Done]):
+    """Say which sets the next batch calls, in which order."""
+
+    op: ClassVar[str] = "arrange"
+    sets: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandBy(Asks[Done]):
+    """Look for the next request without a pause, for so long."""
+
+    op: ClassVar[str] = "stand_by"
+    spin_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearse(Asks[Done]):
+    """Make one call outside of any clock."""
+
+    op: ClassVar[str] = "rehearse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(Asks[Claim]):
+    """Make the timed calls."""
+
+    op: ClassVar[str] = "batch"
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange(Asks[Claim]):
+    """Call nothing."""
+
+    op: ClassVar[str] = "exchange"
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deliver(Asks[Done]):
+    """Copy the outputs of the last batch to a region."""
+
+    op: ClassVar[str] = "deliver"
+    region: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aftermath(Asks[Remains]):
+    """Say what the calls of the last batch left."""
+
+    op: ClassVar[str] = "aftermath"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskLeft(Asks[Left]):
+    """Say what became of the outputs' memory and of functions."""
+
+    op: ClassVar[str] = "left"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settle(Asks[Done]):
+    """Forget outputs and gradients, and collect garbage."""
+
+    op: ClassVar[str] = "settle"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile(Asks[Profiled]):
+    """Look at where the time of calls on the input sets goes."""
+
+    op: ClassVar[str] = "profile"
+    sets: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountDemand(Asks[Counted]):
+    """Count what a call on an input set asks of the device."""
+
+    op: ClassVar[str] = "demand"
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach(Asks[Reached]):
+    """Say what gradients reach from a call on an input set."""
+
+    op: ClassVar[str] = "reached"
+    number: int
+
+
+Request = (
+    Batch
+    | Deliver
+    | Exchange
+    | StandBy
+    | Rehearse
+    | Settle
+    | Arrange
+    | AskLeft
+    | Aftermath
+    | CallSets
+    | Collect
+    | Prepare
+    | LayOut
+    | Wake
+    | SettleIn
+    | Load
+    | Build
+    | MakeCalls
+    | Map
+    | ListImported
+    | StateOut
+    | StateIn
+    | AskCached
+    | LetGo
+    | Profile
+    | CountDemand
+    | Reach
+)
+REQUEST: Form[Request] = Form(Request)

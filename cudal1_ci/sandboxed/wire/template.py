@@ -1,0 +1,119 @@
+"""What a verifier or a builder asks of the warm process that runners are forked from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .codec import Asks, Form
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """It was done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """The first that it says: the layers of the sandbox, True, or the version of an interface, or
+    why the kernel refused it."""
+
+    sandbox: dict[str, bool | int | str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forked:
+    """A runner, with a descriptor of its process."""
+
+    op: ClassVar[str] = "forked"
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotForked:
+    """Why there is no runner."""
+
+    op: ClassVar[str] = "not_forked"
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenGpu:
+    """Whether a runner can have one GPU alone, or why not."""
+
+    seen: bool | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warmed:
+    """How many modules were imported."""
+
+    num_imported: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reaped:
+    """How a runner ended, as `wait` says it."""
+
+    status: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkSettings:
+    """What is the same for all runners that are forked at a time."""
+
+    memory_bytes: int | None
+    cores: tuple[int, ...] | None
+    environment: dict[str, str]
+    has_gpu: bool
+    hidden: tuple[str, ...]
+    """Devices that a runner may not open."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fork(Asks[Forked | NotForked]):
+    """Fork a runner, which talks over the descriptor that comes along."""
+
+    op: ClassVar[str] = "fork"
+    scratch: str
+    log: str
+    checkouts: tuple[str, ...]
+    cache: str | None
+    settings: ForkSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branch(Asks[Done]):
+    """Begin another process like this one, which answers over the descriptor that comes along."""
+
+    op: ClassVar[str] = "branch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeeGpu(Asks[SeenGpu]):
+    """Try whether CUDA works where one GPU alone can be opened."""
+
+    op: ClassVar[str] = "see_gpu"
+    uuid: str
+    hidden: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warm(Asks[Warmed]):
+    """Import modules, so that runners find it done."""
+
+    op: ClassVar[str] = "warm"
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reap(Asks[Reaped]):
+    """Kill a runner with all that it started."""
+
+    op: ClassVar[str] = "reap"
+    number: int
+
+
+Request = Fork | Branch | SeeGpu | Warm | Reap
+REQUEST: Form[Request] = Form(Request)
+READY: Form[Ready] = Form(Ready)

@@ -1,0 +1,75 @@
+"""Say where in shared memory a tensor lies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+from .codec import AtMost, Within
+
+MAX_DIMENSIONS = 64
+MAX_ELEMENTS = 2**56
+MAX_SLOTS = 4096
+MAX_TEXT_CHARS = 2**20
+MAX_NAME_CHARS = 512
+
+Text = Annotated[str, AtMost(MAX_TEXT_CHARS)]
+Name = Annotated[str, AtMost(MAX_NAME_CHARS)]
+Count = Annotated[int, Within(0, 2**63 - 1)]
+Sizes = Annotated[tuple[Count, ...], AtMost(MAX_DIMENSIONS)]
+
+
+def need(holds: bool, what: str) -> None:
+    """Raises ValueError."""
+    if not holds:
+        raise ValueError(what)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """A tensor's dtype, as torch names it, with shape, strides in elements, and its place."""
+
+    dtype: Name
+    shape: Sizes
+    stride: Sizes
+    offset: Count = 0
+    """In bytes."""
+
+    def __post_init__(self) -> None:
+        check_extent(self.shape, self.stride)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateSlot(Slot):
+    """A tensor of a state_dict."""
+
+    key: Text
+    is_parameter: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputSlot(Slot):
+    """A tensor that a call returned, or left."""
+
+    device: Name
+    """Type of the device that it lies on."""
+    own_stride: Sizes
+    """Its own, where its place has others."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_extent(self.shape, self.own_stride)
+
+
+def check_extent(shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    """Raises ValueError for strides that do not fit a shape, and for sizes that no memory has."""
+    need(len(shape) == len(stride), f"as many strides as dimensions, {len(shape)}")
+    extent = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True) if n)
+    limit = f"at most {MAX_ELEMENTS} elements"
+    need(math.prod(shape) <= MAX_ELEMENTS and extent <= MAX_ELEMENTS, limit)
+
+
+def bare(slot: Slot) -> Slot:
+    """Dtype, shape, strides and place alone."""
+    return Slot(dtype=slot.dtype, shape=slot.shape, stride=slot.stride, offset=slot.offset)

@@ -1,0 +1,67 @@
+"""Say what was found of a program, as `cudal1_ci.records.evaluation` does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from .codec import Within
+from .tensors import Count, Name
+
+Status = Literal[
+    "passed",
+    "compile_error",
+    "runtime_error",
+    "timeout",
+    "incorrect_shape",
+    "incorrect_dtype",
+    "incorrect_values",
+    "precision",
+    "mutates_input",
+    "reward_hack",
+    "degenerate",
+    "invalid_reference",
+    "inconclusive",
+    "harness_error",
+]
+MOST_US = 1e12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something seen, with the rule's name."""
+
+    rule: str
+    message: str
+    line: int | None = None
+    evidence: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Is a candidate the same function, honestly computed?"""
+
+    status: Status
+    findings: tuple[Finding, ...] = ()
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    log: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelTime:
+    """A kernel, or on a CPU an operator, of a call: how often it ran and how long in all."""
+
+    name: Name
+    num_calls: Annotated[int, Within(1, 2**40 - 1)]
+    time_us: Annotated[float, Within(0, MOST_US)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What a call of a reference asks of any device at the least."""
+
+    num_bytes: Count
+    product_flops: Count
+    convolution_flops: Count
+    dtype: Name

@@ -1,0 +1,269 @@
+"""What the host asks of a verifier, and what a verifier answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeVar
+
+from .codec import Asks, Form, answers_or
+from .programs import Problem, Program
+from .verdicts import Demand, KernelTime, Verdict
+
+R = TypeVar("R")
+
+# --- replies -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """Base of what a verifier answers."""
+
+    spent: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Times and seconds that it waited for runners, by what it asked of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """Before the reply: whether the device is waited for. Such time does not count."""
+
+    op: ClassVar[str] = "waits"
+    is_waiting: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """The device, as torch knows it."""
+
+    kind: Literal["cpu", "cuda"]
+    name: str
+    capability: str
+    uuid: str | None = None
+    software: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described(Reply):
+    """Where it is verified and timed."""
+
+    hardware: Hardware
+    architecture: str | None
+    """That is compiled for."""
+    num_threads: int
+    sandbox_missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified(Reply):
+    """What was found of a reference or of a candidate."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut(Reply):
+    """The workload was not taken up."""
+
+    op: ClassVar[str] = "left_out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed(Reply):
+    """It is not known, and why."""
+
+    op: ClassVar[str] = "failed"
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Microseconds a call of one repetition, round by round; of the candidate and of the control,
+    which has a reference of its own where memory is short."""
+
+    reference_us: tuple[float, ...]
+    candidate_us: tuple[float, ...]
+    control_us: tuple[float, ...]
+    control_reference_us: tuple[float, ...] | None = None
+    num_calls: int
+    phases_s: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeated(Reply):
+    """One repetition. Beside its times the verdict that there is when more of them confirm it."""
+
+    op: ClassVar[str] = "repeated"
+    times: Times
+    suspicion: Verdict | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convicted(Reply):
+    """What timing led to."""
+
+    op: ClassVar[str] = "convicted"
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interrupted(Reply):
+    """The reference failed in it. The verdict is that which there is when it is not repeated."""
+
+    op: ClassVar[str] = "interrupted"
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dismissed(Reply):
+    """It was done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiled(Reply):
+    """Where the time of a call goes, the longest first."""
+
+    op: ClassVar[str] = "profiled"
+    rows: tuple[KernelTime, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Reply):
+    """What a call of the reference asks of the device."""
+
+    op: ClassVar[str] = "counted"
+    demand: Demand
+
+
+# --- requests ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class InTurn(Asks[R]):
+    """Base of requests that make the device work and are not timed."""
+
+    turn: str | None = None
+    """Name of the device that the verifier holds beside others, and lets go while somebody times;
+    None where the host holds it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Describe(Asks[Described]):
+    """Say what is measured on."""
+
+    op: ClassVar[str] = "describe"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """Where what programs build is kept."""
+
+    folder: str
+    max_bytes: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that a trial may take."""
+
+    load_s: float
+    call_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(InTurn[Verified]):
+    """Learn the reference of a problem."""
+
+    op: ClassVar[str] = "check"
+    problem: Problem
+    limits: Limits
+    seed: int
+    memory_bytes: int | None
+    """Of the device, at the most,"""
+    share_bytes: int | None
+    """and while others may work there; None is what is free."""
+    weights: Literal["checkpoint", "seed"]
+    precision: str
+    store: Store | None
+    key: str | None = None
+    """By which the problem is known when it comes again."""
+    keeps: bool = False
+    """Whether candidates are timed beside processes that it was learned from."""
+    cores: tuple[int, ...] | None = None
+    """Where a verifier that does not time, and its runners, may be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examine(InTurn[Verified]):
+    """Verify a candidate of the problem that was last checked."""
+
+    op: ClassVar[str] = "examine"
+    program: Program
+    profiled: str | None = None
+    """Workload under which its kernels are looked at meanwhile."""
+    keeps: bool = False
+    """Whether the process that is examined is timed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """How a repetition is timed."""
+
+    batch_us: float
+    """A batch is at least this long, so that the exchange (about 50 us) is small beside it."""
+    max_calls: int
+    num_rounds: int
+    repetition_s: float
+    fewest_rounds: int | None = None
+    """After so many a repetition ends in which every round says that the two differ by more than
+    `plain_effect`, a log ratio, and the same way; None is never."""
+    plain_effect: float = float("inf")
+    most_error: float | None = None
+    """A repetition on a GPU has more rounds until the standard error of the log ratios, the
+    candidate's and the control's, is no more than that; None is never."""
+    num_ahead: int = 1
+    """Repetitions whose processes may be started together, this one among them."""
+    gpu_index: int | None = None
+    """Of the GPU among the machine's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat(Asks[Repeated | Convicted | Interrupted | LeftOut]):
+    """Time the candidate that was last examined, once, in fresh processes or in those kept."""
+
+    op: ClassVar[str] = "repeat"
+    workload: str
+    clock: Clock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dismiss(Asks[Dismissed]):
+    """Leave the device to others, the candidate's processes too unless it `goes_on`."""
+
+    op: ClassVar[str] = "dismiss"
+    goes_on: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile(InTurn[Profiled | Failed | LeftOut]):
+    """Look at where the time of a call goes."""
+
+    op: ClassVar[str] = "profile"
+    workload: str
+    is_candidate: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountDemand(InTurn[Counted | Failed | LeftOut]):
+    """Count what a call of the reference asks of the device."""
+
+    op: ClassVar[str] = "demand"
+    workload: str
+
+
+Request = Describe | Check | Examine | Repeat | Dismiss | Profile | CountDemand
+REQUEST: Form[Request] = Form(Request)
+
+
+def answers_in_turn(request: Asks[Any]) -> Form[Any]:
+    """Return the form of what answers a request: of one with a turn also a Waits."""
+    has_turn = isinstance(request, InTurn) and request.turn is not None
+    return answers_or(request, Waits) if has_turn else answers_or(request)
