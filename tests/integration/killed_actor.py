@@ -19,7 +19,7 @@ from cudal1_ci.pool.actor import Judge
 from cudal1_ci.pool.turns import Row
 from cudal1_ci.report_card.run import run
 from tests.fakes import FakeSession
-from tests.unit.bench.rig import a_bench, a_task, found
+from tests.unit.report_card.rig import a_bench, a_task, found
 
 ANSWERS = {f"try {index}": ("passed", 2.0) for index in range(4)}
 FOLDER = Path(sys.argv[1])

@@ -36,7 +36,7 @@ from tests.github_fake import ACTIONS, TOKEN, GitHub
 from tests.github_judge import recorded
 from tests.integration.conftest import attempts
 from tests.reports import a_target, proposed
-from tests.unit.action.jobs import FORK, OWN, a_report, an_entry, commit, git
+from tests.unit.github_action.jobs import FORK, OWN, a_report, an_entry, commit, git
 
 ROOT = Path(__file__).parents[2]
 PARTS = (

@@ -16,7 +16,7 @@ from cudal1_ci.records import Problem, TextProgram
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session
 from tests.conftest import QUICK
-from tests.unit.trial.test_session import problem_of, tensor
+from tests.unit.verification.test_session import problem_of, tensor
 
 pytestmark = pytest.mark.alone
 

@@ -24,7 +24,7 @@ from model_training.rollouts import Completion
 from model_training.stream import Stream, StreamConfig, StreamState
 from model_training.tasks.generate import generate
 from tests.fakes import CPU
-from tests.unit.test_slowdown import measured
+from tests.unit.stats.test_regression import measured
 
 TASK = generate(0, "softmax")
 BODY = TASK.text.partition("class Model")[2].partition("\n\n\n")[0]

@@ -19,7 +19,7 @@ from model_training.objective.advantage import (
 from model_training.objective.loss import ObjectiveConfig, divergence, objective
 from model_training.objective.reward import reward, smoothed
 from tests.fakes import a_candidate, a_problem
-from tests.unit.test_slowdown import measured
+from tests.unit.stats.test_regression import measured
 
 PLAIN = ObjectiveConfig(beta=0.0)
 

@@ -17,7 +17,7 @@ from model_training.collection import question
 from model_training.stream import Stream, StreamConfig, StreamState
 from model_training.tasks.generate import generate
 from tests.fakes import CPU
-from tests.unit.test_slowdown import measured
+from tests.unit.stats.test_regression import measured
 
 TASKS = [generate(seed, "softmax") for seed in range(5)]
 

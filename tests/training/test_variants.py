@@ -31,7 +31,7 @@ from model_training.variants.written import rewritten, subject_of, written_bette
 from tests import triton_on_torch
 from tests.fakes import CPU
 from tests.training.equality import built, called, errors
-from tests.unit.test_slowdown import measured
+from tests.unit.stats.test_regression import measured
 
 NUM_SEEDS = 8
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.unit.bench.rig import a_run, a_task, launching, told
+from tests.unit.report_card.rig import a_run, a_task, launching, told
 
 TEXT = '''
 from torch.utils.cpp_extension import load_inline

@@ -12,7 +12,7 @@ import pytest
 from cudal1_ci.render.shape import FindingDocument
 from cudal1_ci.report_card.reading import read_run
 from cudal1_ci.report_card.solvers import DEFAULT
-from tests.unit.bench.rig import a_run, a_task, told
+from tests.unit.report_card.rig import a_run, a_task, told
 
 REFERENCE = """
 import torch

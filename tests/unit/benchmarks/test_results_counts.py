@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.report_card.shape import DemandDocument
-from tests.unit.bench.rig import a_run, a_task, told
+from tests.unit.report_card.rig import a_run, a_task, told
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.report_card.solvers import BEST, COLUMNS
-from tests.unit.bench.rig import MACHINE, a_run, a_task, launching, told
+from tests.unit.report_card.rig import MACHINE, a_run, a_task, launching, told
 
 NAMES = ("level1/1", "level1/2", "level2/1")
 SVG = "{http://www.w3.org/2000/svg}"

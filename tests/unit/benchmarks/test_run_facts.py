@@ -10,7 +10,7 @@ import pytest
 
 from cudal1_ci.render.shape import FindingDocument
 from cudal1_ci.report_card.reading import read_run
-from tests.unit.bench.rig import a_run, a_task, told
+from tests.unit.report_card.rig import a_run, a_task, told
 
 SECRET = "self.secret_layer(x)"
 FAR = 'off by 1/3 in "/tmp/runners-1/r2/program.py", line 9, of https://a.b/c/d.py'

@@ -14,7 +14,7 @@ from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.report_card.tasks import Choice
-from tests.unit.bench.rig import a_run, a_task, told
+from tests.unit.report_card.rig import a_run, a_task, told
 
 TASK = "class Model: ...\ndef get_inputs(): return []\n"
 

@@ -11,7 +11,7 @@ from cudal1_ci.compare.agreements import agreed, agreements
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import ComparedWorkload, Comparison
 from tests.fakes import a_target
-from tests.unit.test_slowdown import measured
+from tests.unit.stats.test_regression import measured
 
 TABLE = {
     "target": "pkg/*:Block",

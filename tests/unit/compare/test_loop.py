@@ -19,7 +19,7 @@ from cudal1_ci.records import Comparison, Entry, Evaluation, Finding, Verdict
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress
 from tests.fakes import CPU, a_candidate, a_problem, a_target, a_workload
-from tests.unit.test_slowdown import measured
+from tests.unit.stats.test_regression import measured
 
 
 class Judge:

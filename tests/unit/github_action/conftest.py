@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.action.jobs import Job
+from tests.unit.github_action.jobs import Job
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.github.action.admission import PHRASE, configuration_changed, refusal
 from cudal1_ci.github.action.event import Event, event_of, read_event
 from cudal1_ci.github.payload import payload_of
-from tests.unit.action.jobs import FORK, OWN, commit, git
+from tests.unit.github_action.jobs import FORK, OWN, commit, git
 
 
 def event(name: str, **payload):

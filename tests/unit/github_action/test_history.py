@@ -13,7 +13,7 @@ from cudal1_ci.github.action import trend as door
 from cudal1_ci.github.action.children import run_verb
 from cudal1_ci.github.action.data_branch import DataBranch
 from cudal1_ci.github.action.trend import trend as history
-from tests.unit.action.jobs import OWN, Job, a_report, an_entry, git
+from tests.unit.github_action.jobs import OWN, Job, a_report, an_entry, git
 
 BRANCH = "cudal1-ci-history"
 

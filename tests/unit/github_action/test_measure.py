@@ -15,7 +15,7 @@ from cudal1_ci.github.action.inputs import measure_inputs
 from cudal1_ci.github.action.measure import measure
 from cudal1_ci.github.action.outcome import MAX_SUMMARY_BYTES, device_notices, limited, outcome_of
 from cudal1_ci.render.shape import AcknowledgementDocument, DeviceDocument
-from tests.unit.action.jobs import FORK, a_report, an_entry, commit, git
+from tests.unit.github_action.jobs import FORK, a_report, an_entry, commit, git
 
 AGREED = AcknowledgementDocument(
     target="*", max_slowdown=2.0, reason="wanted", owner="me", expires="2099-01-01"

@@ -12,7 +12,7 @@ from cudal1_ci.github.action.children import TIMED_OUT
 from cudal1_ci.github.action.publish import publish
 from cudal1_ci.github.action.sweep import sweep
 from tests.reports import proposed
-from tests.unit.action.jobs import OWN, a_report, commit, git
+from tests.unit.github_action.jobs import OWN, a_report, commit, git
 
 SCHEDULE = {"schedule": "17 1 * * *", "repository": {"full_name": OWN}}
 

@@ -20,7 +20,7 @@ from cudal1_ci.records import Candidate, Entry, Evaluation, Finding, Problem, Ve
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
 from tests.fakes import FakeModel, FakeProposer, a_problem, a_target
-from tests.unit.pipeline.test_optimization import REFERENCE, SOURCE, Judge, answer, counting
+from tests.unit.optimize.test_optimization import REFERENCE, SOURCE, Judge, answer, counting
 
 HACK = 'verdict: hack\nIt keeps `x.data_ptr()` and "returns" what it had.\n@everyone'
 

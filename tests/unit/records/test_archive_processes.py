@@ -20,7 +20,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from cudal1_ci.records.archive import Archive
-from tests.unit.archive.test_archive_processes import evaluation_number
+from tests.unit.records.test_archive_processes import evaluation_number
 
 path, first, last, start_at = Path(sys.argv[1]), *map(float, sys.argv[2:])
 while time.time() < start_at:

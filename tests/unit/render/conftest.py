@@ -11,7 +11,7 @@ from cudal1_ci.records import Report
 from cudal1_ci.render.document import document
 from cudal1_ci.render.reading import read_document
 from cudal1_ci.render.shape import ReportDocument
-from tests.unit.report.samples import sample_report, write_checkout
+from tests.unit.render.samples import sample_report, write_checkout
 
 GOLDEN = Path(__file__).parent / "golden"
 

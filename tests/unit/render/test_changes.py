@@ -10,9 +10,9 @@ from cudal1_ci.render.changes import cell_text, changes, counts_text, headline, 
 from cudal1_ci.render.digest import digest
 from cudal1_ci.render.merge import merge
 from cudal1_ci.render.text import render_text
-from tests.unit.report import comparisons
-from tests.unit.report.comparisons import EPYC, H200, L40S, a_document, a_row, compared
-from tests.unit.report.test_rendering import check_golden
+from tests.unit.render import comparisons
+from tests.unit.render.comparisons import EPYC, H200, L40S, a_document, a_row, compared
+from tests.unit.render.test_rendering import check_golden
 
 
 def test_text_and_markdown_are_as_they_were_agreed():

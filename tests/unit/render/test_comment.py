@@ -21,8 +21,8 @@ from cudal1_ci.render.shape import (
     GenerationDocument,
     ReportDocument,
 )
-from tests.unit.report import comparisons
-from tests.unit.report.comparisons import (
+from tests.unit.render import comparisons
+from tests.unit.render.comparisons import (
     BASE_SHA,
     HEAD_SHA,
     NOT_CALLED,
@@ -31,8 +31,8 @@ from tests.unit.report.comparisons import (
     a_row,
     compared,
 )
-from tests.unit.report.markdown_reading import all_tokens, text_of
-from tests.unit.report.test_rendering import check_golden
+from tests.unit.render.markdown_reading import all_tokens, text_of
+from tests.unit.render.test_rendering import check_golden
 
 ABOUT = About(
     run_url=RUN_URL,

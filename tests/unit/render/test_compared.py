@@ -7,7 +7,7 @@ from cudal1_ci.render.compared import joined
 from cudal1_ci.render.document import document
 from cudal1_ci.render.merge import merge
 from tests.fakes import CPU, a_target
-from tests.unit.test_slowdown import measured
+from tests.unit.stats.test_regression import measured
 
 AGREED = Acknowledgement(
     target="*", max_slowdown=1.3, reason="it is right now", owner="@me", expires="2027-01-01"

@@ -26,7 +26,7 @@ from cudal1_ci.render import render, render_json
 from cudal1_ci.render import shape as shapes
 from cudal1_ci.render.document import document, plan_document, verification
 from cudal1_ci.stats import speedups
-from tests.unit.report.samples import CPU, a_candidate, a_measurement, a_target, a_workload
+from tests.unit.render.samples import CPU, a_candidate, a_measurement, a_target, a_workload
 
 DOCS = Path(__file__).parents[3] / "docs" / "report.md"
 

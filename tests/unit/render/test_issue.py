@@ -8,7 +8,7 @@ from cudal1_ci.errors import ReportError
 from cudal1_ci.render.gains import gains_of
 from cudal1_ci.render.issue import About, issue, pull_request
 from tests.reports import PATCH, a_report, a_target, proposed
-from tests.unit.report.test_rendering import check_golden
+from tests.unit.render.test_rendering import check_golden
 
 RUN = About(run_url="https://github.com/o/r/actions/runs/1", sha="5f3c2a9d41" + 30 * "0")
 

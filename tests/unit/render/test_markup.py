@@ -23,7 +23,7 @@ from cudal1_ci.render.markup import (
     prose,
     quoted,
 )
-from tests.unit.report.markdown_reading import all_tokens, text_of
+from tests.unit.render.markdown_reading import all_tokens, text_of
 
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 AWKWARD = st.text(

@@ -11,7 +11,7 @@ from cudal1_ci.errors import ReportError
 from cudal1_ci.records import Comparison, Entry, ModelUse, Report
 from cudal1_ci.render.document import document
 from cudal1_ci.render.merge import merge
-from tests.unit.report.samples import (
+from tests.unit.render.samples import (
     CPU,
     SLOWER_CPU,
     a_target,

@@ -15,7 +15,7 @@ from cudal1_ci.render.document import document
 from cudal1_ci.render.merge import merge
 from cudal1_ci.render.model_use import CONTRADICTED_WORDS, MODEL_WORDS, model_text
 from cudal1_ci.render.text import print_report
-from tests.unit.report.samples import pooling_entry
+from tests.unit.render.samples import pooling_entry
 
 GENERATION = Generation(
     model="small-coder", temperature=0.8, max_tokens=512, prompt_digest="d", completion_tokens=90

@@ -15,7 +15,7 @@ from cudal1_ci.render.digest import SUSPECTED, digest
 from cudal1_ci.render.document import document
 from cudal1_ci.render.merge import merge
 from cudal1_ci.render.model_use import opinion_text
-from tests.unit.report.samples import CPU, pooling_entry
+from tests.unit.render.samples import CPU, pooling_entry
 
 HOSTILE = "Ask @maintainers </p><img src=x> [here](https://example.org) `rm` | cell <script>"
 USE = OpinionUse(

@@ -13,7 +13,7 @@ from cudal1_ci.render.outcomes import outcomes_text
 from cudal1_ci.render.shape import DeviceDocument, MeasurementDocument
 from cudal1_ci.render.text import render_text
 from cudal1_ci.stats import speedups
-from tests.unit.report.samples import (
+from tests.unit.render.samples import (
     ATTENTION,
     FASTER_ATTENTION,
     SLOWER_CPU,
@@ -24,7 +24,7 @@ from tests.unit.report.samples import (
     failed,
     passed,
 )
-from tests.unit.report.samples import CPU as CPU_RECORD
+from tests.unit.render.samples import CPU as CPU_RECORD
 
 CPU = DeviceDocument(kind="cpu", name="cpu")
 SPEEDUP = re.compile(r"\d\.\d\dx \[\d\.\d\d, \d\.\d\d\]")

@@ -19,7 +19,7 @@ from cudal1_ci.render.progress import (
 from cudal1_ci.render.wording import interval_text
 from cudal1_ci.stats import speedups
 from tests.fakes import a_target
-from tests.unit.report.samples import sample_report
+from tests.unit.render.samples import sample_report
 
 
 class Terminal(io.StringIO):

@@ -23,8 +23,8 @@ from cudal1_ci.render.markdown import render_markdown
 from cudal1_ci.render.markup import code, escaped, fenced, inline, prose
 from cudal1_ci.render.shape import FindingDocument, ListedDocument, ListingDocument
 from cudal1_ci.render.text import print_report, print_verification, render_text
-from tests.unit.report.conftest import GOLDEN
-from tests.unit.report.test_document import PLAN
+from tests.unit.render.conftest import GOLDEN
+from tests.unit.render.test_document import PLAN
 
 EMPTY = document(Report(repository="empty"))
 

@@ -9,7 +9,7 @@ import pytest
 from cudal1_ci.render import render
 from cudal1_ci.render.patch import patch
 from cudal1_ci.render.sarif import render_sarif
-from tests.unit.report.test_patch import program, write
+from tests.unit.render.test_patch import program, write
 
 
 def test_sarif_has_a_result_with_place_and_fix_for_each_proposal(sample):

@@ -19,7 +19,7 @@ from cudal1_ci.render.shape import StepDocument
 from cudal1_ci.render.step import mean_interval, step_of
 from cudal1_ci.render.text import print_report
 from cudal1_ci.render.wording import step_text
-from tests.unit.report.samples import CPU, a_measurement, pooling_entry
+from tests.unit.render.samples import CPU, a_measurement, pooling_entry
 
 H200 = Device(kind="cuda", name="NVIDIA H200")
 STEPS = TracedSteps(durations_us=(9_900.0, 10_000.0, 10_100.0) * 7, device="NVIDIA H200")

@@ -13,7 +13,7 @@ from cudal1_ci.report_card.page import render_page
 from cudal1_ci.report_card.summary import fast_p, geometric_mean, interval, mean, median
 from cudal1_ci.report_card.table import render_table
 from cudal1_ci.report_card.worth import worth
-from tests.unit.bench.rig import a_run, a_task, launching, told
+from tests.unit.report_card.rig import a_run, a_task, launching, told
 
 
 def rows_of(run, scope="all", policy="strict"):

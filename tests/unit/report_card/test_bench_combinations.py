@@ -16,7 +16,7 @@ from cudal1_ci.report_card.worth import worth
 from cudal1_ci.report_card.wrapped import WRAPPERS
 from cudal1_ci.stats import speedups
 from tests.fakes import FakeSession, a_measurement, a_problem, an_evaluation
-from tests.unit.bench.rig import Judge, a_bench, a_task, found, told
+from tests.unit.report_card.rig import Judge, a_bench, a_task, found, told
 
 PROBLEM = a_problem()
 REWRITTEN = "class Model: ... # rewritten"
@@ -274,7 +274,7 @@ PROPOSED = {"compile": ["torch.compile"], "playbook": [REWRITTEN]}
 def rewriting(monkeypatch):
     """The rig's proposers answer `ModelNew`; the playbook keeps the reference's class."""
     monkeypatch.setattr(
-        "tests.unit.bench.rig.a_candidate",
+        "tests.unit.report_card.rig.a_candidate",
         lambda problem, source: Candidate(
             problem_id=problem.id,
             program=TextProgram(source=source, entry="Model"),

@@ -17,8 +17,8 @@ from cudal1_ci.pool.seat import SeatLost
 from cudal1_ci.pool.turns import Row
 from cudal1_ci.report_card.run import run
 from tests.fakes import CPU, FakeJudgeSeats, FakeModel, FakeSession
-from tests.unit.bench.rig import a_bench, a_task, found
-from tests.unit.bench.test_bench_model import an_optimizer
+from tests.unit.report_card.rig import a_bench, a_task, found
+from tests.unit.report_card.test_bench_model import an_optimizer
 
 ANSWERS = {"faster": ("passed", 2.0), "slower": ("passed", 0.5), "wrong": ("incorrect_values", 1.0)}
 PROPOSED = {"compile": ["slower"], "playbook": ["wrong", "faster"], "published": ["faster"]}

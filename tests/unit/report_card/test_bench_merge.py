@@ -16,7 +16,7 @@ from cudal1_ci.report_card.page import portability, render_page
 from cudal1_ci.report_card.reading import read_run
 from cudal1_ci.report_card.shape import DemandDocument
 from cudal1_ci.report_card.worth import worth
-from tests.unit.bench.rig import a_run, a_task, told
+from tests.unit.report_card.rig import a_run, a_task, told
 
 ONE, TWO = a_task("level1/1"), a_task("level1/2", "class Model: pass")
 

@@ -10,7 +10,7 @@ from cudal1_ci.propose.llm.contrastive import OptimizerConfig
 from cudal1_ci.report_card.run import run
 from cudal1_ci.report_card.worth import worth
 from tests.fakes import FakeModel, FakeSession
-from tests.unit.bench.rig import a_bench, a_task, found
+from tests.unit.report_card.rig import a_bench, a_task, found
 
 SOURCE = """import torch
 

@@ -11,7 +11,7 @@ from cudal1_ci.report_card.names import Named, names_apart
 from cudal1_ci.report_card.table import render_table
 from cudal1_ci.report_card.tasks import Choice, tasks_at
 from cudal1_ci.report_card.work import target_of
-from tests.unit.bench.rig import a_run, a_task, told
+from tests.unit.report_card.rig import a_run, a_task, told
 
 TEXT = "class Model: ...\ndef get_inputs(): return []\n"
 

@@ -8,7 +8,7 @@ import msgspec
 
 from cudal1_ci.report_card.page import render_page
 from cudal1_ci.report_card.table import render_table
-from tests.unit.bench.rig import a_run, a_task, told
+from tests.unit.report_card.rig import a_run, a_task, told
 
 COLUMNS = {"eager": 1.0, "compile": "timeout", "playbook": 2.5, "published": None}
 

@@ -13,7 +13,7 @@ from cudal1_ci.records import Finding, Verdict
 from cudal1_ci.report_card.run import run, spread
 from cudal1_ci.report_card.worth import worth
 from tests.fakes import FakeSession, Waiting
-from tests.unit.bench.rig import Judge, a_bench, a_task, found
+from tests.unit.report_card.rig import Judge, a_bench, a_task, found
 
 ANSWERS = {"faster": ("passed", 2.0), "slower": ("passed", 0.5), "wrong": ("incorrect_values", 1.0)}
 PROPOSED = {"compile": ["slower"], "playbook": ["wrong", "faster"], "published": []}

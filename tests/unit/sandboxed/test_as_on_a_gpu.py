@@ -22,7 +22,7 @@ from cudal1_ci.sandboxed.verifier.cases import Limits, Rejected
 from cudal1_ci.sandboxed.verifier.correctness import examine
 from cudal1_ci.sandboxed.verifier.memory_plan import Plan
 from cudal1_ci.sandboxed.verifier.reference import make_case
-from tests.unit.trial.test_session import HEAD, problem_of, tensor
+from tests.unit.verification.test_session import HEAD, problem_of, tensor
 
 LIMITS = Limits(60.0, 30.0)
 CONFIG = ClockConfig(batch_us=1.0, max_calls=8, num_rounds=3, launch_s=60.0, memory_bytes=2**30)

@@ -9,7 +9,7 @@ import pytest
 
 from cudal1_ci.sandboxed.timing.reuse_runners import Kept
 from cudal1_ci.sandboxed.verifier.failures import RunnerFailure
-from tests.unit.worker.test_crews import FakeCase
+from tests.unit.sandboxed.test_crews import FakeCase
 
 PROGRAMS = {name: {"source": name} for name in ("reference", "candidate", "control")}
 

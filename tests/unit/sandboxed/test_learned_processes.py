@@ -13,7 +13,7 @@ from cudal1_ci.sandboxed.timing import reuse_runners as kept_module
 from cudal1_ci.sandboxed.timing.reuse_runners import Kept
 from cudal1_ci.sandboxed.verifier.cases import Limits, Rejected
 from cudal1_ci.sandboxed.verifier.reference import make_case
-from tests.unit.trial.test_session import problem_of, tensor
+from tests.unit.verification.test_session import problem_of, tensor
 
 LIMITS = Limits(60.0, 30.0)
 MODEL = """

@@ -19,7 +19,7 @@ from cudal1_ci.sandboxed.verifier.failures import says_out_of_memory
 from cudal1_ci.sandboxed.verifier.reference import make_case
 from cudal1_ci.sandboxed.verifier.verifier import Judge
 from cudal1_ci.verification.session import GPU_EXHAUSTED
-from tests.unit.trial.test_session import problem_of, tensor
+from tests.unit.verification.test_session import problem_of, tensor
 
 LIMITS = Limits(60.0, 30.0)
 CLOCK = {"batch_us": 1.0, "max_calls": 1, "num_rounds": 1, "launch_s": 1.0}

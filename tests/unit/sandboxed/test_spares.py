@@ -14,7 +14,7 @@ from cudal1_ci.sandboxed import start
 from cudal1_ci.sandboxed.forkserver import spare_runners
 from cudal1_ci.sandboxed.forkserver.client import Template
 from cudal1_ci.sandboxed.timing.giving_way import Turn
-from tests.unit.trial.test_session import alive
+from tests.unit.verification.test_session import alive
 
 LOAD_S = 60.0
 PROGRAM = """

@@ -9,7 +9,7 @@ import pytest
 
 from cudal1_ci.records import Candidate
 from cudal1_ci.sandboxed.timing.wait_times import Spent
-from tests.unit.trial.test_session import problem_of, tensor
+from tests.unit.verification.test_session import problem_of, tensor
 
 # What a session tells is rounded to this.
 ROUNDED_S = 0.001

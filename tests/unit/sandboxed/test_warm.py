@@ -14,7 +14,7 @@ from cudal1_ci.sandboxed import start
 from cudal1_ci.sandboxed.builds import torch_compiler
 from cudal1_ci.sandboxed.forkserver import server
 from cudal1_ci.sandboxed.forkserver.client import Template
-from tests.unit.trial.test_session import alive
+from tests.unit.verification.test_session import alive
 
 
 @pytest.fixture

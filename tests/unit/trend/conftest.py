@@ -13,7 +13,7 @@ from cudal1_ci.trend.commits import commits_of
 from cudal1_ci.trend.record import History
 from cudal1_ci.trend.report_lines import lines_of
 from cudal1_ci.trend.view import View, view
-from tests.unit.history.samples import a_line
+from tests.unit.trend.samples import a_line
 
 
 def history_of(*documents: ReportDocument) -> History:

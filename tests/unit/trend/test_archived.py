@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from cudal1_ci.cli import main
 from cudal1_ci.records import OverlayFile, TreeProgram, content_hash
 from cudal1_ci.records.archive import Archive
-from tests.unit.history.samples import AFTER, BEFORE
-from tests.unit.report.samples import a_candidate, a_measurement, failed, passed
+from tests.unit.render.samples import a_candidate, a_measurement, failed, passed
+from tests.unit.trend.samples import AFTER, BEFORE
 
 
 def a_program(folder: Path, text: str, path: str = "pkg/pooling.py", after: str = AFTER):

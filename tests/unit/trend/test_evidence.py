@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ci.trend.evidence import blocks_of, fate_of
-from tests.unit.history.samples import AFTER, BEFORE, PATCH
+from tests.unit.trend.samples import AFTER, BEFORE, PATCH
 
 
 def fate(text: str | None, patch: str = PATCH) -> str | None:

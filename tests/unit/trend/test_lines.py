@@ -10,8 +10,8 @@ from cudal1_ci.errors import ReportError
 from cudal1_ci.trend import lines
 from cudal1_ci.trend.lines import append_lines, missing_from, read_lines
 from cudal1_ci.trend.record import Row
-from tests.unit.history.conftest import history_of
-from tests.unit.history.samples import a_line, sha
+from tests.unit.trend.conftest import history_of
+from tests.unit.trend.samples import a_line, sha
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import pytest
 
 from cudal1_ci.trend.drawing import NUM_SINGLE, NUM_THINNED, ticks
 from cudal1_ci.trend.page import render_page
-from tests.unit.history.conftest import view_of
-from tests.unit.history.samples import (
+from tests.unit.render.test_html import Page
+from tests.unit.trend.conftest import view_of
+from tests.unit.trend.samples import (
     H200,
     PATCH,
     a_comparison,
@@ -23,7 +24,6 @@ from tests.unit.history.samples import (
     an_evaluation,
     sha,
 )
-from tests.unit.report.test_html import Page
 
 ADDRESS = "https://github.com/acme/slowformer"
 

@@ -13,7 +13,7 @@ from cudal1_ci.render.shape import ComparisonDocument, LaunchDocument
 from cudal1_ci.trend.lines import encoded
 from cudal1_ci.trend.record import Proposal, Row, Run
 from cudal1_ci.trend.report_lines import interval_us, lines_of
-from tests.unit.history.samples import (
+from tests.unit.trend.samples import (
     H200,
     L40S,
     PATCH,

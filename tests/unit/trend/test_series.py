@@ -15,8 +15,8 @@ from cudal1_ci.trend.record import Fate, History, Proposal
 from cudal1_ci.trend.series import all_series, changed
 from cudal1_ci.trend.text import render_summary
 from cudal1_ci.trend.view import view
-from tests.unit.history.conftest import history_of, view_of
-from tests.unit.history.samples import (
+from tests.unit.trend.conftest import history_of, view_of
+from tests.unit.trend.samples import (
     AFTER,
     BEFORE,
     H200,

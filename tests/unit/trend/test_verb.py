@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from cudal1_ci.cli import main
 from cudal1_ci.render.shape import ReportDocument
-from tests.unit.history.samples import (
+from tests.unit.trend.samples import (
     AFTER,
     BEFORE,
     H200,

@@ -18,7 +18,7 @@ from cudal1_ci.sandboxed.verifier.reference_cache import MOST, Known
 from cudal1_ci.sandboxed.verifier.verifier import Judge
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session
-from tests.unit.trial.test_session import HEAD, QUICK, evaluate, problem_of, tensor
+from tests.unit.verification.test_session import HEAD, QUICK, evaluate, problem_of, tensor
 
 pytestmark = pytest.mark.alone
 

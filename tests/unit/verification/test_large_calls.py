@@ -10,7 +10,7 @@ import torch
 
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session
-from tests.unit.trial.test_session import QUICK, evaluate, problem_of, tensor
+from tests.unit.verification.test_session import QUICK, evaluate, problem_of, tensor
 
 pytestmark = [pytest.mark.alone, pytest.mark.gpu]
 

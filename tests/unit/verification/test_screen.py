@@ -24,7 +24,7 @@ from cudal1_ci.records import (
 )
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.static_rules import RULES, convictions, screen, screened_text
-from tests.unit.trial.screen_texts import CUDA, JOINED, PYTHON, STREAM, UNJOINED, candidate
+from tests.unit.verification.screen_texts import CUDA, JOINED, PYTHON, STREAM, UNJOINED, candidate
 
 TESTS = Path(__file__).parents[2]
 REFERENCE = TextProgram(source="class Model: pass\n", entry="Model")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cudal1_ci.verification import Session
-from tests.unit.trial.test_session import QUICK, evaluate, problem_of, tensor
+from tests.unit.verification.test_session import QUICK, evaluate, problem_of, tensor
 
 pytestmark = [
     pytest.mark.alone,
