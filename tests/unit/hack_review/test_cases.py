@@ -12,7 +12,7 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.llm.hack_review.bare import bare
 from cudal1_ci.propose.llm.hack_review.cases import Case, Database, known_cases, ranked, read_cases
 from cudal1_ci.records.archive import Archive
-from tests.test_exploits import constants
+from tests.test_attacks import constants
 
 ATTACKS = Path(__file__).parents[2] / "attacks"
 DEFAULT = "linear_relu"

@@ -10,8 +10,7 @@ import pytest
 
 from cudal1_ci.sandboxed.timing.runner_groups import Crews, most_crews
 from cudal1_ci.sandboxed.verifier.failures import RunnerFailure
-from cudal1_ci.verification import TrialConfig
-from cudal1_ci.verification.verify import repetitions
+from cudal1_ci.verification import TrialConfig, repetitions
 from tests.fakes import CPU
 
 ONE = {"reference": {"source": "r"}, "candidate": {"source": "c"}}

@@ -11,8 +11,8 @@ import pytest
 
 from cudal1_ci.records import Device
 from cudal1_ci.sandboxed.timing.clock import EARLY_ROUNDS, ClockConfig, error, is_plain, is_steady
+from cudal1_ci.verification import repetitions
 from cudal1_ci.verification.config import TrialConfig
-from cudal1_ci.verification.verify import repetitions
 
 COST_US = 100.0
 REFERENCE_US = [1000.0, 1100.0, 900.0]

@@ -13,9 +13,8 @@ import pytest
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.processes import lock
 from cudal1_ci.records import Candidate, OverlayFile, TextProgram, TreeProgram
-from cudal1_ci.verification import BuildsConfig
+from cudal1_ci.verification import BuildsConfig, prebuild
 from cudal1_ci.verification.prebuild import Ahead, Site, compiles, site_for
-from cudal1_ci.verification.verify import prebuild
 
 HERE = Site(lock=None, architecture=None, cores=(0,), num_at_once=1)
 ERROR = {"rule": "program.compile", "message": "main.cpp:1:1: error: no"}

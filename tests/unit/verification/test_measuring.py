@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from cudal1_ci.records import Finding, Launch, Measurement, Verdict
-from cudal1_ci.verification import TrialConfig
+from cudal1_ci.verification import TrialConfig, repetitions
 from cudal1_ci.verification.repetitions import Seat, is_hopeless, measure
-from cudal1_ci.verification.verify import repetitions
 from tests.conftest import QUICK
 from tests.fakes import CPU, a_workload
 
