@@ -12,8 +12,8 @@ from torch import nn
 
 EXPECT = ("incorrect_values", "values.mismatch")
 
-for name in ("runner", "batches"):
-    harness = sys.modules[f"cudal1_sandboxed.{name}"]
+for name in ("arguments", "batches", "runner"):
+    harness = sys.modules[f"cudal1_sandboxed.runner.{name}"]
     harness.flatten = lambda output: ([torch.zeros(32, 64, device=output)], "*")
 
 

@@ -32,7 +32,7 @@ from cudal1_ci.verification.verify import text_problem
 from tests.conftest import QUICK
 from tests.integration.conftest import run
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.starts_verifier
 
 REFERENCE = """\
 import torch

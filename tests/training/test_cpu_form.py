@@ -102,7 +102,7 @@ def test_a_graph_that_is_another_one_is_left_to_the_gpu(old, new):
     assert form(source.replace(old, new, 1)) is None
 
 
-@pytest.mark.alone
+@pytest.mark.starts_verifier
 def test_a_graph_whose_work_raises_is_settled_on_a_cpu(device, tmp_path):
     """By the product's judge; one that is right goes on to the GPU."""
     if device != "cpu":

@@ -211,7 +211,7 @@ def test_there_is_no_pool_without_a_device():
         LocalSeats(SessionConfig(), ())
 
 
-@pytest.mark.alone
+@pytest.mark.starts_verifier
 def test_a_real_judge_in_a_thread(tmp_path):
     workload = Workload(
         name="w",

@@ -249,7 +249,7 @@ def made_in(store):
     return [path.read_text() for path in store.rglob("made.so")]
 
 
-@pytest.mark.alone
+@pytest.mark.starts_verifier
 def test_what_one_builder_has_built_another_one_finds(tmp_path):
     """Through both stores, sandboxes and sockets; a second program finds nothing of the first."""
     store, other = tmp_path / "here", tmp_path / "there"
@@ -291,7 +291,7 @@ load_inline("made", cpp_sources="int one() { return 1; }", functions=["one"])
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.starts_verifier
 def test_what_arrives_under_the_same_path_is_compiled_no_more(tmp_path):
     """By ninja, which looks at times and at what it noted of them."""
     store = tmp_path / "store"

@@ -518,6 +518,7 @@ def is_passed(verdict):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["compile", "compile-reduce-overhead", "cuda-graph"])
+@pytest.mark.starts_verifier
 def test_the_judge_passes_what_wraps_a_reference(session, name):
     problem = problem_of(GPU_REFERENCE, "reference")
     (candidate,) = SOLVERS[name](Means(kind=session.device().kind)).propose(problem, (), 1)
@@ -527,6 +528,7 @@ def test_the_judge_passes_what_wraps_a_reference(session, name):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*IN_A_GRAPH, *AS_LAID_OUT])
+@pytest.mark.starts_verifier
 def test_the_judge_passes_a_compiled_forward_in_a_graph(device, name):
     """With a benchmark's patience: a first call under max-autotune takes more than ten seconds."""
     problem = problem_of(GPU_REFERENCE, "reference")
@@ -537,6 +539,8 @@ def test_the_judge_passes_a_compiled_forward_in_a_graph(device, name):
     assert is_passed(verdict)
 
 
+@pytest.mark.starts_verifier
+@pytest.mark.compiles
 def test_the_judge_passes_a_compiled_forward():
     """Its runner has the compiler from another process, and folders of its own."""
     problem = problem_of(GPU_REFERENCE, "reference")
@@ -548,6 +552,7 @@ def test_the_judge_passes_a_compiled_forward():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("lay", [layer.lay for layer in LAYERS.values()])
+@pytest.mark.starts_verifier
 def test_the_judge_passes_another_way_of_convolutions(session, lay):
     text = GPU_REFERENCE.replace("nn.Linear(dim, dim)", "nn.Conv2d(dim, 8, 3, padding=1)")
     text = text.replace("torch.randn(64, 128)", "torch.randn(4, 128, 16, 16)").replace(

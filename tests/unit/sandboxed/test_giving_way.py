@@ -17,8 +17,6 @@ from cudal1_ci.sandboxed.wire.channel import Channel, ChannelClosed
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.verify import problem_of
 
-pytestmark = pytest.mark.alone
-
 REFERENCE = """import torch
 
 
@@ -153,15 +151,14 @@ def test_a_host_does_not_count_what_its_worker_waits():
         def answer():
             worker.receive(5)
             worker.send({"waits": True})
-            time.sleep(0.8)
+            time.sleep(2.2)
             worker.send({"waits": False})
-            time.sleep(0.2)
             worker.send({"status": "passed"})
 
         thread = threading.Thread(target=answer)
         thread.start()
         host = Conversation(ours, "judge", lambda: "it ended")
-        assert host.ask({"op": "x", "turn": "gpu"}, 0.5) == {"status": "passed"}
+        assert host.ask({"op": "x", "turn": "gpu"}, 2.0) == {"status": "passed"}
         thread.join()
 
 
@@ -178,6 +175,8 @@ def test_both_halves_mean_the_same():
     assert giving_way.FOLDER == lock.FOLDER
 
 
+@pytest.mark.times
+@pytest.mark.starts_verifier
 def test_a_program_that_is_stopped_is_not_late():
     problem = problem_of(REFERENCE, "double")
     candidate = Candidate(
