@@ -3,8 +3,8 @@
     python -m tests.told scan .          the command line, with them
     with told_times(): ...               this process, with them
 
-What passes is three times as fast as its reference. `TOLD` says otherwise of texts: `{"sleep": 0.5}`
-makes each candidate half as fast in whose text `sleep` stands.
+What passes is three times as fast as its reference. `TOLD` says otherwise of texts:
+`{"sleep": 0.5}` makes each candidate half as fast in whose text `sleep` stands.
 """
 
 from __future__ import annotations

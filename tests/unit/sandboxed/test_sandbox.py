@@ -32,6 +32,8 @@ from cudal1_ci.sandboxed.forkserver.client import Template
 from cudal1_ci.sandboxed.forkserver.handles import RunnerFailure, RunnerHandle
 
 SECRET = "ghs_a-token-of-the-host"
+pytestmark = pytest.mark.starts_verifier
+
 Run = Callable[..., Any]
 
 PREAMBLE = """
@@ -719,6 +721,7 @@ def test_a_rehearsal_says_what_would_go_wrong_and_changes_nothing(tmp_path):
     assert Path.cwd() == before
 
 
+@pytest.mark.compiles
 def test_what_compiles_starts_no_other_process(run: Run) -> None:
     """Inductor's others would run beside what is timed."""
     body = """

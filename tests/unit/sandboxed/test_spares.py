@@ -17,6 +17,8 @@ from cudal1_ci.sandboxed.timing.giving_way import Turn
 from tests.unit.verification.test_session import alive
 
 LOAD_S = 60.0
+pytestmark = pytest.mark.starts_verifier
+
 PROGRAM = """
 import os
 import torch
@@ -146,6 +148,7 @@ Model = torch.nn.Identity
 """
 
 
+@pytest.mark.compiles
 def test_programs_that_compile_have_one_of_their_own(template):
     """It has the compiler imported, and builds in the folder of the program that it is given."""
     with template.runner(text()) as runner:
