@@ -1,5 +1,5 @@
 # Every target makes the virtual environment that it needs, in this checkout, once.
-# PYTHON=/path/to/python3.12 chooses the interpreter; PYTEST_ARGS="-k archive" goes to pytest.
+# PYTHON=/path/to/python3.13 chooses the interpreter; PYTEST_ARGS="-k archive" goes to pytest.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ DEMO := examples/slowformer
 OUT := build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv rig demo test test-all check lint format bench bench-smoke wheel pins clean
+.PHONY: help venv rig demo test test-all check lint format bench figures bench-smoke wheel pins clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,7 @@ lint: venv ## Formatting, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 cudal1_ci/sandboxed # runs in the project's interpreter
 	$(BIN)/lint-imports
 
 check: lint test ## All that CI checks: lint, then test
@@ -53,13 +54,15 @@ format: venv ## Format the code and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Those that need nothing but this checkout; benchmarks/README.md has the others.
-BENCH := aa_control builds compare_budget compare_rates discovery_speed event_to_comment faults \
-	giving_way history_page host_simulation optimizer_overhead scaling_simulation sensitivity \
-	training_collection training_variants
+# Those that need nothing but this checkout; experiments/README.md has the others.
+BENCH := aa_control sensitivity
 
-bench: venv ## Measure what the documentation states of CPUs, in hours; BENCH=aa_control for one
-	@set -e; for name in $(BENCH); do echo "== $$name"; $(PY) benchmarks/$$name.py; done
+bench: venv ## Run the experiments that need nothing but a CPU, in hours; BENCH=aa_control for one
+	@set -e; for name in $(BENCH); do echo "== $$name"; $(PY) experiments/$$name.py; done
+
+figures: venv ## Write the figures of the pages from their extracts
+	$(PY) experiments/extracts.py
+	$(PY) experiments/playbook_table.py
 
 SMOKE := CUDAL1_CI_TRIAL_MEASURE=2s CUDAL1_CI_TRIAL_LAUNCH=0.5s CUDAL1_CI_TRIAL_BATCH_US=1500
 

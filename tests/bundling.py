@@ -46,7 +46,7 @@ def a_record(folder: Path, *, ids: tuple[str, ...] = (CODER,), day: int = 1) -> 
             date=datetime.date(2026, 11, day),
             commit="abc1234",
             config_sha256="0" * 64,
-            results="benchmarks/results/training",
+            results="assets/results/training",
             row={"k": 8, "mean": {"value": 1.5, "low": 1.25, "high": 1.75}},
         ),
     )

@@ -104,7 +104,7 @@ class FakeSession:
         self.asked: list[str] = []
         self.built: list[str] = []
         self.is_closed = threading.Event()
-        """Of the seat that it is in, where it is in one."""
+        """Of the slot that it is in, where it is in one."""
 
     def device(self) -> Device:
         return CPU
@@ -204,37 +204,37 @@ class FakeModel:
 
 
 @dataclass
-class FakeJudgeSeats:
-    """Seats whose judges a test makes: `session` of a number, which may raise SeatLost."""
+class FakeBackend:
+    """Slots whose verifiers a test makes: `verifier` of a number, which may raise SlotLost."""
 
-    session: Callable[[int], FakeSession]
-    num_seats: int = 2
+    verifier: Callable[[int], FakeSession]
+    num_slots: int = 2
     devices: Sequence[Device] = ()
-    """By number, where they are not all alike."""
+    """By number, where they are not of one kind."""
     opened: list[int] = field(default_factory=list)
     num_closed: int = 0
 
-    def open(self, number: int, is_over: Callable[[], bool]) -> FakeJudgeSeat:
-        session = self.session(number)
+    def open(self, number: int, is_over: Callable[[], bool]) -> FakeSlot:
+        verifier = self.verifier(number)
         self.opened.append(number)
         device = self.devices[number] if self.devices else CPU
-        return FakeJudgeSeat(f"seat-{number}", device, session, self)
+        return FakeSlot(f"slot-{number}", device, verifier, self)
 
 
 @dataclass
-class FakeJudgeSeat:
-    """One of them; `is_closed` is for a judge that waits to be ended."""
+class FakeSlot:
+    """One of them; `is_closed` is for a verifier that waits to be ended."""
 
     name: str
     device: Device
-    session: FakeSession
-    seats: FakeJudgeSeats
+    verifier: FakeSession
+    backend: FakeBackend
     remark: str | None = None
     is_closed: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self.session.is_closed = self.is_closed
+        self.verifier.is_closed = self.is_closed
 
     def close(self) -> None:
-        self.seats.num_closed += not self.is_closed.is_set()
+        self.backend.num_closed += not self.is_closed.is_set()
         self.is_closed.set()

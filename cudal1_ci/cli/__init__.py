@@ -1,6 +1,7 @@
 """The front door: `cudal1-ci VERB`. stdout is the result, stderr the progress.
 
-One module a verb; this one only names them.
+One module a verb. This one names them, and imports a verb when it is called: to say the version, to
+list the verbs and to complete a line take click alone.
 """
 
 from __future__ import annotations
@@ -8,17 +9,7 @@ from __future__ import annotations
 import click
 
 from cudal1_ci import __version__
-from cudal1_ci.cli.bench import bench_verb
-from cudal1_ci.cli.compare import compare_verb
-from cudal1_ci.cli.doctor import doctor
-from cudal1_ci.cli.group import Verbs
-from cudal1_ci.cli.init import init
-from cudal1_ci.cli.publish import publish
-from cudal1_ci.cli.report import report
-from cudal1_ci.cli.scan import scan
-from cudal1_ci.cli.sweep import sweep_verb
-from cudal1_ci.cli.trace import trace
-from cudal1_ci.cli.verify import verify
+from cudal1_ci.cli.group import Verb, Verbs
 
 EPILOG = """\b
 Examples:
@@ -34,22 +25,67 @@ Shell completion: eval "$(_CUDAL1_CI_COMPLETE=bash_source cudal1-ci)"  (or zsh_s
 """
 
 
-@click.group(cls=Verbs, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+VERBS = (
+    Verb(
+        name="bench",
+        place="cudal1_ci.cli.bench:bench_verb",
+        short_help="Judge solvers on folders of tasks, and draw up a report card.",
+    ),
+    Verb(
+        name="compare",
+        place="cudal1_ci.cli.compare:compare_verb",
+        short_help="Did HEAD get slower since it left BASE? Times both trees.",
+    ),
+    Verb(
+        name="doctor",
+        place="cudal1_ci.cli.doctor:doctor",
+        short_help="Say what this machine can do, and how to get what is missing.",
+    ),
+    Verb(
+        name="init",
+        place="cudal1_ci.cli.init:init",
+        short_help="Write a configuration, and workflows for GitHub.",
+    ),
+    Verb(
+        name="publish",
+        place="cudal1_ci.cli.publish:publish",
+        short_help="Post REPORTs (report.json of one commit) to GitHub.",
+    ),
+    Verb(
+        name="report",
+        place="cudal1_ci.cli.report:report",
+        short_help="Merge report.json files and render them, or a history.",
+    ),
+    Verb(
+        name="scan",
+        place="cudal1_ci.cli.scan:scan",
+        short_help="Find slow PyTorch code under PATH and prove a faster version.",
+    ),
+    Verb(
+        name="sweep",
+        place="cudal1_ci.cli.sweep:sweep_verb",
+        short_help="Scan within a budget, going on where the last sweep ended.",
+    ),
+    Verb(
+        name="trace",
+        place="cudal1_ci.cli.trace:trace",
+        short_help="Run COMMAND and record how it calls modules and functions.",
+    ),
+    Verb(
+        name="verify",
+        place="cudal1_ci.cli.verify:verify",
+        short_help="Judge whether CANDIDATE is the same as REFERENCE, and faster.",
+    ),
+)
+"""As they are listed. A test holds each short help against that of its command."""
+
+
+@click.group(
+    cls=Verbs,
+    verbs=VERBS,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="cudal1-ci")
 def main() -> None:
     """Find slow PyTorch code, propose faster code, and prove that it computes the same."""
-
-
-for verb in (
-    scan,
-    verify,
-    compare_verb,
-    trace,
-    sweep_verb,
-    bench_verb,
-    report,
-    publish,
-    init,
-    doctor,
-):
-    main.add_command(verb)

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from cudal1_ci.cli.bench_flags import columns_of, seconds_of, shard_of
-from cudal1_ci.cli.devices import KEYS as SEAT_KEYS
+from cudal1_ci.cli.devices import KEYS as DEVICE_KEYS
 from cudal1_ci.cli.devices import Placed, address_option, placed, progress_for
 from cudal1_ci.cli.execution import (
     DEVICES_OPTION,
@@ -32,7 +32,7 @@ from cudal1_ci.cli.model import (
 from cudal1_ci.cli.outputs import refuse_unwritable
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.pool.turns import Row
+from cudal1_ci.pool import Pool
 from cudal1_ci.propose.llm.servers.opening import opened
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import Progress
@@ -59,7 +59,7 @@ A task: `Model`, `get_inputs()` and, if Model takes arguments, `get_init_inputs(
 
 KEYS = {
     **TEXT_KEYS,
-    **SEAT_KEYS,
+    **DEVICE_KEYS,
     "rounds": "review.num-rounds",
     "model": "model.model",
     "adapter": "model.adapter",
@@ -248,14 +248,14 @@ def bench_of(
     run_id: str,
 ) -> Iterator[Bench]:
     """What the run works with; a model is served while this lasts."""
-    (settings, seats), columns = place, flags["solvers"]
+    (settings, backend), columns = place, flags["solvers"]
     since = archive.run_started_at(run_id)
     with contextlib.ExitStack() as stack:
-        row = stack.enter_context(Row(seats, told=progress.notice)) if seats else None
-        session = row.first if row else stack.enter_context(session_of(settings))
+        pool = stack.enter_context(Pool(backend, notice=progress.notice)) if backend else None
+        session = pool.first if pool else stack.enter_context(session_of(settings))
         optimizer = None
         if CONTRASTIVE in columns:
-            if row is not None:
+            if pool is not None:
                 refuse_a_model_that_disturbs(settings, settings.model)
             refuse_a_key_for_a_url_in_a_file(settings, "model", settings.model)
             model = stack.enter_context(opened(settings.model, told=progress.notice))
@@ -264,7 +264,7 @@ def bench_of(
         asked = [one for one in columns if one not in (CONTRASTIVE, BEST)]
         yield Bench(
             session=session,
-            row=row,
+            pool=pool,
             proposers={name: SOLVERS[name](means) for name in asked},
             archive=archive,
             given=published,

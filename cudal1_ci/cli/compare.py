@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import sys
@@ -14,11 +15,12 @@ from typing import Any
 import click
 import msgspec
 
-from cudal1_ci.cli.device import measures_on_gpu, require
+from cudal1_ci.cli.device import measures_on_gpu
+from cudal1_ci.cli.devices import Placed, placed, progress_for, unplaced
 from cudal1_ci.cli.execution import (
     TREE_KEYS,
-    executor_of,
-    refuse_several,
+    refuse_cluster,
+    session_of,
     settings_of,
     two_tree_options,
 )
@@ -37,11 +39,12 @@ from cudal1_ci.discover.plan import Plan, removal_notices, survey
 from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.git import committed_change, folder_in_repository, is_clean
 from cudal1_ci.github.trees import Trees
+from cudal1_ci.pool import Pool
 from cudal1_ci.records import Acknowledgement, Change, Entry, Notice, Report
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.document import document
-from cudal1_ci.render.progress import Progress, progress_on
-from cudal1_ci.verification import Session
+from cudal1_ci.render.progress import Progress
+from cudal1_ci.verification.protocol import Judge
 
 EPILOG = """\b
 Examples:
@@ -97,11 +100,8 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     """
     if not path.is_dir():
         raise DiscoveryError(f"{path}: expected a folder of a checkout")
-    progress = progress_on(sys.stderr, os.environ, quiet=flags["quiet"])
     change = committed_change(path, base, head)
     assert change.head_sha is not None
-    if head == "HEAD" and not is_clean(path):
-        progress.notice("work that is not committed is not compared")
     # Where trees lie must be known before there is one, and is not for a change to say either.
     with tempfile.TemporaryDirectory() as nowhere:
         state_dir = settings_of(Path(nowhere), flags, KEYS).state_dir
@@ -109,45 +109,39 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     plain = Trees(path, folder).of(
         change.base_sha if flags["config_from"] == "base" else change.head_sha
     )
-    settings = settings_of(plain, flags, KEYS)
-    refuse_several(settings)
-    require(settings.device)
+    settings = comparing(settings_of(plain, flags, KEYS))
+    refuse_cluster(settings)
     refuse_missing(settings)
     refuse_unwritable_outputs(flags)
     told = settings.file.relative_to(plain).as_posix() if settings.file else "the configuration"
     known = agreements(settings.acks, told)
     trees = Trees(path, folder, setup=settings.compare.setup)
-    roots = trees.of(change.base_sha), trees.of(change.head_sha)
-    evidence = Evidence(
-        declared=declarations(settings.workloads, told),
-        traces=traces_for(path, settings, progress, again=False),
-    )
-    plan = survey(
-        roots[1],
-        settings.discover,
-        evidence=evidence,
-        repository=change.repository,
-        head_sha=change.head_sha,
-        change=change,
-        on_gpu=measures_on_gpu(settings.device),
-    )
-    pairs = pairs_of(plan, discover(roots[0], settings.discover), change)
-    report = measured(pairs, plan, change, path, settings, known, progress, flags)
+    progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
+    if head == "HEAD" and not is_clean(path):
+        progress.notice("work that is not committed is not compared")
+    with placed(settings, path.resolve()) as place:
+        roots = trees.of(change.base_sha), trees.of(change.head_sha)
+        evidence = Evidence(
+            declared=declarations(settings.workloads, told),
+            traces=traces_for(path, settings, progress, again=False),
+        )
+        plan = survey(
+            roots[1],
+            settings.discover,
+            evidence=evidence,
+            repository=change.repository,
+            head_sha=change.head_sha,
+            change=change,
+            on_gpu=measures_on_gpu(settings.device),
+        )
+        pairs = pairs_of(plan, discover(roots[0], settings.discover), change)
+        report = measured(pairs, plan, change, path, place, known, progress, flags)
     write_report(document(report, settings.report), flags)
     sys.exit(exit_code(report, settings.fail_on))
 
 
-def measured(
-    pairs: Pairs,
-    plan: Plan,
-    change: Change,
-    path: Path,
-    settings: Settings,
-    known: Sequence[Acknowledgement],
-    progress: Progress,
-    flags: dict[str, Any],
-) -> Report:
-    """The report of a comparison, with the archive of this checkout as memory."""
+def comparing(settings: Settings) -> Settings:
+    """Return settings whose trials compare times."""
     # Another state_dict is no reason not to compare times: both draw their weights under one seed.
     kind = "cuda" if measures_on_gpu(settings.device) else "cpu"
     trial = msgspec.structs.replace(
@@ -159,20 +153,40 @@ def measured(
             settings.trial.half_width, settings.compare.thresholds.relative_on(kind) / 2
         ),
     )
-    session = Session(
-        trial,
-        device=settings.device,
-        require_sandbox=settings.require_sandbox,
-        builds=settings.builds,
-        executor=executor_of(settings, path.resolve()),
-    )
-    with Archive.open(path / settings.state_dir / "archive.sqlite") as archive, session, progress:
+    return msgspec.structs.replace(settings, trial=trial)
+
+
+def measured(
+    pairs: Pairs,
+    plan: Plan,
+    change: Change,
+    path: Path,
+    place: Placed,
+    known: Sequence[Acknowledgement],
+    progress: Progress,
+    flags: dict[str, Any],
+) -> Report:
+    """The report of a comparison, with the archive of this checkout as memory."""
+    settings, backend = place
+    with contextlib.ExitStack() as stack:
+        archive = stack.enter_context(Archive.open(path / settings.state_dir / "archive.sqlite"))
+        pool = None
+        if backend is not None and pairs.pairs:
+            pool = Pool(backend, notice=progress.notice, is_of_one_kind=True)
+            stack.enter_context(pool)
+        session: Judge = (
+            pool.first
+            if pool
+            else stack.enter_context(session_of(unplaced(settings), path.resolve()))
+        )
+        stack.enter_context(progress)
         bench = Bench(
             session=session,
+            pool=pool,
             archive=archive,
             progress=progress,
             config=settings.compare,
-            policy=trial.policy,
+            policy=settings.trial.policy,
             budget_s=settings.review.budget_s,
             may_reuse=not flags["fresh"],
         )

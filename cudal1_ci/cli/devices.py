@@ -1,5 +1,5 @@
-"""Where the judges of `bench`, `scan` and `sweep` are: here on one device, here on several, or on a
-cluster of Ray."""
+"""Choose the device slots of `bench`, `scan` and `sweep`: one device here, several, or a cluster of
+Ray."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from cudal1_ci.cli.device import devices_of, is_several, require
 from cudal1_ci.cli.execution import RAY
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.pool import LocalSeats, RaySeats, SessionConfig
-from cudal1_ci.pool.seat import JudgeSeats
-from cudal1_ci.pool.turns_view import turns_view_on
+from cudal1_ci.pool import Backend, LocalBackend, RayBackend, SessionConfig
 from cudal1_ci.processes import ExecutorName
+from cudal1_ci.render.parallel_progress import parallel_progress_on
 from cudal1_ci.render.progress import Progress, progress_on
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -38,11 +37,11 @@ def address_option(command: Command) -> Command:
 
 
 class Placed(NamedTuple):
-    """Settings whose device is known as far as it can be, and the seats; None for one judge, which
-    is a Session of the caller's own thread."""
+    """Settings whose device is known where it can be, and where slots are opened; None for a single
+    device, whose verifier is a Session of the caller's own thread."""
 
     settings: Settings
-    seats: JudgeSeats | None
+    backend: Backend | None
 
 
 @contextlib.contextmanager
@@ -56,14 +55,16 @@ def placed(settings: Settings, *checkouts: Path) -> Iterator[Placed]:
     refuse_address_alone(settings)
     if settings.executor == RAY:
         config = session_config(settings, checkouts)
-        with RaySeats(config, address=settings.address, device=settings.device) as seats:
-            yield Placed(msgspec.structs.replace(settings, device=seats.device), seats)
+        with RayBackend(config, address=settings.address, device=settings.device) as backend:
+            yield Placed(msgspec.structs.replace(settings, device=backend.device), backend)
         return
     devices = devices_of(settings.device)
     found = msgspec.structs.replace(settings, device=",".join(devices))
     require(found.device)
-    several = LocalSeats(session_config(settings, checkouts), devices) if len(devices) > 1 else None
-    yield Placed(found, several)
+    if len(devices) == 1:
+        yield Placed(found, None)
+    else:
+        yield Placed(found, LocalBackend(session_config(settings, checkouts), devices))
 
 
 def unplaced(settings: Settings) -> Settings:
@@ -105,5 +106,5 @@ def progress_for(
     """What says on `stream` how it goes, with one target under way or several. Raises as `placed`
     does for devices."""
     is_spread = settings.executor == RAY or len(devices_of(settings.device)) > 1
-    told = turns_view_on if is_spread else progress_on
-    return told(stream, environment, quiet=quiet)
+    progress_of = parallel_progress_on if is_spread else progress_on
+    return progress_of(stream, environment, quiet=quiet)

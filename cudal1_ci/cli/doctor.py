@@ -52,6 +52,9 @@ for name in ("torch", "triton", "transformers", "vllm"):
 print(json.dumps(found))
 """
 
+OLDEST_PYTHON = (3, 10)
+OLDEST_TORCH = (2, 6)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
@@ -135,6 +138,11 @@ def project(settings: Settings) -> Iterable[Diagnosis]:
     return interpreters(settings.python or sys.executable)
 
 
+def version_of(text: str) -> tuple[int, ...]:
+    """Return major and minor of a version: (2, 13) of `2.13.0+cpu`."""
+    return tuple(int(part) for part in text.split("+")[0].split(".")[:2])
+
+
 def interpreters(python: str) -> Iterable[Diagnosis]:
     """The interpreter in which the user's code runs, and whether it has torch."""
     try:
@@ -150,8 +158,12 @@ def interpreters(python: str) -> Iterable[Diagnosis]:
             mend="name the interpreter of the project: --python .venv/bin/python",
         )
         return
+    old = version_of(found["python"]) < OLDEST_PYTHON
     yield Diagnosis(
-        name="project's Python", grade="ok", found=f"{found['python']} ({found['executable']})"
+        name="project's Python",
+        grade="missing" if old else "ok",
+        found=f"{found['python']} ({found['executable']})",
+        mend="Python 3.10 or newer is needed in the project's environment" if old else "",
     )
     version = found["torch"]
     if version is None:
@@ -163,7 +175,7 @@ def interpreters(python: str) -> Iterable[Diagnosis]:
             "with --python, or `pip install 'cudal1-ci[torch]'`",
         )
         return
-    old = tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < (2, 6)
+    old = version_of(version) < OLDEST_TORCH
     yield Diagnosis(
         name="torch",
         grade="missing" if old else "ok",

@@ -18,7 +18,6 @@ from cudal1_ci.verification import Session
 from cudal1_ci.verification.config import Precision
 
 RAY = "ray"
-MENDED = "bench, scan and sweep do (docs/cluster.md)"
 
 KEYS = {
     "device": "device",
@@ -84,11 +83,10 @@ def one_device(_context: click.Context, _option: click.Parameter, value: str | N
     raise click.BadParameter(f"expected auto, cpu, cuda or cuda:N, got {value!r}")
 
 
-ONE_DEVICE_OPTION = click.option(
+TWO_TREE_DEVICES_OPTION = click.option(
     "--device",
-    callback=one_device,
-    help="cpu, cuda, cuda:N, auto (a GPU where there is one): the one device that both trees are "
-    "timed on [default: auto].",
+    help="cpu, cuda, cuda:N, auto (a GPU where there is one); several as cuda:0,cuda:1 or "
+    "cuda:all, each of which times both trees [default: auto].",
 )
 MEASURING_OPTIONS = (
     click.option(
@@ -134,8 +132,8 @@ def tree_options(command: Command) -> Command:
 
 
 def two_tree_options(command: Command) -> Command:
-    """The same for a verb that times two trees against each other, which one device does."""
-    return with_options((*PATH_OPTIONS, ONE_DEVICE_OPTION, *MEASURING_OPTIONS), command)
+    """Add the same for a verb that times two trees against each other."""
+    return with_options((*PATH_OPTIONS, TWO_TREE_DEVICES_OPTION, *MEASURING_OPTIONS), command)
 
 
 def executor_of(settings: Settings, *checkouts: Path) -> Executor:
@@ -165,15 +163,22 @@ def session_of(settings: Settings, *checkouts: Path) -> Session:
 
 
 def refuse_several(settings: Settings) -> None:
-    """Raises: ConfigError, where the settings ask for several judges and there is one."""
-    origins = {key: origin for key, _, origin in settings.origins()}
-    if settings.executor == RAY:
-        raise ConfigError(
-            f'`executor` = "ray" ({origins["executor"]}): one judge does this, on no cluster; '
-            f"{MENDED}. Here: --executor local, or container"
-        )
+    """Raises: ConfigError, where the settings ask for several verifiers and there is one."""
+    refuse_cluster(settings)
     if is_several(settings.device):
+        origins = {key: origin for key, _, origin in settings.origins()}
         raise ConfigError(
             f'`device` = "{settings.device}" ({origins["device"]}): one judge does this, on one '
-            f"device; {MENDED}. Here: --device cuda:0, or another one"
+            "device; bench, scan, sweep and compare use several (docs/cluster.md). Here: --device "
+            "cuda:0, or another one"
+        )
+
+
+def refuse_cluster(settings: Settings) -> None:
+    """Raises: ConfigError, where the settings ask for a cluster."""
+    if settings.executor == RAY:
+        origins = {key: origin for key, _, origin in settings.origins()}
+        raise ConfigError(
+            f'`executor` = "ray" ({origins["executor"]}): this verb uses no cluster; bench, scan '
+            "and sweep do (docs/cluster.md). Here: --executor local, or container"
         )

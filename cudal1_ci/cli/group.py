@@ -1,19 +1,23 @@
-"""What every verb shares: failures become exit codes, and a mistyped verb a suggestion.
+"""What every verb shares: it is imported when it is called, its failures become exit codes, and a
+mistyped name a suggestion.
 
 Knows click; knows nothing of what the verbs do. Exit codes are those of docs/exit-codes.md.
+Imports click, the standard library and nothing of the tool but its errors: see `VERBS`.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
+import pkgutil
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from cudal1_ci.errors import CudaL1Error
-from cudal1_ci.render.workflow_log import workflow_command
 
 EXIT_DONE = 0
 EXIT_NO = 1
@@ -23,8 +27,51 @@ EXIT_BUDGET = 6
 EXIT_INTERRUPTED = 130
 
 
+class Verb(NamedTuple):
+    """A verb before its module is imported."""
+
+    name: str
+    place: str
+    """Of its command: `module:attribute`."""
+    short_help: str
+
+
 class Verbs(click.Group):
-    """A group that suggests the nearest verb and turns the tool's failures into exit codes."""
+    """A group of verbs that are imported when they are called."""
+
+    def __init__(self, *args: Any, verbs: Sequence[Verb], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.verbs = {verb.name: verb for verb in verbs}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.verbs)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
+        """Import the verb."""
+        verb = self.verbs.get(cmd_name)
+        return verb and pkgutil.resolve_name(verb.place)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Write the list of verbs; imports none of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb.name, verb.short_help) for verb in self.verbs.values()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the verbs and options that begin so; imports no verb."""
+        verbs = [
+            CompletionItem(verb.name, help=verb.short_help)
+            for verb in self.verbs.values()
+            if verb.name.startswith(incomplete)
+        ]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -42,6 +89,8 @@ class Verbs(click.Group):
             return super().invoke(ctx)
         except CudaL1Error as error:
             if os.environ.get("GITHUB_ACTIONS"):
+                from cudal1_ci.render.workflow_log import workflow_command
+
                 click.echo(workflow_command("error", str(error)), err=True)
             else:
                 click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from cudal1_ci.cli.workflows import ALSO, workflow_files
-from cudal1_ci.config.written import TABLE, read_toml, refuse_other_spellings
 from cudal1_ci.errors import ConfigError, UnsupportedError
 
 CONFIG = """\
@@ -93,6 +92,12 @@ def init(
 
 def configuration_of(path: Path) -> Path | None:
     """The file that configures the tree already."""
+    from cudal1_ci.config.written import (
+        TABLE,
+        read_toml,
+        refuse_other_spellings,
+    )  # imports all rooms
+
     target = path / ".github" / "cudal1-ci.toml"
     pyproject = path / "pyproject.toml"
     if pyproject.is_file():

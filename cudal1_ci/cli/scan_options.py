@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from cudal1_ci.cli.device import measures_on_gpu
-from cudal1_ci.cli.devices import KEYS as SEAT_KEYS
+from cudal1_ci.cli.devices import KEYS as DEVICE_KEYS
 from cudal1_ci.cli.devices import Placed, address_option, unplaced
 from cudal1_ci.cli.execution import (
     TREE_KEYS,
@@ -43,7 +43,7 @@ from cudal1_ci.discover.plan import Plan, survey
 from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.git import folder_in_repository, head_sha, repository_name
 from cudal1_ci.optimize.target import Bench
-from cudal1_ci.pool.turns import Row
+from cudal1_ci.pool import Pool
 from cudal1_ci.propose.rewrites import Playbook
 from cudal1_ci.records import Change, Entry, Report
 from cudal1_ci.records.archive import Archive
@@ -53,7 +53,7 @@ from cudal1_ci.verification.protocol import Judge
 
 KEYS = {
     **TREE_KEYS,
-    **SEAT_KEYS,
+    **DEVICE_KEYS,
     "rounds": "review.num-rounds",
     "fail_on": "fail-on",
     "compile": "playbook.compile",
@@ -134,18 +134,18 @@ def plan_of(
 @contextlib.contextmanager
 def bench_of(plan: Plan, place: Placed, progress: Progress, *, may_reuse: bool) -> Iterator[Bench]:
     """The judges, the playbook and the archive of the plan's checkout; no model."""
-    settings, seats = place
+    settings, backend = place
     with contextlib.ExitStack() as stack:
         archive = stack.enter_context(
             Archive.open(plan.root / settings.state_dir / "archive.sqlite")
         )
-        row = None
-        if seats is not None and any(planned.problem is not None for planned in plan.targets):
-            row = stack.enter_context(Row(seats, told=progress.notice, is_of_one_kind=True))
-        session: Judge = row.first if row else stack.enter_context(alone(plan, settings))
+        pool = None
+        if backend is not None and any(planned.problem is not None for planned in plan.targets):
+            pool = stack.enter_context(Pool(backend, notice=progress.notice, is_of_one_kind=True))
+        session: Judge = pool.first if pool else stack.enter_context(alone(plan, settings))
         yield Bench(
             session=session,
-            row=row,
+            pool=pool,
             proposers=[Playbook(settings.playbook, min_share=settings.review.min_share)],
             archive=archive,
             progress=progress,
@@ -165,7 +165,7 @@ def with_models(
     bench: Bench, plan: Plan, settings: Settings, *, is_wanted: bool, since: float
 ) -> Iterator[Bench]:
     """The same with the models that are configured, in a run that began then."""
-    if bench.row is not None and is_wanted:
+    if bench.pool is not None and is_wanted:
         for config in (settings.model, settings.opinion.client(settings.model)):
             refuse_a_model_that_disturbs(settings, config)
     with contextlib.ExitStack() as stack:

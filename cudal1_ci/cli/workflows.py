@@ -30,7 +30,7 @@ ALSO = {
     "sweep": ("cudal1-ci-sweep.yml",),
 }
 
-PLACEHOLDER = re.compile(r"OWNER/cudal1-ci(?P<folder>(?:/\w+)?)@0{40} # v[\d.]+")
+PLACEHOLDER = re.compile(r"OWNER/cudal1-ci(?P<folder>(?:/\w+)*)@0{40} # v[\d.]+")
 MATRIX = re.compile(r"^(?P<before> +gpu: )\[gpu\]", re.MULTILINE)
 ACTION = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40})")
 REPORTS = re.compile(r"^(?P<indent> +)reports: [^\n]+\n", re.MULTILINE)

@@ -5,7 +5,8 @@ processes and some time later, until an alarm was found as often as `slowdown.nu
 not found again. Of a budget so much is kept as that takes: a regression that is sure is worth more
 than one more target of which little is known. Values decide nothing here: where the outputs of the
 two trees differ, that is noted, and times are compared all the same. A guess of how something is
-called raises no alarm that counts: the verdict on it is inconclusive at most.
+called raises no alarm that counts: the verdict on it is inconclusive at most. With several devices
+of one kind each pair is measured on one of them, and again on any.
 
     entries, ended = compare(pairs, bench)
 """
@@ -24,6 +25,7 @@ import msgspec
 from cudal1_ci.compare.config import CompareConfig
 from cudal1_ci.compare.pairs import Pair, Pairs, in_order, is_guess
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.pool import Pool
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.records import (
     Candidate,
@@ -36,9 +38,10 @@ from cudal1_ci.records import (
     Workload,
 )
 from cudal1_ci.records.archive import Archive
+from cudal1_ci.records.run_status import Ending
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.stats.regression import alarm, num_looks, verdict_of, worst
-from cudal1_ci.verification import Session
+from cudal1_ci.verification.protocol import Judge
 
 DIFFERING = ("incorrect_values", "precision")
 """Verdicts on values, beyond which times can be compared."""
@@ -52,7 +55,7 @@ GUESSED = "a difference, under a guess of how it is called: declare a workload t
 class Bench:
     """What a comparison works with."""
 
-    session: Session
+    session: Judge
     archive: Archive
     progress: Progress
     config: CompareConfig
@@ -60,6 +63,8 @@ class Bench:
     """Hash of the judge's settings."""
     budget_s: float | None = None
     may_reuse: bool = True
+    pool: Pool | None = None
+    """Several slots, of which `session` is the first one's verifier; None where that is all."""
     clock: Callable[[], float] = time.monotonic
     started_s: float = field(init=False)
     was_cut: bool = False
@@ -114,48 +119,91 @@ def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "b
     count = sum(one.num_comparisons for one in order) * bench.config.num_devices
     wanted = num_looks(count, bench.session.device().kind) if order else 1
     looks = [Looks(pair) for pair in order]
-    for one in looks:
-        if not bench.has_time(reserved_s(looks, wanted, bench.config)):
-            one.refused = Comparison(verdict="skipped", reason=SPENT)
-            bench.progress.target_skipped(one.pair.target, SPENT)
-        else:
-            bench.progress.target_started(one.pair.target)
-            look(one, 1, bench)
+    num_slots = bench.pool.backend.num_slots if bench.pool else 1
+    unreached = look_at_each(
+        looks,
+        1,
+        bench,
+        lambda: not bench.has_time(reserved_s(looks, wanted, bench.config, num_slots)),
+    )
+    for one in unreached:
+        one.refused = Comparison(verdict="skipped", reason=SPENT)
+        bench.progress.target_skipped(one.pair.target, SPENT)
     for number in range(2, wanted + 1):
-        for one in looks:
-            if one.raises_alarm(bench.config) and bench.has_time():
-                bench.progress.notice(
-                    f"{one.pair.target.qualname}: a difference, measured again in new processes"
-                )
-                look(one, number, bench)
+        alarming = [one for one in looks if one.raises_alarm(bench.config)]
+        look_at_each(alarming, number, bench, lambda: not bench.has_time())
     entries = [entry(one, wanted, bench.config) for one in looks]
     return [*entries, *pairs.others], "budget" if bench.was_cut else "done"
 
 
-def reserved_s(looks: Sequence[Looks], wanted: int, config: CompareConfig) -> float:
-    """What it takes to measure all alarms again after one more target, by what looks took so
+def look_at_each(
+    looks: Sequence[Looks], number: int, bench: Bench, is_over: Callable[[], bool]
+) -> list[Looks]:
+    """Measure pairs once more, on one slot each; return those that were not reached.
+
+    Raises:
+        KeyboardInterrupt: Also where it came while several slots were at work.
+    """
+
+    def work(one: Looks, verifier: Judge) -> bool:
+        if number == 1:
+            bench.progress.target_started(one.pair.target)
+        else:
+            bench.progress.notice(
+                f"{one.pair.target.qualname}: a difference, measured again in new processes"
+            )
+        look(one, number, bench, verifier)
+        if bench.pool:
+            bench.progress.target_ended(one.pair.target)
+        return True
+
+    if bench.pool is None:
+        for place, one in enumerate(looks):
+            if is_over():
+                return list(looks[place:])
+            work(one, bench.session)
+        return []
+    run_status = Ending()
+    outcomes = bench.pool.map(looks, work, is_over=is_over, run_status=run_status)
+    if run_status.was_interrupted:
+        raise KeyboardInterrupt
+    unreached = []
+    for one, outcome in zip(looks, outcomes, strict=True):
+        if outcome.reason is not None:
+            refuse(one, Comparison(verdict="inconclusive", reason=outcome.reason), bench)
+        elif outcome.result is None:
+            unreached.append(one)
+    return unreached
+
+
+def reserved_s(
+    looks: Sequence[Looks], wanted: int, config: CompareConfig, num_slots: int = 1
+) -> float:
+    """Return what it takes to measure all alarms again after one more target, by what looks took so
     far; nothing where there is no alarm."""
-    alarming_s = sum(one.took_s for one in looks if one.raises_alarm(config))
+    alarming = [one.took_s for one in looks if one.raises_alarm(config)]
+    alarming_s = sum(alarming) / max(1, min(num_slots, len(alarming)))
     if not alarming_s:
         return 0.0
     return alarming_s * (wanted - 1) + statistics.fmean(one.took_s for one in looks if one.took_s)
 
 
-def look(one: Looks, number: int, bench: Bench) -> None:
+def look(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
     """Measure a pair once more."""
     began_s = bench.clock()
+    one.refused = None  # of a look whose slot was lost
     with patient_until(lambda: not bench.has_time()):
-        measure(one, number, bench)
+        measure(one, number, bench, verifier)
     one.took_s = bench.clock() - began_s
 
 
-def measure(one: Looks, number: int, bench: Bench) -> None:
+def measure(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
     """What a look finds."""
     try:
-        found = evaluation(one.problem, one.pair.head, number, bench)
+        found = evaluation(one.problem, one.pair.head, number, bench, verifier)
         if number == 1 and found.verdict.status in DIFFERING:
             one.output_change = said(found) or "they differ"
-            found = evaluation(one.problem, one.pair.head, number, bench)
+            found = evaluation(one.problem, one.pair.head, number, bench, verifier)
     except GaveUp:  # another process had the device for the rest of the budget
         reason = NO_BUDGET if one.measurements else SPENT
         refuse(one, Comparison(verdict="skipped", reason=reason), bench)
@@ -179,16 +227,18 @@ def refuse(one: Looks, why: Comparison, bench: Bench) -> None:
         bench.progress.target_skipped(one.pair.target, one.unconfirmed)
 
 
-def evaluation(problem: Problem, head: Candidate, number: int, bench: Bench) -> Evaluation:
+def evaluation(
+    problem: Problem, head: Candidate, number: int, bench: Bench, verifier: Judge
+) -> Evaluation:
     """What the archive knows of this look, or a new trial."""
     head = msgspec.structs.replace(head, problem_id=problem.id)
     policy = f"{bench.policy} look {number}"
     if bench.may_reuse:
-        key = bench.session.device().key
+        key = verifier.device().key
         known = bench.archive.lookup(problem.id, head.id, key, policy)
         if known is not None:
             return msgspec.structs.replace(known, candidate=head)
-    found = bench.session.evaluate(problem, head)
+    found = verifier.evaluate(problem, head)
     bench.archive.record(found, policy)
     return found
 

@@ -44,7 +44,7 @@ def review(
     bench.progress.start(num_posed, len(plan.targets) - num_posed)
     order = order or partial(by_promise, min_share=bench.config.min_share)
     targets = order(plan.targets)
-    if bench.row:
+    if bench.pool:
         reached = side_by_side(targets, bench, look or improve)
     else:
         # A sweep has an order of its own for what is not done yet.
@@ -134,7 +134,7 @@ def end_of_turn(bench: Bench, num_waiting: int) -> float | None:
 
 def side_by_side(targets: Sequence[Planned], bench: Bench, look: Look) -> list[Entry | None]:
     """The same by several judges, a target each."""
-    assert bench.row is not None
+    assert bench.pool is not None
 
     def turn(planned: Planned, judge: Judge) -> Entry:
         entry = look(planned, bench.with_judge(judge))
@@ -143,8 +143,8 @@ def side_by_side(targets: Sequence[Planned], bench: Bench, look: Look) -> list[E
         return entry
 
     posed = [number for number, planned in enumerate(targets) if planned.problem is not None]
-    outcomes = bench.row.each(
-        [targets[number] for number in posed], turn, is_over=bench.is_over, ending=bench.ending
+    outcomes = bench.pool.map(
+        [targets[number] for number in posed], turn, is_over=bench.is_over, run_status=bench.ending
     )
     entries: list[Entry | None] = [None] * len(targets)
     for number, outcome in zip(posed, outcomes, strict=True):

@@ -19,8 +19,7 @@ import msgspec
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
 from cudal1_ci.optimize.llm_loop import Loop, Optimizer, begin, known_profile, optimize
-from cudal1_ci.pool.seat import SeatLost
-from cudal1_ci.pool.turns import Row
+from cudal1_ci.pool import Pool, SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.propose import Proposer
 from cudal1_ci.propose.llm.claims.measured import contradictions
@@ -90,7 +89,7 @@ class Bench:
     """Another one, that is asked about its jumps."""
     started_s: float = field(default_factory=time.monotonic)
     ending: Ending = field(default_factory=Ending)
-    row: Row | None = None
+    pool: Pool | None = None
     """Several judges, of which `session` is the first; None where that is the only one."""
     made: dict[tuple[Target, str], Evaluation] = field(default_factory=dict)
     """What this run measured of a target, by the candidate's id: its seat may be lost, and another
@@ -173,7 +172,7 @@ def tried(planned: Planned, attempt: Attempt) -> Entry:
             bench.fallen[target] = reason
             bench.progress.notice(f"{target.qualname}: {FELL.format(reason=reason)}")
             return attempt.entry(target)
-    except (CudaL1Error, SeatLost):
+    except (CudaL1Error, SlotLost):
         raise
     except Exception as error:  # noqa: BLE001 (a bug that one target meets costs that target only)
         tail = "".join(traceback.format_exception(error)[-3:])

@@ -1,45 +1,31 @@
-"""Work spread over the GPUs of a host, and over the hosts of a cluster.
+"""Spread work over device slots: the GPUs of this host, or those of a Ray cluster.
 
-    with Archive.open(path) as archive:
-        seats = LocalSeats(config, devices=("cuda:0", "cuda:1"))
-        for judged in evaluate_all(tasks, seats, archive, config.trial.policy):
-            judged.evaluation
+    with Pool(LocalBackend(config, ("cuda:0", "cuda:1")), notice=print) as pool:
+        outcomes = pool.map(tasks, work, is_over=is_over, run_status=run_status)
 
-A *seat* is a judge with a device for itself: a Session in a thread of this process (`local.py`), or
-one in an actor of Ray (`ray.py`, `actor.py`). What is sent to a seat are candidates of one problem,
-and not what is said to a judge: a judge keeps the reference that it has checked. `schedule.py`
-decides what comes next where; it knows neither time nor threads nor Ray, and is what
-benchmarks/scaling_simulation.py simulates. `pool.py` has a thread for each seat, `board.py` what
-they share, with the archive and what happens when a seat is lost. `view.py` shows it.
-
-Where what is tried next depends on what came before, as in `bench`, `scan` and `sweep`, a seat has
-a whole task: `turns.py` lends its judge (`lent.py`; of an actor `remote.py`), `turn_queue.py` knows
-who has which turn, `turns_view.py` shows it.
-
-Not a part of `executor/`, which knows processes and nothing of what they compute: a seat is above
-the trial, and whoever has an Executor can have a seat with it.
+A *slot* is a device with a verifier of its own. Work is what needs one verifier from its beginning
+to its end, such as all that is tried on one target: what is tried next depends on what came before.
+`queue.py` leases items to slots, by the kind of device that has begun them and by the slot that
+knows their problem; a lost slot returns its lease, and the item is tried again elsewhere.
+`pool.py` has a thread for each slot. There are two backends: verifiers in threads of this process
+(`local.py`), and actors of Ray (`ray.py`, `actor.py`). Neither the queue nor the pool knows which.
 """
 
-from cudal1_ci.pool.board import Limits
-from cudal1_ci.pool.local import LocalSeats
-from cudal1_ci.pool.pool import evaluate_all
-from cudal1_ci.pool.ray import RaySeats
-from cudal1_ci.pool.seat import Broken, Seat, SeatLost, Seats
-from cudal1_ci.pool.sessions import SessionConfig
-from cudal1_ci.pool.turns import Row
-from cudal1_ci.pool.work import Judged, Task
+from cudal1_ci.pool.config import RetryLimits, SessionConfig
+from cudal1_ci.pool.local import LocalBackend
+from cudal1_ci.pool.pool import Pool
+from cudal1_ci.pool.queue import Outcome
+from cudal1_ci.pool.ray import RayBackend
+from cudal1_ci.pool.slots import Backend, DeviceSlot, SlotLost
 
 __all__ = [
-    "Broken",
-    "Judged",
-    "Limits",
-    "LocalSeats",
-    "RaySeats",
-    "Row",
-    "Seat",
-    "SeatLost",
-    "Seats",
+    "Backend",
+    "DeviceSlot",
+    "LocalBackend",
+    "Outcome",
+    "Pool",
+    "RayBackend",
+    "RetryLimits",
     "SessionConfig",
-    "Task",
-    "evaluate_all",
+    "SlotLost",
 ]

@@ -1,25 +1,27 @@
-"""What runs in an actor of Ray: a Session, and what it says across."""
+"""Run a verifier in an actor of Ray, and ask it from the calling machine.
+
+`VerifierActor` runs in the actor, `RemoteVerifier` asks it. Records cross as bytes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from cudal1_ci import __version__
-from cudal1_ci.errors import UnsupportedError
-from cudal1_ci.pool.builders import builder_for
-from cudal1_ci.pool.seat import Broken
-from cudal1_ci.pool.sessions import SessionConfig, judged_by
-from cudal1_ci.processes import Executor
-from cudal1_ci.processes.elsewhere import BuildsElsewhere
-from cudal1_ci.records import Candidate, Device, Evaluation, Problem, Record
+from cudal1_ci.errors import CudaL1Error, UnsupportedError, WorkerError
+from cudal1_ci.pool.config import SessionConfig
+from cudal1_ci.pool.slots import SlotLost
+from cudal1_ci.records import Candidate, Demand, Device, Evaluation, Problem, Record, Verdict
+from cudal1_ci.verification.prebuild import POLL_S, compiles
 
 T = TypeVar("T")
+
+MAX_CHARS = 200
 
 
 class Introduction(Record, frozen=True, kw_only=True):
@@ -30,36 +32,22 @@ class Introduction(Record, frozen=True, kw_only=True):
     name: str
     device: Device
     niceness: int
-    """Of its process and so of the judge's; above 0 others of the machine go first."""
+    """Of its process and so of the verifier's; above 0 others of the machine go first."""
 
 
-class Said(Record, frozen=True, kw_only=True):
-    """One of the two."""
-
-    evaluation: Evaluation | None = None
-    broken: Broken | None = None
-
-
-class Judge:
-    """What runs in the actor: a Session."""
+class VerifierActor:
+    """A Session. Each answer is that of its method of the same name; one question at a time."""
 
     def __init__(self, config: bytes, device: str, number: int):
-        self.config = msgspec.msgpack.decode(config, type=SessionConfig)
+        self.config = decoded(config, SessionConfig)
         self.number = number
-        self.session = self.config.session(device, around=self.around)
+        self.session = self.config.session(device)
         self._problem_id: str | None = None
         self._built: dict[str, Candidate] = {}
         """What of that problem was given to be built, by its id."""
 
-    def around(self, executor: Executor) -> Executor:
-        """Builds of a judge with a GPU are made on machines of the cluster that have none."""
-        ray = ray_module()
-        if not ray.get_gpu_ids():
-            return executor
-        return BuildsElsewhere(executor, partial(builder_for, ray, self.config, self.number))
-
     def introduce(self) -> bytes:
-        """Starts the judge. Raises: WorkerError, UnsupportedError."""
+        """Start the verifier. Raises: WorkerError, UnsupportedError."""
         with contextlib.suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, 0)  # Ray's workers give way to others, unasked
         device = self.session.device()
@@ -73,16 +61,12 @@ class Judge:
             device=device,
             niceness=os.getpriority(os.PRIO_PROCESS, 0),
         )
-        return msgspec.msgpack.encode(said)
-
-    # --- for RemoteSession, one question at a time ---
+        return encoded(said)
 
     def check(self, problem: bytes) -> bytes:
-        """Raises: WorkerError."""
         return encoded(self.session.check(decoded(problem, Problem)))
 
     def build_ahead(self, problem: bytes, candidates: bytes) -> bytes:
-        """Raises: WorkerError."""
         of, several = decoded(problem, Problem), decoded(candidates, tuple[Candidate, ...])
         if of.id != self._problem_id:
             self._problem_id, self._built = of.id, {}
@@ -91,7 +75,7 @@ class Judge:
         return encoded(True)
 
     def first_ready(self, candidate_ids: bytes) -> bytes:
-        """The place of the first that need not be waited for; waits where there is none."""
+        """Return the place of the first that need not be waited for; wait where there is none."""
         ids = decoded(candidate_ids, tuple[str, ...])
         unbuilt = [place for place, one in enumerate(ids) if one not in self._built]
         if unbuilt:
@@ -100,34 +84,96 @@ class Judge:
         return encoded(ids.index(first.id))
 
     def evaluate(self, problem: bytes, candidate: bytes) -> bytes:
-        """Raises: WorkerError."""
         return encoded(
             self.session.evaluate(decoded(problem, Problem), decoded(candidate, Candidate))
         )
 
     def profile(self, workload: bytes, is_candidate: bytes) -> bytes:
-        """Raises: WorkerError."""
-        found = self.session.profile(
-            decoded(workload, str), is_candidate=decoded(is_candidate, bool)
+        return encoded(
+            self.session.profile(decoded(workload, str), is_candidate=decoded(is_candidate, bool))
         )
-        return encoded(found)
 
     def demand(self, workload: bytes) -> bytes:
-        """Raises: WorkerError."""
         return encoded(self.session.demand(decoded(workload, str)))
 
-    # --- for the pool ---
 
-    def judge(self, problem: bytes, candidates: bytes) -> Iterator[bytes]:
-        """What becomes of each candidate, as it does."""
-        several = msgspec.msgpack.decode(candidates, type=tuple[Candidate, ...])
-        for found in judged_by(
-            self.session, msgspec.msgpack.decode(problem, type=Problem), several
-        ):
-            is_broken = isinstance(found, Broken)
-            yield msgspec.msgpack.encode(
-                Said(broken=found) if is_broken else Said(evaluation=found)  # type: ignore[arg-type]
-            )
+class RemoteVerifier:
+    """Ask an actor what a `Session` is asked; it measures on that device. Each question may raise
+    WorkerError, SlotLost."""
+
+    def __init__(self, ray: Any, actor: Any, device: Device):
+        self._ray, self._actor, self._device = ray, actor, device
+
+    def device(self) -> Device:
+        """Return what is measured on, as the actor said of itself when it began."""
+        return self._device
+
+    def check(self, problem: Problem) -> Verdict:
+        verdict: Verdict = self._ask("check", problem, form=Verdict)
+        return verdict
+
+    def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None:
+        """Send what compiles anything, and only that."""
+        built = tuple(one for one in candidates if compiles(one.program))
+        if built:
+            self._ask("build_ahead", problem, built, form=bool)
+
+    def in_turn(
+        self, candidates: Sequence[Candidate], is_over: Callable[[], bool] = lambda: False
+    ) -> Iterator[Candidate]:
+        """Yield all of them, those last that are still being built. Once it `is_over` none is
+        waited for; the actor, which may wait still, is asked nothing more then."""
+        left = list(candidates)
+        while left:
+            is_built = any(compiles(one.program) for one in left)
+            yield left.pop(self._first_ready(left, is_over) if is_built else 0)
+
+    def _first_ready(self, candidates: Sequence[Candidate], is_over: Callable[[], bool]) -> int:
+        with translated_errors(self._ray, is_verifier_kept=True):
+            asked = self._begin("first_ready", tuple(one.id for one in candidates))
+            while not self._ray.wait([asked], timeout=POLL_S)[0]:
+                if is_over():
+                    return 0
+            reply = self._ray.get(asked)
+        return decoded(reply, int)
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        found: Evaluation = self._ask("evaluate", problem, candidate, form=Evaluation)
+        return msgspec.structs.replace(found, candidate=candidate)
+
+    def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str:
+        form = list[dict[str, Any]] | str
+        found: list[dict[str, Any]] | str = self._ask("profile", workload, is_candidate, form=form)
+        return found
+
+    def demand(self, workload: str) -> Demand | str:
+        found: Demand | str = self._ask("demand", workload, form=Demand | str)
+        return found
+
+    def _ask(self, method: str, *arguments: Any, form: Any) -> Any:
+        with translated_errors(self._ray, is_verifier_kept=True):
+            reply = self._ray.get(self._begin(method, *arguments))
+        return msgspec.msgpack.decode(reply, type=form)
+
+    def _begin(self, method: str, *arguments: Any) -> Any:
+        """Return what Ray calls the answer that is to come."""
+        return getattr(self._actor, method).remote(*map(encoded, arguments))
+
+
+@contextlib.contextmanager
+def translated_errors(ray: Any, *, is_verifier_kept: bool = False) -> Iterator[None]:
+    """Raise SlotLost for an actor that is gone, and what the actor raised itself. A verifier that
+    died there is a lost slot too, unless the actor is kept and starts another one."""
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, WorkerError) and not is_verifier_kept:
+            raise SlotLost(str(error.cause)) from error
+        if isinstance(error.cause, CudaL1Error):
+            raise error.cause from error
+        raise
+    except ray.exceptions.RayError as error:
+        raise SlotLost(" ".join(str(error).split())[:MAX_CHARS]) from error
 
 
 def encoded(value: Any) -> bytes:
@@ -139,7 +185,7 @@ def decoded(data: bytes, form: type[T]) -> T:
 
 
 def ray_module() -> Any:
-    """Raises: UnsupportedError."""
+    """Import Ray. Raises: UnsupportedError."""
     try:
         import ray
     except ImportError as error:

@@ -1,199 +1,215 @@
-"""Seats at work: a thread for each, until there is nothing left.
+"""Run work on several device slots at once.
 
-What is in the archive for a device that is there is told and not judged again. The caller's thread
-alone reads the tasks, as many as keep the seats busy, and takes the results: seats wait for one
-that takes none.
+    with Pool(backend, notice=print) as pool:
+        outcomes = pool.map(tasks, work, is_over=is_over, run_status=run_status)
 
-A seat that is lost is opened again, and what it had is judged by another one or by the new one. A
-candidate with which judges die `num_tries` times is a `harness_error`, which is never re-used; when
-that happens with several in a row it is not the candidates, and is raised.
+There is a thread for each slot. What work finds goes into the archive by its own hand; the caller's
+thread waits, and is where Ctrl-C arrives: then every verifier is revoked (`LeasedVerifier`), and
+what work makes of that is its result. A slot that is lost is opened again, and its item is tried
+again there or elsewhere (`queue.py`). Slots stay open from one `map` to the next.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-
-import msgspec
+import time
+from collections.abc import Callable, Sequence
+from typing import Self, TypeVar
 
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.pool.board import Board, Limits
-from cudal1_ci.pool.seat import Broken, Seat, SeatLost, Seats
-from cudal1_ci.pool.view import NoView, View
-from cudal1_ci.pool.work import Judged, Task
-from cudal1_ci.records import Candidate, Evaluation, Problem
-from cudal1_ci.records.archive import Archive
+from cudal1_ci.pool.config import RetryLimits
+from cudal1_ci.pool.queue import POLL_S, Outcome, WorkQueue
+from cudal1_ci.pool.slots import Backend, DeviceSlot, LeasedVerifier, SlotLost
+from cudal1_ci.records import Device
+from cudal1_ci.records.run_status import Ending
+from cudal1_ci.render.wording import device_text
+from cudal1_ci.verification.protocol import Judge
 
+T = TypeVar("T")
+R = TypeVar("R")
 
-def evaluate_all(
-    tasks: Iterable[Task],
-    seats: Seats,
-    archive: Archive,
-    policy: str,
-    *,
-    limits: Limits | None = None,
-    may_reuse: bool = True,
-    is_over: Callable[[], bool] = lambda: False,
-    view: View | None = None,
-) -> Iterator[Judged]:
-    """Every candidate of the tasks once, as they are judged.
-
-    `policy` is the hash of the judges' settings (`TrialConfig.policy`). Once `is_over`, the
-    candidate that each seat is at is finished and nothing else begun. Whoever closes the iterator
-    ends what is under way.
-
-    Raises:
-        WorkerError: No seat is left, or judges die whatever they are given.
-        UnsupportedError: A seat's machine does not have what is required.
-        ArchiveError: A result could not be kept.
-    """
-    board = Board(archive, policy, limits or Limits(), is_over, seats.num_seats)
-    pool = Pool(seats, board)
-    with view or NoView() as shown:
-        try:
-            yield from pool.results(iter(tasks), shown, may_reuse=may_reuse)
-        finally:
-            pool.stop()
+STOP_S = 10.0
+"""For a thread to end when its verifier was revoked; one that cannot be ended is left. A thread
+that waits for another process's device gives up by itself (processes/device_wait.py)."""
 
 
 class Pool:
-    """The threads of one run of `evaluate_all`."""
+    """Keep slots open inside of a `with`; the first one is open when it is entered."""
 
-    def __init__(self, seats: Seats, board: Board):
-        self.seats, self.board = seats, board
-        self._seen: set[str] = set()
-        self._open: dict[int, Seat] = {}
-        self._threads = [
-            threading.Thread(target=self._work, args=(number,), name=f"seat {number}", daemon=True)
-            for number in range(seats.num_seats)
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        notice: Callable[[str], None],
+        is_of_one_kind: bool = False,
+        limits: RetryLimits | None = None,
+    ) -> None:
+        """
+        Args:
+            notice: Is called with what happens to slots.
+            is_of_one_kind: Leave out slots whose device is not of the first one's kind.
+        """
+        self.backend, self.notice = backend, notice
+        self.is_of_one_kind = is_of_one_kind
+        self.limits = limits or RetryLimits()
+        self._devices: dict[int, Device] = {}
+        self._verifiers: dict[int, LeasedVerifier] = {}
+        """Of the slots that are open."""
+        self._left_out: set[int] = set()
+
+    def __enter__(self) -> Self:
+        """Raises: WorkerError, UnsupportedError, ConfigError."""
+        message = "there is none"
+        for number in range(self.backend.num_slots):
+            try:
+                slot = self.backend.open(number, lambda: False)
+            except SlotLost as error:
+                message = str(error)
+                continue
+            self._first = slot
+            self._devices[number] = slot.device
+            self._verifiers[number] = LeasedVerifier(slot)
+            self.first: Judge = self._verifiers[number]
+            """For what has to be known before anything is mapped."""
+            return self
+        raise WorkerError(f"no slot could be opened: {message}")
+
+    def __exit__(self, *_: object) -> None:
+        for number in list(self._verifiers):
+            self._close(number)
+
+    @property
+    def devices(self) -> list[Device]:
+        """Return one of each kind that was there: the first slot's, then by the slots' numbers."""
+        others = [device for _, device in sorted(self._devices.items())]
+        return list({device.key: device for device in (self._first.device, *others)}.values())
+
+    def map(
+        self,
+        items: Sequence[T],
+        work: Callable[[T, Judge], R],
+        *,
+        is_over: Callable[[], bool],
+        run_status: Ending,
+        begun_on: Callable[[T], frozenset[str]] | None = None,
+        problem_of: Callable[[T], str] | None = None,
+    ) -> list[Outcome[R]]:
+        """Return what comes of each item, in their order.
+
+        Args:
+            is_over: Is asked before an item is begun.
+            run_status: Is told of an interrupt.
+            begun_on: The kinds of devices (`Device.key`) on which something is known of an item.
+            problem_of: The id of its problem, where several items have the same one.
+
+        Raises:
+            WorkerError: No slot is left, or verifiers die whatever they are given.
+            CudaL1Error: What the work raised, or a slot that no try would open.
+        """
+        numbers = sorted(set(range(self.backend.num_slots)) - self._left_out)
+        queue: WorkQueue[T, R] = WorkQueue(
+            items, numbers, self.limits, is_over, begun_on=begun_on, problem_of=problem_of
+        )
+        threads = [
+            threading.Thread(
+                target=self._serve, args=(number, queue, work), name=f"slot {number}", daemon=True
+            )
+            for number in numbers
         ]
-
-    def results(self, tasks: Iterator[Task], view: View, *, may_reuse: bool) -> Iterator[Judged]:
-        """Feed the seats and hand out what they find."""
-        board = self.board
-        for thread in self._threads:
-            thread.start()
-        while True:
-            is_end = not board.num_at_work
-            if board.wants() and not board.is_over():
-                several = self._added(tasks, view, may_reuse=may_reuse)
-            else:
-                found = board.taken()
-                several = [] if found is None else [found]
-                if found is None and is_end:
-                    break
-            for text in board.notices():
-                view.notice(text)
-            view.seats(*board.numbers())
-            for judged in several:
-                view.judged(judged)
-                yield judged
-        if board.error is not None:
-            raise board.error
-        if not board.is_done():
-            raise WorkerError(f"no seat is left; the last one that was lost: {board.last_loss}")
-
-    def stop(self) -> None:
-        """End what is under way, and wait until it has ended."""
-        self.board.stop()
-        for seat in list(self._open.values()):
-            seat.close()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
-
-    def _added(self, tasks: Iterator[Task], view: View, *, may_reuse: bool) -> list[Judged]:
-        """Add the next task; what the archive knows of it."""
-        task = next(tasks, None)
-        if task is None:
-            self.board.has_all()
-            return []
-        new = {one.id: one for one in task.candidates if one.id not in self._seen}
-        self._seen.update(new)
-        view.added(task, len(new))
-        kind, known = None, dict[str, Evaluation]()
-        for one in self.board.kinds() if may_reuse else []:
-            of_kind = self._known(task.problem, new.values(), one)
-            if len(of_kind) > len(known):
-                kind, known = one, of_kind
-        rest = [one for one in new.values() if one.id not in known]
-        self.board.add(task.problem, rest, kind)
-        return [Judged(evaluation=one, is_known=True) for one in known.values()]
-
-    def _known(
-        self, problem: Problem, candidates: Iterable[Candidate], kind: str
-    ) -> dict[str, Evaluation]:
-        """What the archive has of candidates on devices of that kind."""
-        found = {}
-        for one in candidates:
-            known = self.board.archive.lookup(problem.id, one.id, kind, self.board.policy)
-            if known is not None:
-                found[one.id] = msgspec.structs.replace(known, candidate=one)
-        return found
-
-    def _work(self, number: int) -> None:
-        """Hold a seat, as long as there is work and it can be had."""
-        board, num_losses = self.board, 0
+        is_whole = False
         try:
-            while num_losses < board.limits.max_losses and not board.is_done():
-                num_judged = self._sit(number)
-                num_losses = 1 if num_judged else num_losses + 1
-        except BaseException as error:  # noqa: BLE001 - raised by results(), to the caller
-            board.failed(error)
+            for thread in threads:
+                thread.start()
+            queue.wait()
+            is_whole = queue.error is None
+        except KeyboardInterrupt:
+            run_status.was_interrupted = True
         finally:
-            board.left()
+            queue.stop()
+            if not is_whole:
+                self._revoke_all(threads)
+        if queue.error is not None:
+            raise queue.error
+        if queue.num_left and not (run_status.was_interrupted or is_over()):
+            raise WorkerError(f"no slot is left; the last one that was lost: {queue.last_loss}")
+        return queue.outcomes
 
-    def _sit(self, number: int) -> int:
-        """Open a seat and serve until it is lost, or all is done; how many were judged."""
-        sitting = Sitting(self.board, f"seat {number}")
+    def _revoke_all(self, threads: Sequence[threading.Thread]) -> None:
+        """End what every slot is at, and wait until no thread works any more."""
+        deadline_s = time.monotonic() + STOP_S
+        while True:  # again for a slot that was being opened when the others were revoked
+            closers = [
+                threading.Thread(target=verifier.revoke, daemon=True)
+                for verifier in list(self._verifiers.values())
+            ]
+            for closer in closers:
+                closer.start()
+            for thread in (*closers, *threads):
+                if thread.ident is not None:
+                    thread.join(min(POLL_S, max(0.0, deadline_s - time.monotonic())))
+            is_busy = any(thread.is_alive() for thread in (*closers, *threads))
+            if not is_busy or time.monotonic() > deadline_s:
+                return
+
+    def _serve(self, number: int, queue: WorkQueue[T, R], work: Callable[[T, Judge], R]) -> None:
+        """Keep a slot open, as long as there is something to do and it can be had."""
         try:
-            seat = self.seats.open(number, self.board.is_done)
-        except SeatLost as error:
-            if not self.board.is_done():
-                self.board.lost(sitting.name, str(error))
-            return 0
-        self._open[number] = seat
-        try:
-            sitting.serve(seat)
-        except SeatLost as error:
-            self.board.lost(sitting.name, str(error))
+            while queue.may_open(number) and self._use(number, queue, work):
+                pass
+        except BaseException as error:  # noqa: BLE001 (raised by `map`, to the caller)
+            if not isinstance(error, KeyboardInterrupt):
+                queue.fail(error)
         finally:
-            del self._open[number]
-            seat.close()
-        return sitting.num_judged
+            queue.leave(number)
 
+    def _use(self, number: int, queue: WorkQueue[T, R], work: Callable[[T, Judge], R]) -> bool:
+        """Work on a slot until it is lost or all is done; return whether to open it again."""
+        name, is_kept = f"slot {number}", False
+        try:
+            verifier = self._opened(number, queue.is_done)
+            name = verifier.slot.name
+            if not self._is_welcome(number, verifier.slot):
+                return False
+            queue.join(number, verifier.slot.device.key)
+            while (lease := queue.lease(number)) is not None:
+                verifier.has_died = False
+                result = work(lease.item.value, verifier)
+                if verifier.has_died:
+                    queue.hold(lease, result)
+                    return True
+                queue.complete(lease, result)
+            is_kept = not queue.is_stopped
+        except SlotLost as error:
+            if number in self._verifiers or not queue.is_done():
+                self.notice(f"lost {name}: {error}")
+                queue.lose(number, name, str(error))
+            return True
+        finally:
+            if not is_kept:
+                self._close(number)
+        return False
 
-class Sitting:
-    """One seat from its opening to its end."""
+    def _opened(self, number: int, is_over: Callable[[], bool]) -> LeasedVerifier:
+        """Return the verifier of a slot, which is open already or opened now. Raises: SlotLost."""
+        if number not in self._verifiers or self._verifiers[number].is_revoked:
+            self._verifiers[number] = LeasedVerifier(self.backend.open(number, is_over))
+        return self._verifiers[number]
 
-    def __init__(self, board: Board, name: str):
-        self.board, self.name = board, name
-        self.num_judged = 0
-        self._num_broken = 0
-        """In a row."""
+    def _close(self, number: int) -> None:
+        verifier = self._verifiers.pop(number, None)
+        if verifier is not None and not verifier.is_revoked:
+            verifier.slot.close()
 
-    def serve(self, seat: Seat) -> None:
-        """Do what there is to do. Raises: SeatLost."""
-        self.name = self.board.join(seat)
-        while (batch := self.board.next(self.name)) is not None:
-            problem, candidates = batch
-            left = {one.id for one in candidates}
-            for found in seat.judge(problem, candidates):
-                left.discard(self._told(found))
-                if left and self.board.is_over():
-                    return
-            if left:
-                raise SeatLost(f"it said nothing of {len(left)} of {len(candidates)} candidates")
-
-    def _told(self, found: Evaluation | Broken) -> str:
-        """The id of the candidate."""
-        if isinstance(found, Evaluation):
-            self.board.judged(self.name, found)
-            self.num_judged += 1
-            self._num_broken = 0
-            return found.candidate.id
-        self.board.broken(self.name, found)
-        self._num_broken += 1
-        if self._num_broken >= self.board.limits.max_losses:
-            raise SeatLost(f"its judge died {self._num_broken} times in a row: {found.message}")
-        return found.candidate_id
+    def _is_welcome(self, number: int, slot: DeviceSlot) -> bool:
+        if self.is_of_one_kind and slot.device.key != self._first.device.key:
+            self.notice(
+                f"{slot.name} is left out: its device is {device_text(slot.device)}, or its "
+                f"software another one than that of {self._first.name}, "
+                f"{device_text(self._first.device)}"
+            )
+            self._left_out.add(number)
+            return False
+        self._devices.setdefault(number, slot.device)
+        if slot.remark is not None:
+            self.notice(f"{slot.name}: {slot.remark}")
+        return True

@@ -1,17 +1,17 @@
-"""Seats of a cluster: a Session in an actor of Ray for each GPU, on whichever machine that is.
+"""Open slots on a cluster: a Session in an actor of Ray for each GPU, on whichever machine that is.
 
-    with RaySeats(config, address="auto") as seats: ...
+    with RayBackend(config, address="auto") as backend: ...
 
 Ray grants each actor a GPU, which is the only one that it sees, and finds another machine for it
-when its own is gone. On that GPU the judge still waits its turn with others of the machine
-(processes/lock.py): what Ray grants is known to Ray alone. Without GPUs there is one seat for each
+when its own is gone. On that GPU the verifier still waits for others of the machine
+(processes/lock.py): what Ray grants is known to Ray alone. Without GPUs there is one slot for each
 machine, since two on one processor would only take turns.
 
 Every machine of the cluster has the same version of this package, and of Ray and Python. Records
-cross as bytes. Where an actor is not one of ours to wait for, such as one whose machine was taken
-away, Ray says so by an exception, which is a `SeatLost`; how often is tried again is the pool's.
+cross as bytes. Where an actor is gone, such as one whose machine was taken away, Ray raises an
+exception, which becomes a `SlotLost`; how often is tried again is the pool's.
 
-Not covered: programs of a checkout need it at the same path on every machine. Whoever reaches a
+Not covered: programs of a checkout need it at the same path on every machine. Anyone who reaches a
 cluster of Ray can run anything on it: it belongs into a network of its own (docs/cluster.md).
 """
 
@@ -20,42 +20,44 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from collections.abc import Callable
 from typing import Any, Self
 
 import msgspec
 
 from cudal1_ci import __version__
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.pool.actor import Introduction, Judge, Said, ray_module
-from cudal1_ci.pool.remote import RemoteSession
-from cudal1_ci.pool.seat import Broken, SeatLost
-from cudal1_ci.pool.sessions import SessionConfig
-from cudal1_ci.pool.told import told
-from cudal1_ci.records import Candidate, Evaluation, Problem
+from cudal1_ci.pool.actor import (
+    Introduction,
+    RemoteVerifier,
+    VerifierActor,
+    ray_module,
+    translated_errors,
+)
+from cudal1_ci.pool.config import SessionConfig
+from cudal1_ci.pool.slots import SlotLost
 
 OWN_CLUSTER = (
     "RAY_USAGE_STATS_ENABLED",
     "RAY_worker_niceness",
     "RAY_prestart_worker_first_driver",
 )
-"""Switched off in a cluster that is started here: what it reports, that judges give way to others,
-and workers for each processor core before there is work, which wake up again and again beside what
-is timed."""
+"""Switched off in a cluster that is started here: what it reports, that verifiers give way to
+others, and workers for each processor core before there is work, which wake up again and again
+while something is timed."""
 START_S = 600.0
-"""Until an actor has a device and a judge. A cluster that grows by itself starts a machine."""
+"""Until an actor has a device and a verifier. A cluster that grows by itself starts a machine."""
 POLL_S = 1.0
 NICE = (
-    "judges here have the niceness {}, so that what else runs disturbs their times: start Ray with "
-    "RAY_worker_niceness=0 in its environment"
+    "verifiers here have the niceness {}, so that what else runs disturbs their times: start Ray "
+    "with RAY_worker_niceness=0 in its environment"
 )
 
 
-class RaySeats:
-    """Context manager: connects to a cluster, and disconnects if it was not connected before."""
+class RayBackend:
+    """Connect to a cluster, and disconnect if this process was not connected before."""
 
-    actor_class: type = Judge
+    actor_class: type = VerifierActor
 
     def __init__(
         self,
@@ -63,22 +65,22 @@ class RaySeats:
         *,
         address: str = "auto",
         device: str = "auto",
-        num_seats: int | None = None,
+        num_slots: int | None = None,
     ):
         """
         Args:
             address: `auto` is the cluster that this machine belongs to, `host:6379` one of several;
                 `local` starts one on this machine alone.
             device: `cuda`, `cpu`, or `auto`: `cuda` where the cluster has a GPU.
-            num_seats: None is one for each GPU of the cluster as it is now, or for each machine.
+            num_slots: None is one for each GPU of the cluster as it is now, or for each machine.
         """
         if device not in ("auto", "cuda", "cpu"):
             raise ConfigError(
                 f"device: expected cuda, cpu or auto, as Ray chooses which GPU, got {device}"
             )
         self.config, self.address, self.device = config, address, device
-        self.num_wanted = num_seats
-        self.num_seats = 0
+        self.num_wanted = num_slots
+        self.num_slots = 0
         self.ray = ray_module()
         self.is_ours = False
 
@@ -101,24 +103,19 @@ class RaySeats:
             self.device = "cuda" if num_gpus else "cpu"
         num_machines = sum(node["Alive"] for node in ray.nodes())
         num_there = num_gpus if self.device == "cuda" else num_machines
-        self.num_seats = self.num_wanted or num_there
-        if not self.num_seats:
-            self.__exit__(None, None, None)
+        self.num_slots = self.num_wanted or num_there
+        if not self.num_slots:
+            self.__exit__()
             raise UnsupportedError(f"the cluster at {self.address} has no GPU; use --device cpu")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.is_ours:
             self.ray.shutdown()
             self.is_ours = False
 
-    def open(self, number: int, is_over: Callable[[], bool]) -> RaySeat:
-        """An actor of its own. Raises: SeatLost, UnsupportedError, ConfigError."""
+    def open(self, number: int, is_over: Callable[[], bool]) -> RaySlot:
+        """Start an actor. Raises: SlotLost, UnsupportedError, ConfigError."""
         is_gpu = self.device == "cuda"
         actor = (
             self.ray.remote(self.actor_class)
@@ -126,20 +123,20 @@ class RaySeats:
             .remote(msgspec.msgpack.encode(self.config), self.device, number)
         )
         try:
-            said = self._introduced(actor, is_over)
+            said = self._introduction(actor, is_over)
         except BaseException:
-            self._end(actor)
+            end(self.ray, actor)
             raise
-        return RaySeat(self.ray, actor, said)
+        return RaySlot(self.ray, actor, said)
 
-    def _introduced(self, actor: Any, is_over: Callable[[], bool]) -> Introduction:
+    def _introduction(self, actor: Any, is_over: Callable[[], bool]) -> Introduction:
         """Wait until it says what it is."""
         reference = actor.introduce.remote()
         deadline_s = time.monotonic() + START_S
         while not self.ray.wait([reference], timeout=POLL_S)[0]:
             if is_over() or time.monotonic() > deadline_s:
-                raise SeatLost(f"no machine had a device for it within {START_S:.0f} s")
-        with told(self.ray):
+                raise SlotLost(f"no machine had a device for it within {START_S:.0f} s")
+        with translated_errors(self.ray):
             reply = self.ray.get(reference)
         said = msgspec.msgpack.decode(reply, type=Introduction)
         # As it was read there: 20 in a field of seconds is 20.0 then, and has another hash.
@@ -152,44 +149,29 @@ class RaySeats:
             )
         return said
 
-    def _end(self, actor: Any) -> None:
-        with contextlib.suppress(self.ray.exceptions.RayError, ValueError):
-            self.ray.kill(actor)
 
-
-class RaySeat:
+class RaySlot:
     """An actor that has said what it is."""
 
     def __init__(self, ray: Any, actor: Any, said: Introduction):
         self.ray, self.actor = ray, actor
         self.name, self.device = said.name, said.device
-        self.session = RemoteSession(ray, actor, said.device)
+        self.verifier = RemoteVerifier(ray, actor, said.device)
         self.remark = NICE.format(said.niceness) if said.niceness > 0 else None
-
-    def judge(
-        self, problem: Problem, candidates: Sequence[Candidate]
-    ) -> Iterator[Evaluation | Broken]:
-        """Raises: SeatLost."""
-        encode = msgspec.msgpack.encode
-        with told(self.ray):
-            stream = self.actor.judge.options(num_returns="streaming").remote(
-                encode(problem), encode(tuple(candidates))
-            )
-            for reference in stream:
-                said = msgspec.msgpack.decode(self.ray.get(reference), type=Said)
-                found = said.evaluation or said.broken
-                if found is None:
-                    raise SeatLost("it said nothing of a candidate")
-                yield found
 
     def close(self) -> None:
         """End the actor and all that it has started."""
-        with contextlib.suppress(self.ray.exceptions.RayError, ValueError):
-            self.ray.kill(self.actor)
+        end(self.ray, self.actor)
+
+
+def end(ray: Any, actor: Any) -> None:
+    """Kill an actor, which may be gone already."""
+    with contextlib.suppress(ray.exceptions.RayError, ValueError):
+        ray.kill(actor)
 
 
 def silence(ray: Any) -> None:
-    """Let Ray not print what has become of its processes: it takes stdout for that, which is the
-    result's, and the switch is the one that its own debugger uses."""
+    """Keep Ray from printing what has become of its processes: it takes stdout for that, which is
+    the result's, and the switch is the one that its own debugger uses."""
     with contextlib.suppress(AttributeError):
         ray._private.worker._worker_logs_enabled = False

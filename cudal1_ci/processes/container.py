@@ -260,7 +260,7 @@ class ContainedWorker:
             *(word for mount in mounts for word in mount.arguments),
             *(word for item in environment.items() for word in ("--env", "=".join(item))),
             *("--workdir", "/", "--entrypoint", python, image_id),
-            *("-P", "-c", BOOTSTRAP, str(SANDBOXED), self.role, str(CHANNEL / SOCKET)),
+            *("-c", BOOTSTRAP, str(SANDBOXED), self.role, str(CHANNEL / SOCKET)),
             *(str(self.num_threads), device),
         ]
 

@@ -31,7 +31,9 @@ WORKER_NAME = "cudal1_sandboxed"
 """In the command line of every worker, where other sessions of this tool know it by."""
 
 BOOTSTRAP = """\
-import importlib.util, sys
+import sys
+sys.path[:] = [path for path in sys.path if path]
+import importlib.util
 folder = sys.argv[1]
 spec = importlib.util.spec_from_file_location(
     "cudal1_sandboxed", folder + "/__init__.py", submodule_search_locations=[folder])
@@ -42,7 +44,8 @@ from cudal1_sandboxed.start import main
 main(sys.argv[2:], sys.orig_argv[1:-4])
 """
 """Loads the worker's folder as a package of its own: neither this tool nor its dependencies become
-importable for the user's code, and need not be installed in its interpreter."""
+importable for the user's code, and need not be installed in its interpreter. Nor does the working
+folder, which `-c` puts first; `-P` would leave it out too, but Python 3.10 does not know it."""
 
 STEADY_ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
@@ -138,7 +141,7 @@ class Worker:
             self.log = self.log_path.open("rb")
             try:
                 self.process = subprocess.Popen(
-                    [self.python, "-P", "-c", BOOTSTRAP, *arguments],
+                    [self.python, "-c", BOOTSTRAP, *arguments],
                     pass_fds=[theirs.fileno()],
                     env=scrubbed_environment(os.environ, home, self.num_threads, gpu),
                     cwd=home,

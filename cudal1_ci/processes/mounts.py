@@ -69,7 +69,7 @@ def interpreter(python: str) -> Interpreter:
     with tempfile.TemporaryDirectory(prefix="cudal1-ci-") as home:
         try:
             done = subprocess.run(
-                [python, "-P", "-c", PROBE],
+                [python, "-c", PROBE],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 env=scrubbed_environment(os.environ, Path(home), 1),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 NUM_LINES = 5
 FRAME = re.compile(r'  File "(?P<path>[^"]+)", line \d+')
 HEAD = "Traceback (most recent call last):"
-NOT_THEIRS = re.compile(r"cudal1_ci/sandboxed/\w+\.py$|^<frozen ")
+NOT_THEIRS = re.compile(r"cudal1_ci/sandboxed/[\w/]+\.py$|^<frozen ")
 """What called the user's code, or imported it."""
 
 

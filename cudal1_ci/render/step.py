@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from cudal1_ci.records import Entry, Measurement, TracedSteps
 from cudal1_ci.render.shape import StepDocument
-from cudal1_ci.stats import speedups
+from cudal1_ci.stats import speedups, student_t
 from cudal1_ci.stats.speedups import Interval
 
 US_PER_HOUR = 3.6e9
@@ -122,11 +122,9 @@ def reference_interval(measured: Measurement, level: float) -> Interval | None:
 
 def mean_interval(values: Sequence[float], level: float) -> Interval | None:
     """Mean with its t interval; None of fewer than two values."""
-    from scipy.special import stdtrit  # here, as it takes a third of a second to import
-
     if len(values) < 2:
         return None
     mean = statistics.fmean(values)
     error = statistics.stdev(values) / math.sqrt(len(values))
-    width = float(stdtrit(len(values) - 1, 1 - level / 2)) * error
+    width = student_t.quantile(len(values) - 1, 1 - level / 2) * error
     return Interval(estimate=mean, low=mean - width, high=mean + width)

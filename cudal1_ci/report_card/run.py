@@ -38,9 +38,9 @@ def run(found: Found, bench: Bench) -> RunDocument:
     bench.progress.start(len(found.tasks))
     count, has_budget = len(found.tasks), bench.config.budget_s is not None
     order = spread(count) if has_budget else range(count)
-    taken = (side_by_side if bench.row else one_by_one)([found.tasks[i] for i in order], bench)
+    taken = (side_by_side if bench.pool else one_by_one)([found.tasks[i] for i in order], bench)
     documents = [one for _, one in sorted(zip(order, taken, strict=True), key=lambda pair: pair[0])]
-    machines = bench.row.devices if bench.row else [bench.session.device()]
+    machines = bench.pool.devices if bench.pool else [bench.session.device()]
     return carded(
         RunDocument(
             version=__version__,
@@ -79,7 +79,7 @@ def one_by_one(tasks: Sequence[Task], bench: Bench) -> list[TaskDocument]:
 
 def side_by_side(tasks: Sequence[Task], bench: Bench) -> list[TaskDocument]:
     """The same by several judges, a task each: on one kind of device as long as there is one."""
-    assert bench.row is not None
+    assert bench.pool is not None
 
     def turn(task: Task, judge: Judge) -> TaskDocument:
         bench.progress.target_started(target_of(task))
@@ -88,8 +88,8 @@ def side_by_side(tasks: Sequence[Task], bench: Bench) -> list[TaskDocument]:
             bench.progress.target_ended(target_of(task))
         return found
 
-    outcomes = bench.row.each(
-        tasks, turn, is_over=bench.is_over, ending=bench.ending, begun_on=bench.begun_on
+    outcomes = bench.pool.map(
+        tasks, turn, is_over=bench.is_over, run_status=bench.ending, begun_on=bench.begun_on
     )
     machine = machine_text(bench.session.device())
     documents = []

@@ -14,7 +14,7 @@ import msgspec
 
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
 from cudal1_ci.optimize.llm_loop import Loop, Optimizer, begin, optimize
-from cudal1_ci.pool.seat import SeatLost
+from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.records import (
     Candidate,
@@ -159,7 +159,7 @@ class Turn:
             return None
         except (PromptError, WorkerError) as error:
             self.failures[column] = str(error)
-        except (CudaL1Error, SeatLost):
+        except (CudaL1Error, SlotLost):
             raise
         except Exception as error:  # noqa: BLE001 (a bug that one task meets costs one column)
             tail = "".join(traceback.format_exception(error)[-3:])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cudal1_ci.optimize.llm_loop import Optimizer
-from cudal1_ci.pool.turns import Row
+from cudal1_ci.pool import Pool
 from cudal1_ci.propose import Proposer
 from cudal1_ci.records import Candidate, Evaluation, Record, Target, content_hash
 from cudal1_ci.records.archive import Archive
@@ -54,7 +54,7 @@ class Bench:
     optimizer: Optimizer | None = None
     started_s: float = field(default_factory=time.monotonic)
     ending: Ending = field(default_factory=Ending)
-    row: Row | None = None
+    pool: Pool | None = None
     """Several judges, of which `session` is the first; None where that is the only one."""
     made: set[tuple[str, str, str]] = field(default_factory=set)
     """Problem, column and candidate of each trial that this leg of the run made: of a seat that was

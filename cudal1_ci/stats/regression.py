@@ -7,9 +7,8 @@ threshold, the absolute one, and the estimate against the control, the base's ot
 the relative one too. An alarm is measured again in new processes, more often the more is compared:
 chance raises one comparison of forty on one side, so that twice in a row is one of 1,600, and
 `num_looks` keeps the chance of any false alarm in a whole run below five in a hundred. Noise of a
-shared processor keeps to no distribution and lasts for minutes, so there one more must agree: with
-two, and without the control, one of 60 changes that change nothing was accused
-(benchmarks/results/compare-rates- before.json).
+shared processor keeps to no distribution and lasts for minutes, so there one more must agree: two
+looks without the control accuse changes that change nothing.
 
 The worst workload decides, never a mean: no gain elsewhere makes up for a loss.
 """

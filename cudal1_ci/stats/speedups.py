@@ -19,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from cudal1_ci.records import Evaluation, Launch, Measurement, Problem, Workload
+from cudal1_ci.stats import student_t
 
 LEVEL = 0.05
 MANY = 10**6
@@ -33,7 +34,7 @@ ABSOLUTE_FLOOR_US = 0.5
 LAUNCH_SPREAD = {"cpu": 0.1, "cuda": 0.04}
 """Standard deviation of launches' log ratios that is taken for known where there is one launch
 alone. On an H200 it was 0.003 to 0.04, the most for calls of 10 us
-(benchmarks/results/sensitivity-h200.json); on a CPU it is a generous guess."""
+(assets/results/sensitivity-h200.json); on a CPU it is a generous guess."""
 OF_MEDIAN = 1.2533
 """Standard error of a median of many normal values, as a multiple of that of their mean."""
 OF_DEVIATION = 1.4826
@@ -77,8 +78,8 @@ def log_ratio(launch: Launch, kind: Kind) -> float:
 
     On a CPU a batch is interrupted alone, so each side has its typical time. Beside a GPU the core
     that launches changes its speed for longer than a round, and both sides of a round with it: the
-    median of the rounds' ratios (benchmarks/results/sensitivity-h200.json: calls that the processor
-    holds up take 16.6 us in one round of a launch, and 26.1 in another)."""
+    median of the rounds' ratios (assets/results/sensitivity-h200.json: calls that the
+    processor holds up take 16.6 us in one round of a launch, and 26.1 in another)."""
     if kind == "cpu":
         return math.log(typical_us(launch.reference_us) / typical_us(launch.candidate_us))
     pairs = zip(launch.reference_us, launch.candidate_us, strict=True)
@@ -88,9 +89,7 @@ def log_ratio(launch: Launch, kind: Kind) -> float:
 @functools.lru_cache
 def t_quantile(degrees_of_freedom: int) -> float:
     """Quantile of Student's t for one of `LOOKS` two-sided looks at `LEVEL` together."""
-    from scipy.special import stdtrit  # here, as it takes a third of a second to import
-
-    return float(stdtrit(degrees_of_freedom, 1 - LEVEL / len(LOOKS) / 2))
+    return student_t.quantile(degrees_of_freedom, 1 - LEVEL / len(LOOKS) / 2)
 
 
 def error_of_rounds(launch: Launch, kind: Kind) -> float:

@@ -1,4 +1,4 @@
-"""A report card of eight made-up tasks on a Ray of its own, with two seats of which one is killed
+"""A report card of eight made-up tasks on a Ray of its own, with two slots of which one is killed
 in its second task; says as JSON what became of it.
 
     python tests/integration/killed_actor.py FOLDER
@@ -14,9 +14,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cudal1_ci.pool import RaySeats, SessionConfig
-from cudal1_ci.pool.actor import Judge
-from cudal1_ci.pool.turns import Row
+from cudal1_ci.pool import Pool, RayBackend, SessionConfig
+from cudal1_ci.pool.actor import VerifierActor
 from cudal1_ci.report_card.run import run
 from tests.fakes import FakeSession
 from tests.unit.report_card.rig import a_bench, a_task, found
@@ -42,13 +41,13 @@ class Noted(FakeSession):
         return super().evaluate(problem, candidate)
 
 
-class Actor(Judge):
+class Actor(VerifierActor):
     def __init__(self, config: bytes, device: str, number: int):
         super().__init__(config, device, number)
         self.session = Noted(dict(ANSWERS))
 
 
-class Seats(RaySeats):
+class Cluster(RayBackend):
     actor_class = Actor
 
 
@@ -56,11 +55,11 @@ def main() -> None:
     tasks = found(
         *(a_task(f"level1/{index}", f"class Model: ...  # {index}") for index in range(8))
     )
-    told: list[str] = []
+    notices: list[str] = []
     with (
-        Seats(SessionConfig(), address="local", num_seats=2) as seats,
-        Row(seats, told=told.append) as row,
-        a_bench(FOLDER, row.first, {"playbook": sorted(ANSWERS)}, row=row) as bench,
+        Cluster(SessionConfig(), address="local", num_slots=2) as backend,
+        Pool(backend, notice=notices.append) as pool,
+        a_bench(FOLDER, pool.first, {"playbook": sorted(ANSWERS)}, pool=pool) as bench,
     ):
         document = run(tasks, bench)
     made = [path.name.rsplit(" ", 1) for path in FOLDER.glob("? try ?*")]
@@ -69,7 +68,7 @@ def main() -> None:
         "num_trials": [len(task.results[0].trials) for task in document.tasks],
         "judged": sorted(Counter(name for name, _ in made).values()),
         "num_processes": len({pid for _, pid in made}),
-        "told": told,
+        "notices": notices,
     }
     sys.stdout.write(json.dumps(result))
 

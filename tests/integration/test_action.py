@@ -42,13 +42,10 @@ ROOT = Path(__file__).parents[2]
 PARTS = (
     ".ci",
     "action.yml",
-    "commands",
+    "actions",
     "constraints.txt",
     "cudal1_ci",
-    "history",
-    "publish",
     "pyproject.toml",
-    "sweep",
     "templates",
 )
 ACTION = "OWNER/cudal1-ci@" + 40 * "0"

@@ -17,30 +17,6 @@ pytestmark = pytest.mark.starts_verifier
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
-def test_nothing_is_lost_with_an_actor_that_is_killed(tmp_path):
-    pytest.importorskip("ray")
-    output = tmp_path / "result.json"
-    arguments = ["--sleep", "0.2", "--seats", "2", "--candidates", "24", "--kill", "1"]
-    done = subprocess.run(
-        [sys.executable, "benchmarks/scaling.py", *arguments, "--output", str(output)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    whole, killed = json.loads(output.read_text("utf-8"))["runs"]
-    assert (whole["num_seats_opened"], killed["num_seats_opened"]) == (2, 3)
-    for run in (whole, killed):
-        assert run["num_lost"] == run["num_judged_twice"] == 0
-        assert sum(run["judged_by_seat"].values()) == 24
-    assert "lost sleeper 0" in done.stderr
-    assert len(done.stdout.splitlines()) == 2, "Ray takes stdout"
-
-
 def bench_words(tmp_path, *words):
     tasks = ROOT / "tests" / "bench_tasks" / "KernelBench"
     solvers = ["--solvers", "eager,playbook,best", "--output", str(tmp_path / "run.json")]
@@ -108,11 +84,11 @@ def test_an_interrupt_ends_a_bench_on_a_cluster_with_its_report(tmp_path):
     assert [task["standing"] for task in document["tasks"]] == ["judged"] + ["missing"] * 4
 
 
-def said_by(script, folder):
-    """What a script beside this file says as JSON, in a process of its own."""
+@pytest.mark.slow
+def test_a_task_whose_actor_is_killed_is_done_by_another_and_nothing_twice(tmp_path):
     pytest.importorskip("ray")
     done = subprocess.run(
-        [sys.executable, f"tests/integration/{script}", str(folder)],
+        [sys.executable, "tests/integration/killed_actor.py", str(tmp_path)],
         cwd=ROOT,
         env=ENVIRONMENT,
         capture_output=True,
@@ -121,24 +97,10 @@ def said_by(script, folder):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
-
-
-@pytest.mark.slow
-def test_a_task_whose_actor_is_killed_is_done_by_another_and_nothing_twice(tmp_path):
-    found = said_by("killed_actor.py", tmp_path)
+    found = json.loads(done.stdout)
     assert found["standings"] == ["judged"] * 8
     assert found["num_trials"] == [4] * 8
     assert found["judged"] == [1] * 32
     assert found["num_processes"] >= 2
-    (lost,) = found["told"]
+    (lost,) = found["notices"]
     assert lost.startswith("lost ")
-
-
-@pytest.mark.slow
-def test_what_a_seat_with_a_gpu_has_built_is_built_on_a_machine_without(tmp_path):
-    found = said_by("built_elsewhere.py", tmp_path)
-    assert found["opened"]["is_kept"] and found["is_elsewhere"]
-    assert found["ended"] == [[{"number": number, "verdict": None}] for number in (1, 2, 3)]
-    (there,) = found["there"]
-    assert there in found["here"] and len(found["here"]) == 2, "the last one is built here"

@@ -38,7 +38,7 @@ class Model(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def judge():
-    process, channel = start_template(["-P", "-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
+    process, channel = start_template(["-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
     judge = Judge(1, accelerator("cpu"), Template(process, channel, None))
     workload = Workload(
         name="w",

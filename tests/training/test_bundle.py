@@ -97,7 +97,7 @@ def trained(tmp_path, monkeypatch) -> Trained:
         base=base,
         ids=(ID,),
         evaluation="contrastive",
-        results="benchmarks/results/training",
+        results="assets/results/training",
         date=datetime.date(2026, 11, 22),
     )
     return Trained(config, shelf)

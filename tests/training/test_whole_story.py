@@ -88,7 +88,7 @@ def test_from_an_empty_folder_to_an_adapter_that_the_product_takes(
     shelf.mkdir()
     monkeypatch.setattr(adapters, "FOLDER", shelf)
     words = ("--adapter", checkpoint, "--id", ID, "--evaluation", "contrastive")
-    more = ("--name", "tiny", "--base", weights, "--results", "benchmarks/results/tiny")
+    more = ("--name", "tiny", "--base", weights, "--results", "assets/results/tiny")
     command("bundle", run, *words, *more)
     taken = chosen(ModelConfig(model=str(weights)))
     assert (taken.folder, taken.rank, taken.made_for) == (shelf / "tiny", 8, ID)

@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 import cudal1_ci
 from tests.bundling import a_bundled_adapter
+from tests.unit.test_assets import MOST_BYTES
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -93,9 +94,10 @@ def test_the_wheel_holds_the_package_its_templates_and_the_license_and_nothing_e
     templates = {p.relative_to(ROOT) for p in (ROOT / "templates").rglob("*") if p.is_file()}
     assert {f"cudal1_ci/{name.as_posix()}" for name in templates} <= set(names)
     assert "cudal1_ci/propose/llm/hack_review/cases.toml" in names
-    adapters = [p for p in (ROOT / "cudal1_ci" / "adapters").rglob("*") if p.is_file()]
-    assert adapters
-    assert {path.relative_to(ROOT).as_posix() for path in adapters} <= set(names)
+    records = [path.relative_to(ROOT) for path in (ROOT / "cudal1_ci/adapters").glob("*/*.json")]
+    assert records
+    assert {path.as_posix() for path in records} | {"cudal1_ci/assets.json"} <= set(names)
+    assert wheel.stat().st_size < MOST_BYTES
     assert {name.split("/")[0] for name in names} == {
         "cudal1_ci",
         f"cudal1_ci-{cudal1_ci.__version__}.dist-info",
@@ -202,14 +204,51 @@ def fake_python(folder: Path, version: str) -> str:
     return str(path)
 
 
+def only_these(folder: Path) -> str:
+    """A PATH with the interpreters of a folder and with no other one."""
+    for tool in ("env", "bash", "sh", "dirname"):
+        (folder / tool).symlink_to(shutil.which(tool))
+    return str(folder)
+
+
 @pytest.mark.parametrize("version", ["2.7", "3.8", "3.10"])
 def test_a_python_that_is_too_old_is_named_with_what_to_install(tmp_path, version):
     python = fake_python(tmp_path, version)
     done = run(str(ROOT / ".ci" / "venv"), str(tmp_path / "venv"), PYTHON=python)
     assert done.returncode != 0
-    assert f"expected Python 3.11 or 3.12, found {python} is {version}" in done.stderr
+    assert f"expected Python 3.11 or newer, found {python} is {version}" in done.stderr
     assert "apt-get install" in done.stderr
     assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.13", "3.14", "3.20"])
+def test_every_python_that_is_new_enough_will_do(tmp_path, version):
+    python = fake_python(tmp_path, version)
+    done = run(str(ROOT / ".ci" / "venv"), "--python", PYTHON=python)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{python}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("found", "taken"),
+    [
+        (["3.13", "3.11"], "3.11"),
+        (["3.10", "3.14"], "3.14"),
+        (["3.9", "3.13"], "3.13"),
+    ],
+)
+def test_a_python_is_found_by_its_name(tmp_path, found, taken):
+    for version in found:
+        fake_python(tmp_path, version)
+    shown = run(str(ROOT / ".ci" / "venv"), "--python", PATH=only_these(tmp_path))
+    assert (shown.returncode, shown.stdout) == (0, f"{tmp_path}/python{taken}\n")
+
+
+def test_a_python_that_is_newer_than_any_name_is_found_as_python3(tmp_path):
+    path = tmp_path / "python3"
+    path.write_text(f"#!/bin/sh\necho 3.20 {path}\n")
+    path.chmod(0o755)
+    shown = run(str(ROOT / ".ci" / "venv"), "--python", PATH=only_these(tmp_path))
+    assert (shown.returncode, shown.stdout) == (0, f"{path}\n")
 
 
 def test_a_python_that_is_not_there_is_named(tmp_path):

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,9 +38,9 @@ ROOT = Path(__file__).parents[2]
 OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 EXAMPLES = sorted((ROOT / "examples" / "workflows").glob("*.yml"))
 TEMPLATES = sorted((ROOT / "templates" / "workflows").glob("*.yml"))
-ACTION, PUBLISH = ROOT / "action.yml", ROOT / "publish" / "action.yml"
+ACTION, PUBLISH = ROOT / "action.yml", ROOT / "actions/publish/action.yml"
 COMMANDS, HISTORY = ROOT / "actions/commands/action.yml", ROOT / "actions/trend/action.yml"
-SWEEP = ROOT / "sweep" / "action.yml"
+SWEEP = ROOT / "actions/sweep/action.yml"
 WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH, COMMANDS, HISTORY, SWEEP]
 SWEEPING = "cudal1-ci-sweep.yml"
 """The one workflow that lasts for hours."""
@@ -130,6 +131,16 @@ def test_jobs_contexts_and_labels_of_workflows_are_there(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_every_python_that_the_package_names_is_one_that_our_workflows_use():
+    text = "".join(path.read_text("utf-8") for path in OURS)
+    lines = re.findall(r"^ +python(?:-version)?: .*$", text, re.MULTILINE)
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "classifiers"
+    ]
+    named = [one.rpartition(" ")[2] for one in classifiers if "Python :: 3." in one]
+    assert set(re.findall(r'"(3\.\d+)"', "".join(lines))) == set(named)
+
+
 def test_the_linters_find_what_is_wrong_with_a_bad_workflow(tmp_path):
     bad = tmp_path / ".github" / "workflows" / "bad.yml"
     bad.parent.mkdir(parents=True)
@@ -162,11 +173,11 @@ def test_a_workflow_has_no_permission_that_a_job_did_not_ask_for(path):
         assert job["timeout-minutes"] <= most, name
 
 
-PUBLISHER_USES = r"actions/download-artifact@|OWNER/cudal1-ci/(publish|commands)@"
+PUBLISHER_USES = r"actions/download-artifact@|OWNER/cudal1-ci/actions/(publish|commands)@"
 HISTORY_RIGHTS = {"history": {"contents"}, "pages": {"pages", "id-token"}}
 HISTORY_USES = (
     r"actions/(download-artifact|checkout|upload-pages-artifact|deploy-pages)@"
-    r"|OWNER/cudal1-ci/history@"
+    r"|OWNER/cudal1-ci/actions/trend@"
 )
 """The history is told order and texts of commits by a clone beside the workspace's top; it is
 pushed code, not that of a pull request, and nothing of it is run."""
@@ -372,9 +383,9 @@ def test_init_writes_workflows_for_the_runners_and_the_commit_that_are_named(tmp
     assert "OWNER" not in text
     assert 40 * "0" not in text
     assert f"me/cudal1-ci@{commit} # v" in text
-    assert f"me/cudal1-ci/publish@{commit} # v" in text
-    assert f"me/cudal1-ci/commands@{commit} # v" in text
-    assert f"me/cudal1-ci/sweep@{commit} # v" in text
+    assert f"me/cudal1-ci/actions/publish@{commit} # v" in text
+    assert f"me/cudal1-ci/actions/commands@{commit} # v" in text
+    assert f"me/cudal1-ci/actions/sweep@{commit} # v" in text
     measure = document(folder / ALWAYS)["jobs"]["measure"]
     assert measure["strategy"]["matrix"] == {"gpu": ["h100", "rtx-4090"]}
     assert "Forks" in done.output
@@ -483,7 +494,7 @@ def test_init_knows_the_action_of_the_repository_that_it_was_installed_from(
     assert done.exit_code == 0, done.output
     text = (tmp_path / ".github" / "workflows" / ALWAYS).read_text()
     assert f"uses: me/cudal1-ci@{40 * 'c'} # v" in text
-    assert f"uses: me/cudal1-ci/publish@{40 * 'c'} # v" in text
+    assert f"uses: me/cudal1-ci/actions/publish@{40 * 'c'} # v" in text
 
 
 def test_init_knows_the_action_of_the_clone_that_it_was_installed_from(tmp_path, monkeypatch):

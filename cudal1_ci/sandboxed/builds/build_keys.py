@@ -82,28 +82,18 @@ def raise_it(error: OSError) -> None:
 
 def software_key(architecture: str | None) -> str:
     """16 hexadecimal digits of all versions that a build product depends on."""
-    return digest(described(architecture, processor()))[:16]
-
-
-def portable_key(architecture: str | None) -> str:
-    """The same of what a product depends on that is not made for the processor at hand: machines of
-    which this is equal build alike."""
-    return digest(described(architecture, None))[:16]
-
-
-def described(architecture: str | None, processor_flags: str | None) -> dict[str, Any]:
-    """The versions."""
-    return {
+    described = {
         "layout": LAYOUT,
         "python": [sys.version, sys.prefix],
         "torch": [torch.__version__, torch.version.cuda, torch.version.hip],
         "torch_path": str(Path(torch.__file__).parent),
         "triton": installed_version("triton"),
-        "platform": [platform.machine(), platform.libc_ver(), processor_flags],
+        "platform": [platform.machine(), platform.libc_ver(), processor()],
         "compilers": [said_by(*command) for command in compilers()],
         "environment": {name: os.environ.get(name) for name in COMPILER_VARIABLES},
         "architecture": architecture,
     }
+    return digest(described)[:16]
 
 
 def compilers() -> list[tuple[str, ...]]:

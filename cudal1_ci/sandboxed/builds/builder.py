@@ -7,8 +7,6 @@ priority, and the cores that it is told. Requests come from the host, one at a t
     begin  {number, program, limit_s}   -> at once; the build waits for its turn
     cancel {number}                     -> its runner is killed
     poll   {wait_s}                     -> what has ended since
-    pack   {program}                    -> what a build has left, for a builder elsewhere
-    unpack {program, key, parcel}       -> put what another one has built where the judge looks
 
 A build that fails for any other reason than the compiler's (a program that looks for a GPU when it
 is imported) says nothing: the judge will see for itself.
@@ -16,7 +14,6 @@ is imported) says nothing: the judge will see for itself.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import queue
 import signal
@@ -26,16 +23,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from ..confinement import SandboxError, missing
+from ..confinement import SandboxError
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure, RunnerHandle
 from ..memory.accelerators import available_memory_bytes
 from ..verifier.cases import verdict_of
 from ..verifier.failures import rejection_of_candidate
 from ..wire.channel import Channel, ChannelClosed
-from .build_keys import portable_key
-from .folders import size_of
-from .parcels import pack, unpack
 
 COMPILER_BYTES = 2 * 2**30
 """Memory of one: g++ takes 1 GB for torch's headers, nvcc's front end more."""
@@ -53,8 +47,6 @@ def main(channel: Channel, process: subprocess.Popen[bytes], template_channel: C
         "begin": builder.begin,
         "cancel": builder.cancel,
         "poll": builder.poll,
-        "pack": builder.pack,
-        "unpack": builder.unpack,
     }
     try:
         while True:
@@ -94,13 +86,7 @@ class Builder:
         self.pool = ThreadPoolExecutor(num_at_once)
         self.num_at_once = num_at_once
         self.num_cores = len(cores)
-        return {
-            "is_kept": self.template.builds.store is not None,
-            "num_at_once": num_at_once,
-            "software": portable_key(architecture),
-            "store": str(self.template.builds.store),
-            "sandbox_missing": missing(self.template.sandbox),
-        }
+        return {"is_kept": self.template.builds.store is not None, "num_at_once": num_at_once}
 
     def begin(self, number: int, program: dict[str, Any], limit_s: float) -> dict[str, Any]:
         self.template.builds.forget_checkouts()
@@ -153,26 +139,6 @@ class Builder:
         for one in ended:
             self.futures.pop(one["number"], None)
         return {"ended": ended}
-
-    def pack(self, program: dict[str, Any]) -> dict[str, Any]:
-        """What a build that has ended has left; no parcel where that is nothing, or too much."""
-        key = self.template.builds.key_of(program)
-        if key is None:
-            return {"key": None, "parcel": None}
-        with self.template.builds.use(program) as products:
-            found = pack(products)
-        return {"key": key, "parcel": found and base64.b64encode(found).decode()}
-
-    def unpack(self, program: dict[str, Any], key: str, parcel: str) -> dict[str, Any]:
-        """Whether it is there now. Not where the program is another one here, by the files of its
-        checkout, or has built something already."""
-        builds = self.template.builds
-        builds.forget_checkouts()
-        if builds.key_of(program) != key:
-            return {"is_there": False}
-        with builds.use(program) as products:
-            is_empty = size_of(products) == 0
-            return {"is_there": is_empty and unpack(base64.b64decode(parcel), products)}
 
     def close(self) -> None:
         """Kill what is being built."""

@@ -93,11 +93,10 @@ class Builds:
     @contextlib.contextmanager
     def use(self, program: dict[str, Any]) -> Iterator[Path]:
         """The program's folder, for as long as a runner of it lives."""
-        key = self.key_of(program)
+        content = self.content_of(program["root"]) if program["type"] == "tree" else None
+        key = digest([program, content])
         with self.lock:
-            is_known = key is not None
-            key = key or digest([program, UNKNOWN])
-            held = self.held.pop(key, None) or self.take(key, is_known=is_known)
+            held = self.held.pop(key, None) or self.take(key, is_known=content != UNKNOWN)
             self.held[key] = held
             if not held.num_users:
                 remove_batons(held.products)
@@ -110,11 +109,6 @@ class Builds:
                 idle = [one for one in self.held if not self.held[one].num_users]
                 for one in idle[: max(0, len(idle) - self.num_idle)]:
                     self.release(one)
-
-    def key_of(self, program: dict[str, Any]) -> str | None:
-        """What the program is found by; None where it is not known by its content."""
-        content = self.content_of(program["root"]) if program["type"] == "tree" else None
-        return None if content == UNKNOWN else digest([program, content])
 
     def content_of(self, root: str) -> str:
         """Of a checkout as it was when it was first seen; `forget_checkouts` looks again."""

@@ -1,11 +1,10 @@
 """What a text that asks for torch.compile will import, so that the process it is forked from has it
 already.
 
-Dynamo, Inductor and Triton took 5 to 7 s of the 9 to 11 s that a small compiled program cost on an
-H200's machine (benchmarks/results/compile-parts-before-h200.json). A fixed list, as a candidate
-does not say what that process imports. It is a process of its own, since what these modules read
-when they are imported, such as variables of the environment, is settled then: a program that sets
-some, and one of a checkout, whose other files may, imports them itself.
+The imports of Dynamo, Inductor and Triton take most of what a small compiled program costs. A fixed
+list, as a candidate does not say what that process imports. It is a process of its own, since what
+these modules read when they are imported, such as variables of the environment, is settled then: a
+program that sets some, and one of a checkout, whose other files may, imports them itself.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A runner may open those of its own GPU and of no other. With another one it could compute where
 nobody looks, and disturb who measures there; and a process that may open all waits at its start
-until the driver has made each ready (benchmarks/results/process-start-h100.json).
+until the driver has made each ready.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A runner that is begun before there is a program for it.
 
 On a GPU most of what a runner costs is its context, which the driver makes for one process after
-the other (benchmarks/results/scoring-rate-h200-before.json): here that is done while the runner
-before it is at work. It is forked and confined like any other, knows no program, and is given to
-the next text that is loaded. Not to a program of a checkout, since what a runner may read is
-settled when it is forked; nor to one that has built something, since so is where it finds that; nor
-for a launch, whose processes are to be alike. Programs that ask for torch.compile are forked from
-another process than all others, and have one of their own from the first such program on.
+the other: here that is done while the runner before it is at work. It is forked and confined like
+any other, knows no program, and is given to the next text that is loaded. Not to a program of a
+checkout, since what a runner may read is settled when it is forked; nor to one that has built
+something, since so is where it finds that; nor for a launch, whose processes are to be alike.
+Programs that ask for torch.compile are forked from another process than all others, and have one of
+their own from the first such program on.
 
 No request is answered before the spare one is ready: whoever times next is not disturbed by it.
 Who waits to time meanwhile is given way to, as by all runners.

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from ..wire.channel import Channel, ChannelClosed, ChannelTimeout
 
@@ -71,7 +71,7 @@ class Turn:
         self._since_s: float | None = None
         """Since when somebody waits, as far as was seen."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Turn:
         self._take()
         return self
 

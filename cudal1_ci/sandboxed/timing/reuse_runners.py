@@ -3,9 +3,8 @@
 The candidate is the process that was examined, and the references, those that the problem was
 learned from, serve all its candidates: no process is started to time one. What that costs: how
 processes of one program differ is not seen, and one that is kept is faster than a new one by half a
-percent (benchmarks/results/kept-references-h200.json). So it tells twice as fast from as fast, and
-what somebody is shown is timed in new processes (crews.py). What timed calls return is compared as
-ever.
+percent. So it tells twice as fast from as fast, and what somebody is shown is timed in new
+processes (crews.py). What timed calls return is compared as ever.
 """
 
 from __future__ import annotations

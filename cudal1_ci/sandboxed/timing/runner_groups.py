@@ -1,14 +1,13 @@
 """The processes of launches: those of several are started together.
 
 To start a process costs a GPU's driver a tenth of a second in which it does nothing else, and a
-quarter more in which others may start (benchmarks/results/process-start-h200.json); in its first
-call libraries are initialized and kernels loaded. Of several launches all of that goes on side by
-side. Those whose launch is still to come are stopped, as all runners are that have no turn.
+quarter more in which others may start; in its first call libraries are initialized and kernels
+loaded. Of several launches all of that goes on side by side. Those whose launch is still to come
+are stopped, as all runners are that have no turn.
 
 All three of a launch are new. A reference that is kept for the next candidate saves two thirds of
 the processes, and was tried: a new process is slower than one that has made some launches, by 1 %
-of a batch in its first round and by nothing in its sixth, and equal code looks 0.5 % slower
-(benchmarks/results/kept-references-h200.json).
+of a batch in its first round and by nothing in its sixth, and equal code looks 0.5 % slower.
 """
 
 from __future__ import annotations

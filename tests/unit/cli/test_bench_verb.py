@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import importlib
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
-from cudal1_ci.cli import main
+from cudal1_ci.cli import bench, main
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.records.archive import Archive
@@ -30,8 +29,7 @@ def folder(tmp_path, monkeypatch):
     def judged(*_):
         raise AssertionError("it was judged for hours before anybody was told")
 
-    # The package has the verb by that name.
-    monkeypatch.setattr(importlib.import_module("cudal1_ci.cli.bench"), "measured", judged)
+    monkeypatch.setattr(bench, "measured", judged)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "task.py").write_text(TASK)
     return tmp_path
@@ -79,7 +77,6 @@ def test_a_run_under_other_settings_of_the_judge_is_not_gone_on_with(folder):
         given = {"solvers": ("eager",), "policy": "strict", "resume": False} | flags
         return bench.begun(archive, (folder,), Choice(), settings, given)
 
-    bench = importlib.import_module("cudal1_ci.cli.bench")
     with Archive.open(folder / "bench.sqlite") as archive:
         run_id = begun(0)
         assert begun(0, resume=True) == run_id

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
+import signal
 import threading
 import time
 
@@ -14,11 +16,12 @@ from cudal1_ci.compare.config import CompareConfig
 from cudal1_ci.compare.loop import NO_BUDGET, SPENT, UNCONFIRMED, Bench, compare
 from cudal1_ci.compare.pairs import Pair, Pairs
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.pool import Pool, SlotLost
 from cudal1_ci.processes.device_wait import until
 from cudal1_ci.records import Comparison, Entry, Evaluation, Finding, Verdict
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress
-from tests.fakes import CPU, a_candidate, a_problem, a_target, a_workload
+from tests.fakes import CPU, FakeBackend, a_candidate, a_problem, a_target, a_workload
 from tests.unit.stats.test_regression import measured
 
 
@@ -262,3 +265,111 @@ def test_what_was_changed_comes_before_what_uses_it(run):
         because("changed", a_pair("large", a_workload(share=0.2))),
     )
     assert names(judge) == ["large", "changed", "caller"]
+
+
+# --- on several slots -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_on_two(tmp_path):
+    """A run on two slots; of each number, the verifiers that it has one after the other."""
+
+    def compared(verifiers, *pairs: Pair, budget_s=None, **more):
+        notices: list[str] = []
+        several = {number: iter(each) for number, each in enumerate(verifiers)}
+        backend = FakeBackend(lambda number: next(several[number]))
+        with (
+            Archive.open(tmp_path / "archive.sqlite") as archive,
+            Pool(backend, notice=notices.append, is_of_one_kind=True) as pool,
+        ):
+            bench = Bench(
+                session=pool.first,
+                pool=pool,
+                archive=archive,
+                progress=SilentProgress(),
+                config=CompareConfig(),
+                policy="p",
+                budget_s=budget_s,
+                **more,
+            )
+            entries, ended = compare(Pairs(pairs=pairs, others=()), bench)
+        return {one.target.qualname: one.comparison for one in entries}, ended, notices
+
+    return compared
+
+
+def answering(**answers):
+    """A verifier that answers each look at a pair with one ratio."""
+    return Judge(**{name: [ratio] * 4 for name, ratio in answers.items()})
+
+
+def test_two_slots_find_what_one_finds(run, run_on_two):
+    answers = {"slow": 1.2, "same": 1.0, "fast": 0.8}
+    one, two = answering(**answers), answering(**answers)
+    found, ended, notices = run_on_two([[one], [two]], *map(a_pair, answers))
+    assert ended == "done"
+    assert notices == []
+    assert {name: each.verdict for name, each in found.items()} == {
+        "slow": "regression",
+        "same": "same",
+        "fast": "improvement",
+    }
+    assert {name: len(each.rows[0].measurements) for name, each in found.items()} == {
+        "slow": 3,
+        "same": 1,
+        "fast": 3,
+    }
+    assert sorted(names(one) + names(two)) == ["fast"] * 3 + ["same"] + ["slow"] * 3
+
+
+def test_a_pair_whose_slot_is_lost_is_measured_by_another(run_on_two):
+    both = threading.Barrier(2)
+
+    class Lost(Judge):
+        def evaluate(self, problem, candidate):
+            both.wait(10)
+            raise SlotLost("the machine is gone")
+
+    class Other(Judge):
+        def evaluate(self, problem, candidate):
+            if not self.asked:
+                both.wait(10)
+            return super().evaluate(problem, candidate)
+
+    answers = {"first": [1.0] * 4, "second": [1.0] * 4}
+    later = Judge(**answers)
+    found, ended, notices = run_on_two([[Lost(), later], [Other(**answers)]], *map(a_pair, answers))
+    assert ended == "done"
+    assert {one.verdict for one in found.values()} == {"same"}
+    assert notices == ["lost slot-0: the machine is gone"]
+
+
+def test_a_pair_with_which_slots_are_lost_has_its_reason(run_on_two):
+    class Lost(Judge):
+        def evaluate(self, problem, candidate):
+            if candidate.program.source == "fatal":
+                raise SlotLost("out of memory")
+            return super().evaluate(problem, candidate)
+
+    verifiers = [[Lost(same=[1.0] * 4) for _ in range(5)] for _ in range(2)]
+    found, ended, _ = run_on_two(verifiers, a_pair("fatal"), a_pair("same"))
+    assert ended == "done"
+    assert (found["same"].verdict, found["fatal"].verdict) == ("same", "inconclusive")
+    assert found["fatal"].reason == "judges died with it 3 times: out of memory"
+
+
+def test_what_the_budget_does_not_reach_on_two_slots_is_named(run_on_two):
+    found, ended, _ = run_on_two([[Judge()], [Judge()]], a_pair("a"), a_pair("b"), budget_s=-1.0)
+    assert ended == "budget"
+    assert {one.reason for one in found.values()} == {SPENT}
+
+
+def test_an_interrupt_on_two_slots_is_one(run_on_two):
+    class Interrupted(Judge):
+        def evaluate(self, problem, candidate):
+            os.kill(os.getpid(), signal.SIGINT)
+            self.is_closed.wait(10)
+            raise WorkerError("it ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_on_two([[Interrupted()], [Interrupted()]], a_pair("a"))

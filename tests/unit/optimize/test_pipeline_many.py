@@ -18,8 +18,7 @@ from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
 from cudal1_ci.optimize.sweep.loop import course_of, sweep
 from cudal1_ci.optimize.target import Bench, ReviewConfig
-from cudal1_ci.pool.seat import SeatLost
-from cudal1_ci.pool.turns import Row
+from cudal1_ci.pool import Pool, SlotLost
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
 from cudal1_ci.propose.llm.hack_review.cases import Database
@@ -29,7 +28,7 @@ from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
 from tests.fakes import (
     CPU,
-    FakeJudgeSeats,
+    FakeBackend,
     FakeModel,
     FakeSession,
     a_candidate,
@@ -53,7 +52,7 @@ class Same:
         return [] if exemplars else [a_candidate(problem, source) for source in ANSWERS]
 
 
-class Seated(FakeSession):
+class OnSlot(FakeSession):
     def __init__(self, number, house):
         super().__init__(dict(ANSWERS))
         self.number, self.house = number, house
@@ -75,14 +74,14 @@ class Seated(FakeSession):
 
 
 class House:
-    """Seats, what was done on them, and a checkout."""
+    """Slots, what was done on them, and a checkout."""
 
     def __init__(self, folder: Path, before=lambda session, target, source: None, **fields):
         self.folder, self.before = folder, before
         self.judged: Counter = Counter()
         self.by: dict[str, int] = {}
         self.notices: list[str] = []
-        self.seats = FakeJudgeSeats(lambda number: Seated(number, self), **fields)
+        self.backend = FakeBackend(lambda number: OnSlot(number, self), **fields)
 
     def plan(self, names=NAMES) -> Plan:
         posed = [
@@ -93,10 +92,10 @@ class House:
         unposed = Planned(target=a_target(qualname="Free"), problem=None, reason="no workload")
         return Plan(root=self.folder, repository="repo", targets=(*posed, unposed))
 
-    def bench(self, archive, session, row, **fields) -> Bench:
+    def bench(self, archive, session, pool, **fields) -> Bench:
         known = {
             "session": session,
-            "row": row,
+            "pool": pool,
             "proposers": [Same()],
             "archive": archive,
             "progress": SilentProgress(),
@@ -111,8 +110,8 @@ class House:
             if is_single:
                 bench = self.bench(archive, FakeSession(dict(ANSWERS)), None, **fields)
                 return content(search(self.plan(names), bench))
-            with Row(self.seats, told=self.notices.append, is_of_one_kind=True) as row:
-                return search(self.plan(names), self.bench(archive, row.first, row, **fields))
+            with Pool(self.backend, notice=self.notices.append, is_of_one_kind=True) as pool:
+                return search(self.plan(names), self.bench(archive, pool.first, pool, **fields))
 
 
 def swept(plan, bench):
@@ -134,7 +133,7 @@ def once(target, source, error):
 
 
 @pytest.mark.parametrize("search", [review, swept])
-def test_two_seats_make_the_report_that_one_makes(tmp_path, search):
+def test_two_slots_make_the_report_that_one_makes(tmp_path, search):
     house = House(tmp_path / "two")
     report = house.report(search=search)
     assert content(report) == House(tmp_path / "one").report(search=search, is_single=True)
@@ -147,13 +146,13 @@ def test_two_seats_make_the_report_that_one_makes(tmp_path, search):
 
 
 @pytest.mark.parametrize("may_reuse", [True, False])
-def test_a_target_whose_seat_is_lost_is_done_by_another_and_nothing_twice(tmp_path, may_reuse):
-    house = House(tmp_path / "two", once("Block2", "unsure", SeatLost("gone")))
+def test_a_target_whose_slot_is_lost_is_done_by_another_and_nothing_twice(tmp_path, may_reuse):
+    house = House(tmp_path / "two", once("Block2", "unsure", SlotLost("gone")))
     report = house.report(may_reuse=may_reuse)
     one = House(tmp_path / "one").report(is_single=True, may_reuse=may_reuse)
     assert content(report) == one, "and nothing is said to be from an earlier run"
     assert set(house.judged.values()) == {1}
-    assert len(house.seats.opened) == 3
+    assert len(house.backend.opened) == 3
     assert len(house.notices) == 1
 
 
@@ -167,7 +166,7 @@ def test_what_an_earlier_run_found_is_measured_again_with_fresh_alone(tmp_path):
 def test_a_target_with_which_judges_die_has_its_reason_and_costs_no_other(tmp_path):
     def before(session, target, source):
         if target == "Block1":
-            raise SeatLost("out of memory")
+            raise SlotLost("out of memory")
 
     report = House(tmp_path, before).report()
     reasons = [entry.skipped for entry in report.entries]
@@ -186,7 +185,7 @@ def test_a_judge_that_dies_with_a_reference_is_the_targets_reason(tmp_path):
     assert [entry.best for entry in report.entries] == [0, None, 0, 0, 0, 0, None]
 
 
-def test_a_budget_is_that_of_all_seats(tmp_path):
+def test_a_budget_is_that_of_all_slots(tmp_path):
     house = House(tmp_path)
     report = house.report(config=ReviewConfig(budget_s=-1.0))
     assert report.ended == "budget"
@@ -234,12 +233,12 @@ def test_a_sweep_that_is_interrupted_notes_no_target_that_it_did_not_end(tmp_pat
     assert {name for name, _ in house.judged} == set(NAMES)
 
 
-def test_a_seat_of_another_kind_is_left_out(tmp_path):
+def test_a_slot_of_another_kind_is_left_out(tmp_path):
     house = House(tmp_path, devices=(CPU, OTHER))
     report = house.report()
     assert report.device == CPU
     assert set(house.by.values()) == {0}
-    assert "seat-1 is left out" in house.notices[0]
+    assert "slot-1 is left out" in house.notices[0]
 
 
 def test_a_model_that_several_targets_ask_at_once_answers_each(tmp_path):

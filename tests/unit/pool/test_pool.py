@@ -1,338 +1,428 @@
-"""Seats that are lost, that die, that are slow: with stand-ins in threads, and a real archive."""
+"""Work on several slots: slots that are lost, verifiers that die, kinds of devices, Ctrl-C."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import msgspec
 import pytest
 
 from cudal1_ci.errors import ArchiveError, UnsupportedError, WorkerError
-from cudal1_ci.pool import Broken, Limits, SeatLost, Task, evaluate_all
-from cudal1_ci.records.archive import Archive
-from tests.fakes import CPU, a_candidate, a_problem, an_evaluation
+from cudal1_ci.pool import Pool, RetryLimits, SlotLost
+from cudal1_ci.records.run_status import Ending
+from tests.fakes import CPU, FakeBackend, FakeSession, a_candidate, a_problem
 
-POLICY = "policy"
-WAIT_S = 20.0
-
-
-@dataclass
-class FakeSeats:
-    """Judges by a function of the seat and the source, which may raise SeatLost."""
-
-    num_seats: int = 2
-    says: Callable[[str, str], None] = lambda seat, source: None
-    devices: tuple = ()
-    opens: Callable[[int], None] = lambda number: None
-    opened: list[str] = field(default_factory=list)
-    judged: Counter = field(default_factory=Counter)
-    """How often each source was judged."""
-    at: dict[str, str] = field(default_factory=dict)
-    """The seat at which each source was judged last."""
-    batches: list[int] = field(default_factory=list)
-    num_closed: int = 0
-
-    def open(self, number, is_over):
-        self.opens(number)
-        self.opened.append(f"seat-{number}")
-        device = self.devices[number] if self.devices else CPU
-        return FakeSeat(f"seat-{number}", device, self)
+WAIT_S = 10.0
+"""For what comes at once; nothing here depends on how fast that is."""
+ITEMS = list("abcdef")
+OTHER = msgspec.structs.replace(CPU, name="another one")
 
 
-@dataclass
-class FakeSeat:
-    name: str
-    device: object
-    seats: FakeSeats
-    is_closed: threading.Event = field(default_factory=threading.Event)
-    remark: str | None = None
+class Says(FakeSession):
+    """A verifier of which every evaluation calls a function of the slot's number and the source."""
 
-    def judge(self, problem, candidates):
-        self.seats.batches.append(len(candidates))
-        for candidate in candidates:
-            source = candidate.program.source
-            try:
-                self.seats.says(self.name, source)
-            except WorkerError as error:
-                yield Broken(candidate_id=candidate.id, message=str(error))
-                continue
-            self.seats.judged[source] += 1
-            self.seats.at[source] = self.name
-            found = an_evaluation(candidate)
-            yield msgspec.structs.replace(found, device=self.device)
+    def __init__(self, number: int, says: Callable[[int, str], None]):
+        super().__init__({})
+        self.number, self.says = number, says
 
-    def close(self):
-        self.seats.num_closed += not self.is_closed.is_set()
-        self.is_closed.set()
+    def evaluate(self, problem, candidate):
+        self.says(self.number, candidate.program.source)
+        self.answers[candidate.program.source] = ("passed", 2.0)
+        return super().evaluate(problem, candidate)
 
 
-def a_task(name: str, number: int) -> Task:
-    problem = a_problem(name)
-    several = tuple(a_candidate(problem, f"{name} {index}") for index in range(number))
-    return Task(problem=problem, candidates=several, name=name)
+class Run:
+    """One run over items, in each of which one candidate is evaluated."""
+
+    def __init__(self, says=lambda slot, source: None, **slots):
+        self.backend = FakeBackend(lambda number: Says(number, self.said), **slots)
+        self.says = says
+        self.done: Counter = Counter()
+        self.at: dict[str, str] = {}
+        self.notices: list[str] = []
+        self.is_noticed = threading.Event()
+        self.run_status = Ending()
+
+    def said(self, number, source):
+        self.says(number, source)
+
+    def notice(self, text):
+        self.notices.append(text)
+        self.is_noticed.set()
+
+    def work(self, item, verifier):
+        problem = a_problem()
+        try:
+            verifier.evaluate(problem, a_candidate(problem, item))
+        except KeyboardInterrupt:
+            return f"half of {item}"
+        self.done[item] += 1
+        self.at[item] = threading.current_thread().name
+        return f"done {item}"
+
+    def pool(self, **named):
+        return Pool(self.backend, notice=self.notice, **named)
+
+    def outcomes(self, items=ITEMS, *, limits=None, is_of_one_kind=False, work=None, **named):
+        with self.pool(limits=limits, is_of_one_kind=is_of_one_kind) as pool:
+            self.last = pool
+            given = {"is_over": lambda: False, "run_status": self.run_status} | named
+            return pool.map(items, work or self.work, **given)
+
+    def results(self, *arguments, **named):
+        return [one.result for one in self.outcomes(*arguments, **named)]
 
 
-def sources(*tasks: Task) -> list[str]:
-    return sorted(one.program.source for task in tasks for one in task.candidates)
+def all_done(items=ITEMS):
+    return [f"done {item}" for item in items]
 
 
-def source_of(judged) -> str:
-    return judged.evaluation.candidate.program.source
-
-
-@pytest.fixture
-def archive(tmp_path):
-    with Archive.open(tmp_path / "archive.sqlite") as opened:
-        yield opened
-
-
-def statuses(archive: Archive) -> Counter:
-    return Counter(one.verdict.status for _, one in archive.recorded())
-
-
-def test_every_candidate_is_judged_once_and_is_in_the_archive(archive):
-    tasks = [a_task(name, 5) for name in "abcd"]
-    seats = FakeSeats()
-    found = list(evaluate_all(tasks, seats, archive, POLICY))
-    assert sorted(map(source_of, found)) == sources(*tasks)
-    assert set(seats.judged.values()) == {1}
-    assert statuses(archive) == {"passed": 20}
-    assert {one.seat for one in found} == {"seat-0", "seat-1"}
-    assert seats.num_closed == 2
-
-
-def test_a_result_is_in_the_archive_when_it_is_told(archive):
-    task = a_task("a", 3)
-    for found in evaluate_all([task], FakeSeats(1), archive, POLICY):
-        candidate = found.evaluation.candidate
-        assert archive.lookup(task.problem.id, candidate.id, CPU.key, POLICY) == found.evaluation
-
-
-def test_what_is_known_is_told_and_not_judged_again(archive):
-    tasks = [a_task("a", 4), a_task("b", 4)]
-    list(evaluate_all(tasks[:1], FakeSeats(), archive, POLICY))
-    seats = FakeSeats()
-    found = list(evaluate_all([*tasks, tasks[0]], seats, archive, POLICY))
-    assert sorted(map(source_of, found)) == sources(*tasks)
-    assert sorted(seats.judged) == sources(tasks[1])
-    assert sum(one.is_known for one in found) == 4
-
-
-def test_other_rules_know_nothing_and_fresh_asks_nothing(archive):
-    task = a_task("a", 2)
-    list(evaluate_all([task], FakeSeats(), archive, POLICY))
-    for policy, may_reuse in (("other", True), (POLICY, False)):
-        seats = FakeSeats()
-        list(evaluate_all([task], seats, archive, policy, may_reuse=may_reuse))
-        assert sorted(seats.judged) == sources(task)
-
-
-def test_nothing_is_lost_with_a_seat(archive):
+def once(slot: int | None, source: str, error: Exception):
+    """Raises that error the first time that this slot, or any, is at this source."""
     is_first = threading.Lock()
 
-    def says(seat, source):
-        if source == "a 3" and is_first.acquire(blocking=False):
-            raise SeatLost("killed")
+    def says(at, what):
+        if what == source and slot in (None, at) and is_first.acquire(blocking=False):
+            raise error
 
-    tasks = [a_task("a", 8), a_task("b", 8)]
-    seats = FakeSeats(says=says)
-    found = list(evaluate_all(tasks, seats, archive, POLICY))
-    assert sorted(map(source_of, found)) == sources(*tasks)
-    assert set(seats.judged.values()) == {1}
-    assert len(seats.opened) == 3
-    assert statuses(archive) == {"passed": 16}
+    return says
 
 
-def test_a_seat_that_cannot_be_opened_again_leaves_its_work_to_the_other(archive):
-    gone = threading.Event()
-
-    def says(seat, source):
-        if seat == "seat-0":
-            gone.set()
-            raise SeatLost("its machine was taken away")
-
-    def opens(number):
-        if number == 0 and gone.is_set():
-            raise SeatLost("no machine")
-
-    tasks = [a_task(name, 3) for name in "abcdef"]
-    found = list(evaluate_all(tasks, FakeSeats(says=says, opens=opens), archive, POLICY))
-    assert sorted(map(source_of, found)) == sources(*tasks)
+def test_two_slots_share_the_items_and_the_results_are_in_their_order():
+    both = threading.Barrier(2)
+    run = Run(lambda slot, source: both.wait(WAIT_S) if source in "ab" else None)
+    assert run.results() == all_done()
+    assert set(run.done.values()) == {1}
+    assert {run.at["a"], run.at["b"]} == {"slot 0", "slot 1"}
+    assert sorted(run.backend.opened) == [0, 1]
+    assert run.backend.num_closed == 2
+    assert run.notices == []
 
 
-@pytest.mark.parametrize("death", [SeatLost, WorkerError])
-def test_a_candidate_that_kills_its_judge_each_time_is_a_harness_error(archive, death):
-    num_deaths = Counter()
-
-    def says(seat, source):
-        if source == "a 1":
-            num_deaths[source] += 1
-            raise death("killed by signal 9")
-
-    task = a_task("a", 6)
-    seats = FakeSeats(1, says)
-    limits = Limits(max_batch=1, num_tries=3)
-    found = list(evaluate_all([task], seats, archive, POLICY, limits=limits))
-    assert sorted(map(source_of, found)) == sources(task)
-    bad = next(one.evaluation for one in found if source_of(one) == "a 1")
-    assert bad.verdict.status == "harness_error"
-    assert "3 times: killed by signal 9" in bad.verdict.findings[0].message
-    assert num_deaths == {"a 1": 3}
-    assert statuses(archive) == {"passed": 5, "harness_error": 1}
-    assert archive.lookup(task.problem.id, bad.candidate.id, CPU.key, POLICY) is None
+def test_one_slot_takes_all_in_order():
+    seen = []
+    run = Run(lambda slot, source: seen.append(source), num_slots=1)
+    assert run.results() == all_done()
+    assert seen == ITEMS
 
 
-def test_when_judges_die_whatever_they_are_given_it_is_not_the_candidates(archive):
-    def says(seat, source):
-        raise WorkerError("no kernel image")
-
-    limits = Limits(num_tries=1, max_given_up=3, max_losses=100)
-    with pytest.raises(WorkerError, match=r"3 candidates in a row.*no kernel image"):
-        list(evaluate_all([a_task("a", 50)], FakeSeats(1, says), archive, POLICY, limits=limits))
-
-
-def test_a_machine_on_which_every_judge_dies_is_left_out(archive):
-    def says(seat, source):
-        if seat == "seat-0":
-            raise WorkerError("the GPU has fallen off the bus")
-        time.sleep(0.002)
-
-    tasks = [a_task(name, 6) for name in "abcdef"]
-    limits = Limits(max_losses=2)
-    seats = FakeSeats(says=says)
-    found = list(evaluate_all(tasks, seats, archive, POLICY, limits=limits))
-    assert sorted(map(source_of, found)) == sources(*tasks)
-    assert {one.evaluation.verdict.status for one in found} == {"passed"}
-    assert set(seats.at.values()) == {"seat-1"}
-    assert seats.opened.count("seat-0") <= 2
+def test_a_slot_stays_open_from_one_map_to_the_next():
+    run = Run(num_slots=1)
+    with run.pool() as pool:
+        for items in ("ab", "cd"):
+            found = pool.map(items, run.work, is_over=lambda: False, run_status=run.run_status)
+            assert [one.result for one in found] == all_done(items)
+        assert run.backend.num_closed == 0
+    assert run.backend.opened == [0]
+    assert run.backend.num_closed == 1
 
 
-def test_without_a_seat_it_says_which_was_lost_and_why(archive):
-    def opens(number):
-        raise SeatLost("torch is not installed")
-
-    with pytest.raises(WorkerError, match=r"no seat is left.*torch is not installed"):
-        list(evaluate_all([a_task("a", 1)], FakeSeats(opens=opens), archive, POLICY))
-
-
-def test_what_no_other_try_would_mend_is_raised(archive):
-    def opens(number):
-        raise UnsupportedError("the sandbox is required")
-
-    with pytest.raises(UnsupportedError, match="the sandbox is required"):
-        list(evaluate_all([a_task("a", 1)], FakeSeats(opens=opens), archive, POLICY))
+def test_the_kind_that_has_begun_an_item_reaches_the_queue():
+    run = Run(devices=(CPU, OTHER))
+    results = run.results(begun_on=lambda item: frozenset([OTHER.key]))
+    assert results == all_done()
+    assert set(run.at.values()) == {"slot 1"}
 
 
-def test_a_result_that_cannot_be_kept_is_raised_and_not_told(archive):
-    class Full:
-        def lookup(self, *_):
-            return None
+def test_the_problem_of_an_item_reaches_the_queue():
+    """The first has p and waits; the second takes q before the rest of p."""
+    begun, seen = threading.Barrier(2), []
 
-        def record(self, *_):
+    def says(slot, source):
+        seen.append(source)
+        if source in ("p1", "q1"):
+            begun.wait(WAIT_S)
+
+    run = Run(says)
+    items = ["p1", "p2", "q1"]
+    assert run.results(items, problem_of=lambda item: item[0]) == all_done(items)
+    assert sorted(seen[:2]) == ["p1", "q1"]
+
+
+def test_what_is_lost_with_a_slot_is_done_by_the_other_one():
+    both = threading.Barrier(2)
+    lost = []
+
+    def says(slot, source):
+        if source in "ab" and not lost:
+            both.wait(WAIT_S)
+            if source == "a":
+                lost.append(f"slot {slot}")
+                raise SlotLost("killed")
+
+    run = Run(says)
+    assert run.results() == all_done()
+    assert run.done["a"] == 1
+    assert run.at["a"] not in lost
+    assert run.notices == [f"lost {lost[0].replace(' ', '-')}: killed"]
+
+
+def test_a_single_slot_that_is_lost_is_opened_again():
+    run = Run(once(0, "c", SlotLost("killed")), num_slots=1)
+    assert run.results() == all_done()
+    assert run.backend.opened == [0, 0]
+    assert run.backend.num_closed == 2
+
+
+def test_an_item_with_which_slots_are_lost_has_its_reason_and_costs_no_other():
+    def says(slot, source):
+        if source == "b":
+            raise SlotLost("out of memory")
+
+    run = Run(says)
+    outcomes = run.outcomes()
+    assert [one.result for one in outcomes] == [
+        None if item == "b" else f"done {item}" for item in ITEMS
+    ]
+    assert outcomes[1].reason == "judges died with it 3 times: out of memory"
+
+
+def test_when_slots_are_lost_whatever_they_are_given_it_is_said():
+    def says(slot, source):
+        raise SlotLost("no driver")
+
+    with pytest.raises(WorkerError, match="with 5 in a row judges died with it 3 times: no driver"):
+        Run(says).results()
+
+
+def test_when_no_slot_is_left_it_says_which_was_lost_last():
+    run = Run(num_slots=1)
+    sessions = iter([Says(0, once(0, "b", SlotLost("killed")))])
+
+    def verifier(number):
+        found = next(sessions, None)
+        if found is None:
+            raise SlotLost("no such machine")
+        return found
+
+    run.backend.verifier = verifier
+    message = "no slot is left; the last one that was lost: slot 0: no such machine"
+    with pytest.raises(WorkerError, match=message):
+        run.results()
+
+
+def test_the_first_slot_is_any_that_can_be_opened():
+    run = Run()
+
+    def verifier(number):
+        if number == 0:
+            raise SlotLost("busy")
+        return Says(number, run.said)
+
+    run.backend.verifier = verifier
+    assert run.results(limits=RetryLimits(max_losses=1)) == all_done()
+    assert set(run.at.values()) == {"slot 1"}
+
+
+def test_no_slot_at_all_is_an_error_before_anything_is_done():
+    def verifier(number):
+        raise SlotLost("no device")
+
+    run = Run()
+    run.backend.verifier = verifier
+    with pytest.raises(WorkerError, match="no slot could be opened: no device"):
+        run.results()
+
+
+def waiting(closed):
+    """A verifier that waits to be ended, and notes whether it was."""
+
+    class Waiting(FakeSession):
+        def evaluate(self, problem, candidate):
+            closed.append(self.is_closed.wait(WAIT_S))
+            raise WorkerError("the verifier ended")
+
+    return Waiting({})
+
+
+def test_a_slot_that_no_try_would_open_ends_the_run():
+    run, closed = Run(), []
+
+    def verifier(number):
+        if number == 1:
+            raise UnsupportedError("the sandbox is required")
+        return waiting(closed)
+
+    run.backend.verifier = verifier
+    with pytest.raises(UnsupportedError, match="sandbox"):
+        run.results()
+    assert all(closed)
+    assert run.backend.num_closed == 1
+
+
+def test_once_it_is_over_nothing_more_is_begun():
+    run = Run()
+    results = run.results(is_over=lambda: run.done.total() >= 2)
+    assert results[:2] == all_done("ab")
+    assert results[-1] is None
+    assert 2 <= run.done.total() <= 3, "each slot ends what it is at"
+
+
+def test_an_interrupt_ends_all_slots_at_once_and_their_halves_are_kept():
+    both = threading.Barrier(2)
+    run, closed = Run(), []
+
+    class Waiting(FakeSession):
+        def evaluate(self, problem, candidate):
+            if candidate.program.source in "ab":
+                return
+            if both.wait(WAIT_S) == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+            closed.append(self.is_closed.wait(WAIT_S))
+            raise WorkerError("the verifier ended")
+
+    run.backend.verifier = lambda number: Waiting({})
+    assert run.results() == ["done a", "done b", "half of c", "half of d", None, None]
+    assert closed == [True, True]
+    assert run.run_status.was_interrupted
+    assert run.backend.num_closed == 2
+
+
+def test_a_verifier_that_was_being_opened_at_an_interrupt_is_ended_too():
+    is_opening = threading.Event()
+    run, asked = Run(), []
+
+    class Interrupted(FakeSession):
+        def evaluate(self, problem, candidate):
+            is_opening.wait(WAIT_S)
+            os.kill(os.getpid(), signal.SIGINT)
+            asked.append(self.is_closed.wait(WAIT_S))
+            raise WorkerError("the verifier ended")
+
+    first = Interrupted({})
+
+    def opened(number, is_over):
+        if number == 1:
+            is_opening.set()
+            first.is_closed.wait(WAIT_S)
+            asked.append(is_over())
+        return at_once(number, is_over)
+
+    at_once, run.backend.open = run.backend.open, opened
+    run.backend.verifier = lambda number: FakeSession({}) if number else first
+    assert run.results() == ["half of a", None, None, None, None, None]
+    assert asked == [True, True]
+    assert run.backend.num_closed == len(run.backend.opened) == 2
+
+
+def test_after_an_interrupt_slots_are_opened_again():
+    run = Run(num_slots=1)
+    run.says = lambda *_: os.kill(os.getpid(), signal.SIGINT)
+    with run.pool() as pool:
+        given = {"is_over": lambda: False, "run_status": run.run_status}
+
+        def interrupted(item, verifier):
+            run.work(item, verifier)
+            verifier.slot.is_closed.wait(WAIT_S)
+            return run.work(item, verifier)
+
+        assert pool.map(["a"], interrupted, **given)[0].result == "half of a"
+        run.says = lambda *_: None
+        assert pool.map(["b"], run.work, **given)[0].result == "done b"
+    assert run.backend.opened == [0, 0]
+    assert run.backend.num_closed == 2
+
+
+def test_what_the_work_raises_reaches_the_caller_and_ends_the_other_slot():
+    both = threading.Barrier(2)
+    run = Run()
+    is_ended = []
+
+    def work(item, verifier):
+        if both.wait(WAIT_S) == 0:
             raise ArchiveError("the disk is full")
+        is_ended.append(verifier.slot.is_closed.wait(WAIT_S))
+        verifier.check(a_problem())
 
-    with pytest.raises(ArchiveError, match="the disk is full"):
-        list(evaluate_all([a_task("a", 3)], FakeSeats(), Full(), POLICY))
-
-
-def test_seats_wait_for_a_caller_that_takes_nothing(archive):
-    seats = FakeSeats(1)
-    limits = Limits(max_unread=2, max_batch=1)
-    results = evaluate_all([a_task("a", 30)], seats, archive, POLICY, limits=limits)
-    next(results)
-    time.sleep(0.3)
-    assert seats.judged.total() <= 5
-    assert len(list(results)) == 29
+    with pytest.raises(ArchiveError, match="disk is full"):
+        run.results(list("ab"), work=work)
+    assert is_ended == [True]
 
 
-def test_tasks_are_read_as_they_are_needed(archive):
-    read = []
+def test_a_verifier_that_dies_leaves_the_result_where_the_slot_is_well():
+    died = once(None, "b", WorkerError("the verifier died"))
+    run = Run(died, num_slots=1)
 
-    def tasks():
-        for index in range(100):
-            read.append(index)
-            yield a_task(f"t{index}", 4)
+    def work(item, verifier):
+        try:
+            return run.work(item, verifier)
+        except WorkerError as error:
+            return f"{item}: {error}"
 
-    limits = Limits(max_batch=2, max_unread=2)
-    results = evaluate_all(tasks(), FakeSeats(), archive, POLICY, limits=limits)
-    next(results)
-    assert len(read) < 20
-    assert len(list(results)) == 399
-
-
-def test_once_it_is_over_nothing_more_is_begun(archive):
-    seats = FakeSeats()
-    seen: list[str] = []
-    tasks = [a_task(name, 20) for name in "abcd"]
-    results = evaluate_all(tasks, seats, archive, POLICY, is_over=lambda: len(seen) >= 5)
-    seen.extend(map(source_of, results))
-    assert 5 <= len(seen) < 80
-    assert len(seen) == statuses(archive).total()
-    again = list(evaluate_all(tasks, FakeSeats(), archive, POLICY))
-    assert sorted(map(source_of, again)) == sources(*tasks)
-    assert sum(one.is_known for one in again) == len(seen)
+    assert run.results(work=work)[:3] == ["done a", "b: the verifier died", "done c"]
+    assert run.backend.opened == [0, 0], "opened again, to see whether it was the slot"
 
 
-def test_whoever_stops_asking_ends_what_is_under_way(archive):
-    seats = FakeSeats(num_seats=1)
-    closed = threading.Event()
+def test_a_slot_that_is_not_well_spoils_no_result():
+    """A GPU that fell off the bus: its verifier dies at once, and no other one can be started."""
+    run = Run()
+    both, is_broken = threading.Barrier(2), threading.Event()
 
-    class Slow(FakeSeat):
-        def judge(self, problem, candidates):
-            yield an_evaluation(candidates[0])
-            assert self.is_closed.wait(WAIT_S)
-            closed.set()
-            raise SeatLost("closed")
+    def says(number, source):
+        if not is_broken.is_set():
+            both.wait(WAIT_S)
+        if number == 0:
+            is_broken.set()
+            raise WorkerError("CUDA error")
+        is_broken.wait(WAIT_S)
 
-    seats.open = lambda number, is_over: Slow("slow", CPU, seats)
-    results = evaluate_all([a_task("a", 8)], seats, archive, POLICY)
-    next(results)
-    started_s = time.monotonic()
-    results.close()
-    assert closed.is_set()
-    assert time.monotonic() - started_s < WAIT_S / 2
+    def verifier(number):
+        if number == 0 and is_broken.is_set():
+            raise SlotLost("no such device")
+        return Says(number, says)
 
+    def work(item, verifier):
+        try:
+            return run.work(item, verifier)
+        except WorkerError as error:
+            return f"{item}: {error}"
 
-def test_devices_of_two_kinds_are_told_apart(archive):
-    other = msgspec.structs.replace(CPU, name="another")
-    seats = FakeSeats(devices=(CPU, other), says=lambda seat, source: time.sleep(0.01))
-    tasks = [a_task(name, 4) for name in "abcdefgh"]
-    found = list(evaluate_all(tasks, seats, archive, POLICY))
-    kinds = {}
-    for one in found:
-        kinds.setdefault(one.evaluation.candidate.problem_id, set()).add(one.evaluation.device.key)
-    assert all(len(of_problem) == 1 for of_problem in kinds.values())
-    assert set().union(*kinds.values()) == {CPU.key, other.key}
+    run.backend.verifier = verifier
+    assert run.results(work=work, limits=RetryLimits(max_losses=2)) == all_done()
+    assert set(run.at.values()) == {"slot 1"}
 
 
-def test_two_seats_of_one_name_are_two(archive):
-    class Twins(FakeSeats):
-        def open(self, number, is_over):
-            return FakeSeat("twin", CPU, self)
-
-    barrier = threading.Barrier(2, timeout=WAIT_S)
-    together = Counter()
-
-    def says(seat, source):
-        together[source] += 1
-        if together.total() <= 2:
-            barrier.wait()
-
-    tasks = [a_task(name, 4) for name in "ab"]
-    found = list(evaluate_all(tasks, Twins(says=says), archive, POLICY))
-    assert {one.seat for one in found} == {"twin", "twin (2)"}
-    assert len(found) == 8
+def test_slots_of_another_kind_are_left_out_where_one_kind_is_wanted():
+    run = Run(num_slots=3, devices=(CPU, OTHER, CPU))
+    run.says = lambda *_: run.is_noticed.wait(WAIT_S)
+    assert run.results(is_of_one_kind=True) == all_done()
+    assert "slot 1" not in run.at.values()
+    (notice,) = run.notices
+    assert notice.startswith("slot-1 is left out: its device is another one, 1 thread")
+    assert run.last.devices == [CPU]
 
 
-def test_no_tasks_are_no_results(archive):
-    assert list(evaluate_all([], FakeSeats(), archive, POLICY)) == []
+def test_a_slot_that_was_left_out_is_not_opened_again():
+    run = Run(devices=(CPU, OTHER))
+    run.says = lambda *_: run.is_noticed.wait(WAIT_S)
+    given = {"is_over": lambda: False, "run_status": run.run_status}
+    with run.pool(is_of_one_kind=True) as pool:
+        for items in ("ab", "cd"):
+            assert [one.result for one in pool.map(items, run.work, **given)] == all_done(items)
+    assert sorted(run.backend.opened) == [0, 1]
+    assert len(run.notices) == 1
 
 
-def test_a_task_refuses_candidates_of_another_problem():
-    stray = a_candidate(a_problem("another"))
-    with pytest.raises(ValueError, match="expected candidates of problem"):
-        Task(problem=a_problem("this"), candidates=(stray,))
+def test_where_kinds_may_differ_all_work_and_are_named():
+    both = threading.Barrier(2)
+    run = Run(lambda slot, source: both.wait(WAIT_S) and None, devices=(CPU, OTHER))
+    assert run.results(list("ab")) == all_done("ab")
+    assert run.last.devices == [CPU, OTHER]
+
+
+def test_what_has_to_be_known_of_a_slot_is_said():
+    run = Run(num_slots=1)
+    at_once = run.backend.open
+
+    def opened(number, is_over):
+        slot = at_once(number, is_over)
+        slot.remark = "others go first"
+        return slot
+
+    run.backend.open = opened
+    assert run.results() == all_done()
+    assert run.notices == ["slot-0: others go first"]

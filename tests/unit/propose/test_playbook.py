@@ -273,8 +273,8 @@ def test_names_of_rewrites_are_distinct_and_each_says_why():
 
 def test_the_page_of_the_playbook_is_up_to_date():
     root = Path(__file__).parents[3]
-    spec = importlib.util.spec_from_file_location("page", root / "benchmarks/playbook_table.py")
+    spec = importlib.util.spec_from_file_location("page", root / "experiments/playbook_table.py")
     page = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(page)
     written = (root / "docs/playbook.md").read_text(encoding="utf-8")
-    assert written == page.page(), "run `python benchmarks/playbook_table.py`"
+    assert written == page.page(), "run `python experiments/playbook_table.py`"

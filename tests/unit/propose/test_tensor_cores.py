@@ -60,8 +60,7 @@ def test_a_product_is_as_exact_as_one_in_float32(file, m, k, n, is_turned):
 )
 def test_short_sums_on_tensor_cores_are_more_exact_than_long_ones(file, k, of_one_sum, of_torch):
     """Of one sum on tensor cores, as the kernel made it once, an H200 had the errors that are told
-    here, and torch those of float32 (benchmarks/results/rewrite-ratios-h200.json). What stands for
-    tensor cores here has them too."""
+    here, and torch those of float32. What stands for tensor cores here has them too."""
     a, b = randn(128, k), randn(k, 128)
     (a_high, a_low), (b_high, b_low) = (
         [part[0] for part in file["fp32_split"](one[None])] for one in (a, b.t())

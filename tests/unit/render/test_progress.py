@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from cudal1_ci.pool.turns_view import LiveTurns, PlainTurns
+from cudal1_ci.render.parallel_progress import LiveParallelProgress, PlainParallelProgress
 from cudal1_ci.render.progress import (
     PlainProgress,
     Progress,
@@ -67,7 +67,7 @@ def test_plain_progress_is_one_line_an_event(report):
     assert lines[-1] == "2 faster versions for 8 targets in 94 s"
 
 
-@pytest.mark.parametrize("made", [PlainProgress, PlainTurns])
+@pytest.mark.parametrize("made", [PlainProgress, PlainParallelProgress])
 def test_what_cannot_be_run_is_told_in_one_sentence(made):
     stream = io.StringIO()
     made(stream).start(1, 240)
@@ -78,7 +78,7 @@ def test_what_cannot_be_run_is_told_in_one_sentence(made):
     ]
 
 
-@pytest.mark.parametrize("made", [RichProgress, LiveTurns])
+@pytest.mark.parametrize("made", [RichProgress, LiveParallelProgress])
 def test_a_terminal_is_told_too_what_cannot_be_run(made):
     stream = Terminal()
     with made(Console(file=stream, width=100)) as progress:

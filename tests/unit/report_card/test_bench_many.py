@@ -13,10 +13,9 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.pool.seat import SeatLost
-from cudal1_ci.pool.turns import Row
+from cudal1_ci.pool import Pool, SlotLost
 from cudal1_ci.report_card.run import run
-from tests.fakes import CPU, FakeJudgeSeats, FakeModel, FakeSession
+from tests.fakes import CPU, FakeBackend, FakeModel, FakeSession
 from tests.unit.report_card.rig import a_bench, a_task, found
 from tests.unit.report_card.test_bench_model import an_optimizer
 
@@ -27,15 +26,15 @@ TASKS = found(*(a_task(name, f"class Model:  # {name}") for name in NAMES))
 OTHER = msgspec.structs.replace(CPU, name="other")
 
 
-class Seated(FakeSession):
-    """A judge in a seat, which may be told to do something before an evaluation."""
+class OnSlot(FakeSession):
+    """A verifier on a slot, which may be told to do something before an evaluation."""
 
     def __init__(self, number, house):
         super().__init__(ANSWERS)
         self.number, self.house = number, house
 
     def device(self):
-        return self.house.seats.devices[self.number] if self.house.seats.devices else CPU
+        return self.house.backend.devices[self.number] if self.house.backend.devices else CPU
 
     def check(self, problem):
         self.house.before(self, problem.reference.source, "reference")
@@ -52,20 +51,20 @@ class Seated(FakeSession):
 
 
 class House:
-    """Two seats, and what was done on them."""
+    """Two slots, and what was done on them."""
 
     def __init__(self, before=lambda session, task, source: None, **fields):
         self.before = before
         self.judged: Counter = Counter()
         self.by: dict[str, int] = {}
         self.notices: list[str] = []
-        self.seats = FakeJudgeSeats(lambda number: Seated(number, self), **fields)
+        self.backend = FakeBackend(lambda number: OnSlot(number, self), **fields)
 
     @contextlib.contextmanager
     def bench(self, folder, proposed=PROPOSED, **fields):
         with (
-            Row(self.seats, told=self.notices.append) as row,
-            a_bench(folder, row.first, proposed, row=row, **fields) as bench,
+            Pool(self.backend, notice=self.notices.append) as pool,
+            a_bench(folder, pool.first, proposed, pool=pool, **fields) as bench,
         ):
             yield bench
 
@@ -99,7 +98,7 @@ def once(task, source, error):
     return before
 
 
-def test_two_seats_make_the_document_that_one_makes(tmp_path):
+def test_two_slots_make_the_document_that_one_makes(tmp_path):
     house = House()
     document = house.document(tmp_path / "two")
     assert content(document) == by_one(tmp_path / "one")
@@ -110,12 +109,12 @@ def test_two_seats_make_the_document_that_one_makes(tmp_path):
 
 
 @pytest.mark.parametrize("may_reuse", [True, False])
-def test_a_task_whose_seat_is_lost_is_done_by_another_and_nothing_twice(tmp_path, may_reuse):
-    house = House(once("level1/2", "faster", SeatLost("the machine is gone")))
+def test_a_task_whose_slot_is_lost_is_done_by_another_and_nothing_twice(tmp_path, may_reuse):
+    house = House(once("level1/2", "faster", SlotLost("the machine is gone")))
     document = house.document(tmp_path / "two", may_reuse=may_reuse)
     assert content(document) == by_one(tmp_path / "one")
     assert Counter(house.judged.values()) == {1: 12, 2: 6}
-    assert len(house.seats.opened) == 3
+    assert len(house.backend.opened) == 3
     (notice,) = house.notices
     assert "the machine is gone" in notice
 
@@ -123,7 +122,7 @@ def test_a_task_whose_seat_is_lost_is_done_by_another_and_nothing_twice(tmp_path
 def test_a_task_with_which_judges_die_has_its_reason_and_costs_no_other(tmp_path):
     def before(session, task, source):
         if task == source_of("level1/3") and source == "wrong":
-            raise SeatLost("out of memory")
+            raise SlotLost("out of memory")
 
     house = House(before)
     document = house.document(tmp_path / "two")
@@ -135,7 +134,7 @@ def test_a_task_with_which_judges_die_has_its_reason_and_costs_no_other(tmp_path
     assert house.judged[source_of("level1/3"), "slower"] == 1
 
 
-def test_a_model_that_one_seat_ends_goes_on_for_the_others(tmp_path):
+def test_a_model_that_one_slot_ends_goes_on_for_the_others(tmp_path):
     model = FakeModel(lambda messages, seed: "")
     with House().bench(tmp_path, optimizer=an_optimizer(model, time.time())) as bench:
         bench.with_judge(FakeSession({})).optimizer.model.cancel()
@@ -153,7 +152,7 @@ def test_a_judge_that_dies_costs_one_column_as_with_one_judge(tmp_path):
     assert document.tasks[0].results[0].failure is None
 
 
-def test_a_budget_is_that_of_all_seats(tmp_path):
+def test_a_budget_is_that_of_all_slots(tmp_path):
     house = House()
     document = house.document(tmp_path, budget_s=0.0)
     assert document.ended == "budget"
@@ -207,7 +206,7 @@ def test_each_task_has_the_machine_that_it_was_judged_on(tmp_path):
 
 def test_a_run_that_goes_on_takes_a_task_to_the_kind_that_has_begun_it(tmp_path):
     began = time.time()
-    first = House(num_seats=1, devices=(OTHER,))
+    first = House(num_slots=1, devices=(OTHER,))
     with first.bench(tmp_path, since=began) as bench:
         run(found(*TASKS.tasks[:2]), bench)
     house = House(devices=(CPU, OTHER))

@@ -14,7 +14,7 @@ from cudal1_ci.sandboxed.forkserver.client import Template
 @pytest.fixture(scope="module")
 def template() -> Iterator[Template]:
     """A process of which runners are forked, outside of any sandbox."""
-    command = ["-P", "-c", BOOTSTRAP, str(SANDBOXED)]
+    command = ["-c", BOOTSTRAP, str(SANDBOXED)]
     process, channel = start.start_template(command, 1, "cpu")
     started = Template(process, channel, 2**36)
     yield started

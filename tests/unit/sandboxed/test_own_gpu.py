@@ -121,7 +121,7 @@ def template(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    process, channel = start.start_template(["-P", "-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
+    process, channel = start.start_template(["-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
     started = Template(process, channel, 2**36)
     try:
         if "landlock" in missing(started.sandbox):

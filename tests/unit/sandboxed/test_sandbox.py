@@ -76,7 +76,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
             patch.delenv(name)
         for name, value in environment.items():
             patch.setenv(name, value)
-        process, channel = start.start_template(["-P", "-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
+        process, channel = start.start_template(["-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
         started = Template(process, channel, 2**36)
         yield started
         started.close()
@@ -385,7 +385,7 @@ def test_a_pause_stops_what_a_runner_started_too(template):
 def test_a_template_ends_all_of_its_runners(tmp_path, monkeypatch):
     name = f"903.{os.getpid()}"
     monkeypatch.setenv("HOME", str(tmp_path))
-    process, channel = start.start_template(["-P", "-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
+    process, channel = start.start_template(["-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
     template = Template(process, channel, 2**36)
     with contextlib.suppress(Exception), template.runner() as runner:
         answer(runner, f"{DAEMON}\ndaemon({name!r})")

@@ -37,7 +37,7 @@ BUILDS = 'open(made, "w").write("x")'
 
 @pytest.fixture(params=["kept", "of the session"])
 def template(request, tmp_path):
-    command = ["-P", "-c", BOOTSTRAP, str(SANDBOXED)]
+    command = ["-c", BOOTSTRAP, str(SANDBOXED)]
     process, channel = start.start_template(command, 1, "cpu")
     started = Template(process, channel, 2**36)
     if request.param == "kept":

@@ -72,7 +72,7 @@ LOADS = {"init": None, "init_slots": [], "seed": 0, "train": False, "dtype": Non
 
 @pytest.fixture
 def started():
-    command = ["-P", "-c", BOOTSTRAP, str(SANDBOXED)]
+    command = ["-c", BOOTSTRAP, str(SANDBOXED)]
     process, channel = start.start_template(command, 1, "cpu")
     found = Template(process, channel, None)
     yield found

@@ -5,10 +5,11 @@ package.
     chosen(ModelConfig(model="/models/qwen", adapter="/models/lora"))
     chosen(ModelConfig(model="/models/qwen", adapter="none"))        # None
 
-A bundled adapter is a folder of `cudal1_ci/adapters` with a record; that it lies there is all that
-it takes. A model that was named by an id of the hub is known by that id: others of the same sizes
-are other weights. A folder of weights has no name that could be trusted, and is known by the sizes
-in its config.json. Of two that fit the one that was trained later is taken.
+A bundled adapter is a folder of `cudal1_ci/adapters` with a record; its files are assets
+(cudal1_ci/assets.py), found by hash when a configuration takes it. A model that was named by an id
+of the hub is known by that id: others of the same sizes are other weights. A folder of weights has
+no name that could be trusted, and is known by the sizes in its config.json. Of two that fit the one
+that was trained later is taken.
 
 What is wrong with a file is an error, also of a bundled one: whoever believes to have the adapter
 would otherwise read a report of another model.
@@ -23,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from cudal1_ci import assets
 from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.propose.llm.servers.adapter_record import (
     RECORD_FILE,
@@ -48,11 +50,16 @@ class Bundled:
         """The adapter, its files compared with the record.
 
         Raises:
-            UnsupportedError: They are others; the installation is broken.
+            UnsupportedError: They are others and the installation is broken, or they are assets
+                that are not to be had here.
         """
         try:
-            refuse_other_files(self.folder, self.record)
-            found = adapter(str(self.folder))
+            folder = assets.folder(f"adapters/{self.folder.name}") or self.folder
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{error}; {WITHOUT}") from error
+        try:
+            refuse_other_files(folder, self.record)
+            found = adapter(str(folder))
         except ConfigError as error:
             raise broken(error) from error
         return replace(found, made_for=self.record.base.ids[0])

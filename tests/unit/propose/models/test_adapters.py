@@ -8,15 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cudal1_ci import assets
 from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.propose.llm.servers import adapters
-from cudal1_ci.propose.llm.servers.adapter_record import (
-    SCHEMA_VERSION,
-    AdapterRecord,
-    read_record,
-    refuse_other_files,
-)
-from cudal1_ci.propose.llm.servers.adapters import bundled_for, chosen
+from cudal1_ci.propose.llm.servers.adapter_record import SCHEMA_VERSION, read_record
+from cudal1_ci.propose.llm.servers.adapters import bundled, bundled_for, chosen
 from cudal1_ci.propose.llm.servers.config import ModelConfig
 from cudal1_ci.propose.llm.servers.weights import adapter
 from tests.bundling import CODER, CONFIG, a_bundled_adapter, a_record, an_adapter
@@ -193,20 +189,32 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
 # --- those that are committed --------------------------------------------------------------------
 
 
-def test_what_lies_in_the_package_is_whole_small_and_has_its_card():
-    for folder in (path for path in adapters.FOLDER.iterdir() if path.is_dir()):
-        record = read_record(folder)
-        assert isinstance(record, AdapterRecord), f"{folder}: without record.json"
-        refuse_other_files(folder, record)
-        assert (folder / "README.md").is_file()
-        assert (folder / "adapter_model.safetensors").stat().st_size < 16_000_000
-        assert (ROOT / record.training.results).exists()
-    assert (adapters.FOLDER / "README.md").is_file()
+def test_an_adapter_of_the_package_is_whole_small_and_has_its_card():
+    found = list(bundled())
+    assert found
+    for one in found:
+        whole = one.whole()
+        assert whole.name == one.folder.name
+        assert whole.made_for == one.record.base.ids[0]
+        assert (whole.folder / "README.md").is_file()
+        assert (whole.folder / "adapter_model.safetensors").stat().st_size < 16_000_000
+        results = one.record.training.results.removeprefix("assets/")
+        assert assets.folder(results) is not None
+
+
+def test_an_adapter_that_is_not_to_be_had_is_an_error_that_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setattr(assets, "CHECKOUT", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(assets.URL_VARIABLE, raising=False)
+    said = r"adapters/qwen2\.5-coder-0\.5b-rewrites/.*is not here.*--adapter none"
+    with pytest.raises(UnsupportedError, match=said):
+        chosen(ModelConfig(model=CODER))
+    assert chosen(ModelConfig(model="another/model")) is None, "whom it does not concern"
 
 
 def test_adapters_are_packed_with_the_package():
-    """That the wheel holds them is a test of tests/unit/test_packaging.py; here that nothing keeps
-    files of that kind out of it."""
+    """That the wheel holds their records is a test of tests/unit/test_packaging.py; here that
+    nothing keeps files of that kind out of it."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert build["targets"]["wheel"]["packages"] == ["cudal1_ci"]
     assert ROOT / "cudal1_ci" / "adapters" == adapters.FOLDER

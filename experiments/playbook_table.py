@@ -1,0 +1,61 @@
+"""Writes docs/playbook.md from the table of rewrites: `python experiments/playbook_table.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cudal1_ci.propose.rewrites.table import REWRITES
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAD = """\
+# The playbook
+
+{count} rewrites of source, applied with the author's formatting and comments kept. Each is a
+candidate like any other: nothing it says is believed until the judge has passed it. Drawn from
+`cudal1_ci/propose/rewrites/table.py` by `experiments/playbook_table.py`.
+
+A rewrite keeps the constructor and the keys of the state_dict; new buffers are not persistent.
+Patterns are matched over the values of locals, not over text, so they span statements and do not
+mind how a function is spelled (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` held
+in `self`). `compile` is only proposed with `--compile`, `cuda_graph` with `--cuda-graph`, and
+`fp32_tensor_cores` and `long_row_norm` with `--triton` (and in report cards on a GPU). A graph
+needs a GPU to be judged. What goes in and what comes out is copied by nodes of the graph, which
+NVIDIA's bindings (`cuda.bindings`, installed with PyTorch for CUDA) tell from and to where before
+each replay; without them the copies are made around it. What rewrites gain on many tasks is in
+[results.md](results.md).
+
+## Kernels
+
+A Triton or CUDA kernel stays as it is, and is launched with other numbers (`launch_parameters`,
+[launches/](../cudal1_ci/propose/launches)): sizes of blocks that are powers of two, `num_warps`
+(Triton's own 4 where a launch does not say) and, of kernels with a loop, `num_stages`; of CUDA the
+threads of a block. A number counts where the source has it as one, in the launch, in a `dim3` or
+behind a name that is bound once, and the grid changes with it where that repeats it. What is
+computed is left alone, and so is what an autotuner chooses. First each number is moved by itself,
+one step and two, ten variants of a Triton kernel at most and four of a CUDA kernel, each of which
+nvcc builds; what gained is put together then, and the best goes a step further. What is proposed
+was measured for the calls of the workloads on the device of the report; where others count too,
+`triton.autotune` chooses on each.
+
+## Rewrites
+
+| rewrite | family | precondition | why it is faster |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The text of docs/playbook.md."""
+    rows = [
+        f"| `{r.name}` | {r.family} | {cell(r.precondition)} | {cell(r.why)} |\n" for r in REWRITES
+    ]
+    return HEAD.format(count=len(REWRITES)) + "".join(rows)
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    path = ROOT / "docs" / "playbook.md"
+    path.write_text(page(), encoding="utf-8")

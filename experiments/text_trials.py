@@ -1,0 +1,183 @@
+"""Trials of KernelBench-form texts, told as rows of a result file.
+
+Used by throughput.py and scaling.py: problems from texts, three lengths of a trial, the seconds
+that each kind of request took, a limit for one trial.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cudal1_ci.errors import WorkerError
+from cudal1_ci.records import Candidate, Evaluation, Made, Problem, TextProgram, Workload
+from cudal1_ci.stats import speedups
+from cudal1_ci.verification import Session, TrialConfig
+
+BRIEF = TrialConfig(call_s=20, load_s=90, num_rounds=4, launch_s=0.5, measure_s=1.0, weights="seed")
+"""As in tests/test_attacks.py, but with a batch of the default length, and time for nvcc."""
+MODES = {
+    "verdict": msgspec.structs.replace(BRIEF, num_launches=1),
+    "brief": BRIEF,
+    "default": TrialConfig(weights="seed"),
+}
+"""One launch shows every defense to the candidate, and says less of how fast it is."""
+MOST_CHARS = 400
+
+
+class TrialTimeout(Exception):
+    """A trial was ended by the benchmark, not by the judge."""
+
+
+class TimedSession(Session):
+    """A session that knows how long it waited for the judge, by the kind of request."""
+
+    def __init__(self, config: TrialConfig, **settings: Any):
+        super().__init__(config, **settings)
+        self.spent_s: Counter[str] = Counter()
+
+    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        started_s = time.monotonic()
+        is_start = self._worker is None
+        try:
+            return super()._ask(request, timeout_s)
+        finally:
+            op = f"start and {request['op']}" if is_start else str(request["op"])
+            self.spent_s[op] += time.monotonic() - started_s
+
+    def spent(self) -> dict[str, float]:
+        """Seconds by kind of request since the last time this was asked."""
+        found = {op: round(seconds, 3) for op, seconds in self.spent_s.items()}
+        self.spent_s.clear()
+        return found
+
+
+def session(mode: str, device: str) -> TimedSession:
+    """Return a session for a length of trial."""
+    return TimedSession(MODES[mode], device=device)
+
+
+def problem_of(reference: str) -> Problem:
+    """What a reference's text states."""
+    workload = Workload(
+        name="default",
+        provenance="declared",
+        init=Made(function="get_init_inputs"),
+        call=Made(function="get_inputs"),
+    )
+    return Problem(reference=TextProgram(source=reference, entry="Model"), workloads=(workload,))
+
+
+def candidate_of(problem: Problem, source: str) -> Candidate:
+    program = TextProgram(source=source, entry="ModelNew")
+    return Candidate(problem_id=problem.id, program=program, proposer="benchmark")
+
+
+def build_ahead(session: Session, pairs: Iterable[tuple[str, str]]) -> None:
+    """Has candidates (reference and code) compiled before their turn, where this version of the
+    judge does that; elsewhere each is compiled when it is examined."""
+    start = getattr(session, "build_ahead", None)
+    if start is not None:
+        for reference, code in pairs:
+            problem = problem_of(reference)
+            start(problem, [candidate_of(problem, code)])
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises TrialTimeout in the main thread after so many seconds."""
+
+    def raise_timeout(*_: object) -> None:
+        raise TrialTimeout
+
+    before = signal.signal(signal.SIGALRM, raise_timeout)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def judged(
+    session: TimedSession, reference: str, candidate: str, limit_s: float = 600.0
+) -> dict[str, Any]:
+    """The row of one trial; a judge that died or took too long is a row too."""
+    problem = problem_of(reference)
+    row, _ = evaluated(session, problem, candidate_of(problem, candidate), limit_s)
+    return row
+
+
+def evaluated(
+    session: TimedSession, problem: Problem, candidate: Candidate, limit_s: float
+) -> tuple[dict[str, Any], Evaluation | None]:
+    """The row of one trial, and its evaluation where there is one."""
+    started_s = time.monotonic()
+    session.spent()
+    evaluation = None
+    try:
+        with limited(limit_s):
+            evaluation = session.evaluate(problem, candidate)
+        found = told(evaluation)
+    except TrialTimeout:
+        found = failed("unfinished", f"not finished after {limit_s:.0f} s")
+    except WorkerError as error:
+        found = failed("harness_error", str(error)[:MOST_CHARS])
+    row = {
+        **found,
+        "seconds": round(time.monotonic() - started_s, 2),
+        "seconds_by_request": session.spent(),
+    }
+    return row, evaluation
+
+
+def failed(status: str, message: str) -> dict[str, Any]:
+    return {"status": status, "rule": None, "message": message, "findings": [], "speedup": None}
+
+
+def told(evaluation: Evaluation) -> dict[str, Any]:
+    """Status, the first finding where it is the reason, and what was measured."""
+    verdict = evaluation.verdict
+    rules = [finding.rule for finding in verdict.findings]
+    is_refused = verdict.status != "passed"
+    first = verdict.findings[0] if is_refused and verdict.findings else None
+    found: dict[str, Any] = {
+        "status": verdict.status,
+        "rule": first.rule if first else None,
+        "message": first.message[:MOST_CHARS] if first else None,
+        "findings": rules[1:] if first else rules,
+        "max_abs_error": verdict.max_abs_error,
+        "max_rel_error": verdict.max_rel_error,
+        "speedup": None,
+    }
+    if verdict.log and is_refused:
+        found["log"] = verdict.log[-MOST_CHARS:]
+    for measurement in evaluation.measurements:
+        interval = speedups.speedup(measurement)
+        if interval is None:
+            continue
+        found |= {
+            "speedup": round(interval.estimate, 4),
+            "speedup_low": round(interval.low, 4),
+            "speedup_high": round(interval.high, 4),
+            "num_launches": len(measurement.launches),
+            "reference_us": round(speedups.reference_us(measurement), 2),
+            "candidate_us": round(speedups.candidate_us(measurement), 2),
+        }
+    return found
+
+
+def write(path: Path, document: dict[str, Any]) -> None:
+    """Whole or not at all, as a run may be ended at any time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,34 @@
+"""The first lines that a worker's interpreter runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from cudal1_ci.processes.local import BOOTSTRAP
+
+START = """\
+import json, sys
+def main(words, again):
+    print(json.dumps([sys.path, words, again]))
+"""
+
+
+def test_a_worker_imports_nothing_from_the_working_folder_and_can_start_another(tmp_path):
+    folder, here = tmp_path / "worker", tmp_path / "here"
+    folder.mkdir()
+    here.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "start.py").write_text(START)
+    (here / "importlib.py").write_text("raise SystemExit('imported from the working folder')")
+    words = ["judge", "3", "1", "cpu"]
+    started = ["-c", BOOTSTRAP, str(folder)]
+    done = subprocess.run(
+        [sys.executable, *started, *words], cwd=here, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    path, arguments, again = json.loads(done.stdout)
+    assert "" not in path
+    assert str(here) not in path
+    assert (arguments, again) == (words, started)
