@@ -30,7 +30,7 @@ ALL := not gpu and not model and not network
 USUAL := $(ALL) and not slow and not compiles and not times
 BESIDE := -n auto --dist loadgroup -p no:benchmark
 
-test: venv rig ## Run the usual tests: no GPU, no model, no network, no clock; two minutes of two cores
+test: venv rig ## Run the usual tests: no GPU, no model, no network, no clock
 ifeq ($(PYTEST_ARGS),)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest $(BESIDE) --attacks=commit -m "$(USUAL)"
 else
