@@ -179,15 +179,15 @@ def rows_of(folder: str, pattern: str) -> list[dict[str, Any]]:
     for path in sorted((TESTS / folder).glob("*.py")):
         text = path.read_text(encoding="utf-8")
         said = settings_of(text)
-        family = re.search(r"Family: ([^.]+)\.", text) if folder == "exploits" else None
+        family = re.search(r"Family: ([^.]+)\.", text) if folder == "attacks" else None
         expected = [list(e) for e in said.get("EXPECT_ANY") or [said.get("EXPECT", ("passed", 0))]]
         row = {
             "name": path.stem,
-            "attack": folder == "exploits",
+            "attack": folder == "attacks",
             "family": family[1] if family else "honest",
             "needs_gpu": said.get("NEEDS") == "cuda",
             "reference": said.get("REFERENCE", "linear_relu"),
-            "no_error": folder == "exploits" and any(s == "passed" for s, _ in expected),
+            "no_error": folder == "attacks" and any(s == "passed" for s, _ in expected),
             "source": bare(text),
         }
         if row["attack"]:
@@ -200,7 +200,7 @@ def rows_of(folder: str, pattern: str) -> list[dict[str, Any]]:
 
 
 def reference_source(name: str) -> str:
-    return (TESTS / "exploits" / "references" / f"{name}.py").read_text(encoding="utf-8")
+    return (TESTS / "attacks" / "references" / f"{name}.py").read_text(encoding="utf-8")
 
 
 def said_by(git: Path, file: str, program: str, sources: list[str]) -> tuple[str, list[Any]]:
@@ -425,7 +425,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="of the judge: cpu, cuda")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
-    rows = rows_of("exploits", options.only) + rows_of("honest", options.only)
+    rows = rows_of("attacks", options.only) + rows_of("honest", options.only)
     sources = [row["source"] for row in rows]
     asked = {
         "kernelbench_static": (options.kernelbench, KERNELBENCH, ASK_KERNELBENCH),
