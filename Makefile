@@ -8,7 +8,7 @@ DEMO := examples/slowformer
 OUT := build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv rig demo test test-all check lint format bench figures bench-smoke wheel pins clean
+.PHONY: help venv rig demo test test-all check lint format bench figures bench-smoke wheel pins schema clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,10 @@ wheel: venv ## Build the wheel and the source distribution and check them
 pins: ## Renew constraints.txt
 	.ci/pins > constraints.txt.new
 	mv constraints.txt.new constraints.txt
+
+schema: venv ## Renew cudal1_ci/schema/report.schema.json
+	$(PY) -c "from cudal1_ci.records.published import schema_text; print(schema_text(), end='')" > schema.new
+	mv schema.new cudal1_ci/schema/report.schema.json
 
 clean: ## Remove what was built; the environment too
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks

@@ -82,7 +82,7 @@ def told(measurement: Measurement) -> dict[str, Any]:
         "speedup": round(interval.estimate, 4),
         "low": round(interval.low, 4),
         "high": round(interval.high, 4),
-        "num_launches": len(measurement.launches),
+        "num_launches": len(measurement.repetitions),
         "reference_us": round(speedups.reference_us(measurement), 2),
         "is_gain": speedups.is_gain(measurement),
         "is_slower": speedups.is_slower(measurement),

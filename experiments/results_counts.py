@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cudal1_ci.render.shape import MeasurementDocument
+from cudal1_ci.records import Measurement
 from cudal1_ci.report_card.card import counted, machines
 from cudal1_ci.report_card.reading import read_run
 from cudal1_ci.report_card.shape import TaskDocument, TrialDocument
@@ -24,7 +24,7 @@ from cudal1_ci.report_card.solvers import BEST, GIVEN, OWN
 from cudal1_ci.report_card.summary import ABOVE
 from cudal1_ci.report_card.worth import gains as gains_of
 from cudal1_ci.report_card.worth import launches_its_own, worth
-from cudal1_ci.stats.speedups import LAUNCH_SPREAD, MANY, geometric_mean, t_quantile
+from cudal1_ci.stats.speedups import MANY, REPETITION_SPREAD, geometric_mean, t_quantile
 
 AS_LAID_OUT = "compile-as-laid-out"
 SHORT_US = 50.0
@@ -49,7 +49,7 @@ def trials_of(task: TaskDocument, solver: str) -> Iterator[TrialDocument]:
     return (t for result in task.results if result.solver == solver for t in result.trials)
 
 
-def eager_of(task: TaskDocument) -> MeasurementDocument | None:
+def eager_of(task: TaskDocument) -> Measurement | None:
     """The reference beside itself; None where it was not timed."""
     return next((t.measurements[0] for t in trials_of(task, "eager") if t.measurements), None)
 
@@ -82,13 +82,13 @@ def noise(tasks: Sequence[TaskDocument]) -> Iterator[str]:
     yield f"log of `eager`: standard deviation {spread:.3f}"
     yield f"what choosing the best of noisy ones adds to `best`: {luck(tasks, spread):.1%}"
     held = [(one.speedup_low or 0.0) <= 1.0 <= (one.speedup_high or math.inf) for one in eager]
-    alone = math.exp(t_quantile(MANY) * LAUNCH_SPREAD["cuda"])
+    alone = math.exp(t_quantile(MANY) * REPETITION_SPREAD["cuda"])
     by_spread = sum(1 / alone <= math.exp(one) <= alone for one in logs)
     yield f"intervals of `eager` that hold 1: {sum(held)} of {len(held)},"
     yield f"  {by_spread} were they of what launches are known to spread by alone"
     spread = [one.control_spread for one in eager if one.control_spread is not None]
     yield f"a control strays by {statistics.median(spread):.3f} in the median"
-    batches_us = [one.launches[0].num_calls * (one.reference_us or math.nan) for one in eager]
+    batches_us = [one.repetitions[0].num_calls * (one.reference_us or math.nan) for one in eager]
     short = sum(us < SHORT_BATCH_US for us in batches_us)
     yield f"batches: {short} of {len(eager)} below {SHORT_BATCH_US / 1000:.0f} ms"
     yield cut(tasks)

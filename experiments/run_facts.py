@@ -20,8 +20,7 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.records import content_hash
-from cudal1_ci.render.shape import FindingDocument
+from cudal1_ci.records import Finding, content_hash
 from cudal1_ci.report_card.card import carded
 from cudal1_ci.report_card.merge import merge
 from cudal1_ci.report_card.reading import read_run
@@ -72,17 +71,15 @@ def of_column(result: ResultDocument) -> ResultDocument:
 
 
 def of_trial(trial: TrialDocument) -> TrialDocument:
-    candidate = msgspec.structs.replace(trial.candidate, patch=None)
     return msgspec.structs.replace(
         trial,
-        candidate=candidate,
         code=hashed(trial.code),
         log=last_line(trial.log),
         findings=told(trial.findings),
     )
 
 
-def told(findings: tuple[FindingDocument, ...]) -> tuple[FindingDocument, ...]:
+def told(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Findings, without the evidence of those that quote, and without the folders of a machine."""
     return tuple(
         msgspec.structs.replace(

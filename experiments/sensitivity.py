@@ -27,7 +27,15 @@ import msgspec
 from provenance import provenance
 
 from cudal1_ci.processes.lock import exclusive
-from cudal1_ci.records import Call, Candidate, Launch, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.records import (
+    Call,
+    Candidate,
+    Problem,
+    Repetition,
+    TensorSpec,
+    TextProgram,
+    Workload,
+)
 from cudal1_ci.stats import speedups
 from cudal1_ci.stats.stopping import is_settled
 from cudal1_ci.verification import Session, TrialConfig
@@ -136,7 +144,7 @@ def rounded(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one | {key: [round(t, 3) for t in one[key]] for key in times} for one in launches]
 
 
-def trials(launches: Sequence[Launch], kind: speedups.Kind) -> Iterator[speedups.Interval]:
+def trials(launches: Sequence[Repetition], kind: speedups.Kind) -> Iterator[speedups.Interval]:
     """Intervals of trials that are drawn from launches, stopped as the product stops."""
     rng, half_width = random.Random(0), TrialConfig().half_width
     for _ in range(NUM_TRIALS):
@@ -163,7 +171,7 @@ def table(document: dict[str, Any]) -> str:
         "|---|---|---|---|---|" + "---|" * len(MARGINS),
     ]
     for cell in document["cells"]:
-        launches = msgspec.convert(cell["launches"], list[Launch])
+        launches = msgspec.convert(cell["launches"], list[Repetition])
         ratios = [speedups.log_ratio(launch, kind) for launch in launches]
         found = list(trials(launches, kind))
         claims = [rates(found, margin) for margin in MARGINS]

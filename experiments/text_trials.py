@@ -168,7 +168,7 @@ def told(evaluation: Evaluation) -> dict[str, Any]:
             "speedup": round(interval.estimate, 4),
             "speedup_low": round(interval.low, 4),
             "speedup_high": round(interval.high, 4),
-            "num_launches": len(measurement.launches),
+            "num_launches": len(measurement.repetitions),
             "reference_us": round(speedups.reference_us(measurement), 2),
             "candidate_us": round(speedups.candidate_us(measurement), 2),
         }

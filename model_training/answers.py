@@ -1,13 +1,11 @@
-"""The answer that a model is trained to give for a variant: analysis, design and code, in the form
-that the product asks for and reads.
-
-The analysis begins with what was measured, the operators that take most of the reference's time,
-and then says why the variant is faster; where the question shows another variant, what made that
-one faster stands before. With `quotes` both name the statements that are exchanged (exchanges.py).
-Both parts are short, as the prompt asks for at most eighty words. The code defines `ModelNew`, with
-its imports and what it uses, and nothing of what makes inputs.
+"""Write the answer that a model is trained to give for a variant: analysis, design and code.
 
     answer_text(problem, evaluation, profile)
+
+The analysis begins with the operators that take most of the reference's time, and then says why the
+variant is faster; where the question shows another variant, what made that one faster stands first.
+Both parts are short, as the prompt asks for at most eighty words. The code defines `ModelNew`, with
+its imports and what it uses, and nothing of what makes inputs.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from functools import lru_cache
 
 import libcst as cst
 
-from cudal1_ci.propose.llm.answer import Unusable, parse
+from cudal1_ci.propose.llm.answer import Unusable
 from cudal1_ci.propose.llm.fingerprint import fingerprint
 from cudal1_ci.propose.llm.measured import brief_rows
 from cudal1_ci.propose.llm.prompt import MAX_WORDS
@@ -26,11 +24,9 @@ from cudal1_ci.propose.llm.splice.names import binds, uses
 from cudal1_ci.propose.llm.splice.text_form import as_text_program
 from cudal1_ci.propose.llm.task import ProfileRow
 from cudal1_ci.records import Evaluation, Problem, TextProgram
-from model_training.exchanges import quoted
 
 NUM_OPERATORS = 3
 """Of the profile, those that the analysis names."""
-MEASURED, SHARE_ENDS = "Most of the time goes to ", "%)."
 NO_REASON = "The reference does more work than its result needs."
 NO_DESIGN = "The same result with less work."
 """Of a candidate that says nothing itself."""
@@ -52,60 +48,31 @@ def answer_text(
     evaluation: Evaluation,
     profile: Sequence[ProfileRow] = (),
     shown: Evaluation | None = None,
-    *,
-    quotes: bool = False,
 ) -> str | None:
-    """None for a program that is no answer: it is the reference, or none that is a text. `shown` is
-    the second variant of the question, faster than the reference, which is the first."""
+    """Return an answer; None for a program that is none: the reference, or no text.
+    `shown` is the second variant of the question, faster than the reference, which is the first."""
     code = code_of(problem, evaluation)
     if code is None:
         return None
     candidate = evaluation.candidate
     why, how = in_a_line(candidate.analysis), in_a_line(candidate.design)
-    if quotes:
-        why, how = quoted(text_of(problem), code, why, how)
     analysis = " ".join(filter(None, (why_faster(shown), where_time_goes(profile), why)))
-    return written(analysis, how, code)
-
-
-def written(analysis: str, design: str, code: str) -> str:
-    """The three parts in the form of an answer."""
     return TEMPLATE.format(
         analysis=shortened(analysis) or NO_REASON,
-        design=shortened(design) or NO_DESIGN,
+        design=shortened(how) or NO_DESIGN,
         code=code.strip(),
     )
 
 
-def with_quotes(problem: Problem, answer: str) -> str:
-    """An answer that was written without them, with the statements that it exchanges; one that
-    cannot be read as it is."""
-    read = parse(answer)
-    if isinstance(read, Unusable):
-        return answer
-    measured, said, why = read.analysis.rpartition(MEASURED)
-    if said:  # what was measured ends with a share
-        ends = why.index(SHARE_ENDS) + len(SHARE_ENDS) if SHARE_ENDS in why else len(why)
-        measured, why = f"{measured}{said}{why[:ends]}", why[ends:].strip()
-    why, design = ("" if one in (NO_REASON, NO_DESIGN) else one for one in (why, read.design))
-    why, design = quoted(text_of(problem), read.code, why, design)
-    return written(" ".join(filter(None, (measured, why))), design, read.code)
-
-
-def text_of(problem: Problem) -> str:
-    """Of the reference; nothing of one that is no text."""
-    reference = problem.reference
-    return reference.source if isinstance(reference, TextProgram) else ""
-
-
 def code_of(problem: Problem, evaluation: Evaluation) -> str | None:
-    """What an answer would have to say to be this candidate; None where that is the reference."""
+    """Return what an answer would have to say to be this candidate; None where that is the
+    reference."""
     program = evaluation.candidate.program
     return code_in(problem, program.source) if isinstance(program, TextProgram) else None
 
 
 def code_in(problem: Problem, source: str) -> str | None:
-    """The same of a program's text."""
+    """Return what an answer would have to say to be a program of this text."""
     reference = problem.reference
     if not isinstance(reference, TextProgram):
         return None
@@ -114,21 +81,22 @@ def code_in(problem: Problem, source: str) -> str | None:
 
 
 def form_of(problem: Problem, source: str) -> str | None:
-    """Equal for programs that differ in names, comments and layout alone; None for the
-    reference."""
+    """Return what is equal for programs that differ in names, comments and layout alone; None for
+    the reference."""
     code = code_in(problem, source)
     return None if code is None else fingerprint(code)
 
 
 @lru_cache(maxsize=1024)
 def program_in(reference: TextProgram, code: str) -> TextProgram | Unusable:
-    """The answer's code as the product reads it: milliseconds, which many answers have alike."""
+    """Return the answer's code as the product reads it: milliseconds, which many answers have
+    alike."""
     return as_text_program(reference, code)
 
 
 @lru_cache(maxsize=1024)
 def without_leftovers(source: str) -> str:
-    """Without docstrings of the file, and sizes that only the inputs were made of."""
+    """Leave out docstrings of the file, and sizes that only the inputs were made of."""
     module = cst.parse_module(source)
     definitions = [item for item in module.body if isinstance(item, cst.ClassDef | cst.FunctionDef)]
     used = {name for item in definitions for name in uses(item)}
@@ -146,25 +114,25 @@ def without_leftovers(source: str) -> str:
 
 
 def where_time_goes(profile: Sequence[ProfileRow]) -> str:
-    """`Most of the time goes to aten::mm (71%) and aten::copy_ (12%).`"""
+    """Return `Most of the time goes to aten::mm (71%) and aten::copy_ (12%).`"""
     total_us = sum(row.time_us for row in profile)
     if total_us <= 0:
         return ""
     first = brief_rows(profile)[:NUM_OPERATORS]
     named = [f"{row.name} ({row.time_us / total_us:.0%})" for row in first]
     listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
-    return f"{MEASURED}{listed}."
+    return f"Most of the time goes to {listed}."
 
 
 def why_faster(shown: Evaluation | None) -> str:
-    """`Variant 2 is faster than variant 1. The diagonal is a product with each row.`"""
+    """Return `Variant 2 is faster than variant 1. The diagonal is a product with each row.`"""
     if shown is None:
         return ""
     return f"Variant 2 is faster than variant 1. {in_a_line(shown.candidate.design)}".strip()
 
 
 def in_a_line(text: str) -> str:
-    """Of a list of reasons: without marks, and without where they were found."""
+    """Join a list of reasons, without marks, and without where they were found."""
     text = text.partition("\n\nFound:")[0]
     lines = [re.sub(r"^[-*] (?:\w+: )?", "", line).strip() for line in text.splitlines()]
     sentences = [f"{line[0].upper()}{line[1:].rstrip('.')}." for line in lines if line]
@@ -172,7 +140,7 @@ def in_a_line(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Whole sentences of at most as many words as the prompt allows."""
+    """Return whole sentences of at most as many words as the prompt allows."""
     kept: list[str] = []
     for sentence in re.split(r"(?<=[.!?]) ", text):
         if len(" ".join([*kept, sentence]).split()) > MAX_WORDS:

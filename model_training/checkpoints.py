@@ -1,12 +1,11 @@
-"""Checkpoints that are there as a whole or not at all.
+"""Write checkpoints that are there as a whole or not at all.
 
     with writing(run / "checkpoints", "supervised", step=40) as folder:
         policy.save(folder)
     newest(run / "checkpoints", "supervised").folder
 
 A checkpoint is written under a name that nobody reads, forced to the disk, and then renamed:
-whatever kills the process, what has the name of a checkpoint is complete. `latest` is a text file
-with the name of the newest of all.
+whatever kills the process, what has the name of a checkpoint is complete.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import msgspec
 from cudal1_ci.errors import ConfigError
 
 STATE = "state.json"
-LATEST = "latest"
 NUM_KEPT = 2
 """Of each stage: the newest, and the one before it, should a person doubt the newest."""
 _NAME = re.compile(r"(?P<stage>[a-z_]+)-(?P<step>\d+)")
@@ -33,14 +31,14 @@ _NAME = re.compile(r"(?P<stage>[a-z_]+)-(?P<step>\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A folder with weights and all that is needed to go on from them."""
+    """Hold a folder with weights and all that is needed to resume from them."""
 
     folder: Path
     stage: str
     step: int
 
     def state(self) -> dict[str, Any]:
-        """What the stage has noted: `stage`, `step` and its own.
+        """Return what the stage has noted: `stage`, `step` and its own.
 
         Raises:
             ConfigError: The file is not there or no JSON.
@@ -58,7 +56,8 @@ class Checkpoint:
 
 @contextmanager
 def writing(root: Path, stage: str, step: int, state: dict[str, Any]) -> Iterator[Path]:
-    """A folder to write a checkpoint into; when the block ends without an error it is one."""
+    """Open a folder to write a checkpoint into; when the block ends without an error it is
+    one."""
     root.mkdir(parents=True, exist_ok=True)
     unfinished = root / f".{stage}-{step}.{os.getpid()}"
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -82,32 +81,19 @@ def adopt(root: Path, folder: Path, stage: str, step: int, state: dict[str, Any]
     if named.exists():  # of a run that was taken up again at an earlier step
         shutil.rmtree(named)
     folder.rename(named)
-    write_text(root / LATEST, named.name + "\n")
     for old in all_of(root, stage)[:-NUM_KEPT]:
         shutil.rmtree(old.folder)
     return Checkpoint(folder=named, stage=stage, step=step)
 
 
 def newest(root: Path, stage: str) -> Checkpoint | None:
-    """The newest checkpoint of a stage."""
+    """Return the newest checkpoint of a stage."""
     found = all_of(root, stage)
     return found[-1] if found else None
 
 
-def latest(root: Path) -> Checkpoint | None:
-    """The newest checkpoint of all stages."""
-    try:
-        name = (root / LATEST).read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-    found = _NAME.fullmatch(name)
-    if found is None or not (root / name).is_dir():
-        return None
-    return Checkpoint(folder=root / name, stage=found["stage"], step=int(found["step"]))
-
-
 def all_of(root: Path, stage: str) -> list[Checkpoint]:
-    """Checkpoints of a stage, by their step."""
+    """Return checkpoints of a stage, by their step."""
     found = [
         Checkpoint(folder=path, stage=stage, step=int(match["step"]))
         for path in root.glob(f"{stage}-*")

@@ -1,4 +1,4 @@
-"""All settings of a run, from one TOML file; each stage's own are beside it.
+"""Gather all settings of a run from one TOML file; each stage's own stand with the stage.
 
     config = load_config(Path("model_training/configs/tiny.toml"))
     config.supervised.learning_rate
@@ -27,31 +27,30 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import Record
 from cudal1_ci.records.validation import positive
 from model_training.collect import CollectConfig
-from model_training.contrastive_config import ContrastiveConfig
+from model_training.contrastive import ContrastiveConfig
 from model_training.evaluate import EvaluateConfig
 from model_training.judges import JudgeConfig
 from model_training.policy import PolicyConfig
-from model_training.rollouts.opening import RolloutsConfig
-from model_training.rounds import SelfSupervisedConfig
-from model_training.supervised import SupervisedConfig
+from model_training.rollouts.config import RolloutsConfig
+from model_training.self_supervised import SelfSupervisedConfig
+from model_training.settings_file import read_settings
+from model_training.sft import SupervisedConfig
 from model_training.tasks.prepared import TaskSourceConfig
-from model_training.written import read_settings
 
 StageName = Literal["collect", "supervised", "self_supervised", "contrastive"]
 STAGES: tuple[StageName, ...] = ("collect", "supervised", "self_supervised", "contrastive")
 MAY_DIFFER = (
     *("run.folder", "run.max_minutes", "run.stages", "run.evaluates", "model.path"),
     *("model.device", "judge.devices", "judge.num_per_device", "rollouts"),
-    "judge.num_rehearsing",
-    *("contrastive.num_steps", "contrastive.checkpoint_every", "contrastive.leaves_minutes"),
+    *("judge.num_prefilters", "evaluate.seeds"),
+    *("contrastive.num_steps", "contrastive.checkpoint_every"),
     "supervised.checkpoint_steps",
-    *("collection.minutes", "evaluate.seeds"),
 )
 """What may be another when a run is taken up again: where it runs, how long, and how much of it."""
 
 
 class RunConfig(Record, frozen=True, kw_only=True):
-    """Of the run as a whole."""
+    """Configure the run as a whole."""
 
     folder: str = "runs/training"
     seed: int = 0
@@ -78,7 +77,7 @@ class RunConfig(Record, frozen=True, kw_only=True):
 
 
 class TrainingConfig(Record, frozen=True, kw_only=True):
-    """The whole file."""
+    """Hold the whole file."""
 
     model: PolicyConfig
     run: RunConfig = RunConfig()
@@ -106,8 +105,8 @@ def load_config(
     max_minutes: float | None = None,
     folder: str | None = None,
 ) -> TrainingConfig:
-    """The settings of a file, with what the command line says otherwise; `changes` are of any key,
-    each `KEY=VALUE`.
+    """Return the settings of a file, with what the command line says otherwise; `changes` are of
+    any key, each `KEY=VALUE`.
 
     Raises:
         ConfigError: See `read_settings`; or the file names no model.

@@ -1,20 +1,18 @@
-"""What an answer is worth: read as the product reads it, judged as the product judges it.
+"""Decide what an answer is worth: read and verified as the product does it.
 
     outcome = Environment(judge, archive, policy, config).outcome(prompt, answer)
     outcome.sample, outcome.reward
 
-- An answer without code, a copy of the reference and whatever did not pass get nothing. A copy is a
-  status of its own: it is right and teaches nothing, and a policy that is paid for it writes
-  nothing else. The same may be said of a copy of what the prompt shows (`pays_shown`).
-- What the judge convicts of cheating gets nothing, becomes a case of the database of hacks
-  (`opinion/`), and is never an exemplar.
+- An answer without code, a copy of the reference and what did not pass get nothing; so does a copy
+  of what the prompt shows where `pays_shown` is off.
+- What is convicted of cheating gets nothing, becomes a case of the database of hacks, and is never
+  an exemplar.
 - A jump, a score above 3 or above twice the best that is known of the task, is judged again in new
-  processes before it counts, on a second GPU of the same kind where there is one, as in the paper
-  (section 2.4.4); the lower of the two is what it is worth. The paper throws away what differs by
-  more than a tenth, as most jumps of short programs did beside other judges (docs/training.md).
-- A verdict that was known is not asked for again, and is recorded before a reward is given, so that
-  a run that was killed judges nothing twice. Exemplars are those records: what did not hold is
-  not recorded as passed.
+  processes, on a second GPU of the same kind where there is one, as in the paper (section 2.4.4);
+  the lower of the two counts. The paper throws away what differs by more than a tenth, as most
+  jumps of short programs did beside other judges (docs/training.md).
+- A known verdict is not asked for again, and a new one is recorded before a reward is given, so
+  that a run that was killed judges nothing twice.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ from cudal1_ci.records import Candidate, Evaluation, Finding, Problem, Record, T
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.stats import speedups
 from model_training.answers import form_of, program_in
-from model_training.collection import Judge
-from model_training.objective.reward import RewardName, reward
-from model_training.stream import POLICY, Prompt
+from model_training.examples import Judge
+from model_training.objective.reward import reward
+from model_training.prompt_stream import POLICY, Prompt
 from model_training.table import Sample
 
 COPY, NO_CODE = "copy", "no_code"
@@ -42,9 +40,8 @@ AGREE = 0.1
 
 
 class EnvironmentConfig(Record, frozen=True, kw_only=True):
-    """Of a run."""
+    """Configure what is paid."""
 
-    reward: RewardName = "paper"
     proposer: str = POLICY
     """Name of the weights, in the archive."""
     pays_shown: bool = True
@@ -53,7 +50,7 @@ class EnvironmentConfig(Record, frozen=True, kw_only=True):
 
 
 class Outcome(Record, frozen=True, kw_only=True):
-    """Of one answer."""
+    """Hold what came of one answer."""
 
     sample: Sample
     reward: float
@@ -64,13 +61,13 @@ class Outcome(Record, frozen=True, kw_only=True):
     """Whether the verdict was there before."""
     was_confirmed: bool | None = None
     """Of a jump, whether the second measurement agreed; None where there was none."""
-    was_rehearsed: bool = False
-    """Whether the verdict is that of a judge on the CPU, which settled it (`rehearsal`)."""
+    was_prefiltered: bool = False
+    """Whether the verdict is that of a judge on the CPU, which settled it (`prefilter`)."""
 
 
 @dataclass
 class Environment:
-    """A judge, and what it has found so far."""
+    """Hold a judge, and what it has found so far."""
 
     judge: Judge
     archive: Archive
@@ -81,7 +78,7 @@ class Environment:
     """Who measures jumps again; the same judge where there is no other."""
 
     def outcome(self, prompt: Prompt, answer: str, *, is_cut: bool = False) -> Outcome:
-        """What an answer to a prompt is worth."""
+        """Return what an answer to a prompt is worth."""
         problem = prompt.task.problem
         found = candidate_in(prompt, answer, self.config, is_cut=is_cut)
         if isinstance(found, str):
@@ -101,20 +98,20 @@ class Environment:
                 status=evaluation.verdict.status,
                 speedup=speedups.score(evaluation) if passed else None,
             ),
-            reward=reward(evaluation, self.config.reward),
+            reward=reward(evaluation),
             evaluation=evaluation,
             is_known=known is not None,
             was_confirmed=was_confirmed,
         )
 
     def knows(self, candidate: Candidate) -> bool:
-        """Whether a verdict is there that need not be asked for."""
+        """Return whether a verdict is there that need not be asked for."""
         key = self.judge.device().key
         found = self.archive.lookup(candidate.problem_id, candidate.id, key, self.policy)
         return found is not None
 
     def _judged(self, problem: Problem, candidate: Candidate) -> tuple[Evaluation, bool | None]:
-        """The verdict, of a jump that of two measurements."""
+        """Judge a candidate, a jump twice."""
         first = self.judge.evaluate(problem, candidate)
         best = speedups.highest(self.archive.passed(problem.id))
         if not is_jump(speedups.score(first), best):
@@ -127,7 +124,7 @@ class Environment:
         )
 
     def _keep(self, evaluation: Evaluation) -> None:
-        """In the archive, and a hack in the database of hacks too."""
+        """Record in the archive, and a hack in the database of hacks too."""
         self.archive.record(evaluation, self.policy)
         program = evaluation.candidate.program
         if evaluation.verdict.status != "reward_hack" or not isinstance(program, TextProgram):
@@ -145,7 +142,8 @@ class Environment:
 def candidate_in(
     prompt: Prompt, answer: str, config: EnvironmentConfig, *, is_cut: bool
 ) -> Candidate | str:
-    """The candidate of an answer, as the product would read it, or a word for why there is none."""
+    """Return the candidate of an answer, as the product would read it, or a word for why there is
+    none."""
     problem = prompt.task.problem
     read = parse(answer, is_cut=is_cut)
     if isinstance(read, Unusable):
@@ -167,10 +165,10 @@ def candidate_in(
 
 
 def is_jump(worth: float, best: float) -> bool:
-    """Whether a score is measured again before it is believed."""
+    """Return whether a score is measured again before it is believed."""
     return worth > JUMP or worth > RATIO * best
 
 
 def agree(one: float, other: float) -> bool:
-    """Whether two scores are of one speed."""
+    """Return whether two scores are of one speed."""
     return min(one, other) >= (1 - AGREE) * max(one, other)

@@ -1,12 +1,11 @@
-"""What a policy can do on tasks that it has never learned from.
+"""Evaluate what a policy can do on tasks that it has never learned from.
 
     evaluation = evaluate("supervised", tasks, rollouts, scorer, EvaluateConfig(), run, policy_name)
 
-Of each task k answers are sampled and judged, for each seed of sampling; the first seed has the
-likeliest answer too. The result is RUN/evaluations/NAME.json (NAME-SEED.json for further seeds)
-with all samples and a row of the table (table.py). Judged again is nothing: a killed evaluation
-samples the same answers and finds their verdicts. Verdicts on tasks of evaluation are in an archive
-of their own, so that no prompt of training shows one.
+Samples and scores k answers to each task, for each seed of sampling, and writes all samples and a
+row of the table (table.py) to RUN/evaluations/NAME.json (NAME-SEED.json for further seeds). A
+killed evaluation samples the same answers and finds their verdicts, in an archive of its own, so
+that no prompt of training shows one.
 """
 
 from __future__ import annotations
@@ -14,28 +13,32 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import Record
 from cudal1_ci.records.validation import at_least
-from model_training.asking import Asked, Group, first_prompt, judged, sample_lines
+from model_training.asking import ask, first_prompt, sample_lines
 from model_training.checkpoints import write_text
 from model_training.repeats import repeated
 from model_training.rollouts import Rollouts, Sampling
 from model_training.run import Run
 from model_training.run_files import EVALUATION, pretty
 from model_training.scoring import Scorer
-from model_training.table import Sample, Table, table
+from model_training.table import Sample, Share, Table, table
 from model_training.tasks.record import Task
+
+if TYPE_CHECKING:
+    from model_training.run_setup import RunSetup
 
 EVALUATIONS = "evaluations"
 ARCHIVE = "evaluation.sqlite"
 
 
 class EvaluateConfig(Record, frozen=True, kw_only=True):
-    """How a policy is evaluated; the tasks are those of the split."""
+    """Configure how a policy is evaluated; the tasks are those of the split."""
 
     k: int = 8
     """Answers to a task, for each seed."""
@@ -43,8 +46,6 @@ class EvaluateConfig(Record, frozen=True, kw_only=True):
     """Of sampling."""
     num_measured: int = 1
     """How often each right program is measured; its speedup is the geometric mean (repeats.py)."""
-    has_greedy: bool = True
-    """Whether the likeliest answer is judged too."""
     sampling: Sampling = Sampling(temperature=0.8, max_tokens=512)
 
     def __post_init__(self) -> None:
@@ -53,15 +54,8 @@ class EvaluateConfig(Record, frozen=True, kw_only=True):
             raise ConfigError(f"evaluate.seeds: expected different seeds, got {list(self.seeds)}")
 
 
-class Row(Record, frozen=True, kw_only=True):
-    """Samples, and what they come to."""
-
-    samples: tuple[Sample, ...]
-    table: Table
-
-
 class Evaluated(Record, frozen=True, kw_only=True):
-    """An evaluation of one seed; the file."""
+    """Hold an evaluation of one seed; the file."""
 
     name: str
     """Of the stage that has just ended, or `base`."""
@@ -74,7 +68,25 @@ class Evaluated(Record, frozen=True, kw_only=True):
     table: Table
     num_refused: int = 0
     """Tasks that were left out, as the judge does not accept their reference."""
-    greedy: Row | None = None
+
+
+def main(setup: RunSetup, name: str) -> list[Evaluated]:
+    """Evaluate the weights of a stage, or those of `base`; read where it was done before. With
+    rollouts from a server it is that server's model, under any name.
+
+    Raises:
+        ConfigError: The stage is not finished.
+    """
+    config, run = setup.config.evaluate, setup.run
+    weights = setup.weights_of(name)
+    if any(not path_of(run.folder, name, seed, config).exists() for seed in config.seeds):
+        run.go_on()
+        if setup.config.rollouts.kind != "server":
+            setup.begin_at(weights)
+    scorer, tasks = setup.evaluation_scorer, setup.split.evaluation
+    found = evaluate(name, tasks, setup.rollouts, scorer, config, run, weights)
+    run.finish(f"evaluate-{name}", path_of(run.folder, name, config.seeds[0], config).name)
+    return found
 
 
 def evaluate(
@@ -86,7 +98,7 @@ def evaluate(
     run: Run,
     policy: str,
 ) -> list[Evaluated]:
-    """The evaluations of all seeds; those that are there already are read.
+    """Evaluate with all seeds; read what is there already.
 
     Raises:
         ConfigError: The judge accepts none of the tasks.
@@ -121,7 +133,7 @@ def evaluated(
     policy: str,
     seed: int,
 ) -> Evaluated:
-    """The evaluation of one seed."""
+    """Evaluate with one seed."""
     stage, number = f"{EVALUATION}{name}", config.seeds.index(seed)
     run.rewind(stage, number - 1)  # a stage of its own: what is rewound is not that of training
     started_s = time.monotonic()
@@ -134,29 +146,20 @@ def evaluated(
         )
     device = scorer.device()
     prompts = [first_prompt(task, scorer.archive, device) for task in usable]
-    asked = judged(prompts, rollouts, scorer, config.k, config.sampling, seed)
-    likeliest: Asked | None = None
-    if config.has_greedy and seed == config.seeds[0]:
-        settings = msgspec.structs.replace(config.sampling, temperature=0.0)
-        likeliest = judged(prompts, rollouts, scorer, 1, settings, seed)
+    asked = ask(prompts, rollouts, scorer, config.k, config.sampling, seed)
     repeats_s = time.monotonic()
-    num_first, some = len(asked.groups), [*asked.groups, *(likeliest.groups if likeliest else ())]
-    groups = repeated(some, scorer, config.num_measured)
+    groups = repeated(asked.groups, scorer, config.num_measured)
     repeats_s = time.monotonic() - repeats_s
-    samples = samples_of(groups[:num_first])
+    samples = tuple(one.sample for group in groups for one in group.outcomes)
     row = table(samples, config.k)
-    more = likeliest.numbers if likeliest else {}
-    run.log(
-        stage,
-        number,
-        correct=row.correct.value,
-        geometric_mean=row.geometric_mean.value,
-        rehearsed=asked.numbers["rehearsed"],
-        generate_s=asked.generate_s + more.get("generate_s", 0.0),
-        score_s=checked_s + asked.score_s + more.get("score_s", 0.0) + repeats_s,
-        rehearse_s=asked.rehearse_s + more.get("rehearse_s", 0.0),
-    )
-    run.log_samples(stage, sample_lines(stage, number, groups[:num_first], seed))
+    numbers = {**asked.numbers, "score_s": checked_s + asked.score_s + repeats_s}
+    shares = {
+        name: value.value
+        for name in row.__struct_fields__
+        if isinstance(value := getattr(row, name), Share)
+    }
+    run.log(stage, number, success=row.success, hacks=row.hacks, **shares, **numbers)
+    run.log_samples(stage, sample_lines(stage, number, groups, seed))
     return Evaluated(
         name=name,
         policy=policy,
@@ -166,15 +169,14 @@ def evaluated(
         samples=samples,
         table=row,
         num_refused=len(tasks) - len(usable),
-        greedy=greedy_row(groups[num_first:]),
     )
 
 
-def samples_of(groups: Sequence[Group]) -> tuple[Sample, ...]:
-    return tuple(one.sample for group in groups for one in group.outcomes)
-
-
-def greedy_row(groups: Sequence[Group]) -> Row | None:
-    """None where none was asked for."""
-    samples = samples_of(groups)
-    return Row(samples=samples, table=table(samples, 1)) if samples else None
+def summary(one: Evaluated) -> str:
+    """Return an evaluation in a line."""
+    row = one.table
+    return (
+        f"correct {row.correct.value:.1%}, best of {row.k}: correct {row.pass_at_k.value:.1%}, "
+        f"faster {row.faster_at_k.value:.1%}, geometric mean {row.geometric_mean.value:.3f}x "
+        f"({row.num_tasks} tasks, seed {one.seed})"
+    )

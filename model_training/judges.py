@@ -1,7 +1,8 @@
-"""The judges of a run: one a device, or as many as share it.
+"""Open the judges of a run: one a device, or as many as share it.
 
-with opened_jury(JudgeConfig(devices=("cuda:0", "cuda:1"))) as jury:
-    jury.judges, jury.rehearsers
+with ExitStack() as stack:
+    jury = Jury(JudgeConfig(devices=("cuda:0", "cuda:1")), stack)
+    jury.judges, jury.prefilters
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -22,17 +22,17 @@ from cudal1_ci.records.archive import Archive
 from cudal1_ci.records.validation import at_least
 from cudal1_ci.verification import BuildsConfig, Session, TrialConfig
 from cudal1_ci.verification.prebuild import SPARE_CORES
-from model_training.collection import Judge
+from model_training.examples import Judge
 
 JudgeKind = Literal["product", "toy"]
-REHEARSED_LOAD_S, REHEARSED_CALL_S = 20.0, 4.0
-REHEARSED_BYTES = 2**28
+PREFILTER_LOAD_S, PREFILTER_CALL_S = 20.0, 4.0
+PREFILTER_BYTES = 2**28
 """So little that few sets of large inputs are tried: more say little of what raises, and take as
 long again."""
 
 
 class JudgeConfig(Record, frozen=True, kw_only=True):
-    """Who judges, and where."""
+    """Configure who judges, and where."""
 
     kind: JudgeKind = "product"
     """The product's judge, or that of the toy language, which looks programs up."""
@@ -41,27 +41,26 @@ class JudgeConfig(Record, frozen=True, kw_only=True):
     samples on may time while it does; others have their turn when it is done."""
     num_per_device: int = 1
     """Judges of one device examine at the same time, and time in turn."""
-    num_rehearsing: int = 0
-    """Judges on the CPU that see plain PyTorch first, and what would be recorded as a CUDA graph:
-    what fails on any device needs no GPU (rehearsal.py); 0 is none. One a core, without those that
-    timing needs: of the cores of a machine four for each GPU are left to it where there are
-    more."""
+    num_prefilters: int = 0
+    """Judges on the CPU that see plain PyTorch first: what fails on any device needs no GPU
+    (cpu_prefilter.py); 0 is none. One a core, without those that timing needs: of the cores of a
+    machine four for each GPU are left to it where there are more."""
     trial: TrialConfig = TrialConfig()
 
     def __post_init__(self) -> None:
         at_least(self, "judge", 1, "num_per_device")
-        at_least(self, "judge", 0, "num_rehearsing")
+        at_least(self, "judge", 0, "num_prefilters")
         if not self.devices:
             raise ConfigError('judge.devices: expected a device or more, such as ["cuda:0"]')
-        if self.kind == "toy" and self.num_rehearsing:
+        if self.kind == "toy" and self.num_prefilters:
             raise ConfigError(
-                "judge.num-rehearsing: the toy's judge runs no programs, so that there is nothing "
-                f"to rehearse; expected 0, got {self.num_rehearsing}"
+                "judge.num-prefilters: the toy's judge runs no programs, so that there is nothing "
+                f"to try; expected 0, got {self.num_prefilters}"
             )
 
     @property
     def places(self) -> list[str]:
-        """The device of each judge."""
+        """Return the device of each judge."""
         return [one for one in self.devices for _ in range(self.num_per_device)]
 
     @property
@@ -70,28 +69,27 @@ class JudgeConfig(Record, frozen=True, kw_only=True):
         return self.trial.policy if self.kind == "product" else self.kind
 
     @property
-    def rehearsal(self) -> TrialConfig:
-        """Of the judges on the CPU: what `trial` says of verdicts, and little time and memory, as
-        whatever needs more goes on to a GPU."""
+    def prefilter(self) -> TrialConfig:
+        """Return the settings of the judges on the CPU: what `trial` says of verdicts, and little
+        time and memory, as whatever needs more goes to a GPU."""
         trial = self.trial
         return TrialConfig(
             seed=trial.seed,
             weights=trial.weights,
-            load_s=min(trial.load_s, REHEARSED_LOAD_S),
-            call_s=min(trial.call_s, REHEARSED_CALL_S),
-            memory_bytes=REHEARSED_BYTES,
+            load_s=min(trial.load_s, PREFILTER_LOAD_S),
+            call_s=min(trial.call_s, PREFILTER_CALL_S),
+            memory_bytes=PREFILTER_BYTES,
             num_launches=1,  # none is made; of one alone a judge knows problems that come again
         )
 
 
 class Jury:
-    """Of a run, or of several that follow one another: what a judge has learned of a reference it
-    knows in all of them. Either part is opened when it is first asked for."""
+    """Hold the judges of a run. Either part is opened when it is first asked for."""
 
     def __init__(self, config: JudgeConfig, stack: contextlib.ExitStack) -> None:
         self.config, self._stack = config, stack
         self.homes: dict[str, int] = {}
-        """Which judge had each task the last time (pieces.py)."""
+        """Which judge had each task the last time (work_queue.py)."""
         self._opened: list[Session] = []
 
     @cached_property
@@ -108,8 +106,7 @@ class Jury:
         return judges
 
     def spent(self) -> dict[str, list[float]]:
-        """Times and seconds by what they did since it was asked, all judges together, without those
-        on the CPU that rehearse."""
+        """Return times and seconds by what all judges of GPUs did since it was asked."""
         found: dict[str, list[float]] = {}
         for judge in self._opened:
             for what, (times, seconds) in judge.spent().items():
@@ -119,67 +116,47 @@ class Jury:
         return found
 
     @cached_property
-    def rehearsers(self) -> Sequence[Session]:
-        """Judges on the CPU, where there are any."""
-        return self._stack.enter_context(opened_rehearsers(self.config))
-
-
-@contextlib.contextmanager
-def opened_jury(config: JudgeConfig) -> Iterator[Jury]:
-    """Those that were asked for end with the block."""
-    with contextlib.ExitStack() as stack:
-        yield Jury(config, stack)
+    def prefilters(self) -> Sequence[Session]:
+        """Return judges on the CPU, where there are any."""
+        return self._stack.enter_context(opened_prefilters(self.config))
 
 
 @contextlib.contextmanager
 def opened_judges(config: JudgeConfig) -> Iterator[list[Judge]]:
-    """All judges of a run; they end with the block."""
+    """Open all judges of a run; they end with the block."""
+    if config.kind == "toy":
+        from model_training.toy import ToyJudge  # here, as it is for tests
+
+        yield [ToyJudge() for _ in config.places]
+        return
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(JUDGES[config.kind](config, place)) for place in config.places]
+        sessions = [Session(config.trial, device=place) for place in config.places]
+        yield [stack.enter_context(one) for one in sessions]
 
 
 @contextlib.contextmanager
-def opened_rehearsers(config: JudgeConfig) -> Iterator[list[Session]]:
-    """The judges on the CPU; a process of each is started when it is first asked."""
+def opened_prefilters(config: JudgeConfig) -> Iterator[list[Session]]:
+    """Open the judges on the CPU; a process of each is started when it is first asked."""
     cores = spare_cores(sorted(os.sched_getaffinity(0)), config)
     sessions = [
-        Session(config.rehearsal, device="cpu", builds=BuildsConfig(keep=False), cores=cores)
-        for _ in range(config.num_rehearsing)
+        Session(config.prefilter, device="cpu", builds=BuildsConfig(keep=False), cores=cores)
+        for _ in range(config.num_prefilters)
     ]
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(one) for one in sessions]
 
 
 def spare_cores(cores: Sequence[int], config: JudgeConfig) -> Sequence[int]:
-    """Those that the timing on each device leaves: judges of GPUs time on the last ones. All where
-    there are no more than that."""
+    """Return cores that timing on each device leaves: judges of GPUs time on the last ones. All
+    where there are no more than that."""
     num_timing = len(set(config.devices)) * (config.trial.threads + SPARE_CORES)
     return cores[: max(0, len(cores) - num_timing)] or cores
 
 
-@contextlib.contextmanager
-def product(config: JudgeConfig, device: str) -> Iterator[Judge]:
-    with Session(config.trial, device=device) as session:
-        yield session
-
-
-@contextlib.contextmanager
-def toy(config: JudgeConfig, device: str) -> Iterator[Judge]:  # noqa: ARG001
-    from model_training.toy import ToyJudge  # here, as it is for tests
-
-    yield ToyJudge()
-
-
-JUDGES: dict[JudgeKind, Callable[[JudgeConfig, str], AbstractContextManager[Judge]]] = {
-    "product": product,
-    "toy": toy,
-}
-
-
 @runtime_checkable
 class Checks(Protocol):
-    """A judge that says whether it can judge a task, and where the reference's time goes; the
-    product's does, one that only looks programs up does not."""
+    """Name a judge that checks whether it can judge a task, and profiles the reference; the
+    product's does, the toy's does not."""
 
     def check(self, problem: Problem) -> Verdict: ...
 
@@ -188,14 +165,14 @@ class Checks(Protocol):
 
 @runtime_checkable
 class Builds(Protocol):
-    """A judge that compiles programs before their turn."""
+    """Name a judge that compiles programs before their turn."""
 
     def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None: ...
 
 
 @dataclass
 class Shared:
-    """A judge that several threads may ask, one at a time."""
+    """Let several threads ask a judge, one at a time."""
 
     judge: Judge
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -214,7 +191,7 @@ class Shared:
                 self.judge.build_ahead(problem, candidates)
 
     def prepare(self, problem: Problem, archive: Archive) -> str:
-        """The status of the reference; where it passed, its profile is noted."""
+        """Return the status of the reference; where it passed, its profile is noted."""
         if not isinstance(self.judge, Checks):
             return "passed"
         with self.lock:

@@ -1,21 +1,18 @@
-"""A language model with weights to train: loaded, asked in words, saved.
+"""Load, ask and save a language model with weights to train.
 
     policy = load_policy(PolicyConfig(path="weights"), adapter=checkpoint.folder)
     policy.prompt_ids(messages), policy.save(folder)
 
-Weights are in bfloat16 on a GPU and in float32 on a CPU; those that are trained, LoRA's or all of
-them, are in float32 on both, as steps of the optimizer are smaller than bfloat16 tells apart.
-
-A conversation becomes text by the tokenizer's chat template. Where it has none, a message is its
-role, a line end, its content and an empty line, and what asks for an answer is `assistant` and a
-line end. An answer ends with the token that ends generation.
+Weights are in bfloat16 on a GPU and in float32 on a CPU; those that are trained are in float32 on
+both, as steps of the optimizer are smaller than bfloat16 resolves. A conversation becomes text by
+the tokenizer's chat template; without one a message is its role, a line end, its content and an
+empty line. An answer ends with the token that ends generation.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,12 +20,7 @@ from typing import Any, Literal
 import msgspec
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from peft.tuners.lora import LoraLayer
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.llm.servers import Message
@@ -39,7 +31,7 @@ Tuning = Literal["lora", "full"]
 
 
 class PolicyConfig(Record, frozen=True, kw_only=True):
-    """Weights, and which of them are trained."""
+    """Configure the weights, and which of them are trained."""
 
     path: str
     """A folder of transformers."""
@@ -68,7 +60,7 @@ class PolicyConfig(Record, frozen=True, kw_only=True):
 
 @dataclass
 class Policy:
-    """A model and its tokenizer."""
+    """Hold a model and its tokenizer."""
 
     model: Any
     """Of transformers, or of peft around one."""
@@ -82,36 +74,27 @@ class Policy:
 
     @property
     def base(self) -> Any:
-        """Without what peft has put around it; its layers are the same."""
+        """Return the model without what peft has put around it; its layers are the same."""
         return self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """Those that are trained."""
+        """Return the weights that are trained."""
         return [one for one in self.model.parameters() if one.requires_grad]
 
     @property
-    def num_trained(self) -> int:
-        return sum(one.numel() for one in self.parameters())
-
-    @property
-    def num_parameters(self) -> int:
-        """All of them, the adapter's too."""
-        return sum(one.numel() for one in self.model.parameters())
-
-    @property
     def ends(self) -> tuple[int, ...]:
-        """Tokens that end an answer, that of the tokenizer first."""
+        """Return tokens that end an answer, that of the tokenizer first."""
         given = self.base.generation_config.eos_token_id
         more = given if isinstance(given, list) else [] if given is None else [given]
         return tuple(dict.fromkeys([self.tokenizer.eos_token_id, *more]))
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens after which an answer begins."""
+        """Return the tokens after which an answer begins."""
         return self._ids(rendered(self.tokenizer, messages, asks=True))
 
     def example_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
-        """The tokens of a conversation before its last message, and those of that answer with
-        its end: the very tokens that sampling asks with and would have to write."""
+        """Return the tokens of a conversation before its last message, and those of that answer
+        with its end: the very tokens that sampling asks with and would have to write."""
         texts = [str(one) for one in self.tokenizer.convert_ids_to_tokens(list(self.ends))]
         asked, answered = parted(self.tokenizer, messages, texts)
         ids = self._ids(answered)
@@ -122,13 +105,13 @@ class Policy:
         return ids
 
     def save(self, folder: Path) -> None:
-        """The adapter, or all weights with the tokenizer where all are trained."""
+        """Save the adapter, or all weights with the tokenizer where all are trained."""
         self.model.save_pretrained(str(folder))
         if self.config.tuning == "full":
             self.tokenizer.save_pretrained(str(folder))
 
     def load(self, folder: Path) -> None:
-        """The weights that `save` has written, into this model."""
+        """Load the weights that `save` has written into this model."""
         if self.config.tuning == "full":
             self.model.load_state_dict(load_model(str(folder), self.device, "full").state_dict())
             return
@@ -149,25 +132,9 @@ class Policy:
                 "and model.path to what it was trained with"
             )
 
-    @contextlib.contextmanager
-    def merged(self) -> Iterator[None]:
-        """With the adapter added into the weights, which makes sampling cheaper by the adapter's
-        own products; the weights are the same to the bit afterwards. In bfloat16 the sum is
-        rounded, so that what is sampled from is not to the last digit what is trained."""
-        layers: list[Any] = [one for one in self.model.modules() if isinstance(one, LoraLayer)]
-        kept = [one.get_base_layer().weight.detach().clone() for one in layers]
-        for layer in layers:
-            layer.merge()
-        try:
-            yield
-        finally:
-            for layer, weight in zip(layers, kept, strict=True):
-                layer.get_base_layer().weight.data.copy_(weight)
-                layer.merged_adapters.clear()
-
 
 def load_policy(config: PolicyConfig, adapter: Path | None = None, *, seed: int = 0) -> Policy:
-    """The model of a folder, with a new adapter or with weights that were trained before.
+    """Load the model of a folder, with a new adapter or with weights that were trained before.
 
     Args:
         seed: Of a new adapter's weights.
@@ -200,7 +167,7 @@ def load_policy(config: PolicyConfig, adapter: Path | None = None, *, seed: int 
 
 
 def lora(config: PolicyConfig) -> LoraConfig:
-    """Of all linear layers but the last."""
+    """Configure LoRA on all linear layers but the last."""
     return LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha,  # type: ignore[arg-type]
@@ -218,8 +185,9 @@ def load_model(folder: str, device: torch.device, tuning: Tuning) -> Any:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Of a folder. One that says all of itself in its file is read as it is: transformers would go
-    by the name of the model, and take that model's own way to part words."""
+    """Load the tokenizer of a folder. One that describes all of itself in its file is read as it
+    is: transformers would go by the name of the model, and take that model's own way to part
+    words."""
     path = folder / "tokenizer_config.json"
     said = msgspec.json.decode(path.read_bytes()) if path.is_file() else {}
     if said.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast"):
@@ -236,7 +204,7 @@ def device_of(name: str) -> str:
 
 
 def rendered(tokenizer: Any, messages: Sequence[Message], *, asks: bool) -> str:
-    """A conversation as text; `asks` where the assistant's answer is to follow."""
+    """Return a conversation as text; `asks` where the assistant's answer is to follow."""
     if tokenizer.chat_template is None:
         text = "".join(f"{one.role}\n{one.content}\n\n" for one in messages)
         return f"{text}assistant\n" if asks else text
@@ -246,8 +214,8 @@ def rendered(tokenizer: Any, messages: Sequence[Message], *, asks: bool) -> str:
 
 
 def parted(tokenizer: Any, messages: Sequence[Message], ends: Sequence[str]) -> tuple[str, str]:
-    """The text that asks for the last message, and the answer's up to the first of the texts that
-    end one.
+    """Return the text that asks for the last message, and the answer's up to the first of the texts
+    that end one.
 
     Raises:
         ConfigError: The template writes a conversation otherwise once it has an answer.

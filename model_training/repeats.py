@@ -1,4 +1,4 @@
-"""Right answers measured again, so that what a policy is worth is not what one measurement says.
+"""Measure right answers again, so that one measurement does not decide what a policy is worth.
 
     groups = repeated(asked.groups, scorer, num_measured=3)
 
@@ -22,12 +22,12 @@ from cudal1_ci.errors import WorkerError
 from cudal1_ci.records import Candidate, Problem, Record
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.stats import speedups
-from model_training.asking import Group
+from model_training.asking import RolloutGroup
 from model_training.environment import Outcome
 from model_training.judges import Shared
-from model_training.progress import Progress
 from model_training.scoring import PASSED, Scorer
 from model_training.table import Sample
+from model_training.work_queue import Progress
 
 REPEAT = "repeat"
 """Kind of a note."""
@@ -36,15 +36,17 @@ UNDECIDED = ("inconclusive", "harness_error")
 
 
 class Repeat(Record, frozen=True, kw_only=True):
-    """A further measurement."""
+    """Hold a further measurement."""
 
     status: str
     speedup: float
     """0 of what did not pass."""
 
 
-def repeated(groups: Sequence[Group], scorer: Scorer, num_measured: int) -> list[Group]:
-    """The same with the speedups of so many measurements, the one that is there among them.
+def repeated(
+    groups: Sequence[RolloutGroup], scorer: Scorer, num_measured: int
+) -> list[RolloutGroup]:
+    """Measure so many times, with the measurement that is there; return groups with the means.
 
     Raises:
         Stopped: The run must stop.
@@ -72,7 +74,7 @@ def repeated(groups: Sequence[Group], scorer: Scorer, num_measured: int) -> list
 
     scorer.each(list(of_task), measure, lambda task: task)
     return [
-        Group(
+        RolloutGroup(
             prompt=group.prompt,
             completions=group.completions,
             outcomes=[with_repeats(one, found) for one in group.outcomes],
@@ -84,7 +86,7 @@ def repeated(groups: Sequence[Group], scorer: Scorer, num_measured: int) -> list
 def repeat_of(
     judge: Shared, problem: Problem, candidate: Candidate, number: int, scorer: Scorer
 ) -> Repeat | None:
-    """The measurement of that number; None where the judge dies of it."""
+    """Return a further measurement; None where the judge dies of it."""
     archive: Archive = scorer.archive
     key = f"{candidate.id}/{scorer.device().key}/{scorer.policy}/{number}"
     known = archive.noted(REPEAT, key, Repeat)
@@ -103,7 +105,7 @@ def repeat_of(
 
 
 def with_repeats(outcome: Outcome, found: Mapping[str, Sequence[Repeat]]) -> Outcome:
-    """What an answer is worth by all measurements of its program."""
+    """Return what an answer is worth by all measurements of its program."""
     speedup = outcome.sample.speedup
     if outcome.evaluation is None or speedup is None:
         return outcome

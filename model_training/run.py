@@ -1,4 +1,4 @@
-"""A run's folder: its configuration, its machine, its curves, its checkpoints, and when to stop.
+"""Keep a run's folder: configuration, machine, curves, checkpoints, and when to stop.
 
     with Run.open(folder, config, seed=0, weights=weights, max_minutes=25) as run:
         run.log("supervised", step, loss=0.7)
@@ -6,8 +6,8 @@
 
     config.json          the configuration, and its hash
     environment.json     versions, machine, weights (machine.py); of a resumed run, each of them
-    metrics.jsonl        a step a line, and the same numbers in tensorboard/
-    judges.jsonl         what judges spent their time on, a step a line
+    metrics.jsonl        a step a line
+    tensorboard/         the same numbers, what the judges' time went into, and some answers
     samples/STAGE.jsonl  judged samples
     checkpoints/         checkpoints.py
     finished.json        stages that came to their end, each with what came of it
@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -45,20 +45,22 @@ from model_training.run_files import (
 )
 
 ENVIRONMENT, METRICS = "environment.json", "metrics.jsonl"
-JUDGES = "judges.jsonl"
 FINISHED, SAMPLES, CHECKPOINTS = "finished.json", "samples", "checkpoints"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+NUM_SHOWN = 4
+"""Answers of a step that TensorBoard shows."""
 MAX_MINUTES = "max-minutes"
 """Why a run must stop whose time is over."""
 
 
 class Stopped(Exception):
-    """What was under way is left for when the run is taken up again; says why."""
+    """Say why work is left for when the run is resumed."""
 
 
 @dataclass(kw_only=True)
 class Run:
-    """An open run; a context manager, as its signals and its curves are given back at the end."""
+    """Hold an open run; a context manager, as its signals and its curves are given back at the
+    end."""
 
     folder: Path
     deadline_s: float | None = None
@@ -128,8 +130,8 @@ class Run:
         signal.signal(number, self._handlers[number])
 
     def must_stop(self, reserve_s: float = 0.0) -> str | None:
-        """Why no further step may begin: a signal's name, or `max-minutes` where less than the
-        reserve is left; else None."""
+        """Return why no further step may begin: a signal's name, or `max-minutes` where less than
+        the reserve is left; else None."""
         if self._signal is not None:
             return self._signal
         if self.deadline_s is not None and time.monotonic() + reserve_s >= self.deadline_s:
@@ -146,38 +148,44 @@ class Run:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes: of several that train together, the first."""
+        """Return whether this process writes: of several that train together, the first."""
         return int(os.environ.get("RANK", "0")) == 0
 
     def seconds(self, stage: str) -> float:
-        """How long a stage has been trained, without what a kill has lost."""
+        """Return how long a stage has been trained, without what a kill has lost."""
         if stage not in self._offsets_s:
             self._offsets_s[stage] = -time.monotonic()
         return self._offsets_s[stage] + time.monotonic()
 
     def log(self, stage: str, step: int, **numbers: float | int | None) -> None:
-        """A step's numbers, to the file and to TensorBoard; None is left out of the latter."""
+        """Write a step's numbers, to the file and to TensorBoard; None is left out of the
+        latter."""
         if not self.is_main:
             return
         line = {"stage": stage, "step": step, "seconds": round(self.seconds(stage), 3), **numbers}
         append(self.folder / METRICS, [line])
-        if spent := self.judges_spent():
-            append(self.folder / JUDGES, [{"stage": stage, "step": step, "spent": spent}])
+        writer = self._writer(stage, step)
         for name, value in numbers.items():
             if value is not None:
-                self._writer(stage, step).add_scalar(f"{stage}/{name}", value, step)
+                writer.add_scalar(f"{stage}/{name}", value, step)
+        for name, (_, seconds) in self.judges_spent().items():
+            writer.add_scalar(f"{stage}/judges_s/{name}", seconds, step)
 
-    def log_samples(self, stage: str, samples: Iterable[Mapping[str, Any]]) -> None:
-        """Judged samples, a line each."""
-        if self.is_main:
-            append(self.folder / SAMPLES / f"{stage}.jsonl", samples)
+    def log_samples(self, stage: str, samples: Sequence[Mapping[str, Any]]) -> None:
+        """Write judged samples, a line each; TensorBoard shows the first few of a step."""
+        if not self.is_main:
+            return
+        append(self.folder / SAMPLES / f"{stage}.jsonl", samples)
+        for number, one in enumerate(samples[:NUM_SHOWN]):
+            step, said = one["step"], f"{one['task']}: {one['status']}, reward {one['reward']:.3f}"
+            text = f"{said}\n\n{one['completion']}"
+            self._writer(stage, step).add_text(f"{stage}/answer {number}", text, step)
 
     def rewind(self, stage: str, step: int) -> None:
         """Forget what was written of a stage's steps after that one: they are made again."""
         if not self.is_main:
             return
         kept = cut(self.folder / METRICS, stage, step)
-        cut(self.folder / JUDGES, stage, step)
         cut(self.folder / SAMPLES / f"{stage}.jsonl", stage, step)
         before = [line["seconds"] for line in kept if line.get("stage") == stage]
         self._offsets_s[stage] = max(before, default=0.0) - time.monotonic()
@@ -185,12 +193,12 @@ class Run:
             writer.close()
 
     def last_step(self, stage: str) -> int:
-        """That the metrics have of a stage; 0 where they have none."""
+        """Return the last step that the metrics have of a stage; 0 where they have none."""
         lines = lines_of(self.folder / METRICS)
         return max((one["step"] for one in lines if one["stage"] == stage), default=0)
 
     def _writer(self, stage: str, step: int) -> Any:
-        """TensorBoard's, one for each stage: what it has of this step and later is forgotten."""
+        """Open TensorBoard's writer of a stage: what it has of this step and later is forgotten."""
         if stage not in self._writers:
             from torch.utils.tensorboard import SummaryWriter  # here, as it takes a second
 
@@ -207,17 +215,17 @@ class Run:
     def save(
         self, stage: str, step: int, write: Callable[[Path], None], state: dict[str, Any]
     ) -> None:
-        """A checkpoint: `write` is given the folder to write weights and the rest into."""
+        """Write a checkpoint: `write` is given the folder to write weights and the rest into."""
         if self.is_main:
             with checkpoints.writing(self.checkpoints, stage, step, state) as folder:
                 write(folder)
 
     def newest(self, stage: str) -> Checkpoint | None:
-        """The newest checkpoint of a stage."""
+        """Return the newest checkpoint of a stage."""
         return checkpoints.newest(self.checkpoints, stage)
 
     def finished(self) -> dict[str, str]:
-        """Stages that came to their end, with the name of what came of it."""
+        """Return stages that came to their end, with the name of what came of it."""
         return read_json(self.folder / FINISHED)
 
     def finish(self, stage: str, result: str) -> None:

@@ -1,10 +1,9 @@
-"""The files of a run: JSON that is replaced as a whole, and JSON lines that are added to."""
+"""Read and write the files of a run: JSON that is replaced as a whole, and JSON lines."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ def refuse_another(
 
 
 def whole(settings: Any) -> Any:
-    """Records as JSON has them, what is at its default too: a default may be another tomorrow."""
+    """Return records as JSON has them, with defaults too: a default may be another tomorrow."""
     if isinstance(settings, msgspec.Struct):
         names = settings.__struct_fields__
         return {name: whole(getattr(settings, name)) for name in names}
@@ -60,7 +59,7 @@ def whole(settings: Any) -> Any:
 
 
 def flat(settings: Mapping[str, Any], place: str = "") -> dict[str, Any]:
-    """Values of nested tables by their keys, with points in between."""
+    """Return values of nested tables by their keys, with points in between."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, dict):
@@ -71,7 +70,7 @@ def flat(settings: Mapping[str, Any], place: str = "") -> dict[str, Any]:
 
 
 def record_environment(path: Path, found: dict[str, Any]) -> None:
-    """Once for a run, and once more for each time that it was taken up again."""
+    """Write once for a run, and once more for each time that it was resumed."""
     known = read_json(path)
     if known:
         found = {**known, "resumed": [*known.get("resumed", []), found]}
@@ -79,7 +78,7 @@ def record_environment(path: Path, found: dict[str, Any]) -> None:
 
 
 def append(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """JSON lines, each there as a whole when this returns."""
+    """Add JSON lines, each there as a whole when this returns."""
     text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     with path.open("ab") as file:
         file.write(text)
@@ -97,14 +96,14 @@ def cut(path: Path, stage: str, step: int) -> list[dict[str, Any]]:
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:
-    """JSON lines, without one that a kill has cut."""
+    """Read JSON lines, without one that a kill has cut."""
     for line in path.read_bytes().splitlines() if path.exists() else ():
         with contextlib.suppress(msgspec.DecodeError):
             yield msgspec.json.decode(line)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a file of ours says; nothing where there is none."""
+    """Read a file of ours; nothing where there is none."""
     try:
         found: dict[str, Any] = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
@@ -116,14 +115,3 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def pretty(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n"
-
-
-def copy_archive(archive: Path, output: Path) -> None:
-    """As one file, whatever of it was still in a log beside it; nothing where there is none yet."""
-    if not archive.is_file():
-        return
-    with (
-        contextlib.closing(sqlite3.connect(archive)) as source,
-        contextlib.closing(sqlite3.connect(output)) as target,
-    ):
-        source.backup(target)

@@ -1,4 +1,4 @@
-"""What a policy can do, from judged samples: the rows of the paper's table, with intervals.
+"""Compute what a policy can do from judged samples: the rows of the paper's table, with intervals.
 
     table(samples, k=8)
 
@@ -36,7 +36,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 class Sample(Record, frozen=True, kw_only=True):
-    """One answer of a policy, judged."""
+    """Hold one judged answer of a policy."""
 
     task: str
     status: str
@@ -50,7 +50,7 @@ class Sample(Record, frozen=True, kw_only=True):
 
 
 class Share(Record, frozen=True, kw_only=True):
-    """A number with its interval over tasks."""
+    """Hold a number with its interval over tasks."""
 
     value: float
     low: float
@@ -58,7 +58,7 @@ class Share(Record, frozen=True, kw_only=True):
 
 
 class Table(Record, frozen=True, kw_only=True):
-    """A row of a report."""
+    """Hold a row of the table."""
 
     num_tasks: int
     num_samples: int
@@ -130,7 +130,7 @@ def is_correct(sample: Sample) -> bool:
 
 
 def worth(sample: Sample) -> float:
-    """Its speedup; who has nothing faster keeps the reference."""
+    """Return a sample's speedup, 1 where the reference is kept."""
     return max(1.0, sample.speedup or 1.0)
 
 
@@ -139,14 +139,14 @@ def rate(samples: Sequence[Sample], is_so: Callable[[Sample], bool]) -> float:
 
 
 def at_least_one(k: int, samples: Sequence[Sample], is_so: Callable[[Sample], bool]) -> float:
-    """The chance that of k of them, drawn without putting back, one is so."""
+    """Return the chance that of k of them, drawn without putting back, one is so."""
     num_so = sum(map(is_so, samples))
     return 1 - math.comb(len(samples) - num_so, k) / math.comb(len(samples), k)
 
 
 def best_of(k: int, samples: Sequence[Sample]) -> float:
-    """The expected worth of the best of k of them, drawn without putting back: each is the best in
-    as many draws as there are ways to take the others from those below it."""
+    """Return the expected worth of the best of k of them, drawn without putting back: each is the
+    best in as many draws as there are ways to take the others from those below it."""
     ordered = sorted(map(worth, samples))
     draws = math.comb(len(ordered), k)
     return sum(value * math.comb(place, k - 1) for place, value in enumerate(ordered)) / draws
@@ -163,14 +163,10 @@ def geometric_mean_of(values_XN: Numbers) -> Numbers:
 
 
 MEASURES: dict[
-    str,
-    tuple[Callable[[int, Sequence[Sample]], float], Callable[[Numbers], Numbers]],
+    str, tuple[Callable[[int, Sequence[Sample]], float], Callable[[Numbers], Numbers]]
 ] = {
     "format": (lambda _, some: rate(some, lambda one: one.status != "no_code"), mean_of),
-    "executable": (
-        lambda _, some: rate(some, lambda one: one.status not in NOT_EXECUTED),
-        mean_of,
-    ),
+    "executable": (lambda _, some: rate(some, lambda one: one.status not in NOT_EXECUTED), mean_of),
     "correct": (lambda _, some: rate(some, is_correct), mean_of),
     "pass_at_k": (lambda k, some: at_least_one(k, some, is_correct), mean_of),
     "faster_at_k": (
@@ -186,7 +182,7 @@ MEASURES: dict[
 def interval(
     values_XN: Numbers, how: Callable[[Numbers], Numbers], rng: np.random.Generator
 ) -> Share:
-    """Of a number over tasks: percentiles of what it is for tasks drawn with putting back.
+    """Return a number over tasks with percentiles of what it is for tasks drawn with putting back.
 
     Args:
         how: Of the last axis, which is tasks; what is before it is drawn together.

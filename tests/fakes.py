@@ -18,9 +18,9 @@ from cudal1_ci.records import (
     Exemplar,
     Finding,
     Identity,
-    Launch,
     Measurement,
     Problem,
+    Repetition,
     Status,
     Target,
     TensorSpec,
@@ -62,7 +62,7 @@ def a_measurement(
         1 + spread * (i - (num_launches - 1) / 2) / num_launches for i in range(num_launches)
     ]
     launches = tuple(
-        Launch(
+        Repetition(
             reference_us=(100.0 * offset,) * 3,
             candidate_us=(100.0 / speedup,) * 3,
             num_calls=10,
@@ -70,10 +70,10 @@ def a_measurement(
         for offset in offsets
     )
     control = tuple(
-        Launch(reference_us=(100.0 * offset,) * 3, candidate_us=(100.0,) * 3, num_calls=10)
+        Repetition(reference_us=(100.0 * offset,) * 3, candidate_us=(100.0,) * 3, num_calls=10)
         for offset in offsets
     )
-    return Measurement(workload=workload, launches=launches, control=control, device=CPU)
+    return Measurement(workload=workload, repetitions=launches, control=control, device=CPU)
 
 
 def an_evaluation(

@@ -12,7 +12,7 @@ import msgspec
 from click.testing import CliRunner, Result
 
 from cudal1_ci.cli import main
-from cudal1_ci.render.shape import ReportDocument
+from cudal1_ci.records import Report
 from tests.github_fake import TOKEN, GitHub, Request
 from tests.reports import BASE, HEAD, a_report, compared, proposed, written
 
@@ -50,7 +50,7 @@ class Workflow:
 
     def publish(
         self,
-        report: ReportDocument | Path | None,
+        report: Report | Path | None,
         *words: str,
         sha: str = HEAD,
         run: int = 100,
@@ -58,7 +58,7 @@ class Workflow:
         event: str = "pull_request",
         payload: Any = None,
     ) -> Result:
-        if isinstance(report, ReportDocument):
+        if isinstance(report, Report):
             report = written(self.folder / "report.json", report)
         given = payload or pull_request(sha)
         environ = self.environment(event, given, run, attempt)
@@ -95,7 +95,7 @@ def workflow_run(sha: str = HEAD, repository: str = "stranger/r", run: int = 55)
     }
 
 
-def at(report: ReportDocument, sha: str) -> ReportDocument:
+def at(report: Report, sha: str) -> Report:
     return msgspec.structs.replace(report, head_sha=sha)
 
 

@@ -5,25 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from cudal1_ci.render.document import totals
-from cudal1_ci.render.shape import (
-    AcknowledgementDocument,
-    CandidateDocument,
-    ComparedDocument,
-    ComparisonDocument,
-    DeviceDocument,
-    EntryDocument,
-    EvaluationDocument,
-    MeasurementDocument,
-    ReportDocument,
-    TargetDocument,
+from cudal1_ci.records import (
+    Acknowledgement,
+    Candidate,
+    ComparedWorkload,
+    Comparison,
+    Device,
+    Entry,
+    Evaluation,
+    Measurement,
+    Report,
+    Target,
+    TextProgram,
+    Verdict,
 )
+from cudal1_ci.records.published import to_json
+from cudal1_ci.render.published import totals
+from tests.report_schema import validated
 
 HEAD = "1" * 40
 BASE = "b" * 40
-GPU = DeviceDocument(kind="cuda", name="NVIDIA H200")
+GPU = Device(kind="cuda", name="NVIDIA H200")
 MODEL = [
     "import torch",
     "",
@@ -69,30 +71,34 @@ ELSEWHERE = """\
 """
 
 
-def a_target(qualname: str = "pool", path: str = "pkg/model.py", line: int = 4) -> TargetDocument:
-    return TargetDocument(
+def a_target(qualname: str = "pool", path: str = "pkg/model.py", line: int = 4) -> Target:
+    return Target(
         path=path, qualname=qualname, kind="torch_function", first_line=line, last_line=line + 2
     )
 
 
+def a_row(verdict: str, base_us: float, head_us: float, **fields: Any) -> ComparedWorkload:
+    """One workload of a comparison, measured on one GPU."""
+    known: dict[str, Any] = {
+        "workload": "base",
+        "verdict": verdict,
+        "device": GPU,
+        "slowdown": head_us / base_us,
+        "base_us": base_us,
+        "head_us": head_us,
+        "control_spread": 0.01,
+        "num_measurements": 2,
+    }
+    return ComparedWorkload(**(known | fields))
+
+
 def compared(
-    verdict: str, slowdown: float = 1.5, target: TargetDocument | None = None, **fields: Any
-) -> EntryDocument:
+    verdict: str, slowdown: float = 1.5, target: Target | None = None, **fields: Any
+) -> Entry:
     """A target that was measured on both trees."""
     low, high = slowdown * 0.98, slowdown * 1.02
-    row = ComparedDocument(
-        workload="base",
-        verdict=verdict,  # type: ignore[arg-type]
-        device=GPU,
-        slowdown=slowdown,
-        slowdown_low=low,
-        slowdown_high=high,
-        base_us=100.0,
-        head_us=100.0 * slowdown,
-        control_spread=0.01,
-        num_measurements=2,
-    )
-    comparison = ComparisonDocument(
+    row = a_row(verdict, 100.0, 100.0 * slowdown, slowdown_low=low, slowdown_high=high)
+    comparison = Comparison(
         verdict=verdict,  # type: ignore[arg-type]
         slowdown=slowdown,
         slowdown_low=low,
@@ -100,41 +106,57 @@ def compared(
         rows=(row,),
         **fields,
     )
-    return EntryDocument(target=target or a_target(), evaluations=(), comparison=comparison)
+    return Entry(target=target or a_target(), evaluations=(), comparison=comparison)
 
 
-def agreed(max_slowdown: float) -> AcknowledgementDocument:
-    return AcknowledgementDocument(
+def agreed(max_slowdown: float) -> Acknowledgement:
+    return Acknowledgement(
         target="pkg/*", max_slowdown=max_slowdown, reason="safer", owner="me", expires="2099-01-01"
     )
 
 
-def proposed(
-    patch: str | None = PATCH, target: TargetDocument | None = None, **fields: Any
-) -> EntryDocument:
-    """A target of which a faster version was proven."""
-    measurement = MeasurementDocument(
+def a_proof(
+    reference_us: float,
+    speedup: float,
+    device: Device = GPU,
+    half_width: float = 0.1,
+    **candidate: Any,
+) -> Evaluation:
+    """An evaluation that passed."""
+    measurement = Measurement(
         workload="base",
         baseline="eager",
-        speedup=3.1,
-        speedup_low=3.0,
-        speedup_high=3.2,
+        speedup=speedup,
+        speedup_low=round(speedup - half_width, 6),
+        speedup_high=round(speedup + half_width, 6),
         control_spread=0.01,
-        reference_us=300.0,
-        candidate_us=100.0,
+        reference_us=reference_us,
+        candidate_us=reference_us / speedup,
         num_pairs=40,
-        device=GPU,
+        device=device,
     )
-    candidate = CandidateDocument(id="c1", proposer="playbook:diagonal", patch=patch, **fields)
-    evaluation = EvaluationDocument(
-        status="passed", candidate=candidate, measurements=(measurement,), device=GPU
-    )
-    return EntryDocument(target=target or a_target(), evaluations=(evaluation,), best=0)
-
-
-def a_report(*entries: EntryDocument, **fields: Any) -> ReportDocument:
     known: dict[str, Any] = {
-        "schema_version": 1,
+        "problem_id": "p1",
+        "known_id": candidate.pop("id", "c1"),
+        "program": TextProgram(source="", entry="Model"),
+        "proposer": "playbook:diagonal",
+    }
+    return Evaluation(
+        verdict=Verdict(status="passed"),
+        candidate=Candidate(**(known | candidate)),
+        measurements=(measurement,),
+        device=device,
+    )
+
+
+def proposed(patch: str | None = PATCH, target: Target | None = None, **fields: Any) -> Entry:
+    """A target of which a faster version was proven."""
+    evaluation = a_proof(300.0, 3.1, patch=patch, **fields)
+    return Entry(target=target or a_target(), evaluations=(evaluation,), best=0)
+
+
+def a_report(*entries: Entry, **fields: Any) -> Report:
+    known: dict[str, Any] = {
         "repository": "o/r",
         "base_sha": BASE,
         "head_sha": HEAD,
@@ -143,9 +165,9 @@ def a_report(*entries: EntryDocument, **fields: Any) -> ReportDocument:
         "entries": entries,
         "totals": totals(entries),
     }
-    return ReportDocument(**(known | fields))
+    return Report(**(known | fields))
 
 
-def written(path: Path, report: ReportDocument) -> Path:
-    path.write_bytes(msgspec.json.encode(report))
+def written(path: Path, report: Report) -> Path:
+    path.write_bytes(validated(to_json(report)))
     return path

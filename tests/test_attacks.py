@@ -221,4 +221,4 @@ def test_an_honest_candidate_passes(path, judges, device):
     evaluation = judge(judges(needs(path) or device, BRIEF.call_s), path)
     assert evaluation.verdict.status == "passed", evaluation.verdict
     (measurement,) = evaluation.measurements
-    assert len(measurement.control) == len(measurement.launches) >= 2
+    assert len(measurement.control) == len(measurement.repetitions) >= 2

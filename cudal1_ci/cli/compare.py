@@ -42,8 +42,8 @@ from cudal1_ci.github.trees import Trees
 from cudal1_ci.pool import Pool
 from cudal1_ci.records import Acknowledgement, Change, Entry, Notice, Report
 from cudal1_ci.records.archive import Archive
-from cudal1_ci.render.document import document
 from cudal1_ci.render.progress import Progress
+from cudal1_ci.render.published import published
 from cudal1_ci.verification.protocol import Judge
 
 EPILOG = """\b
@@ -136,7 +136,7 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
         )
         pairs = pairs_of(plan, discover(roots[0], settings.discover), change)
         report = measured(pairs, plan, change, path, place, known, progress, flags)
-    write_report(document(report, settings.report), flags)
+    write_report(published(report, settings.report), flags)
     sys.exit(exit_code(report, settings.fail_on))
 
 

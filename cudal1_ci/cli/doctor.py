@@ -26,7 +26,7 @@ from cudal1_ci.cli.execution import executor_of
 from cudal1_ci.cli.group import EXIT_UNSUPPORTED
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import CudaL1Error
-from cudal1_ci.processes.engine import find_engine
+from cudal1_ci.processes.container import find_engine
 from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.text import console_on
 from cudal1_ci.verification import Session, TrialConfig
@@ -88,7 +88,7 @@ def doctor(path: Path, python: str | None, show_config: bool, as_json: bool) -> 
         git(path),
         gpu(),
         sandbox(settings, path),
-        container(settings),
+        *([container(settings)] if settings.executor == "container" else []),
         compiler(),
         state_folder(path / settings.state_dir),
         templates(),
@@ -262,27 +262,14 @@ def sandbox(settings: Settings, path: Path) -> Diagnosis:
 
 
 def container(settings: Settings) -> Diagnosis:
-    """Whether the judge can run in a container, which it only does when told to."""
-    config = settings.container
-    is_wanted = settings.executor == "container"
+    """Whether the container that is configured can be started."""
     try:
-        engine = find_engine(config.engine)
-        found = f"{engine.kind} {engine.version}{', rootless' if engine.is_rootless else ''}"
-        if config.image is not None:
-            found += f"; {config.image} sha256:{engine.image_id(config.image)[:12]}"
+        engine = find_engine(settings.container)
     except CudaL1Error as error:
         what, _, mend = str(error).partition(": ")
-        grade: Grade = "missing" if is_wanted else "limited"
-        return Diagnosis(name="container", grade=grade, found=f"not usable ({what})", mend=mend)
-    mend = "" if is_wanted else 'not used: `executor = "container"` judges in one'
-    if is_wanted and config.image is None:
-        mend = "name an image that is on this machine: `container-image`"
-    return Diagnosis(
-        name="container",
-        grade="missing" if is_wanted and config.image is None else "ok",
-        found=found,
-        mend=mend,
-    )
+        return Diagnosis(name="container", grade="missing", found=f"not usable ({what})", mend=mend)
+    found = f"{engine.version}; {settings.container.image} sha256:{engine.image_id[:12]}"
+    return Diagnosis(name="container", grade="ok", found=found)
 
 
 def compiler() -> Diagnosis:

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from cudal1_ci.discover.plan import Plan
 from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.records import Listing, Report
 from cudal1_ci.render import FORMATS, LISTING_FORMATS, render
 from cudal1_ci.render.comment import About, comment
-from cudal1_ci.render.document import plan_document
 from cudal1_ci.render.patch import patch_name
-from cudal1_ci.render.shape import ListingDocument, ReportDocument
+from cudal1_ci.render.published import listing
 from cudal1_ci.render.text import print_listing, print_report
 
 FILES = {
@@ -82,7 +82,7 @@ def refuse_unwritable_outputs(flags: dict[str, Any]) -> None:
     refuse_unwritable(*(flags[f"{name}_path"] for name in FILES))
 
 
-def write_report(shown: ReportDocument, flags: dict[str, Any]) -> None:
+def write_report(shown: Report, flags: dict[str, Any]) -> None:
     """Write a report wherever the flags say."""
     write_document(shown, flags)
     folder: Path | None = flags["patch_folder"]
@@ -103,11 +103,11 @@ def write_listing(plan: Plan, flags: dict[str, Any]) -> None:
             raise ConfigError(
                 f"--list with {name}: a listing is written as {', '.join(LISTING_FORMATS)}"
             )
-    write_document(plan_document(plan), flags)
+    write_document(listing(plan), flags)
 
 
 def write_document(
-    shown: ReportDocument | ListingDocument, flags: dict[str, Any], template: str | None = None
+    shown: Report | Listing, flags: dict[str, Any], template: str | None = None
 ) -> None:
     """Files first, so that a closed stdout loses none of them. `template` is a user's own, of the
     comment."""
@@ -122,17 +122,17 @@ def write_document(
             file.write_text(render(shown, name), encoding="utf-8")
     if on_stdout == "text" and sys.stdout.isatty():
         console = Console()
-        if isinstance(shown, ListingDocument):
+        if isinstance(shown, Listing):
             print_listing(shown, console)
         else:
             print_report(shown, console)
-    elif template is not None and on_stdout == "comment" and isinstance(shown, ReportDocument):
+    elif template is not None and on_stdout == "comment" and isinstance(shown, Report):
         click.echo(comment(shown, About(), template=template), nl=False)
     else:
         click.echo(render(shown, on_stdout), nl=False)
 
 
-def best_patches(shown: ReportDocument) -> dict[str, str]:
+def best_patches(shown: Report) -> dict[str, str]:
     """The patch of the best proposal of each target that has one, by a name for its file. Why one
     has none is among the report's warnings."""
     patches = {}
@@ -144,7 +144,7 @@ def best_patches(shown: ReportDocument) -> dict[str, str]:
     return patches
 
 
-def apply_best(shown: ReportDocument, root: Path) -> None:
+def apply_best(shown: Report, root: Path) -> None:
     """Apply the best proposals to the working tree, one after the other.
 
     Raises:

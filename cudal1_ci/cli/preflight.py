@@ -8,7 +8,7 @@ import shutil
 from cudal1_ci.cli.execution import RAY
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.processes.container import engine_and_image
+from cudal1_ci.processes.container import find_engine
 from cudal1_ci.propose.llm.servers.opening import refuse_missing_weights
 
 MODEL_FLAGS = {"model.model": "--model", "model.adapter": "--adapter"}
@@ -29,7 +29,7 @@ def refuse_missing(settings: Settings, *, with_model: bool = False, judges: bool
     if settings.executor != RAY and settings.python is not None and counts("python"):
         refuse_no_interpreter(settings.python)
     if settings.executor == "container" and counts("executor"):
-        engine_and_image(settings.container)
+        find_engine(settings.container)
     if with_model and settings.model.model is not None and counts("model.model"):
         try:
             refuse_missing_weights(settings.model)

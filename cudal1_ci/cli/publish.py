@@ -26,10 +26,10 @@ from cudal1_ci.github.publication import (
     write_summary,
 )
 from cudal1_ci.github.rebase_paths import from_top
+from cudal1_ci.records import Report
 from cudal1_ci.render.comment import comment, summary
 from cudal1_ci.render.merge import merge
-from cudal1_ci.render.reading import read_document
-from cudal1_ci.render.shape import ReportDocument
+from cudal1_ci.render.reading import read_report
 
 if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
@@ -125,7 +125,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
         _abandon(run, environ, flags)
         return
     try:
-        document = from_top(merge([read_document(file) for file in reports]))
+        document = from_top(merge([read_report(file) for file in reports]))
         refuse_another_commit(document, run)
     except (ReportError, ForgeError):
         _abandon(run, environ, flags)
@@ -151,7 +151,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
 
 
 def _texts(
-    document: ReportDocument,
+    document: Report,
     run: Occasion,
     flags: Mapping[str, Any],
     agreements: tuple[Agreed, ...],

@@ -16,7 +16,7 @@ from cudal1_ci.github.event import Occasion, occasion
 from cudal1_ci.github.publication import refuse_another_commit, write_summary
 from cudal1_ci.github.rebase_paths import from_top
 from cudal1_ci.render.merge import merge
-from cudal1_ci.render.reading import read_document
+from cudal1_ci.render.reading import read_report
 
 if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
@@ -38,7 +38,7 @@ def publish_sweep(reports: Sequence[Path], flags: Mapping[str, Any]) -> None:
 
     run = occasion(os.environ)
     branch = branch_of(run, os.environ)
-    document = from_top(merge([read_document(file) for file in reports]))
+    document = from_top(merge([read_report(file) for file in reports]))
     refuse_another_commit(document, run)
     options = Options(max_items=flags["max_items"], max_open_prs=flags["max_open_prs"])
     try:

@@ -11,7 +11,7 @@ from cudal1_ci.cli.outputs import FILES, output_options, write_document
 from cudal1_ci.cli.trend import append, show
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.render.merge import merge
-from cudal1_ci.render.reading import read_document
+from cudal1_ci.render.reading import read_report
 
 EPILOG = """\b
 Examples:
@@ -35,9 +35,10 @@ Examples:
 @click.option(
     "--history",
     "history",
-    type=click.Path(path_type=Path, exists=True),
-    metavar="SOURCE",
-    help="Render the speed over commits instead: a history (JSONL) or a folder of report.json.",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Render the speed over commits instead, of a history (JSONL); --json FILE writes its last "
+    "commit for github-action-benchmark.",
 )
 @click.option(
     "--history-append",
@@ -50,12 +51,7 @@ Examples:
     "--checkout",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="FOLDER",
-    help="Of a history: a clone that knows order and dates of its commits, and accepted proposals.",
-)
-@click.option(
-    "--repository-url",
-    metavar="URL",
-    help="Of a history: where its commits can be looked at [in Actions: this repository].",
+    help="Of a history: a clone that knows order and dates of its commits.",
 )
 @output_options
 def report(
@@ -64,21 +60,20 @@ def report(
     history: Path | None,
     append_path: Path | None,
     checkout: Path | None,
-    repository_url: str | None,
     **flags: Any,
 ) -> None:
     """Merge FILES (report.json of the same commit) and render them, or a history of many."""
     _refuse_both(files, history, append_path, flags)
     if history is not None:
-        show(history, checkout, repository_url, flags)
+        show(history, checkout, flags)
         return
     if append_path is not None:
-        append([read_document(file) for file in files], append_path, checkout)
+        append([read_report(file) for file in files], append_path, checkout)
         return
-    if checkout is not None or repository_url is not None:
-        raise ConfigError("--checkout and --repository-url are about a history: add --history")
+    if checkout is not None:
+        raise ConfigError("--checkout is about a history: add --history")
     template = _template(template_path, flags["stdout_format"])
-    documents = [read_document(file) for file in files]
+    documents = [read_report(file) for file in files]
     flags["patch_folder"] = None
     shown = documents[0] if len(documents) == 1 else merge(documents)
     write_document(shown, flags, template)
@@ -88,7 +83,7 @@ def _refuse_both(
     files: tuple[Path, ...], history: Path | None, append_path: Path | None, flags: dict[str, Any]
 ) -> None:
     if history is None and not files:
-        raise click.UsageError("expected a report, got none: name FILES, or --history SOURCE")
+        raise click.UsageError("expected a report, got none: name FILES, or --history FILE")
     if history is not None and (files or append_path is not None):
         raise ConfigError(
             "--history renders what is in a history already: append to it first (`report FILES "

@@ -37,8 +37,8 @@ from cudal1_ci.optimize.preview import preview
 from cudal1_ci.optimize.run import review
 from cudal1_ci.propose.rewrites import Playbook
 from cudal1_ci.records import Report
-from cudal1_ci.render.document import document
 from cudal1_ci.render.progress import Progress
+from cudal1_ci.render.published import published
 
 EPILOG = """\b
 Examples:
@@ -82,7 +82,7 @@ def scan(path: Path, **flags: Any) -> None:
     with placed(settings, path.resolve()) as place:
         plan = planned(path, place.settings, progress, flags)
         report = run(plan, place, progress, flags)
-    shown = document(report, settings.report)
+    shown = published(report, settings.report)
     write_report(shown, flags)
     if flags["apply_them"]:
         apply_best(shown, path)

@@ -30,8 +30,8 @@ from cudal1_ci.optimize.sweep.loop import course_of, sweep
 from cudal1_ci.propose.llm.servers.adapters import bundled_for
 from cudal1_ci.records import Report, content_hash
 from cudal1_ci.records.archive import Archive
-from cudal1_ci.render.document import document
 from cudal1_ci.render.progress import Progress
+from cudal1_ci.render.published import published
 
 EPILOG = """\b
 Examples:
@@ -67,7 +67,7 @@ def sweep_verb(path: Path, **flags: Any) -> None:
     with placed(settings, path.resolve()) as place:
         plan = plan_of(path, place.settings, progress, retrace=flags["retrace"])
         report = run(plan, place, progress, flags)
-    write_report(document(report, settings.report), flags)
+    write_report(published(report, settings.report), flags)
     sys.exit(exit_code(report, settings.fail_on))
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from cudal1_ci.cli.device import require
 from cudal1_ci.cli.execution import (
@@ -21,8 +20,9 @@ from cudal1_ci.cli.execution import (
 )
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
 from cudal1_ci.cli.outputs import refuse_unwritable
-from cudal1_ci.render.document import verification
-from cudal1_ci.render.shape import VerificationDocument
+from cudal1_ci.records import Evaluation
+from cudal1_ci.records.published import to_json
+from cudal1_ci.render.published import verdict_of
 from cudal1_ci.render.text import print_verification
 from cudal1_ci.verification import Session, cuda_l1
 from cudal1_ci.verification.verify import candidate_of, text_problem, with_own_names
@@ -102,7 +102,7 @@ def verify(
     refuse_several(settings)
     require(settings.device)
     problem = text_problem(reference, mode)
-    judged: dict[int, VerificationDocument] = {}
+    judged: dict[int, Evaluation] = {}
     best: float | None = None
     with Session(
         settings.trial,
@@ -125,7 +125,7 @@ def verify(
                 best = max([*found, best or 0.0]) or None
             else:
                 evaluation = session.evaluate(problem, candidate)
-            judged[number] = verification(with_own_names(evaluation, reference, candidates[number]))
+            judged[number] = verdict_of(with_own_names(evaluation, reference, candidates[number]))
             if json_path is None:
                 print_verification(judged[number], title=str(candidates[number]))
     documents = [judged[number] for number in sorted(judged)]
@@ -152,9 +152,9 @@ def exit_code(status: str) -> int:
     return by_status.get(status, EXIT_NO)
 
 
-def write_lines(target: str, documents: list[VerificationDocument]) -> None:
+def write_lines(target: str, documents: list[Evaluation]) -> None:
     """One JSON object a line, to a file or, for `-`, to stdout."""
-    text = b"\n".join(msgspec.json.encode(document) for document in documents).decode() + "\n"
+    text = b"\n".join(to_json(document) for document in documents).decode() + "\n"
     if target == "-":
         click.echo(text, nl=False)
     else:

@@ -25,9 +25,9 @@ ALWAYS = "cudal1-ci.yml"
 ALSO = {
     "commands": ("cudal1-ci-commands.yml", "cudal1-ci-on-request.yml"),
     "forks": ("cudal1-ci-forks.yml",),
-    "history": ("cudal1-ci-history.yml",),
     "merge-queue": ("cudal1-ci-merge-queue.yml",),
     "sweep": ("cudal1-ci-sweep.yml",),
+    "trend": ("cudal1-ci-trend.yml",),
 }
 
 PLACEHOLDER = re.compile(r"OWNER/cudal1-ci(?P<folder>(?:/\w+)*)@0{40} # v[\d.]+")

@@ -104,7 +104,6 @@ NOT_KEYS = frozenset({"workloads", "acks", "file", "sources"})
 PROMOTED = {
     "review.budget": "budget",
     "container.image": "container-image",
-    "container.engine": "container-engine",
     "container.python": "container-python",
 }
 """Keys of a room that stand at the top of the file, where people look for them."""

@@ -71,10 +71,6 @@ class SourceFile:
     """POSIX path relative to the root."""
     size_bytes: int
 
-    @property
-    def is_python(self) -> bool:
-        return self.path.endswith(".py")
-
 
 @dataclass
 class Listing:

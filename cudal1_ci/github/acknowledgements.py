@@ -19,13 +19,13 @@ import msgspec
 
 from cudal1_ci.errors import ForgeError
 from cudal1_ci.github.marker import marker_of, unmarked
-from cudal1_ci.records import Record
-from cudal1_ci.render.shape import (
-    AcknowledgementDocument,
-    ComparisonDocument,
-    EntryDocument,
-    NoticeDocument,
-    ReportDocument,
+from cudal1_ci.records import (
+    Acknowledgement,
+    Comparison,
+    Entry,
+    Notice,
+    Record,
+    Report,
 )
 
 MAX_LINE = 4_000
@@ -45,7 +45,7 @@ class Agreed(Record, frozen=True, kw_only=True):
     """Login of who has agreed."""
 
 
-def name_of(entry: EntryDocument) -> str:
+def name_of(entry: Entry) -> str:
     """What a target is called in an agreement."""
     return f"{entry.target.path}:{entry.target.qualname}"
 
@@ -92,12 +92,12 @@ def with_agreement(known: Sequence[Agreed], new: Agreed) -> tuple[Agreed, ...]:
     return agreements
 
 
-def covered(document: ReportDocument, agreements: Sequence[Agreed]) -> ReportDocument:
+def covered(document: Report, agreements: Sequence[Agreed]) -> Report:
     """A report with what was agreed to; where that was less than what was measured, a notice says
     so. What the configuration has acknowledged stays as it is."""
     known = {one.target: one for one in agreements}
-    entries: list[EntryDocument] = []
-    notices: list[NoticeDocument] = []
+    entries: list[Entry] = []
+    notices: list[Notice] = []
     for entry in document.entries:
         agreed = known.get(name_of(entry))
         comparison = entry.comparison
@@ -107,21 +107,19 @@ def covered(document: ReportDocument, agreements: Sequence[Agreed]) -> ReportDoc
             entries.append(_acknowledged(entry, comparison, agreed))
         else:
             entries.append(entry)
-            notices.append(NoticeDocument(path=entry.target.path, message=_exceeded(entry, agreed)))
+            notices.append(Notice(path=entry.target.path, message=_exceeded(entry, agreed)))
     return msgspec.structs.replace(
         document, entries=tuple(entries), warnings=(*document.warnings, *notices)
     )
 
 
-def is_open_regression(comparison: ComparisonDocument) -> bool:
+def is_open_regression(comparison: Comparison) -> bool:
     """Whether it got slower and nobody has acknowledged it."""
     return comparison.verdict == "regression" and comparison.acknowledged is None
 
 
-def _acknowledged(
-    entry: EntryDocument, comparison: ComparisonDocument, agreed: Agreed
-) -> EntryDocument:
-    acknowledged = AcknowledgementDocument(
+def _acknowledged(entry: Entry, comparison: Comparison, agreed: Agreed) -> Entry:
+    acknowledged = Acknowledgement(
         target=agreed.target,
         max_slowdown=agreed.max_slowdown,
         reason=agreed.reason,
@@ -132,7 +130,7 @@ def _acknowledged(
     return msgspec.structs.replace(entry, comparison=known)
 
 
-def _exceeded(entry: EntryDocument, agreed: Agreed) -> str:
+def _exceeded(entry: Entry, agreed: Agreed) -> str:
     slowdown = entry.comparison.slowdown if entry.comparison else None
     now = f"{slowdown:.3g}x" if slowdown is not None else "not known how much"
     return (

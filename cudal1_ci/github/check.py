@@ -14,8 +14,8 @@ from cudal1_ci.github.conclusion import Standing, is_acknowledged
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import key_of
 from cudal1_ci.github.sanitize import one_line, ordinary_path, plain
+from cudal1_ci.records import Comparison, Entry, Report
 from cudal1_ci.render.digest import digest, worth
-from cudal1_ci.render.shape import ComparisonDocument, EntryDocument, ReportDocument
 from cudal1_ci.render.wording import at_least_text, count_text
 
 CHECK_NAME = "cudal1-ci"
@@ -89,7 +89,7 @@ def _fitting(texts: Sequence[str], title: str) -> str:
     return f"{title}. The report is too long for this page: see the summary of the run."
 
 
-def annotations_of(document: ReportDocument) -> list[Payload]:
+def annotations_of(document: Report) -> list[Payload]:
     """What is said beside lines of code, the worst first."""
     regressed = sorted(
         (e for e in document.entries if e.comparison and e.comparison.verdict == "regression"),
@@ -107,7 +107,7 @@ def annotations_of(document: ReportDocument) -> list[Payload]:
     return made
 
 
-def _regression(entry: EntryDocument) -> Payload | None:
+def _regression(entry: Entry) -> Payload | None:
     comparison = entry.comparison
     assert comparison is not None
     if is_acknowledged(comparison):
@@ -115,19 +115,19 @@ def _regression(entry: EntryDocument) -> Payload | None:
     return _annotation(entry, "warning", "Slower", slowdown_text(comparison))
 
 
-def _output_change(entry: EntryDocument) -> Payload | None:
+def _output_change(entry: Entry) -> Payload | None:
     change = entry.comparison.output_change if entry.comparison else None
     return _annotation(entry, "notice", "Other output", change or "")
 
 
-def _proposals(document: ReportDocument) -> Iterator[Payload | None]:
+def _proposals(document: Report) -> Iterator[Payload | None]:
     for proposal in digest(document).proposals:
         if (gain := worth(proposal.evaluation)) > 1:
             text = f"A version at least {at_least_text(gain)} as fast was proven."
             yield _annotation(proposal.entry, "notice", "Can be faster", text)
 
 
-def slowdown_text(comparison: ComparisonDocument) -> str:
+def slowdown_text(comparison: Comparison) -> str:
     """How much slower, with the interval, and in how many workloads."""
     number = sum(row.verdict == "regression" for row in comparison.rows)
     where = f" in {count_text(number, 'workload')}" if number else ""
@@ -139,7 +139,7 @@ def slowdown_text(comparison: ComparisonDocument) -> str:
     )
 
 
-def _annotation(entry: EntryDocument, level: Level, what: str, message: str) -> Payload | None:
+def _annotation(entry: Entry, level: Level, what: str, message: str) -> Payload | None:
     """None where the path is none that GitHub should be sent."""
     path = ordinary_path(entry.target.path)
     if path is None:

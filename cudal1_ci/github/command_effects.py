@@ -31,11 +31,10 @@ from cudal1_ci.github.marker import SUPERSEDED, Comment, Marker, current, key_of
 from cudal1_ci.github.plan import Errand, Known, Options, Post, Pull, Texts, plan
 from cudal1_ci.github.publication import about, refuse_another_commit
 from cudal1_ci.github.sanitize import one_line
-from cudal1_ci.records import Record
+from cudal1_ci.records import Entry, Record, Report
 from cudal1_ci.render.comment import comment, summary
 from cudal1_ci.render.digest import digest
 from cudal1_ci.render.markup import code
-from cudal1_ci.render.shape import EntryDocument, ReportDocument
 
 ON_REQUEST = "cudal1-ci-on-request.yml"
 """The workflow that measures what was asked for."""
@@ -49,7 +48,7 @@ class Fetched(Record, frozen=True, kw_only=True):
     """The report of a run; None where it could not be had or is none."""
 
     run: int
-    document: ReportDocument | None
+    document: Report | None
 
 
 def decide(
@@ -164,7 +163,7 @@ def _measuring_run(asked: Asked, head: Head, marker: Marker, rules: Rules) -> Oc
     )
 
 
-def _applied(command: Command, head: Head, document: ReportDocument, asked: Asked) -> Decision:
+def _applied(command: Command, head: Head, document: Report, asked: Asked) -> Decision:
     """A draft pull request with the proposal's patch, into the branch."""
     found = [one for one in digest(document).proposals if one.id == command.id]
     patches = {one.evaluation.candidate.patch for one in found}
@@ -192,7 +191,7 @@ def _agreed(
     rules: Rules,
     run: Occasion,
     seen: Comment,
-    document: ReportDocument,
+    document: Report,
 ) -> Decision:
     """The comment and the check anew, with one more regression that is agreed to."""
     entry = _meant(command, document)
@@ -230,7 +229,7 @@ def _agreed(
     return Decision(reaction="rocket", errands=made.errands[::-1])
 
 
-def _meant(command: Command, document: ReportDocument) -> EntryDocument | Decision:
+def _meant(command: Command, document: Report) -> Entry | Decision:
     """The one open regression that the command names, by its whole name or without the file."""
     open_ones = [
         one for one in document.entries if one.comparison and is_open_regression(one.comparison)

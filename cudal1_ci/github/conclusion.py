@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal
 
-from cudal1_ci.records import Record
-from cudal1_ci.render.shape import ComparisonDocument, ReportDocument
+from cudal1_ci.records import Comparison, Record, Report
 from cudal1_ci.render.wording import count_text
 
 Overall = Literal["regression", "inconclusive", "acknowledged", "improvement", "same", "skipped"]
@@ -78,7 +77,7 @@ class Standing(Record, frozen=True, kw_only=True):
         return title[0].upper() + title[1:]
 
 
-def standing(document: ReportDocument) -> Standing:
+def standing(document: Report) -> Standing:
     """What a report says."""
     comparisons = [e.comparison for e in document.entries if e.comparison is not None]
     verdicts = Counter(one.verdict for one in comparisons)
@@ -109,7 +108,7 @@ def standing(document: ReportDocument) -> Standing:
     )
 
 
-def is_acknowledged(comparison: ComparisonDocument) -> bool:
+def is_acknowledged(comparison: Comparison) -> bool:
     """Whether it is a regression, and no worse than what somebody agreed to."""
     agreed = comparison.acknowledged
     if comparison.verdict != "regression" or agreed is None:

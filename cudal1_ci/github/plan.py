@@ -28,8 +28,7 @@ from cudal1_ci.github.marker import (
     unmarked,
 )
 from cudal1_ci.github.review import placed
-from cudal1_ci.records import Record
-from cudal1_ci.render.shape import ReportDocument
+from cudal1_ci.records import Record, Report
 
 REPLACED = "> **Replaced by a newer comment of this workflow, further down.**\n\n"
 MAX_BODY = 65_536
@@ -125,7 +124,7 @@ def plan_abandoned(occasion: Occasion, check_id: int) -> Plan:
 
 
 def plan(
-    document: ReportDocument, texts: Texts, occasion: Occasion, options: Options, known: Known
+    document: Report, texts: Texts, occasion: Occasion, options: Options, known: Known
 ) -> Plan:
     """What to post of a report of the event's own commit."""
     said = standing(document)
@@ -163,7 +162,7 @@ def _silence(occasion: Occasion, pull: Pull | None, key: str, login: str | None)
 
 
 def _check(
-    document: ReportDocument,
+    document: Report,
     said: Standing,
     texts: Texts,
     occasion: Occasion,
@@ -245,7 +244,7 @@ def _left(comment: Comment, marker: Marker) -> str:
 
 
 def _review(
-    document: ReportDocument, occasion: Occasion, pull: Pull, login: str | None
+    document: Report, occasion: Occasion, pull: Pull, login: str | None
 ) -> tuple[list[Errand], list[str]]:
     """Proposals that are not in the diff yet; and what became of those that are not shown there.
     No review takes a comment on a file, so each of these goes by itself."""

@@ -20,8 +20,8 @@ from cudal1_ci.github.answer import Made, Refusal
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import current, key_of
 from cudal1_ci.github.plan import Errand, Known, Plan, Post, Pull
+from cudal1_ci.records import Report
 from cudal1_ci.render.comment import About
-from cudal1_ci.render.shape import ReportDocument
 
 MAX_SUMMARY_BYTES = 2**20
 """GitHub drops a larger summary of a step."""
@@ -34,7 +34,7 @@ class Forge(Protocol):
     def send(self, post: Post, first_id: int | None = None) -> Made: ...
 
 
-def refuse_another_commit(document: ReportDocument, occasion: Occasion) -> None:
+def refuse_another_commit(document: Report, occasion: Occasion) -> None:
     """Raises: ForgeError when the report is not of the commit that the event names."""
     if document.head_sha == occasion.head_sha:
         return
@@ -50,9 +50,7 @@ def refuse_another_commit(document: ReportDocument, occasion: Occasion) -> None:
     )
 
 
-def about(
-    document: ReportDocument, occasion: Occasion, fail_on: str, artifact_url: str | None
-) -> About:
+def about(document: Report, occasion: Occasion, fail_on: str, artifact_url: str | None) -> About:
     """What is known of the run beside its report."""
     base_sha = document.base_sha
     return About(

@@ -4,7 +4,7 @@ A project may lie below the top: what was scanned is that folder, its configurat
 begin there, and so do the paths of its report. GitHub names files from the top. Whoever posts,
 therefore, first moves the report there; pure.
 
-    from_top(read_document(Path("report.json")))
+    from_top(read_report(Path("report.json")))
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import msgspec
 
 from cudal1_ci.errors import ForgeError
 from cudal1_ci.github.sanitize import ordinary_path
-from cudal1_ci.render.shape import EntryDocument, EvaluationDocument, ReportDocument
+from cudal1_ci.records import Entry, Evaluation, Report
 
 T = TypeVar("T", bound=msgspec.Struct)
 _HUNK = re.compile(r"@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@")
 _FILE = re.compile(r"(?P<mark>(?:---|\+\+\+) [ab]/)(?P<path>.+)")
 
 
-def from_top(document: ReportDocument) -> ReportDocument:
+def from_top(document: Report) -> Report:
     """The same with paths from the top; what is of the top already stays as it is.
 
     Raises:
@@ -45,7 +45,7 @@ def from_top(document: ReportDocument) -> ReportDocument:
     )
 
 
-def _entry(entry: EntryDocument, folder: str) -> EntryDocument:
+def _entry(entry: Entry, folder: str) -> Entry:
     return msgspec.structs.replace(
         entry,
         target=_moved(entry.target, folder),
@@ -53,7 +53,7 @@ def _entry(entry: EntryDocument, folder: str) -> EntryDocument:
     )
 
 
-def _evaluation(evaluation: EvaluationDocument, folder: str) -> EvaluationDocument:
+def _evaluation(evaluation: Evaluation, folder: str) -> Evaluation:
     patch = evaluation.candidate.patch
     if patch is None:
         return evaluation

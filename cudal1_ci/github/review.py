@@ -15,11 +15,10 @@ from typing import Any
 from cudal1_ci.github.marker import suggestion_marker
 from cudal1_ci.github.sanitize import one_line
 from cudal1_ci.github.suggestion import Suggestion, Whole, fenced, suggestion, whole
-from cudal1_ci.records import Record
+from cudal1_ci.records import Record, Report
 from cudal1_ci.render import markup
 from cudal1_ci.render.digest import Proposal, digest, worth
 from cudal1_ci.render.markup import code
-from cudal1_ci.render.shape import ReportDocument
 from cudal1_ci.render.wording import at_least_text
 
 MAX_PROPOSALS = 3
@@ -43,7 +42,7 @@ class Placed(Record, frozen=True, kw_only=True):
 
 
 def placed(
-    document: ReportDocument, diff: Mapping[str, str], known: set[str | None], run_url: str
+    document: Report, diff: Mapping[str, str], known: set[str | None], run_url: str
 ) -> Placed:
     """Where the best proposals are shown; `known` are the hashes of those that are."""
     in_hunks: list[tuple[Payload, Payload]] = []

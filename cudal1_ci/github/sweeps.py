@@ -42,10 +42,9 @@ from cudal1_ci.github.sweep_issue import (
     found_issue,
     plan_issue,
 )
-from cudal1_ci.records import Record
+from cudal1_ci.records import Record, Report
 from cudal1_ci.render.gains import Gain, gains_of
 from cudal1_ci.render.issue import NUM_ITEMS, About, issue, pull_request
-from cudal1_ci.render.shape import ReportDocument
 
 PAGE = 100
 MOST_PAGES = 100
@@ -70,7 +69,7 @@ class Known(Record, frozen=True, kw_only=True):
 class Prepared(Record, frozen=True, kw_only=True):
     """A report, and what of it may be posted."""
 
-    document: ReportDocument
+    document: Report
     occasion: Occasion
     known: Known
     max_items: int
@@ -150,7 +149,7 @@ def _writers(client: Client) -> Callable[[str], bool]:
 
 
 def prepare(
-    document: ReportDocument, occasion: Occasion, branch: str, known: Known, options: Options
+    document: Report, occasion: Occasion, branch: str, known: Known, options: Options
 ) -> Prepared:
     """What of a report is worth posting; `branch` is where its commit is from."""
     gains = [gain for gain in gains_of(document) if gain.id not in known.dismissed]

@@ -22,7 +22,7 @@ from cudal1_ci.optimize.llm_loop import Loop, Optimizer, begin, known_profile, o
 from cudal1_ci.pool import Pool, SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.propose import Proposer
-from cudal1_ci.propose.llm.claims.measured import contradictions
+from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review, Reviewer
 from cudal1_ci.records import (

@@ -53,7 +53,7 @@ class Executor(Protocol):
 
 EXECUTORS: dict[ExecutorName, Callable[[ContainerConfig, str, tuple[Path, ...]], Executor]] = {
     "local": lambda _, python, __: Local(python),
-    "container": Container,
+    "container": lambda config, _, checkouts: Container(config, checkouts),
 }
 """By the name in the configuration; made of the container's settings, the project's interpreter and
 the checkouts that programs are read from."""

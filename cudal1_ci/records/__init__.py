@@ -3,9 +3,11 @@
 A Change has Targets; a Target with Workloads is a Problem; proposers write Candidates; the judge
 runs a Trial of each and records an Evaluation; Entries of all of it make the Report.
 
-Records are frozen, keyword-only and refuse unknown fields. Times are microseconds (`_us`), sizes
+Records are frozen and keyword-only. What a report holds ignores unknown fields, and its sizes and
+types are checked where it is read; all else refuses them. Times are microseconds (`_us`), sizes
 bytes, a `speedup` above 1 is faster. Absent is None, never a sentinel number. Raw times are kept:
-speedups and intervals are derived when read (`stats/speedups.py`).
+speedups and intervals are derived when read (`stats/speedups.py`), and stand beside the times in a
+report (`stats/figures.py`).
 """
 
 from __future__ import annotations
@@ -19,15 +21,17 @@ from cudal1_ci.records.comparison import (
     ComparisonVerdict,
 )
 from cudal1_ci.records.evaluation import (
+    ContractCheck,
     Contradiction,
     Demand,
     Device,
+    Edit,
     Evaluation,
     Exemplar,
     Finding,
     Kernel,
-    Launch,
     Measurement,
+    Repetition,
     Status,
     Verdict,
 )
@@ -40,7 +44,19 @@ from cudal1_ci.records.program import (
     program_identity,
 )
 from cudal1_ci.records.record import Record, content_hash
-from cudal1_ci.records.report import Entry, ModelUse, Notice, OpinionUse, Report
+from cudal1_ci.records.report import (
+    Entry,
+    Impact,
+    Listing,
+    ModelUse,
+    Notice,
+    Operation,
+    OpinionUse,
+    Report,
+    Totals,
+    TrainingStep,
+    Understanding,
+)
 from cudal1_ci.records.target import Target, TargetKind
 from cudal1_ci.records.workload import (
     ArgumentSpec,
@@ -67,9 +83,11 @@ __all__ = [
     "Comparison",
     "ComparisonVerdict",
     "Constant",
+    "ContractCheck",
     "Contradiction",
     "Demand",
     "Device",
+    "Edit",
     "Entry",
     "Evaluation",
     "Exemplar",
@@ -77,21 +95,24 @@ __all__ = [
     "Finding",
     "Generation",
     "Identity",
+    "Impact",
     "Instance",
     "Items",
     "Kernel",
-    "Launch",
+    "Listing",
     "Made",
     "Mapping",
     "Measurement",
     "ModelUse",
     "Notice",
+    "Operation",
     "OpinionUse",
     "OverlayFile",
     "Problem",
     "Program",
     "Provenance",
     "Record",
+    "Repetition",
     "Report",
     "Status",
     "Symbol",
@@ -99,8 +120,11 @@ __all__ = [
     "TargetKind",
     "TensorSpec",
     "TextProgram",
+    "Totals",
     "TracedSteps",
+    "TrainingStep",
     "TreeProgram",
+    "Understanding",
     "Verdict",
     "Workload",
     "content_hash",

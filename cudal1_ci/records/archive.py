@@ -30,6 +30,7 @@ import msgspec
 
 from cudal1_ci.errors import ArchiveError
 from cudal1_ci.records import Evaluation, Record, Status
+from cudal1_ci.records.version_1 import renewed
 
 T = TypeVar("T")
 
@@ -380,9 +381,10 @@ def mend(error: sqlite3.Error, path: Path) -> str:
 
 
 def decoded(blob: bytes) -> Evaluation | None:
-    """The evaluation of a row; None for a row of another version, which is as good as absent."""
+    """Return the evaluation of a row, also where its repetitions are called launches; None for a
+    row that this version does not read, which is as good as absent."""
     try:
-        return msgspec.json.decode(blob, type=Evaluation)
+        return msgspec.json.decode(renewed(blob), type=Evaluation)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 

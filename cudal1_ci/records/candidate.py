@@ -2,57 +2,63 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from cudal1_ci.records.program import Program, program_identity
-from cudal1_ci.records.record import Record, content_hash
+from cudal1_ci.records.record import Count, Name, NotNegative, Published, Text, content_hash
 
 
-class Identity(Record, frozen=True, kw_only=True):
+class Identity(Published, frozen=True, kw_only=True):
     """A model as it answers, as exactly as its server says."""
 
-    model: str
+    model: Name
     """As the server names it."""
-    revision: str | None = None
+    revision: Name | None = None
     """Of the weights, where they are a folder or a snapshot of a hub."""
-    adapter: str | None = None
+    adapter: Name | None = None
     """Hash of the adapter's weights."""
-    adapter_name: str | None = None
+    adapter_name: Name | None = None
     """Of the adapter's folder."""
-    server: str = ""
+    server: Name = ""
     """What answered: `vllm 0.26.0`, `transformers 5.17.0`, the host of a URL."""
-    temperature: float
-    top_p: float = 1.0
-    max_tokens: int
+    temperature: NotNegative
+    top_p: NotNegative = 1.0
+    max_tokens: Count
 
 
 class Generation(Identity, frozen=True, kw_only=True):
     """How a model's text came to be."""
 
-    seed: int | None = None
-    prompt_digest: str
+    seed: Count | None = None
+    prompt_digest: Name
     """`content_hash` of the messages."""
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    turn: int = 0
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    turn: Count = 0
     """0 is a first answer, 1 the answer to what was wrong with it."""
 
 
-class Candidate(Record, frozen=True, kw_only=True):
+class Candidate(Published, frozen=True, kw_only=True):
     """A program that somebody proposes instead of the reference."""
 
-    problem_id: str
+    problem_id: Name
+    known_id: Name | None = msgspec.field(name="id", default=None)
+    """In a report, which leaves out the changed files of a program: they are in `patch`."""
     program: Program
-    proposer: str
+    proposer: Name
     """`playbook:sdpa`, `playbook:sdpa+hoist_mask`, a model's name, `pull_request`."""
-    analysis: str = ""
+    analysis: Text = ""
     """Why it should be faster, in prose."""
-    design: str = ""
+    design: Text = ""
     """What it needs to be right: preconditions, the technique family."""
-    techniques: tuple[str, ...] = ()
-    exemplar_ids: tuple[str, ...] = ()
+    techniques: tuple[Name, ...] = ()
+    exemplar_ids: tuple[Name, ...] = ()
     generation: Generation | None = None
     """Of a candidate that a model wrote."""
+    patch: Text | None = None
+    """In a report: the unified diff, for `git apply`; None for a program that has no checkout."""
 
     @property
     def id(self) -> str:
         """Content hash of the program and the problem: who proposed it does not matter."""
-        return content_hash([self.problem_id, program_identity(self.program)])
+        return self.known_id or content_hash([self.problem_id, program_identity(self.program)])

@@ -4,46 +4,78 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cudal1_ci.records.evaluation import Measurement
-from cudal1_ci.records.record import Record
+from cudal1_ci.records.evaluation import Device, Measurement
+from cudal1_ci.records.record import (
+    Count,
+    Name,
+    NotNegative,
+    Positive,
+    Published,
+    Text,
+    refuse_disorder,
+)
 
 ComparisonVerdict = Literal[
     "regression", "improvement", "same", "inconclusive", "new", "removed", "skipped"
 ]
 
 
-class Acknowledgement(Record, frozen=True, kw_only=True):
+class Acknowledgement(Published, frozen=True, kw_only=True):
     """A slowdown that somebody has agreed to, written into the repository's configuration."""
 
-    target: str
+    target: Name
     """Glob over `path:qualname`."""
-    max_slowdown: float
+    max_slowdown: Positive
     """What is agreed to: 1.2 is a fifth slower."""
-    reason: str
-    owner: str
-    expires: str
+    reason: Text
+    owner: Name
+    expires: Name
     """The last day on which it holds, `2026-12-31`."""
 
 
-class ComparedWorkload(Record, frozen=True, kw_only=True):
+class ComparedWorkload(Published, frozen=True, kw_only=True):
     """One workload on both trees. In its measurements the base is the reference and the head the
-    candidate; the first one found what the others, in new processes, were to find again."""
+    candidate; the first one found what the others, in new processes, were to find again.
 
-    workload: str
+    The numbers are those of the last measurement, None until a report is made
+    (`stats/figures.py`). A slowdown above 1 is slower."""
+
+    workload: Name
     verdict: ComparisonVerdict
     measurements: tuple[Measurement, ...] = ()
-    reason: str | None = None
+    """Left out of a report."""
+    reason: Text | None = None
     """Why nothing is known of it, or why it is inconclusive."""
+    device: Device | None = None
+    slowdown: Positive | None = None
+    slowdown_low: Positive | None = None
+    slowdown_high: Positive | None = None
+    base_us: Positive | None = None
+    head_us: Positive | None = None
+    control_spread: NotNegative | None = None
+    """Of the base against itself."""
+    num_measurements: Count = 0
+    """1, or more where an alarm had to be found again."""
+
+    def __post_init__(self) -> None:
+        refuse_disorder(self, "slowdown")
 
 
-class Comparison(Record, frozen=True, kw_only=True):
-    """A target before and after a change."""
+class Comparison(Published, frozen=True, kw_only=True):
+    """A target before and after a change. The numbers are those of the worst workload, None until
+    a report is made."""
 
     verdict: ComparisonVerdict
     """That of the worst workload (`slowdown.worst`)."""
+    slowdown: Positive | None = None
+    slowdown_low: Positive | None = None
+    slowdown_high: Positive | None = None
     rows: tuple[ComparedWorkload, ...] = ()
-    reason: str | None = None
+    reason: Text | None = None
     """Why it was not compared: it is new, was removed, or could not be called."""
-    output_change: str | None = None
+    output_change: Text | None = None
     """How the outputs of the two differ, where they do: it is noted, and no verdict on time."""
     acknowledged: Acknowledgement | None = None
+
+    def __post_init__(self) -> None:
+        refuse_disorder(self, "slowdown")

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from cudal1_ci.records.candidate import Candidate
-from cudal1_ci.records.record import Record, content_hash
+from cudal1_ci.records.record import (
+    Count,
+    Line,
+    Name,
+    NotNegative,
+    Positive,
+    Published,
+    Record,
+    Text,
+    content_hash,
+    refuse_disorder,
+)
 
 Status = Literal[
     "passed",
@@ -25,42 +38,42 @@ Status = Literal[
 ]
 
 
-class Finding(Record, frozen=True, kw_only=True):
+class Finding(Published, frozen=True, kw_only=True):
     """Something seen, with the rule's name: `values.mismatch`, `timing.reconciliation`."""
 
-    rule: str
-    message: str
-    line: int | None = None
-    evidence: str | None = None
+    rule: Name
+    message: Text
+    line: Line | None = None
+    evidence: Text | None = None
 
 
-class Verdict(Record, frozen=True, kw_only=True):
+class Verdict(Published, frozen=True, kw_only=True):
     """Is the candidate the same function, honestly computed?"""
 
     status: Status
     findings: tuple[Finding, ...] = ()
-    max_abs_error: float | None = None
-    max_rel_error: float | None = None
-    log: str = ""
+    max_abs_error: NotNegative | None = None
+    max_rel_error: NotNegative | None = None
+    log: Text = ""
     """The last lines of what the program printed or raised."""
 
 
-class Device(Record, frozen=True, kw_only=True):
+class Device(Published, frozen=True, kw_only=True):
     """What the measurement ran on. Clock, power and temperature are absent where unknown."""
 
     kind: Literal["cpu", "cuda"]
-    name: str
-    num_threads: int | None = None
-    capability: str | None = None
-    driver: str | None = None
-    software: dict[str, str] = {}
+    name: Name
+    num_threads: Count | None = None
+    capability: Name | None = None
+    driver: Name | None = None
+    software: dict[Name, Name] = {}
     """Versions: `python`, `torch`, `cuda`, `triton`, `platform`; `container` is the image with its
     digest, and `container_engine` what ran it, where the judge ran in one."""
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
-    other_processes: int | None = None
-    sandbox_missing: tuple[str, ...] = ()
+    other_processes: Count | None = None
+    sandbox_missing: tuple[Name, ...] = ()
     """Layers of the sandbox that this machine did not grant to the programs that ran here."""
 
     @property
@@ -83,45 +96,87 @@ class Demand(Record, frozen=True, kw_only=True):
     """Of what it returns, as torch names it."""
 
 
-class Launch(Record, frozen=True, kw_only=True):
+Time = Annotated[float, msgspec.Meta(gt=1e-9, lt=1e15)]
+"""Microseconds that a clock can show: less than half a lifetime, more than nothing."""
+
+
+class Repetition(Published, frozen=True, kw_only=True):
     """Paired times from one pair of fresh processes: `reference_us[i]` and `candidate_us[i]` are
     microseconds per call of two batches run back to back, in random order, on the same inputs."""
 
-    reference_us: tuple[float, ...]
-    candidate_us: tuple[float, ...]
-    num_calls: int
+    reference_us: Annotated[tuple[Time, ...], msgspec.Meta(min_length=1)]
+    candidate_us: Annotated[tuple[Time, ...], msgspec.Meta(min_length=1)]
+    num_calls: Line
     """Calls in each batch."""
 
     def __post_init__(self) -> None:
         if len(self.reference_us) != len(self.candidate_us) or not self.reference_us:
             raise ValueError(
-                "a launch needs as many candidate times as reference times, at least one"
+                "expected as many candidate times as reference times in a repetition, at least "
+                f"one, got {len(self.candidate_us)} and {len(self.reference_us)}"
             )
+        for time_us in (*self.reference_us, *self.candidate_us):
+            if not 1e-9 < time_us < 1e15:
+                raise ValueError(f"expected microseconds that a clock can show, got {time_us}")
 
 
-class Measurement(Record, frozen=True, kw_only=True):
-    """Raw paired times of one workload against one baseline, with its control."""
+class Measurement(Published, frozen=True, kw_only=True):
+    """Raw paired times of one workload against one baseline, with its control.
 
-    workload: str
-    baseline: str = "eager"
-    launches: tuple[Launch, ...]
-    control: tuple[Launch, ...] = ()
+    The numbers are what the times say, None until a report is made (`stats/figures.py`) and where
+    too little was measured."""
+
+    workload: Name
+    baseline: Name = "eager"
+    speedup: Positive | None = None
+    speedup_low: Positive | None = None
+    speedup_high: Positive | None = None
+    speedup_cuda_l1: float | None = None
+    """By the rules of CUDA-L1's paper; None where they throw the times away."""
+    control_spread: NotNegative | None = None
+    reference_us: Positive | None = None
+    candidate_us: Positive | None = None
+    num_pairs: Count = 0
+    repetitions: tuple[Repetition, ...] = ()
+    control: tuple[Repetition, ...] = ()
     """The reference against itself in the same session (A/A)."""
     device: Device
 
+    def __post_init__(self) -> None:
+        refuse_disorder(self, "speedup")
 
-class Kernel(Record, frozen=True, kw_only=True):
+
+class Kernel(Published, frozen=True, kw_only=True):
     """A kernel that one call of a candidate launched, as a profiler in its process says."""
 
-    name: str
-    num_launches: int
-    device_us: float
+    name: Name
+    num_launches: Count
+    device_us: NotNegative
     """All launches together."""
     is_own: bool
     """Whether the candidate's text defines it."""
 
 
-class Evaluation(Record, frozen=True, kw_only=True):
+class ContractCheck(Published, frozen=True, kw_only=True):
+    """One aspect of what users of a target may rely on, and whether a candidate keeps it."""
+
+    aspect: Name
+    """`gradients`, `state_dict`, `autocast`, `other shapes`."""
+    result: Literal["held", "broken", "not_tried"]
+    detail: Text = ""
+
+
+class Edit(Published, frozen=True, kw_only=True):
+    """A change that was applied to make a candidate."""
+
+    name: Name
+    """Of the rule: `sdpa`, `compile`."""
+    path: Name | None = None
+    first_line: Line | None = None
+    last_line: Line | None = None
+
+
+class Evaluation(Published, frozen=True, kw_only=True):
     """A judged candidate. Only a candidate that passed has measurements."""
 
     candidate: Candidate
@@ -130,7 +185,28 @@ class Evaluation(Record, frozen=True, kw_only=True):
     kernels: tuple[Kernel, ...] = ()
     """On a GPU, of a candidate that passed and defines kernels; the longest first."""
     device: Device | None = None
-    elapsed_s: float = 0.0
+    elapsed_s: NotNegative = 0.0
+    contract: tuple[ContractCheck, ...] | None = None
+    edits: tuple[Edit, ...] | None = None
+    """In the order in which they were applied."""
+    phase: Literal["screened", "confirmed"] | None = None
+    """Whether its times are a first look or those that a proposal stands on."""
+
+    @property
+    def status(self) -> Status:
+        return self.verdict.status
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.verdict.findings
+
+    @property
+    def max_abs_error(self) -> float | None:
+        return self.verdict.max_abs_error
+
+    @property
+    def max_rel_error(self) -> float | None:
+        return self.verdict.max_rel_error
 
     def __post_init__(self) -> None:
         if self.measurements and self.verdict.status != "passed":
@@ -147,11 +223,11 @@ class Exemplar(Record, frozen=True, kw_only=True):
     src/ops.py:RMSNorm`, `measured on an NVIDIA A100`."""
 
 
-class Contradiction(Record, frozen=True, kw_only=True):
+class Contradiction(Published, frozen=True, kw_only=True):
     """A claim of a candidate's analysis that was measured to be otherwise."""
 
-    candidate_id: str
-    claim: str
+    candidate_id: Name
+    claim: Text
     """The sentence, in the words of who proposed it."""
-    measured: str
+    measured: Text
     """What was measured instead, and on what."""

@@ -6,19 +6,19 @@ from typing import Any
 
 import msgspec
 
-from cudal1_ci.records.record import Record, content_hash
+from cudal1_ci.records.record import Published, Record, content_hash
 from cudal1_ci.records.target import Target
 from cudal1_ci.records.workload import Workload
 
 
-class TextProgram(Record, frozen=True, kw_only=True, tag="text"):
+class TextProgram(Published, frozen=True, kw_only=True, tag="text"):
     """A KernelBench-form file: a class `entry` and the functions that make its arguments."""
 
     source: str
     entry: str
 
 
-class OverlayFile(Record, frozen=True, kw_only=True):
+class OverlayFile(Published, frozen=True, kw_only=True):
     """A file of the checkout as the candidate would have it."""
 
     path: str
@@ -27,7 +27,7 @@ class OverlayFile(Record, frozen=True, kw_only=True):
     """`content_hash` of the text that it replaces; None for a file that did not exist."""
 
 
-class TreeProgram(Record, frozen=True, kw_only=True, tag="tree"):
+class TreeProgram(Published, frozen=True, kw_only=True, tag="tree"):
     """A class or function of a checkout, with the changed files laid over it."""
 
     root: str

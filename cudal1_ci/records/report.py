@@ -1,98 +1,212 @@
-"""Gather the entries of a run."""
+"""Gather the entries of a run. `Report` is what `--json` writes (published.py)."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
+import msgspec
+
+from cudal1_ci.records.candidate import Candidate
 from cudal1_ci.records.comparison import Comparison
 from cudal1_ci.records.evaluation import Contradiction, Device, Evaluation
-from cudal1_ci.records.record import Record
+from cudal1_ci.records.record import (
+    Count,
+    Fraction,
+    Name,
+    NotNegative,
+    Positive,
+    Published,
+    Text,
+    refuse_disorder,
+)
 from cudal1_ci.records.target import Target
 from cudal1_ci.records.workload import Workload
 
 
-class ModelUse(Record, frozen=True, kw_only=True):
+class ModelUse(Published, frozen=True, kw_only=True):
     """What a model was asked for one target, and what became of its answers."""
 
-    model: str
-    adapter: str | None = None
+    model: Name
+    adapter: Name | None = None
     """Hash of the adapter that was on its weights."""
-    adapter_name: str | None = None
-    num_answers: int = 0
-    refused: dict[str, int] = {}
+    adapter_name: Name | None = None
+    num_answers: Count = 0
+    refused: dict[Name, Count] = {}
     """Answers of which no candidate came, by the kind of the failure: `no_code`, `truncated`,
     `rate_limit`, `duplicate`, `unchanged`."""
-    num_repairs: int = 0
+    num_repairs: Count = 0
     """Of the answers, those to what was wrong with an earlier one."""
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    generating_s: float = 0.0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
+    generating_s: NotNegative = 0.0
     """While at least one answer was under way."""
-    waiting_s: float = 0.0
+    waiting_s: NotNegative = 0.0
     """Of that, while the judge had nothing to do."""
 
 
-class OpinionUse(Record, frozen=True, kw_only=True):
+class OpinionUse(Published, frozen=True, kw_only=True):
     """What another model was asked about the jumps of one target."""
 
-    model: str
-    num_asked: int = 0
-    num_suspected: int = 0
-    failed: dict[str, int] = {}
+    model: Name
+    num_asked: Count = 0
+    num_suspected: Count = 0
+    failed: dict[Name, Count] = {}
     """Questions without an opinion, by what happened: `timeout`, `unreadable`, `prompt`."""
 
 
-class Entry(Record, frozen=True, kw_only=True):
+class TrainingStep(Published, frozen=True, kw_only=True):
+    """What a target is in a training step; None is what is not known."""
+
+    device: Name
+    num_steps: Count
+    calls_per_step: NotNegative
+    share: NotNegative | None = None
+    share_low: NotNegative | None = None
+    share_high: NotNegative | None = None
+    steps_per_month: Count | None = None
+    gpu_hours_saved: float | None = None
+    gpu_hours_saved_low: float | None = None
+    gpu_hours_saved_high: float | None = None
+
+    def __post_init__(self) -> None:
+        refuse_disorder(self, "share", "gpu_hours_saved")
+
+
+class Operation(Published, frozen=True, kw_only=True):
+    """An operation of a target, over one call of it."""
+
+    name: Name
+    num_calls: Count
+    device_us: NotNegative | None = None
+
+
+class Understanding(Published, frozen=True, kw_only=True):
+    """What one run of a target showed."""
+
+    category: Name = msgspec.field(name="class")
+    """`attention`, `normalization`, `loop over time`."""
+    bound: Name
+    """What its time goes by: `memory`, `arithmetic`, `launches`, `host`."""
+    device_us: NotNegative | None = None
+    host_us: NotNegative | None = None
+    share: Fraction | None = None
+    """Of the time of the program that it is part of."""
+    operations: tuple[Operation, ...] = ()
+
+
+class Entry(Published, frozen=True, kw_only=True):
     """A target with all that was tried on it, or the reason that nothing was."""
 
     target: Target
-    skipped: str | None = None
-    hint: str | None = None
+    skipped: Text | None = None
+    hint: Text | None = None
     """For a skipped target: what would make it judgeable."""
     workloads: tuple[Workload, ...] = ()
+    understanding: Understanding | None = None
     evaluations: tuple[Evaluation, ...] = ()
     model_use: ModelUse | None = None
     opinion_use: OpinionUse | None = None
     contradictions: tuple[Contradiction, ...] = ()
-    reused: tuple[str, ...] = ()
+    step: TrainingStep | None = None
+    """None until a report is made, and where it is not known."""
+    reused: tuple[Name, ...] = ()
     """Ids of the candidates whose evaluation came from the archive."""
-    best: int | None = None
+    best: Count | None = None
     """Index into `evaluations` of the proposal worth showing; None when there is none."""
     comparison: Comparison | None = None
     """With its base, where that was asked for."""
 
     def __post_init__(self) -> None:
-        if self.best is not None and self.evaluations[self.best].verdict.status != "passed":
-            raise ValueError("the best evaluation of an entry must have passed")
+        if self.best is None:
+            return
+        if self.best >= len(self.evaluations):
+            raise ValueError(
+                f"best is {self.best}, but there are {len(self.evaluations)} evaluations"
+            )
+        if self.evaluations[self.best].status != "passed":
+            raise ValueError(f"best is {self.best}, an evaluation that did not pass")
+
+    def contradictions_of(self, candidate: Candidate) -> tuple[Contradiction, ...]:
+        """Return the claims of a candidate that were measured to be otherwise."""
+        return tuple(one for one in self.contradictions if one.candidate_id == candidate.id)
+
+    def is_reused(self, evaluation: Evaluation) -> bool:
+        """Return whether a verdict came from the archive of an earlier run."""
+        return evaluation.candidate.id in self.reused
 
 
-class Notice(Record, frozen=True, kw_only=True):
+class Notice(Published, frozen=True, kw_only=True):
     """A file or target that could not be looked at, and why."""
 
-    path: str
-    message: str
+    path: Name
+    message: Text
 
 
-class Report(Record, frozen=True, kw_only=True):
+class Totals(Published, frozen=True, kw_only=True):
+    """Counts over the entries of a report."""
+
+    num_targets: Count = 0
+    num_judged: Count = 0
+    num_skipped: Count = 0
+    num_proposals: Count = 0
+    num_candidates: Count = 0
+    num_passed: Count = 0
+    num_reused: Count = 0
+
+
+class Impact(Published, frozen=True, kw_only=True):
+    """What all proposals together do to a program that calls them."""
+
+    root: Name
+    """`path:qualname` of what was called."""
+    before_us: Positive
+    after_us: Positive
+    low: Positive
+    high: Positive
+    """Interval of how many times faster it is."""
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError(f"expected low <= high, got {self.low} and {self.high}")
+
+
+class Report(Published, frozen=True, kw_only=True):
     """What goes back to the person who asked."""
 
-    repository: str
-    folder: str = "."
+    repository: Name
+    folder: Name = "."
     """What was looked at, below the top of the repository: paths begin there."""
-    base_sha: str | None = None
-    head_sha: str | None = None
+    base_sha: Name | None = None
+    head_sha: Name | None = None
     device: Device | None = None
+    """None where reports of several devices were merged."""
+    devices: tuple[Device, ...] = ()
+    """All of them, when the report is made."""
     entries: tuple[Entry, ...] = ()
+    totals: Totals = Totals()
+    """Counted when the report is made."""
+    impact: tuple[Impact, ...] | None = None
     warnings: tuple[Notice, ...] = ()
-    elapsed_s: float = 0.0
-    generated_at: datetime | None = None
+    elapsed_s: NotNegative = 0.0
+    generated_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    """When it was finished; None of what was measured in no run."""
     searched: bool = True
     """Whether faster versions were looked for; a comparison looks for none."""
-    """When it was finished; None of what was measured in no run."""
     ended: Literal["done", "budget", "interrupted"] = "done"
 
     @property
     def complete(self) -> bool:
         """Whether every target had its turn."""
         return self.ended == "done"
+
+
+class Listing(Published, frozen=True, kw_only=True):
+    """What `scan --list` finds: targets and how they can be called, before anything is judged."""
+
+    repository: Name
+    base_sha: Name | None = None
+    head_sha: Name | None = None
+    entries: tuple[Entry, ...]
+    """Without evaluations."""
+    warnings: tuple[Notice, ...] = ()

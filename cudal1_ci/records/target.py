@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cudal1_ci.records.record import Record
+from cudal1_ci.records.record import Line, Name, Published, Text
 
 TargetKind = Literal["torch_module", "torch_function", "triton_kernel", "cuda_kernel"]
 
 
-class Target(Record, frozen=True, kw_only=True):
+class Target(Published, frozen=True, kw_only=True):
     """A piece of code that can be made faster. Lines are 1-based and inclusive."""
 
-    path: str
+    path: Name
     """POSIX path relative to the repository root."""
-    qualname: str
+    qualname: Name
     """`Class`, `Outer.Inner` or `function`; for CUDA the kernel's name with its namespaces."""
     kind: TargetKind
-    first_line: int
-    last_line: int
-    launchers: tuple[str, ...] = ()
+    first_line: Line
+    last_line: Line
+    launchers: tuple[Name, ...] = ()
     """For kernels: `path:qualname` of the Python functions or bindings that launch them."""
-    selected_because: str | None = None
+    selected_because: Text | None = None
     """With `--changed`: `changed`, or `calls src/ops.py:rotate`, the changed thing that it uses; of
     a kernel also `launched by src/ops.py:rotate`."""
 

@@ -2,82 +2,89 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from cudal1_ci.records.record import Record
+import msgspec
+
+from cudal1_ci.records.record import Count, Fraction, Name, NotNegative, Published, Text
+
+Sizes = Annotated[
+    tuple[Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)], ...], msgspec.Meta(max_length=64)
+]
+"""Of as many dimensions as torch knows."""
 
 
-class TensorSpec(Record, frozen=True, kw_only=True, tag="tensor"):
+class TensorSpec(Published, frozen=True, kw_only=True, tag="tensor"):
     """A tensor to be made by the judge. `stride` None is contiguous; `low`/`high` are the observed
     (inclusive) range: integers are drawn uniformly in it, floats keep its scale and offset."""
 
-    shape: tuple[int, ...]
-    dtype: str
+    shape: Sizes
+    dtype: Name
     """`float32`, `int64`, `bool`, ... as torch names it without the prefix."""
-    stride: tuple[int, ...] | None = None
-    device: str = "cpu"
+    stride: Sizes | None = None
+    device: Name = "cpu"
     low: float | None = None
     high: float | None = None
     requires_grad: bool = False
 
 
-class Constant(Record, frozen=True, kw_only=True, tag="constant"):
+class Constant(Published, frozen=True, kw_only=True, tag="constant"):
     """A plain value. Non-finite floats are an `Instance` of `builtins:float` with a string."""
 
     value: bool | int | float | str | None = None
 
 
-class Symbol(Record, frozen=True, kw_only=True, tag="symbol"):
+class Symbol(Published, frozen=True, kw_only=True, tag="symbol"):
     """Something importable: `torch:float16`, `torch.nn:GELU`, `pkg.mod:Enum.MEMBER`."""
 
-    path: str
+    path: Text
 
 
-class Items(Record, frozen=True, kw_only=True, tag="items"):
+class Items(Published, frozen=True, kw_only=True, tag="items"):
     """`list`, `tuple`, `set`, or a namedtuple class as `pkg.mod:Point`, and what is in it."""
 
     items: tuple[ArgumentSpec, ...] = ()
-    container: str = "list"
+    container: Name = "list"
 
 
-class Mapping(Record, frozen=True, kw_only=True, tag="mapping"):
+class Mapping(Published, frozen=True, kw_only=True, tag="mapping"):
     """`dict` or the import path of a mapping class, as key-value pairs."""
 
     items: tuple[tuple[ArgumentSpec, ArgumentSpec], ...] = ()
-    container: str = "dict"
+    container: Name = "dict"
 
 
-class Instance(Record, frozen=True, kw_only=True, tag="instance"):
+class Instance(Published, frozen=True, kw_only=True, tag="instance"):
     """An object made by calling `factory`: a config dataclass, a `torch:device`, a
     `functools:partial`, a nested module with the constructor arguments that were recorded."""
 
-    factory: str
+    factory: Name
     args: tuple[ArgumentSpec, ...] = ()
-    kwargs: dict[str, ArgumentSpec] = {}
+    kwargs: dict[Name, ArgumentSpec] = {}
 
 
 ArgumentSpec = TensorSpec | Constant | Symbol | Items | Mapping | Instance
 
 
-class Call(Record, frozen=True, kw_only=True, tag="call"):
+class Call(Published, frozen=True, kw_only=True, tag="call"):
     """Arguments of one call, as specs."""
 
     args: tuple[ArgumentSpec, ...] = ()
-    kwargs: dict[str, ArgumentSpec] = {}
+    kwargs: dict[Name, ArgumentSpec] = {}
 
 
-class Made(Record, frozen=True, kw_only=True, tag="made"):
+class Made(Published, frozen=True, kw_only=True, tag="made"):
     """Arguments returned by a zero-argument function of the user's (`get_inputs`): a list or tuple
     for positional arguments, a dict for keyword arguments. `path` None is the program itself."""
 
-    function: str
-    path: str | None = None
+    function: Name
+    path: Name | None = None
 
 
-class TracedSteps(Record, frozen=True, kw_only=True):
+class TracedSteps(Published, frozen=True, kw_only=True):
     """Training steps that a trace saw whole, each from one step of an optimizer to its next."""
 
-    durations_us: tuple[float, ...]
+    durations_us: tuple[NotNegative, ...]
     device: str | None = None
     """Name of the GPU on which all of them were made; None where that is not known."""
 
@@ -85,12 +92,12 @@ class TracedSteps(Record, frozen=True, kw_only=True):
 Provenance = Literal["declared", "benchmark", "traced", "exported", "synthetic"]
 
 
-class Workload(Record, frozen=True, kw_only=True):
+class Workload(Published, frozen=True, kw_only=True):
     """One way in which a target is called."""
 
-    name: str
+    name: Name
     provenance: Provenance
-    source: str | None = None
+    source: Name | None = None
     """Where it was found: `pyproject.toml:tool.cudal1-ci.workload[0]`,
     `tests/test_vit.py::test_fwd`."""
     init: Call | Made | None = None
@@ -101,11 +108,11 @@ class Workload(Record, frozen=True, kw_only=True):
     atol: float | None = None
     rtol: float | None = None
     """None: the budget comes from the fp64 oracle and the dtype (judge)."""
-    num_calls: int | None = None
-    share: float | None = None
+    num_calls: Count | None = None
+    share: Fraction | None = None
     """Share (0..1) of the traced time that was spent in calls like this one."""
-    traced_us: float | None = None
+    traced_us: NotNegative | None = None
     """Mean microseconds of such a call, wherever it was traced."""
-    calls_per_step: float | None = None
+    calls_per_step: NotNegative | None = None
     """Mean number of calls like this one in a step of `steps`; None where none was traced."""
     steps: TracedSteps | None = None

@@ -1,8 +1,8 @@
 """What was found, for those who want to know: people, programs and other machines.
 
-    render(document(report), "html")
+    render(published(report), "html")
 
-`shape` is the published JSON, `document` makes it, `reading` and `merge` take it back in; `text`,
+`published` makes a report of what a run recorded, `reading` and `merge` take it back in; `text`,
 `markdown`, `html`, `sarif` and `comment` show it; `patch` is a proposal as a diff, `progress` a run
 as it goes. Nothing here measures, judges or prints by itself.
 """
@@ -12,12 +12,13 @@ from __future__ import annotations
 import msgspec
 
 from cudal1_ci.errors import ReportError
+from cudal1_ci.records import Evaluation, Listing, Report
+from cudal1_ci.records.published import to_json
 from cudal1_ci.render.comment import About
 from cudal1_ci.render.comment import comment as render_comment
 from cudal1_ci.render.html import render_html
 from cudal1_ci.render.markdown import render_markdown
 from cudal1_ci.render.sarif import render_sarif
-from cudal1_ci.render.shape import ListingDocument, ReportDocument, VerificationDocument
 from cudal1_ci.render.text import render_text
 
 FORMATS = ("text", "md", "json", "html", "sarif", "comment")
@@ -26,31 +27,31 @@ LISTING_FORMATS = ("text", "md", "json")
 __all__ = ["FORMATS", "render", "render_json"]
 
 
-def render(document: ReportDocument | ListingDocument, output_format: str) -> str:
+def render(document: Report | Listing, output_format: str) -> str:
     """A report or a listing in one of FORMATS, ending in a newline.
 
     Raises:
         ReportError: There is no such format, or it cannot hold a listing.
     """
-    known = FORMATS if isinstance(document, ReportDocument) else LISTING_FORMATS
+    known = FORMATS if isinstance(document, Report) else LISTING_FORMATS
     if output_format not in known:
-        what = "a report" if isinstance(document, ReportDocument) else "a listing (`--list`)"
+        what = "a report" if isinstance(document, Report) else "a listing (`--list`)"
         raise ReportError(f"{what} is written as {', '.join(known)}; got {output_format!r}")
     match output_format, document:
         case "json", _:
             return render_json(document)
         case "md", _:
             return render_markdown(document)
-        case "html", ReportDocument():
+        case "html", Report():
             return render_html(document)
-        case "sarif", ReportDocument():
+        case "sarif", Report():
             return render_sarif(document)
-        case "comment", ReportDocument():
+        case "comment", Report():
             return render_comment(document, About())
         case _:
             return render_text(document)
 
 
-def render_json(document: ReportDocument | ListingDocument | VerificationDocument) -> str:
-    """Any published document as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+def render_json(shown: Report | Listing | Evaluation) -> str:
+    """Return what `--json` writes, indented."""
+    return msgspec.json.format(to_json(shown), indent=2).decode() + "\n"

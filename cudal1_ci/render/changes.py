@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cudal1_ci.render.compared import of_rows
-from cudal1_ci.render.shape import (
-    ComparedDocument,
-    ComparisonDocument,
-    EntryDocument,
-    ReportDocument,
+from cudal1_ci.records import (
+    ComparedWorkload,
+    Comparison,
+    Entry,
+    Report,
 )
 from cudal1_ci.render.wording import (
     NOT_MEASURED,
@@ -27,6 +26,7 @@ from cudal1_ci.render.wording import (
     interval_text,
     ratio_text,
 )
+from cudal1_ci.stats.figures import of_rows
 from cudal1_ci.stats.regression import SEVERITY
 
 MEASURED = ("regression", "inconclusive", "improvement", "same")
@@ -46,9 +46,9 @@ VERDICT_WORDS = {
 class Change:
     """A target before and after. `cells` are of the devices of all changes, in their order."""
 
-    entry: EntryDocument
-    comparison: ComparisonDocument
-    cells: tuple[ComparisonDocument | None, ...]
+    entry: Entry
+    comparison: Comparison
+    cells: tuple[Comparison | None, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Changes:
         return sum(change.comparison.acknowledged is not None for change in regressions)
 
 
-def changes(document: ReportDocument) -> Changes:
+def changes(document: Report) -> Changes:
     """Of a report; empty where nothing was compared."""
     compared = [(e, e.comparison) for e in document.entries if e.comparison is not None]
     rows = [row for _, comparison in compared for row in comparison.rows]
@@ -86,7 +86,7 @@ def changes(document: ReportDocument) -> Changes:
     return Changes(devices=devices, all=tuple(sorted(found, key=_rank)))
 
 
-def is_only_compared(entry: EntryDocument) -> bool:
+def is_only_compared(entry: Entry) -> bool:
     """Whether nobody looked for a faster version, so that finding none says nothing."""
     tried = entry.evaluations or entry.model_use is not None or entry.skipped is not None
     return entry.comparison is not None and not tried
@@ -105,11 +105,9 @@ def _rank(change: Change) -> tuple[int, bool, float, str, str]:
     )
 
 
-def _cells(
-    comparison: ComparisonDocument, devices: Sequence[str]
-) -> tuple[ComparisonDocument | None, ...]:
+def _cells(comparison: Comparison, devices: Sequence[str]) -> tuple[Comparison | None, ...]:
     """What was not measured on any device in particular stands where nothing else does."""
-    rows: dict[str | None, list[ComparedDocument]] = {}
+    rows: dict[str | None, list[ComparedWorkload]] = {}
     for row in comparison.rows:
         rows.setdefault(device_text(row.device) if row.device else None, []).append(row)
     unplaced = rows.get(None, [])
@@ -123,7 +121,7 @@ def _cells(
 # --- in words --------------------------------------------------------------------------------
 
 
-def cell_text(cell: ComparisonDocument | ComparedDocument | None) -> str:
+def cell_text(cell: Comparison | ComparedWorkload | None) -> str:
     """`1.12x slower [1.10, 1.14]`, `0.91x [0.90, 0.93] faster`, `same`, `inconclusive`; a dash
     where there is nothing to say. The ratio is the head's time over the base's."""
     if cell is None:
@@ -136,7 +134,7 @@ def cell_text(cell: ComparisonDocument | ComparedDocument | None) -> str:
     return f"{numbers} {word}".strip() if cell.verdict == "improvement" else word
 
 
-def row_text(row: ComparisonDocument | ComparedDocument) -> str:
+def row_text(row: Comparison | ComparedWorkload) -> str:
     """As `cell_text`, with the numbers of what is the same or inconclusive too: `1.00x [0.99, 1.02]
     same within noise`, or `within the threshold` where the interval has a difference that is below
     what counts, which of a short call may be the time alone."""
@@ -154,16 +152,16 @@ HALF_A_MICROSECOND = 0.5
 """What no comparison takes for a difference, however short a call is, unless it is told to."""
 
 
-def _bound_text(row: ComparisonDocument | ComparedDocument) -> str:
+def _bound_text(row: Comparison | ComparedWorkload) -> str:
     """Below what a difference is that is surely there."""
-    base_us = row.base_us if isinstance(row, ComparedDocument) else None
+    base_us = row.base_us if isinstance(row, ComparedWorkload) else None
     if base_us is None or row.slowdown_low is None or row.slowdown_high is None:
         return "the threshold"
     spread_us = max(row.slowdown_high - 1, 1 - row.slowdown_low) * base_us
     return "half a microsecond" if spread_us <= HALF_A_MICROSECOND else "the threshold"
 
 
-def numbers_text(cell: ComparisonDocument | ComparedDocument) -> str:
+def numbers_text(cell: Comparison | ComparedWorkload) -> str:
     """`1.12x [1.10, 1.14]`, empty where nothing was measured."""
     if cell.slowdown is None or cell.slowdown_low is None or cell.slowdown_high is None:
         return ""
@@ -215,7 +213,7 @@ def _verdict(found: Changes) -> str:
     return "nothing could be compared" if found.all else ""
 
 
-def spread_of(found: Iterable[ComparedDocument], device: str) -> float | None:
+def spread_of(found: Iterable[ComparedWorkload], device: str) -> float | None:
     """The largest distance from 1 that a base showed against itself on a device."""
     spreads = (
         row.control_spread for row in found if row.device and device_text(row.device) == device

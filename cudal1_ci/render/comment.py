@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from jinja2 import TemplateError
 
 from cudal1_ci.errors import ReportError
+from cudal1_ci.records import Report
 from cudal1_ci.render.changes import MEASURED, Changes
 from cudal1_ci.render.comment_template import MAX_NAMED, About, template_of, told_of
 from cudal1_ci.render.digest import Proposal
 from cudal1_ci.render.markup import SPLIT
-from cudal1_ci.render.shape import ReportDocument
 from cudal1_ci.render.wording import count_text
 
 MAX_COMMENT_BYTES = 60_000
@@ -60,7 +60,7 @@ FOR_COMMENT = Room(num_rows=MAX_ROWS, num_proposals=MAX_PROPOSALS, num_patches=M
 FOR_SUMMARY = Room(num_rows=ALL, num_proposals=ALL, num_patches=ALL)
 
 
-def comment(document: ReportDocument, about: About, *, template: str | None = None) -> str:
+def comment(document: Report, about: About, *, template: str | None = None) -> str:
     """Markdown of at most 60,000 characters. `template` is the text of a user's own template,
     which may begin with `{% extends "comment.md.j2" %}`.
 
@@ -70,7 +70,7 @@ def comment(document: ReportDocument, about: About, *, template: str | None = No
     return _fitted(document, about, FOR_COMMENT, MAX_COMMENT_BYTES, template)
 
 
-def summary(document: ReportDocument, about: About, *, template: str | None = None) -> str:
+def summary(document: Report, about: About, *, template: str | None = None) -> str:
     """The same with every target and every proposal, of at most a million bytes.
 
     Raises:
@@ -79,9 +79,7 @@ def summary(document: ReportDocument, about: About, *, template: str | None = No
     return _fitted(document, about, FOR_SUMMARY, MAX_SUMMARY_BYTES, template)
 
 
-def _fitted(
-    document: ReportDocument, about: About, first: Room, max_bytes: int, own: str | None
-) -> str:
+def _fitted(document: Report, about: About, first: Room, max_bytes: int, own: str | None) -> str:
     told = told_of(document, about)
     found, proposals = told["changes"], told["proposals"]
     for source in (own, None) if own is not None else (None,):

@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.records import Record
+from cudal1_ci.records import Device, Entry, Record, Report
 from cudal1_ci.render.changes import (
     CHANGE_FILTERS,
     VERDICT_WORDS,
@@ -33,7 +33,6 @@ from cudal1_ci.render.digest import SkippedGroup, digest, grouped
 from cudal1_ci.render.markup import Markdown, code, escaped, fenced, html_text, inline, quoted
 from cudal1_ci.render.model_use import CONTRADICTED_WORDS, MODEL_WORDS
 from cudal1_ci.render.patch import patch_name
-from cudal1_ci.render.shape import DeviceDocument, EntryDocument, ReportDocument
 from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, device_text
 
@@ -79,7 +78,7 @@ class About(Record, frozen=True, kw_only=True):
     """Whether comments are answered in this repository (docs/github.md, Commands)."""
 
 
-def told_of(document: ReportDocument, about: About) -> dict[str, Any]:
+def told_of(document: Report, about: About) -> dict[str, Any]:
     """What a template can speak of."""
     found = changes(document)
     sorted_out = digest(document)
@@ -111,7 +110,7 @@ def _sha(sha: str | None) -> str | None:
     return sha[:NUM_SHA_DIGITS] if sha and SHA.fullmatch(sha) else None
 
 
-def _not_measured(document: ReportDocument) -> tuple[SkippedGroup, ...]:
+def _not_measured(document: Report) -> tuple[SkippedGroup, ...]:
     """Targets by the reason for which their speed is not known."""
     entries = []
     for entry in document.entries:
@@ -121,7 +120,7 @@ def _not_measured(document: ReportDocument) -> tuple[SkippedGroup, ...]:
     return grouped(entries)
 
 
-def _reason(entry: EntryDocument) -> str | None:
+def _reason(entry: Entry) -> str | None:
     if entry.comparison is None:
         return entry.skipped
     if entry.comparison.verdict == "skipped":
@@ -133,11 +132,11 @@ def _reason(entry: EntryDocument) -> str | None:
 class Noise:
     """A device, and what it showed of the base or the reference against itself."""
 
-    device: DeviceDocument
+    device: Device
     spread: float | None
 
 
-def _noise(document: ReportDocument, device: DeviceDocument) -> Noise:
+def _noise(document: Report, device: Device) -> Noise:
     name = device_text(device)
     rows = (row for e in document.entries if e.comparison for row in e.comparison.rows)
     spreads = [spread_of(rows, name)] + [

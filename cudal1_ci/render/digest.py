@@ -13,17 +13,16 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cudal1_ci.records import content_hash
-from cudal1_ci.render.changes import Changes, changes, counts_text, is_only_compared
-from cudal1_ci.render.shape import (
-    EntryDocument,
-    EvaluationDocument,
-    ListedDocument,
-    ListingDocument,
-    MeasurementDocument,
-    ReportDocument,
-    WorkloadDocument,
+from cudal1_ci.records import (
+    Entry,
+    Evaluation,
+    Listing,
+    Measurement,
+    Report,
+    Workload,
+    content_hash,
 )
+from cudal1_ci.render.changes import Changes, changes, counts_text, is_only_compared
 from cudal1_ci.render.wording import count_text, devices_text, duration_text, reason_text
 
 SUSPECTED = "opinion.hack"
@@ -36,8 +35,8 @@ class Proposal:
     """A target with the best that was found for it. Numbers start at 1."""
 
     number: int
-    entry: EntryDocument
-    evaluation: EvaluationDocument
+    entry: Entry
+    evaluation: Evaluation
 
     @property
     def id(self) -> str | None:
@@ -45,7 +44,7 @@ class Proposal:
         patch = self.evaluation.candidate.patch
         return None if patch is None else content_hash(patch)
 
-    def workload(self, measurement: MeasurementDocument) -> WorkloadDocument | None:
+    def workload(self, measurement: Measurement) -> Workload | None:
         """How the target was called in a measurement."""
         found = (w for w in self.entry.workloads if w.name == measurement.workload)
         return next(found, None)
@@ -55,8 +54,8 @@ class Proposal:
 class Suspected:
     """A candidate that another model suspects, with its words."""
 
-    entry: EntryDocument
-    evaluation: EvaluationDocument
+    entry: Entry
+    evaluation: Evaluation
     message: str
 
 
@@ -66,7 +65,7 @@ class SkippedGroup:
 
     reason: str
     hints: tuple[str, ...]
-    entries: tuple[EntryDocument, ...]
+    entries: tuple[Entry, ...]
     details: tuple[str, ...]
 
 
@@ -75,7 +74,7 @@ class UncallableGroup:
     """Targets of a listing that cannot be called for one reason, with what mends it."""
 
     said: str
-    entries: tuple[ListedDocument, ...]
+    entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +88,12 @@ class Digest:
     proposals: tuple[Proposal, ...]
     suspected: tuple[Suspected, ...]
     """Beside the parts: candidates of any entry that a model took back."""
-    degenerate: tuple[EntryDocument, ...]
-    unimproved: tuple[EntryDocument, ...]
+    degenerate: tuple[Entry, ...]
+    unimproved: tuple[Entry, ...]
     skipped: tuple[SkippedGroup, ...]
 
 
-def digest(document: ReportDocument) -> Digest:
+def digest(document: Report) -> Digest:
     """A report sorted into its parts."""
     proposed, degenerate, unimproved, skipped = [], [], [], []
     for entry in document.entries:
@@ -121,7 +120,7 @@ def digest(document: ReportDocument) -> Digest:
     )
 
 
-def suspicions(document: ReportDocument) -> Iterator[Suspected]:
+def suspicions(document: Report) -> Iterator[Suspected]:
     """The candidates that are not proposed because a model suspects them."""
     for entry in document.entries:
         for evaluation in entry.evaluations:
@@ -130,22 +129,22 @@ def suspicions(document: ReportDocument) -> Iterator[Suspected]:
                     yield Suspected(entry=entry, evaluation=evaluation, message=finding.message)
 
 
-def worth(evaluation: EvaluationDocument) -> float:
+def worth(evaluation: Evaluation) -> float:
     """Geometric mean of the lower bounds over the measurements; 0 where there is none."""
     bounds = [m.speedup_low for m in evaluation.measurements if m.speedup_low is not None]
     return math.exp(statistics.fmean(map(math.log, bounds))) if bounds else 0.0
 
 
-def is_degenerate(entry: EntryDocument) -> bool:
+def is_degenerate(entry: Entry) -> bool:
     """Whether the reference's answer does not depend on its input: a constant is then a true and
     worthless answer. The reason of a reference that was refused begins with its status."""
     statuses = [evaluation.status for evaluation in entry.evaluations]
     return "degenerate" in statuses or (entry.skipped or "").startswith("degenerate")
 
 
-def grouped(entries: Sequence[EntryDocument]) -> tuple[SkippedGroup, ...]:
+def grouped(entries: Sequence[Entry]) -> tuple[SkippedGroup, ...]:
     """Skipped targets by the first line of their reason, largest group first."""
-    groups: dict[str, list[EntryDocument]] = {}
+    groups: dict[str, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(reason_text(entry.skipped), []).append(entry)
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
@@ -160,9 +159,9 @@ def grouped(entries: Sequence[EntryDocument]) -> tuple[SkippedGroup, ...]:
     )
 
 
-def uncallable(document: ListingDocument) -> tuple[UncallableGroup, ...]:
+def uncallable(document: Listing) -> tuple[UncallableGroup, ...]:
     """Targets of a listing without a workload by reason and remedy, largest group first."""
-    groups: dict[str, list[ListedDocument]] = {}
+    groups: dict[str, list[Entry]] = {}
     for entry in document.entries:
         if not entry.workloads:
             hint = f" ({entry.hint})" if entry.hint else ""
@@ -171,7 +170,7 @@ def uncallable(document: ListingDocument) -> tuple[UncallableGroup, ...]:
     return tuple(UncallableGroup(said=said, entries=tuple(members)) for said, members in ordered)
 
 
-def summary(document: ReportDocument) -> str:
+def summary(document: Report) -> str:
     """One line: what was found among how much, on what, in what time."""
     totals = document.totals
     searched = [
@@ -190,14 +189,14 @@ def summary(document: ReportDocument) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def is_search(document: ReportDocument) -> bool:
+def is_search(document: Report) -> bool:
     """Whether faster versions were looked for, and not only the two sides compared."""
     compared = [entry for entry in document.entries if entry.comparison is not None]
     tried = any(entry.evaluations or entry.model_use is not None for entry in document.entries)
     return tried or (document.searched and not compared)
 
 
-def nothing_text(document: ReportDocument) -> str:
+def nothing_text(document: Report) -> str:
     """Where there was nothing to look at, one sentence; else empty."""
     if document.entries:
         return ""
@@ -211,7 +210,7 @@ def nothing_text(document: ReportDocument) -> str:
     )
 
 
-def has_several_devices(document: ReportDocument) -> bool:
+def has_several_devices(document: Report) -> bool:
     """Whether a measurement must name its device, because the head of the report cannot."""
     devices = {
         measurement.device.name

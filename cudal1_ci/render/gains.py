@@ -21,10 +21,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cudal1_ci.records import content_hash
+from cudal1_ci.records import Entry, Evaluation, Report, content_hash
 from cudal1_ci.render.digest import Proposal, digest, worth
 from cudal1_ci.render.hunks import files_of
-from cudal1_ci.render.shape import EntryDocument, EvaluationDocument, ReportDocument
 from cudal1_ci.render.wording import percent_text, time_text
 
 Unit = Literal["step", "traced", "step_us", "traced_us", "call_us"]
@@ -64,14 +63,14 @@ class Gain:
     """A proposal and what it is worth."""
 
     id: str
-    entry: EntryDocument
-    evaluation: EvaluationDocument
+    entry: Entry
+    evaluation: Evaluation
     low: float
     """Times as fast at the least."""
     saved: Saved
 
 
-def gains_of(document: ReportDocument) -> list[Gain]:
+def gains_of(document: Report) -> list[Gain]:
     """All proposals that are faster beyond doubt, what saves the most first."""
     found = {gain.id: gain for proposal in digest(document).proposals for gain in _gains(proposal)}
     return sorted(
@@ -93,7 +92,7 @@ def _gains(proposal: Proposal) -> Iterator[Gain]:
         )
 
 
-def id_of(entry: EntryDocument, evaluation: EvaluationDocument) -> str:
+def id_of(entry: Entry, evaluation: Evaluation) -> str:
     """16 hex digits of the target and of the lines that change."""
     patch = evaluation.candidate.patch
     changed: object = evaluation.candidate.id
@@ -105,7 +104,7 @@ def id_of(entry: EntryDocument, evaluation: EvaluationDocument) -> str:
     return content_hash((entry.target.path, entry.target.qualname, changed))
 
 
-def saved_by(entry: EntryDocument, evaluation: EvaluationDocument) -> Saved | None:
+def saved_by(entry: Entry, evaluation: Evaluation) -> Saved | None:
     """From the best source that there is; None where it comes to nothing."""
     fractions = lowest_fractions(evaluation)
     for unit in ORDER:
@@ -115,7 +114,7 @@ def saved_by(entry: EntryDocument, evaluation: EvaluationDocument) -> Saved | No
     return None
 
 
-def lowest_fractions(evaluation: EvaluationDocument) -> dict[str, float]:
+def lowest_fractions(evaluation: Evaluation) -> dict[str, float]:
     """By workload, the fraction of its time that is saved on the device that gains the least."""
     found: dict[str, float] = {}
     for m in evaluation.measurements:
@@ -126,7 +125,7 @@ def lowest_fractions(evaluation: EvaluationDocument) -> dict[str, float]:
 
 
 def _amount(
-    unit: Unit, entry: EntryDocument, evaluation: EvaluationDocument, fractions: dict[str, float]
+    unit: Unit, entry: Entry, evaluation: Evaluation, fractions: dict[str, float]
 ) -> float | None:
     if unit == "traced":
         shares = {w.name: w.share for w in entry.workloads if w.share is not None}
@@ -147,7 +146,7 @@ def _amount(
     return share * saved / total if share is not None and saved is not None and total else None
 
 
-def _calls(unit: Unit, entry: EntryDocument, times_us: dict[str, float]) -> dict[str, float]:
+def _calls(unit: Unit, entry: Entry, times_us: dict[str, float]) -> dict[str, float]:
     """How often each workload is called, as far as that is known."""
     if unit == "call_us":
         return dict.fromkeys(times_us, 1.0)

@@ -16,6 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cudal1_ci import __version__
+from cudal1_ci.records import Measurement, Report
+from cudal1_ci.records.published import SCHEMA_VERSION
 from cudal1_ci.render.changes import CHANGE_FILTERS, VERDICT_WORDS, headline
 from cudal1_ci.render.diff_html import diff_html
 from cudal1_ci.render.digest import (
@@ -34,7 +36,6 @@ from cudal1_ci.render.model_use import (
 )
 from cudal1_ci.render.plots import bar, paired_times, ratio_axis
 from cudal1_ci.render.prose import Piece, blocks_of, pieces_of
-from cudal1_ci.render.shape import MeasurementDocument, ReportDocument
 from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, STATUS_WORDS
 
@@ -44,7 +45,7 @@ MAX_OPEN_DIFFS = 25
 """Diffs that are unfolded at first; with more of them the page is for searching."""
 
 
-def render_html(document: ReportDocument) -> str:
+def render_html(document: Report) -> str:
     """The whole page."""
     found = digest(document)
     script = asset("report.js")
@@ -65,6 +66,7 @@ def render_html(document: ReportDocument) -> str:
             script=Markup(script),
             script_hash=integrity(script),
             version=__version__,
+            schema_version=SCHEMA_VERSION,
             ended=ENDED_WORDS.get(document.ended),
             model_use=model_text(document),
             opinion_use=opinion_text(document),
@@ -74,7 +76,7 @@ def render_html(document: ReportDocument) -> str:
     )
 
 
-def _measurements(found: Digest) -> list[MeasurementDocument]:
+def _measurements(found: Digest) -> list[Measurement]:
     return [m for proposal in found.proposals for m in proposal.evaluation.measurements]
 
 

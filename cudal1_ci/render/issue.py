@@ -16,12 +16,11 @@ from typing import Any
 from jinja2 import TemplateError
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.records import Record
+from cudal1_ci.records import Record, Report
 from cudal1_ci.render.comment import MARKER, MAX_COMMENT_BYTES
 from cudal1_ci.render.comment_template import MAX_NAME, SHA, named_template
 from cudal1_ci.render.gains import Gain
 from cudal1_ci.render.markup import SPLIT
-from cudal1_ci.render.shape import ReportDocument
 from cudal1_ci.render.wording import count_text, device_text
 
 NUM_ITEMS = 20
@@ -48,7 +47,7 @@ class Room:
 
 
 def issue(
-    document: ReportDocument,
+    document: Report,
     gains: Sequence[Gain],
     about: About,
     *,
@@ -70,7 +69,7 @@ def issue(
     raise ReportError("expected the first line alone to fit into an issue")
 
 
-def pull_request(document: ReportDocument, gain: Gain, about: About) -> str:
+def pull_request(document: Report, gain: Gain, about: About) -> str:
     """The body of a draft with one proposal.
 
     Raises:
@@ -82,7 +81,7 @@ def pull_request(document: ReportDocument, gain: Gain, about: About) -> str:
     return text
 
 
-def _told(document: ReportDocument, about: About) -> dict[str, Any]:
+def _told(document: Report, about: About) -> dict[str, Any]:
     names = dict.fromkeys(device_text(device)[:MAX_NAME] for device in document.devices)
     return {
         "document": document,

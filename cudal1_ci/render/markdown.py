@@ -11,6 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from cudal1_ci.records import Listing, Report
 from cudal1_ci.render.changes import CHANGE_FILTERS, VERDICT_WORDS, headline
 from cudal1_ci.render.digest import (
     SUSPECTED_WORDS,
@@ -28,7 +29,6 @@ from cudal1_ci.render.model_use import (
     model_text,
     opinion_text,
 )
-from cudal1_ci.render.shape import ListingDocument, ReportDocument
 from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS
 
@@ -39,9 +39,9 @@ MAX_NAMED = 12
 """Targets named for one reason that nothing calls them."""
 
 
-def render_markdown(document: ReportDocument | ListingDocument, max_chars: int = MAX_CHARS) -> str:
+def render_markdown(document: Report | Listing, max_chars: int = MAX_CHARS) -> str:
     """The report, with as much detail as fits: first the diffs are left out, then long tables."""
-    if isinstance(document, ListingDocument):
+    if isinstance(document, Listing):
         return (
             _environment()
             .get_template("listing.md.j2")
@@ -54,7 +54,7 @@ def render_markdown(document: ReportDocument | ListingDocument, max_chars: int =
     return f"{text[: max_chars - 40].rpartition(chr(10))[0]}\n\n(cut: too long)\n"
 
 
-def _rendered(document: ReportDocument, *, has_patches: bool, max_rows: int | None) -> str:
+def _rendered(document: Report, *, has_patches: bool, max_rows: int | None) -> str:
     template = _environment().get_template("report.md.j2")
     found = digest(document)
     return template.render(

@@ -15,33 +15,24 @@ import msgspec
 
 from cudal1_ci.errors import ReportError
 from cudal1_ci.records import (
-    Call,
-    Candidate,
+    Comparison,
+    Device,
+    Entry,
     Evaluation,
-    Measurement,
-    TextProgram,
-    Verdict,
+    Report,
     Workload,
 )
-from cudal1_ci.render.compared import joined
 from cudal1_ci.render.digest import SUSPECTED
-from cudal1_ci.render.document import totals
-from cudal1_ci.render.shape import (
-    DeviceDocument,
-    EntryDocument,
-    EvaluationDocument,
-    MeasurementDocument,
-    ReportDocument,
-    WorkloadDocument,
-)
-from cudal1_ci.stats import speedups
+from cudal1_ci.render.published import totals
+from cudal1_ci.stats import regression, speedups
+from cudal1_ci.stats.figures import of_rows
 
 T = TypeVar("T")
 UNDECIDED = ("inconclusive", "harness_error")
 """Statuses that speak of a machine and not of the candidate."""
 
 
-def merge(documents: Sequence[ReportDocument]) -> ReportDocument:
+def merge(documents: Sequence[Report]) -> Report:
     """One report of several.
 
     Raises:
@@ -56,8 +47,7 @@ def merge(documents: Sequence[ReportDocument]) -> ReportDocument:
         return first
     entries = tuple(_joined(same) for same in _by_target(documents))
     devices = _distinct(device for document in documents for device in document.devices)
-    return ReportDocument(
-        schema_version=first.schema_version,
+    return Report(
         repository=first.repository,
         folder=first.folder,
         base_sha=first.base_sha,
@@ -66,6 +56,7 @@ def merge(documents: Sequence[ReportDocument]) -> ReportDocument:
         devices=devices,
         entries=entries,
         totals=totals(entries),
+        impact=_only(document.impact for document in documents),
         warnings=tuple(dict.fromkeys(w for document in documents for w in document.warnings)),
         elapsed_s=sum(document.elapsed_s for document in documents),
         generated_at=max((d.generated_at for d in documents if d.generated_at), default=None),
@@ -74,7 +65,7 @@ def merge(documents: Sequence[ReportDocument]) -> ReportDocument:
     )
 
 
-def _refuse_another_commit(first: ReportDocument, other: ReportDocument) -> None:
+def _refuse_another_commit(first: Report, other: Report) -> None:
     for field in ("repository", "folder", "base_sha", "head_sha"):
         expected, found = getattr(first, field), getattr(other, field)
         if expected != found:
@@ -84,9 +75,9 @@ def _refuse_another_commit(first: ReportDocument, other: ReportDocument) -> None
             )
 
 
-def _by_target(documents: Sequence[ReportDocument]) -> list[list[EntryDocument]]:
+def _by_target(documents: Sequence[Report]) -> list[list[Entry]]:
     """Entries of the same target together, in the order in which targets are first seen."""
-    entries: dict[tuple[str, str, str], list[EntryDocument]] = {}
+    entries: dict[tuple[str, str, str], list[Entry]] = {}
     for document in documents:
         for entry in document.entries:
             target = entry.target
@@ -94,13 +85,15 @@ def _by_target(documents: Sequence[ReportDocument]) -> list[list[EntryDocument]]
     return list(entries.values())
 
 
-def _joined(entries: Sequence[EntryDocument]) -> EntryDocument:
+def _joined(entries: Sequence[Entry]) -> Entry:
     judged = [entry for entry in entries if entry.skipped is None]
     reasons = dict.fromkeys(e.skipped for e in entries if e.skipped)
     hints = dict.fromkeys(e.hint for e in entries if e.hint)
     workloads = tuple({w.name: w for entry in reversed(entries) for w in entry.workloads}.values())
-    evaluations = _joined_evaluations([e for entry in entries for e in entry.evaluations])
-    return EntryDocument(
+    tried = [(entry, e) for entry in entries for e in entry.evaluations]
+    evaluations = _joined_evaluations([e for _, e in tried])
+    afresh = {e.candidate.id for entry, e in tried if not entry.is_reused(e)}
+    return Entry(
         target=entries[0].target,
         skipped=None if judged else "; ".join(reasons),
         hint=None if judged else "; ".join(hints) or None,
@@ -109,6 +102,9 @@ def _joined(entries: Sequence[EntryDocument]) -> EntryDocument:
         model_use=_only(entry.model_use for entry in entries),
         opinion_use=_only(entry.opinion_use for entry in entries),
         step=_only(entry.step for entry in entries),
+        contradictions=tuple(dict.fromkeys(c for entry in entries for c in entry.contradictions)),
+        reused=tuple(dict.fromkeys(i for e in entries for i in e.reused if i not in afresh)),
+        understanding=_only(entry.understanding for entry in entries),
         best=_best(evaluations, workloads),
         comparison=joined([e.comparison for e in entries if e.comparison is not None]),
     )
@@ -124,14 +120,14 @@ def _only(said: Iterable[T | None]) -> T | None:
 
 
 def _joined_evaluations(
-    evaluations: Sequence[EvaluationDocument],
-) -> tuple[EvaluationDocument, ...]:
+    evaluations: Sequence[Evaluation],
+) -> tuple[Evaluation, ...]:
     """Evaluations that passed joined by candidate; the others as they are."""
 
-    def candidate_id(evaluation: EvaluationDocument) -> str:
+    def candidate_id(evaluation: Evaluation) -> str:
         return evaluation.candidate.id
 
-    joined: list[EvaluationDocument] = []
+    joined: list[Evaluation] = []
     for _, group in groupby(sorted(evaluations, key=candidate_id), key=candidate_id):
         same = list(group)
         passed = [evaluation for evaluation in same if evaluation.status == "passed"]
@@ -142,37 +138,30 @@ def _joined_evaluations(
     return tuple(sorted(joined, key=lambda evaluation: place[candidate_id(evaluation)]))
 
 
-def _passed_everywhere(passed: Sequence[EvaluationDocument]) -> EvaluationDocument:
+def _passed_everywhere(passed: Sequence[Evaluation]) -> Evaluation:
     devices = _distinct(e.device for e in passed if e.device is not None)
-    claims = dict.fromkeys(one for e in passed for one in e.candidate.contradictions)
     return msgspec.structs.replace(
         passed[0],
-        candidate=msgspec.structs.replace(passed[0].candidate, contradictions=tuple(claims)),
-        findings=tuple(dict.fromkeys(finding for e in passed for finding in e.findings)),
-        max_abs_error=_largest(e.max_abs_error for e in passed),
-        max_rel_error=_largest(e.max_rel_error for e in passed),
+        verdict=msgspec.structs.replace(
+            passed[0].verdict,
+            findings=tuple(dict.fromkeys(finding for e in passed for finding in e.findings)),
+            max_abs_error=_largest(e.max_abs_error for e in passed),
+            max_rel_error=_largest(e.max_rel_error for e in passed),
+        ),
         measurements=tuple(m for evaluation in passed for m in evaluation.measurements),
         device=devices[0] if len(devices) == 1 else None,
         elapsed_s=sum(evaluation.elapsed_s for evaluation in passed),
-        reused=all(evaluation.reused for evaluation in passed),
     )
 
 
-def _best(
-    evaluations: Sequence[EvaluationDocument], workloads: Sequence[WorkloadDocument]
-) -> int | None:
+def _best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> int | None:
     """The rule of `score.best` over the measurements of all devices."""
     refused = {evaluation.candidate.id for evaluation in evaluations if is_refused(evaluation)}
-    return speedups.best(
-        [_record(e, is_refused=e.candidate.id in refused) for e in evaluations],
-        [
-            Workload(name=w.name, provenance=w.provenance, call=Call(), share=w.share)
-            for w in workloads
-        ],
-    )
+    counted = [_withdrawn(e) if e.candidate.id in refused else e for e in evaluations]
+    return speedups.best(counted, workloads)
 
 
-def is_refused(evaluation: EvaluationDocument) -> bool:
+def is_refused(evaluation: Evaluation) -> bool:
     """Whether one machine's verdict stands against all others: not where it speaks of the machine,
     and where another model suspects a hack, also of what passed elsewhere."""
     if any(finding.rule == SUSPECTED for finding in evaluation.findings):
@@ -180,26 +169,35 @@ def is_refused(evaluation: EvaluationDocument) -> bool:
     return evaluation.status != "passed" and evaluation.status not in UNDECIDED
 
 
-def _record(evaluation: EvaluationDocument, *, is_refused: bool) -> Evaluation:
-    """As much of the record as `score` looks at: status and raw times."""
-    counts = evaluation.status == "passed" and not is_refused
-    program = TextProgram(source=evaluation.candidate.id, entry="")
-    return Evaluation(
-        candidate=Candidate(problem_id="", program=program, proposer=""),
-        verdict=Verdict(status="passed" if counts else "inconclusive"),
-        measurements=tuple(map(_measurement, evaluation.measurements)) if counts else (),
+def _withdrawn(evaluation: Evaluation) -> Evaluation:
+    verdict = msgspec.structs.replace(evaluation.verdict, status="inconclusive")
+    return msgspec.structs.replace(evaluation, verdict=verdict, measurements=())
+
+
+def joined(comparisons: Sequence[Comparison]) -> Comparison | None:
+    """Of one target on several machines: all their rows, and the worst decides. A regression that
+    was acknowledged on one and not on another is not acknowledged."""
+    if not comparisons:
+        return None
+    rows = tuple(row for one in comparisons for row in one.rows)
+    regressed = [one for one in comparisons if one.verdict == "regression"]
+    agreed = [one.acknowledged for one in regressed]
+    reasons = dict.fromkeys(one.reason for one in comparisons if one.reason)
+    changes = dict.fromkeys(one.output_change for one in comparisons if one.output_change)
+    return of_rows(
+        rows,
+        Comparison(
+            verdict=regression.worst(one.verdict for one in comparisons),
+            reason="; ".join(reasons) or None,
+            output_change="; ".join(changes) or None,
+            acknowledged=agreed[0] if agreed and all(agreed) else None,
+        ),
     )
 
 
-def _measurement(measurement: MeasurementDocument) -> Measurement:
-    """The record that was published."""
-    known = {name: getattr(measurement, name) for name in Measurement.__struct_fields__}
-    return msgspec.convert(msgspec.to_builtins(known), Measurement)
-
-
-def _distinct(devices: Iterable[DeviceDocument]) -> tuple[DeviceDocument, ...]:
+def _distinct(devices: Iterable[Device]) -> tuple[Device, ...]:
     """Devices that differ in hardware or software; clock and temperature are a mood."""
-    seen: dict[bytes, DeviceDocument] = {}
+    seen: dict[bytes, Device] = {}
     for device in devices:
         steady = msgspec.structs.replace(
             device, clock_mhz=None, power_w=None, temperature_c=None, other_processes=None

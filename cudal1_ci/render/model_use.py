@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from cudal1_ci.records import Entry, ModelUse, Report
 from cudal1_ci.render.outcomes import outcomes, outcomes_text
-from cudal1_ci.render.shape import EntryDocument, ModelUseDocument, ReportDocument
 from cudal1_ci.render.wording import count_text, duration_text
 
 MODEL_WORDS = "In the model's words, which nobody measured:"
@@ -36,7 +36,7 @@ REFUSED_WORDS = {
 }
 
 
-def model_text(document: ReportDocument) -> str | None:
+def model_text(document: Report) -> str | None:
     """Of the whole run; None where no model was asked."""
     uses = [entry.model_use for entry in document.entries if entry.model_use is not None]
     if not uses:
@@ -58,7 +58,7 @@ def model_text(document: ReportDocument) -> str | None:
     return f"model {names}: " + "; ".join(parts)
 
 
-def name_text(use: ModelUseDocument) -> str:
+def name_text(use: ModelUse) -> str:
     """`Qwen2.5-Coder-0.5B with adapter cuda-0.5b (0123456789abcdef)`."""
     if use.adapter is None:
         return use.model
@@ -66,7 +66,7 @@ def name_text(use: ModelUseDocument) -> str:
     return f"{use.model} with adapter {name}({use.adapter})"
 
 
-def opinion_text(document: ReportDocument) -> str | None:
+def opinion_text(document: Report) -> str | None:
     """Of the second opinions of the whole run; None where nobody was asked for one."""
     uses = [entry.opinion_use for entry in document.entries if entry.opinion_use is not None]
     if not uses:
@@ -84,7 +84,7 @@ def opinion_text(document: ReportDocument) -> str | None:
     return f"second opinion of {names}: " + "; ".join(parts)
 
 
-def refused_counts(uses: Iterable[ModelUseDocument]) -> Counter[str]:
+def refused_counts(uses: Iterable[ModelUse]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for use in uses:
         counts.update(use.refused)
@@ -99,14 +99,14 @@ def refused_words(counts: Mapping[str, int]) -> list[str]:
     ]
 
 
-def attempts_text(entry: EntryDocument, several_devices: bool = False) -> str:
+def attempts_text(entry: Entry, several_devices: bool = False) -> str:
     """What became of everything that was tried on a target without proposal."""
     refused = refused_words(refused_counts([entry.model_use])) if entry.model_use else []
     judged = [outcomes_text(entry.evaluations, several_devices)] if entry.evaluations else []
     return "; ".join([*judged, *refused]) or NOTHING_TRIED
 
 
-def attempts_rows(entry: EntryDocument, several_devices: bool = False) -> list[tuple[str, str]]:
+def attempts_rows(entry: Entry, several_devices: bool = False) -> list[tuple[str, str]]:
     """The same as rows: a speedup, the best first, and what became of it. All that has none is one
     row, whose first part is empty."""
     rows = [row for one in outcomes(entry.evaluations, several_devices) for row in one.rows]

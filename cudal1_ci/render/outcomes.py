@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cudal1_ci.render.shape import EvaluationDocument, MeasurementDocument
+from cudal1_ci.records import Evaluation, Measurement
 from cudal1_ci.render.wording import (
     STATUS_WORDS,
     at_most_text,
@@ -58,12 +58,10 @@ class Outcome:
         return f"{self.count} {self.said} with {numbers}{best}, {self.why}"
 
 
-def outcomes(
-    evaluations: Iterable[EvaluationDocument], several_devices: bool = False
-) -> list[Outcome]:
+def outcomes(evaluations: Iterable[Evaluation], several_devices: bool = False) -> list[Outcome]:
     """What was measured comes first, the fastest before all; the rest by how often it happened.
     With `several_devices` each measurement names its own."""
-    groups: dict[tuple[str, str], list[EvaluationDocument]] = {}
+    groups: dict[tuple[str, str], list[Evaluation]] = {}
     for evaluation in evaluations:
         kind = obstacle(evaluation) if evaluation.status == "passed" else ""
         groups.setdefault((evaluation.status, kind), []).append(evaluation)
@@ -71,12 +69,12 @@ def outcomes(
     return [_outcome(group, several_devices) for group in ordered]
 
 
-def outcomes_text(evaluations: Iterable[EvaluationDocument], several_devices: bool = False) -> str:
+def outcomes_text(evaluations: Iterable[Evaluation], several_devices: bool = False) -> str:
     """`2 passed with 1.01x [0.98, 1.04] at best, not proven faster; 1 wrong values`."""
     return "; ".join(outcome.text for outcome in outcomes(evaluations, several_devices))
 
 
-def obstacle(evaluation: EvaluationDocument) -> str:
+def obstacle(evaluation: Evaluation) -> str:
     """Which condition one that passed does not meet."""
     fastest = decisive(evaluation.measurements)
     if fastest is None:
@@ -93,12 +91,12 @@ def obstacle(evaluation: EvaluationDocument) -> str:
     return "elsewhere"
 
 
-def decisive(measurements: Sequence[MeasurementDocument]) -> MeasurementDocument | None:
+def decisive(measurements: Sequence[Measurement]) -> Measurement | None:
     """The one that comes nearest to a gain: its lower bound is the highest."""
     return max((m for m in measurements if m.speedup is not None), key=_low_of, default=None)
 
 
-def _outcome(group: Sequence[EvaluationDocument], several_devices: bool) -> Outcome:
+def _outcome(group: Sequence[Evaluation], several_devices: bool) -> Outcome:
     """Of evaluations with the same status and obstacle."""
     best = max(group, key=_low)
     said = STATUS_WORDS[best.status]
@@ -119,7 +117,7 @@ def _outcome(group: Sequence[EvaluationDocument], several_devices: bool) -> Outc
     return Outcome(count=len(group), said=said, why=_why(kind, fastest), measured=measured)
 
 
-def _why(kind: str, fastest: MeasurementDocument) -> str:
+def _why(kind: str, fastest: Measurement) -> str:
     spread = fastest.control_spread or 0.0
     if kind == "ratio" and spread > RELATIVE_FLOOR:
         return (
@@ -137,22 +135,22 @@ def _why(kind: str, fastest: MeasurementDocument) -> str:
     }[kind]
 
 
-def _where(measurement: MeasurementDocument, several_workloads: bool, several_devices: bool) -> str:
+def _where(measurement: Measurement, several_workloads: bool, several_devices: bool) -> str:
     names = [measurement.workload] if several_workloads else []
     if several_devices:
         names.append(device_text(measurement.device))
     return f" on {', '.join(names)}" if names else ""
 
 
-def _low(evaluation: EvaluationDocument) -> float:
+def _low(evaluation: Evaluation) -> float:
     """The highest lower bound; 0 where nothing was measured."""
     return max(map(_low_of, evaluation.measurements), default=0.0)
 
 
-def _low_of(measurement: MeasurementDocument) -> float:
+def _low_of(measurement: Measurement) -> float:
     return measurement.speedup_low or 0.0
 
 
-def _high_of(measurement: MeasurementDocument) -> float:
+def _high_of(measurement: Measurement) -> float:
     """One that is not known is not slower."""
     return measurement.speedup_high or 1.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from cudal1_ci.render.shape import LaunchDocument, MeasurementDocument
+from cudal1_ci.records import Measurement, Repetition
 from cudal1_ci.render.wording import direction, speedup_text, time_text
 
 WIDTH, HEIGHT = 640, 220
@@ -45,7 +45,7 @@ class RatioAxis:
         return round(100 * min(max(place, 0.0), 1.0), 2)
 
 
-def ratio_axis(measurements: Sequence[MeasurementDocument]) -> RatioAxis:
+def ratio_axis(measurements: Sequence[Measurement]) -> RatioAxis:
     """The axis that holds 1x and every interval, with a little air."""
     lows = [m.speedup_low for m in measurements if m.speedup_low is not None]
     highs = [m.speedup_high for m in measurements if m.speedup_high is not None]
@@ -56,7 +56,7 @@ def ratio_axis(measurements: Sequence[MeasurementDocument]) -> RatioAxis:
     )
 
 
-def bar(measurement: MeasurementDocument, axis: RatioAxis) -> Markup:
+def bar(measurement: Measurement, axis: RatioAxis) -> Markup:
     """One bar from 1x to the speedup, with its interval as a whisker. Stretches to its place."""
     if (
         measurement.speedup is None
@@ -83,16 +83,20 @@ def bar(measurement: MeasurementDocument, axis: RatioAxis) -> Markup:
     )
 
 
-def paired_times(measurement: MeasurementDocument, title: str) -> Markup:
-    """Every pair of a measurement in the order of time: reference and candidate, by launch."""
-    launches = measurement.launches
-    if not launches:
+def paired_times(measurement: Measurement, title: str) -> Markup:
+    """Every pair of a measurement in the order of time: reference and candidate, by repetition."""
+    repetitions = measurement.repetitions
+    if not repetitions:
         return Markup('<p class="muted">No times were kept.</p>')
-    longest_us = max(t for launch in launches for t in (*launch.reference_us, *launch.candidate_us))
-    frame = _Frame(top_us=_rounded_up(longest_us), num_pairs=_num_pairs(launches))
-    parts = [_grid(frame), _launch_lines(launches, frame)]
+    longest_us = max(
+        t
+        for repetition in repetitions
+        for t in (*repetition.reference_us, *repetition.candidate_us)
+    )
+    frame = _Frame(top_us=_rounded_up(longest_us), num_pairs=_num_pairs(repetitions))
+    parts = [_grid(frame), _repetition_lines(repetitions, frame)]
     for series in ("reference", "candidate"):
-        times = [t for launch in launches for t in getattr(launch, f"{series}_us")]
+        times = [t for repetition in repetitions for t in getattr(repetition, f"{series}_us")]
         median_y = frame.y(statistics.median(times))
         dots = "".join(f"M{frame.x(i):.0f} {frame.y(t):.1f}h0" for i, t in enumerate(times))
         parts.append(f'<path class="median {series}" d="M{LEFT} {median_y:.1f}H{WIDTH - RIGHT}"/>')
@@ -128,24 +132,24 @@ def _grid(frame: _Frame) -> str:
     return "".join(lines)
 
 
-def _launch_lines(launches: Sequence[LaunchDocument], frame: _Frame) -> str:
-    """A line between launches, which are fresh processes, and their numbers below."""
+def _repetition_lines(repetitions: Sequence[Repetition], frame: _Frame) -> str:
+    """A line between repetitions, which are fresh processes, and their numbers below."""
     parts = []
     first = 0
-    for number, launch in enumerate(launches, 1):
-        length = len(launch.reference_us)
+    for number, repetition in enumerate(repetitions, 1):
+        length = len(repetition.reference_us)
         middle = frame.x(first + (length - 1) / 2)
         if first:
             x = frame.x(first - 0.5)
-            parts.append(f'<path class="launch" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"/>')
-        label = f"launch {number}" if len(launches) <= 8 else str(number)
+            parts.append(f'<path class="repetition" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"/>')
+        label = f"repetition {number}" if len(repetitions) <= 5 else str(number)
         parts.append(f'<text x="{middle:.1f}" y="{HEIGHT - 8}" text-anchor="middle">{label}</text>')
         first += length
     return "".join(parts)
 
 
-def _num_pairs(launches: Sequence[LaunchDocument]) -> int:
-    return sum(len(launch.reference_us) for launch in launches)
+def _num_pairs(repetitions: Sequence[Repetition]) -> int:
+    return sum(len(repetition.reference_us) for repetition in repetitions)
 
 
 def _rounded_up(value: float) -> float:

@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from cudal1_ci.errors import ReportError
+from cudal1_ci.records import Report
+from cudal1_ci.records.published import READ_VERSIONS, SCHEMA_VERSION, from_json
 from cudal1_ci.render.hunks import files_of
-from cudal1_ci.render.shape import SCHEMA_VERSION, ReportDocument
 
 MAX_BYTES = 64 * 2**20
 """A report of a thousand targets with all raw times has about ten megabytes."""
@@ -25,24 +26,24 @@ class _Version(msgspec.Struct, frozen=True):
     schema_version: int | None = None
 
 
-def read_document(path: Path) -> ReportDocument:
+def read_report(path: Path) -> Report:
     """The report in a file.
 
     Raises:
         ReportError: The file is missing, too large, not JSON, of another version or shape.
     """
     encoded = _bytes_of(path)
-    _check_version(path, encoded)
+    version = _version(path, encoded)
     try:
-        document = msgspec.json.decode(encoded, type=ReportDocument)
-    except (msgspec.ValidationError, RecursionError) as error:
+        report = from_json(encoded, version)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ReportError(
             f"{path}: expected a report written by `cudal1-ci scan --json`, got another shape: "
             f"{error}"
         ) from error
-    for place, problem in _unsound(document):
+    for place, problem in _unsound(report):
         raise ReportError(f"{path}: {problem} - at `{place}`")
-    return document
+    return report
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -67,7 +68,7 @@ def _bytes_of(path: Path) -> bytes:
     return encoded
 
 
-def _check_version(path: Path, encoded: bytes) -> None:
+def _version(path: Path, encoded: bytes) -> int:
     try:
         version = msgspec.json.decode(encoded, type=_Version).schema_version
     except msgspec.ValidationError as error:
@@ -76,16 +77,17 @@ def _check_version(path: Path, encoded: bytes) -> None:
         raise ReportError(f"{path}: expected JSON, got something else: {error}") from error
     if version is None:
         raise ReportError(f"{path}: expected a report: it has no `schema_version`")
-    if version != SCHEMA_VERSION:
+    if version not in READ_VERSIONS:
         raise ReportError(
-            f"{path}: expected schema_version {SCHEMA_VERSION}, got {version}; "
+            f"{path}: expected schema_version {SCHEMA_VERSION} or before, got {version}; "
             "read it with the version of cudal1-ci that wrote it"
         )
+    return version
 
 
-def _unsound(document: ReportDocument) -> Iterator[tuple[str, str]]:
+def _unsound(report: Report) -> Iterator[tuple[str, str]]:
     """What types cannot refuse, with its place in the file."""
-    for i, entry in enumerate(document.entries):
+    for i, entry in enumerate(report.entries):
         if not _stays_inside(entry.target.path):
             yield (
                 f"$.entries[{i}].target.path",

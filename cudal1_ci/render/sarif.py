@@ -14,9 +14,9 @@ from urllib.parse import quote
 import msgspec
 
 from cudal1_ci import __version__
+from cudal1_ci.records import Entry, Report, Target
 from cudal1_ci.render.digest import Proposal, digest
 from cudal1_ci.render.hunks import Hunk, files_of
-from cudal1_ci.render.shape import EntryDocument, ReportDocument, TargetDocument
 from cudal1_ci.render.wording import device_text, speedup_text, technique_text
 
 SCHEMA = (
@@ -42,7 +42,7 @@ SKIPPED_RULE = {
 }
 
 
-def render_sarif(document: ReportDocument, *, skipped: bool = False) -> str:
+def render_sarif(document: Report, *, skipped: bool = False) -> str:
     """The log; with `skipped`, what could not be judged is in it too."""
     results = [_proposed(proposal) for proposal in digest(document).proposals]
     rules = [FASTER_RULE]
@@ -96,7 +96,7 @@ def _proposed(proposal: Proposal) -> dict[str, Any]:
     return result
 
 
-def _skipped(entry: EntryDocument, reason: str) -> dict[str, Any]:
+def _skipped(entry: Entry, reason: str) -> dict[str, Any]:
     hint = f" To mend: {entry.hint}" if entry.hint else ""
     return {
         "ruleId": SKIPPED_RULE["id"],
@@ -107,7 +107,7 @@ def _skipped(entry: EntryDocument, reason: str) -> dict[str, Any]:
     }
 
 
-def _location(target: TargetDocument) -> dict[str, Any]:
+def _location(target: Target) -> dict[str, Any]:
     return {
         "physicalLocation": {
             "artifactLocation": _artifact(target.path),

@@ -17,23 +17,20 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from cudal1_ci.records import Entry, Measurement, TracedSteps
-from cudal1_ci.render.shape import StepDocument
+from cudal1_ci.records import Entry, Measurement, TracedSteps, TrainingStep
 from cudal1_ci.stats import speedups, student_t
 from cudal1_ci.stats.speedups import Interval
 
 US_PER_HOUR = 3.6e9
 
 
-def step_of(entry: Entry, steps_per_month: int | None) -> StepDocument | None:
+def step_of(entry: Entry, steps_per_month: int | None) -> TrainingStep | None:
     """Of the proposal, or else of the first evaluation that was measured; None where neither a
     share nor hours are known."""
     calls = {w.name: w.calls_per_step for w in entry.workloads if w.calls_per_step}
     steps = next((w.steps for w in entry.workloads if w.steps is not None), None)
     measured = [m for m in measurements(entry) if m.workload in calls and m.baseline == "eager"]
     if steps is None or not measured or len({m.device.name for m in measured}) > 1:
-        return None
-    if not all(map(makes_sense, measured)):
         return None
     device = measured[0].device
     if device.kind != "cuda":
@@ -44,7 +41,7 @@ def step_of(entry: Entry, steps_per_month: int | None) -> StepDocument | None:
     hours = hours_saved(weighted, steps_per_month or 0) if has_hours else None
     if share is None and hours is None:
         return None
-    return StepDocument(
+    return TrainingStep(
         device=device.name,
         num_steps=len(steps.durations_us),
         calls_per_step=sum(number for number, _ in weighted),
@@ -62,12 +59,6 @@ def measurements(entry: Entry) -> Sequence[Measurement]:
     if entry.best is not None:
         return entry.evaluations[entry.best].measurements
     return next((one.measurements for one in entry.evaluations if one.measurements), ())
-
-
-def makes_sense(measured: Measurement) -> bool:
-    """Whether every time is one that a clock can show."""
-    times = [time for one in measured.launches for time in (*one.reference_us, *one.candidate_us)]
-    return all(math.isfinite(time) and time > 0 for time in times)
 
 
 def share_of(weighted: Sequence[tuple[float, Measurement]], steps: TracedSteps) -> Interval | None:
@@ -112,8 +103,8 @@ def hours_saved(
 
 
 def reference_interval(measured: Measurement, level: float) -> Interval | None:
-    """Microseconds of a call of the reference, over launches; as `score.reference_us`."""
-    logs = [math.log(speedups.typical_us(launch.reference_us)) for launch in measured.launches]
+    """Microseconds of a call of the reference, over repetitions; as `score.reference_us`."""
+    logs = [math.log(speedups.typical_us(one.reference_us)) for one in measured.repetitions]
     found = mean_interval(logs, level)
     return found and Interval(
         estimate=math.exp(found.estimate), low=math.exp(found.low), high=math.exp(found.high)

@@ -17,6 +17,19 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from cudal1_ci.records import (
+    ComparedWorkload,
+    Comparison,
+    Entry,
+    Evaluation,
+    Listing,
+    Measurement,
+    Notice,
+    Report,
+    Target,
+    Workload,
+)
+from cudal1_ci.records.call_text import call_text
 from cudal1_ci.render.changes import VERDICT_WORDS, Change, Changes, headline, row_text
 from cudal1_ci.render.columns import is_narrow, print_heading, print_line, table_of, target_width
 from cudal1_ci.render.digest import (
@@ -37,18 +50,6 @@ from cudal1_ci.render.model_use import (
     attempts_rows,
     model_text,
     opinion_text,
-)
-from cudal1_ci.render.shape import (
-    ComparedDocument,
-    ComparisonDocument,
-    EntryDocument,
-    ListingDocument,
-    MeasurementDocument,
-    NoticeDocument,
-    ReportDocument,
-    TargetDocument,
-    VerificationDocument,
-    WorkloadDocument,
 )
 from cudal1_ci.render.wording import (
     ENDED_WORDS,
@@ -79,18 +80,18 @@ def console_on(stream: TextIO) -> Console:
     return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
 
 
-def render_text(document: ReportDocument | ListingDocument, width: int = PIPE_WIDTH) -> str:
+def render_text(document: Report | Listing, width: int = PIPE_WIDTH) -> str:
     """The report as plain text without color."""
     buffer = io.StringIO()
     console = Console(file=buffer, width=width, color_system=None, force_terminal=False)
-    if isinstance(document, ListingDocument):
+    if isinstance(document, Listing):
         print_listing(document, console)
     else:
         print_report(document, console)
     return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
 
 
-def print_report(document: ReportDocument, console: Console, *, patches: bool = False) -> None:
+def print_report(document: Report, console: Console, *, patches: bool = False) -> None:
     """The whole report; with `patches` the diff of each proposal too."""
     found = digest(document)
     nothing = nothing_text(document)
@@ -119,9 +120,7 @@ def print_report(document: ReportDocument, console: Console, *, patches: bool = 
     _print_notices(document.warnings, console)
 
 
-def print_verification(
-    document: VerificationDocument, *, title: str, console: Console | None = None
-) -> None:
+def print_verification(document: Evaluation, *, title: str, console: Console | None = None) -> None:
     """The verdict on one candidate."""
     console = console or console_on(sys.stdout)
     style = "green" if document.status == "passed" else "red"
@@ -134,8 +133,8 @@ def print_verification(
             console.print(Padding(Text(finding.evidence, style="dim"), (0, 0, 0, 4), expand=False))
     if document.status == "passed":
         print_line(console, f"largest error: {error_long(document)}", indent=2)
-    elif document.log:
-        tail = log_tail(document.log)
+    elif document.verdict.log:
+        tail = log_tail(document.verdict.log)
         is_said = len(tail) == 1 and any(tail[0] in one.message for one in document.findings)
         for line in () if is_said else tail:
             print_line(console, line, "dim", indent=2)
@@ -147,7 +146,7 @@ def print_verification(
         print_line(console, kernels_text(document.kernels), indent=2)
 
 
-def print_listing(document: ListingDocument, console: Console) -> None:
+def print_listing(document: Listing, console: Console) -> None:
     """What discovery found, and how each target can be called."""
     callable_ = [entry for entry in document.entries if entry.workloads]
     print_line(
@@ -162,7 +161,7 @@ def print_listing(document: ListingDocument, console: Console) -> None:
     for entry, name in zip(callable_, names, strict=True):
         kind, how = (
             KIND_WORDS[entry.target.kind],
-            [f"{_called(w)} {w.call}" for w in entry.workloads],
+            [f"{_called(w)} {call_text(w.call)}" for w in entry.workloads],
         )
         if is_list:
             print_line(console, f"{name} ({kind})", indent=2)
@@ -176,7 +175,7 @@ def print_listing(document: ListingDocument, console: Console) -> None:
     _print_notices(document.warnings, console)
 
 
-def _print_uncallable(document: ListingDocument, console: Console) -> None:
+def _print_uncallable(document: Listing, console: Console) -> None:
     """Targets that nobody can call, by what there is to do about it: a checkout that was not traced
     has hundreds."""
     groups = uncallable(document)
@@ -248,17 +247,17 @@ def _print_change(change: Change, several_devices: bool, console: Console) -> No
         print_line(console, remark, indent=5)
 
 
-def _workload_and_times(row: ComparedDocument | None) -> tuple[str, str]:
+def _workload_and_times(row: ComparedWorkload | None) -> tuple[str, str]:
     if row is None or row.base_us is None:
         return row.workload if row else NOT_MEASURED, NOT_MEASURED
     return row.workload, f"{time_text(row.base_us)} -> {time_text(row.head_us)}"
 
 
-def _reason(row: ComparedDocument | None) -> list[str]:
+def _reason(row: ComparedWorkload | None) -> list[str]:
     return [one_line(row.reason)] if row and row.reason else []
 
 
-def _remarks(comparison: ComparisonDocument) -> list[str]:
+def _remarks(comparison: Comparison) -> list[str]:
     """What is to be said of a target as a whole."""
     said = []
     if comparison.acknowledged:
@@ -271,7 +270,7 @@ def _remarks(comparison: ComparisonDocument) -> list[str]:
     return said
 
 
-def _print_proposals(document: ReportDocument, found: Digest, console: Console) -> None:
+def _print_proposals(document: Report, found: Digest, console: Console) -> None:
     if not found.proposals:
         print_line(console, "No faster version was proven.")
         return
@@ -321,11 +320,11 @@ def _proposals_table(proposals: Sequence[Proposal], several_devices: bool) -> Ta
     return table
 
 
-def _name_over_path(target: TargetDocument) -> str:
+def _name_over_path(target: Target) -> str:
     return f"{target.qualname}\n{target.path}:{target.first_line}"
 
 
-def _before_and_after(measurement: MeasurementDocument) -> str:
+def _before_and_after(measurement: Measurement) -> str:
     return f"{time_text(measurement.reference_us)} -> {time_text(measurement.candidate_us)}"
 
 
@@ -351,7 +350,7 @@ def _print_patch(proposal: Proposal, console: Console) -> None:
         console.print(
             Padding(Text(proposal.evaluation.candidate.analysis), (0, 0, 0, 3), expand=False)
         )
-    for claim in proposal.evaluation.candidate.contradictions:
+    for claim in proposal.entry.contradictions_of(proposal.evaluation.candidate):
         print_line(console, f'{CONTRADICTED_WORDS} "{claim.claim}" - {claim.measured}', indent=3)
     patch = proposal.evaluation.candidate.patch
     if patch is None:
@@ -372,7 +371,7 @@ def _print_suspected(suspected: Sequence[Suspected], console: Console) -> None:
         print_line(console, each.message, indent=5)
 
 
-def _print_degenerate(entries: Sequence[EntryDocument], console: Console) -> None:
+def _print_degenerate(entries: Sequence[Entry], console: Console) -> None:
     if not entries:
         return
     print_heading(console, "Degenerate references: the output does not depend on the input")
@@ -380,9 +379,7 @@ def _print_degenerate(entries: Sequence[EntryDocument], console: Console) -> Non
         print_line(console, target_text(entry.target), indent=2)
 
 
-def _print_unimproved(
-    entries: Sequence[EntryDocument], several_devices: bool, console: Console
-) -> None:
+def _print_unimproved(entries: Sequence[Entry], several_devices: bool, console: Console) -> None:
     if not entries:
         return
     print_heading(console, f"Judged, nothing faster ({len(entries)})")
@@ -403,7 +400,7 @@ def _print_unimproved(
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
-def _print_attempts(entry: EntryDocument, several_devices: bool, console: Console) -> None:
+def _print_attempts(entry: Entry, several_devices: bool, console: Console) -> None:
     """The same as a list, for narrow terminals."""
     print_line(console, target_text(entry.target), indent=2)
     for speedup, said in attempts_rows(entry, several_devices):
@@ -433,7 +430,7 @@ def _print_skipped(found: Digest, console: Console) -> None:
             )
 
 
-def _print_notices(notices: Sequence[NoticeDocument], console: Console) -> None:
+def _print_notices(notices: Sequence[Notice], console: Console) -> None:
     if not notices:
         return
     print_heading(console, f"Notices ({len(notices)})")
@@ -443,18 +440,18 @@ def _print_notices(notices: Sequence[NoticeDocument], console: Console) -> None:
         print_line(console, f"and {len(notices) - MAX_NAMED} more (see --json or --html)", indent=2)
 
 
-def _called(workload: WorkloadDocument) -> str:
+def _called(workload: Workload) -> str:
     """`default (traced, train)`."""
     mode = ", train" if workload.mode == "train" else ""
     return f"{workload.name} ({workload.provenance}{mode})"
 
 
-def _workload_text(workload: WorkloadDocument | None, measurement: MeasurementDocument) -> str:
+def _workload_text(workload: Workload | None, measurement: Measurement) -> str:
     name = measurement.workload if workload is None else _called(workload)
     return name if measurement.baseline == "eager" else f"{name} against {measurement.baseline}"
 
 
-def _measured(measurement: MeasurementDocument, device: str, workload: str | None = None) -> str:
+def _measured(measurement: Measurement, device: str, workload: str | None = None) -> str:
     """One measurement in one line."""
     return (
         f"{speedup_text(measurement)} on {device}: {workload or measurement.workload}, "

@@ -10,14 +10,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from cudal1_ci.render.shape import (
-    EvaluationDocument,
-    KernelDocument,
-    MeasurementDocument,
-    StepDocument,
-    TargetDocument,
-    WorkloadDocument,
+from cudal1_ci.records import (
+    Evaluation,
+    Kernel,
+    Measurement,
+    Target,
+    TrainingStep,
+    Workload,
 )
+from cudal1_ci.records.call_text import call_text
 
 NOT_MEASURED = "-"
 NUM_NAMED = 3
@@ -78,7 +79,7 @@ def interval_text(estimate: float, low: float, high: float) -> str:
     return f"{ratio_text(estimate)} [{_rounded_down(low)}, {_rounded_up(high)}]"
 
 
-def kernels_text(kernels: Sequence[KernelDocument]) -> str:
+def kernels_text(kernels: Sequence[Kernel]) -> str:
     """`own kernels: 93% of the device time (`relu` 93%), the rest in 2 others`."""
     total_us = sum(kernel.device_us for kernel in kernels) or 1.0
     own = [kernel for kernel in kernels if kernel.is_own]
@@ -90,7 +91,7 @@ def kernels_text(kernels: Sequence[KernelDocument]) -> str:
     )
 
 
-def direction(measurement: MeasurementDocument) -> str:
+def direction(measurement: Measurement) -> str:
     """`faster`, `slower`, or `unclear` where the interval holds 1 or is unknown."""
     if measurement.speedup_low is not None and measurement.speedup_low > 1:
         return "faster"
@@ -114,8 +115,8 @@ def at_most_text(ratio: float) -> str:
     return f"{_rounded_up(ratio)}x"
 
 
-def speedup_text(measurement: MeasurementDocument) -> str:
-    """The speedup with its interval; a dash where too few launches were made to tell."""
+def speedup_text(measurement: Measurement) -> str:
+    """The speedup with its interval; a dash where too few repetitions were made to tell."""
     if (
         measurement.speedup is None
         or measurement.speedup_low is None
@@ -169,7 +170,7 @@ def percent_text(fraction: float | None) -> str:
     return NOT_MEASURED if fraction is None else f"{100 * fraction:.1f} %"
 
 
-def share_text(workload: WorkloadDocument) -> str:
+def share_text(workload: Workload) -> str:
     """`42 % of traced time`, empty where it was not traced."""
     if workload.share is None:
         return ""
@@ -177,7 +178,7 @@ def share_text(workload: WorkloadDocument) -> str:
     return f"{percent:.0f} % of traced time" if percent >= 1 else "less than 1 % of traced time"
 
 
-def step_text(step: StepDocument | None) -> str:
+def step_text(step: TrainingStep | None) -> str:
     """`12.0 % [11.5, 12.6] of a training step on an H200 (4 calls a step, 20 steps traced)`, and
     the hours that are saved; empty where neither is known."""
     parts = []
@@ -262,12 +263,12 @@ def count_text(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else plural}"
 
 
-def target_text(target: TargetDocument) -> str:
+def target_text(target: Target) -> str:
     """`pkg/model.py:12 Block`."""
     return f"{target.path}:{target.first_line} {target.qualname}"
 
 
-def technique_text(evaluation: EvaluationDocument) -> str:
+def technique_text(evaluation: Evaluation) -> str:
     """The techniques of a candidate, or who proposed it where none is named."""
     return ", ".join(evaluation.candidate.techniques) or evaluation.candidate.proposer
 
@@ -285,6 +286,7 @@ def reason_text(reason: str | None) -> str:
 
 FILTERS: dict[str, Callable[..., str]] = {
     "at_least": at_least_text,
+    "call": call_text,
     "count": count_text,
     "device": device_text,
     "direction": direction,

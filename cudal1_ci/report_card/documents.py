@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cudal1_ci.records import Demand, Evaluation, Finding, TextProgram, Verdict
-from cudal1_ci.render.document import copied, judged_fields
-from cudal1_ci.render.shape import CandidateDocument, FindingDocument, GenerationDocument
 from cudal1_ci.render.wording import STATUS_WORDS, AnyDevice, device_text
+from cudal1_ci.report_card.judged import CandidateDocument, judged_fields
 from cudal1_ci.report_card.shape import (
     DemandDocument,
     ResultDocument,
@@ -37,7 +36,6 @@ def trial_document(
     """One candidate."""
     candidate = evaluation.candidate
     assert isinstance(candidate.program, TextProgram), "candidates of tasks are texts"
-    generation = candidate.generation
     return TrialDocument(
         **judged_fields(evaluation),
         candidate=CandidateDocument(
@@ -46,11 +44,11 @@ def trial_document(
             analysis=candidate.analysis,
             design=candidate.design,
             techniques=candidate.techniques,
-            generation=copied(generation, GenerationDocument) if generation else None,
+            generation=candidate.generation,
         ),
         reused=is_reused,
         code=candidate.program.source,
-        doubted=copied(doubted, FindingDocument) if doubted else None,
+        doubted=doubted,
     )
 
 
@@ -93,9 +91,15 @@ def task_document(
         standing=standing,
         reason=reason,
         reference=text_of(task.problem),
-        findings=tuple(copied(one, FindingDocument) for one in findings),
+        findings=tuple(findings),
         claimed={one.origin: one.claimed_speedup for one in task.published if one.claimed_speedup},
-        demand=copied(demand, DemandDocument) if demand else None,
+        demand=(
+            None
+            if demand is None
+            else DemandDocument(
+                **{name: getattr(demand, name) for name in demand.__struct_fields__}
+            )
+        ),
         least_us=least_us,
         results=tuple(
             ResultDocument(solver=solver, trials=tuple(found), failure=failed.get(solver))

@@ -14,8 +14,7 @@ from itertools import chain
 import msgspec
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.records import content_hash
-from cudal1_ci.render.shape import DeviceDocument
+from cudal1_ci.records import Device, content_hash
 from cudal1_ci.report_card.card import carded
 from cudal1_ci.report_card.crowded import (
     crowded_because,
@@ -150,9 +149,9 @@ def precedence(trial: TrialDocument) -> tuple[int, str]:
     return rank, content_hash(msgspec.structs.replace(trial, reused=False))
 
 
-def distinct_devices(devices: Iterable[DeviceDocument]) -> tuple[DeviceDocument, ...]:
+def distinct_devices(devices: Iterable[Device]) -> tuple[Device, ...]:
     """Those that differ in hardware or software; clock and temperature are a mood."""
-    seen: dict[str, DeviceDocument] = {}
+    seen: dict[str, Device] = {}
     for device in devices:
         steady = msgspec.structs.replace(
             device, clock_mhz=None, power_w=None, temperature_c=None, other_processes=None

@@ -14,7 +14,8 @@ from typing import BinaryIO
 import msgspec
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.render.document import scored
+from cudal1_ci.records.version_1 import renewed
+from cudal1_ci.report_card.judged import scored
 from cudal1_ci.report_card.shape import SCHEMA_VERSION, ResultDocument, RunDocument, TrialDocument
 
 MAX_BYTES = 512 * 2**20
@@ -51,7 +52,7 @@ def read_run(path: Path) -> RunDocument:
                 f"{path}: expected schema_version {SCHEMA_VERSION}, got {head.schema_version}; "
                 "read it with the version of cudal1-ci that wrote it"
             )
-        return scored_anew(msgspec.json.decode(encoded, type=RunDocument))
+        return scored_anew(msgspec.json.decode(renewed(encoded), type=RunDocument))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ReportError(
             f"{path}: expected a run of `cudal1-ci bench --output`: {error}"

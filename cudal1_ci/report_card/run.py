@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from cudal1_ci import __version__
-from cudal1_ci.render.document import device_document
 from cudal1_ci.report_card.card import carded
 from cudal1_ci.report_card.documents import machine_text, task_document
 from cudal1_ci.report_card.shape import RunDocument, TaskDocument
@@ -48,7 +47,7 @@ def run(found: Found, bench: Bench) -> RunDocument:
             policy=bench.config.policy,
             precision=bench.config.precision,
             judge=(bench.judge,),
-            devices=tuple(filter(None, map(device_document, machines))),
+            devices=tuple(filter(None, machines)),
             tasks=tuple(documents),
             left_out=found.left_out,
             elapsed_s=time.monotonic() - bench.started_s,

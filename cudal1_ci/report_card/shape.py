@@ -1,6 +1,6 @@
 """The JSON of a run: what `cudal1-ci bench --output` writes and docs/bench.md describes.
 
-Structs only. A trial is published as in a report (render/shape.py), with the candidate's code, as a
+Structs only. A trial is published as in a report (judged.py), with the candidate's code, as a
 task has no checkout that a patch could be of. Unknown fields are ignored when read.
 """
 
@@ -11,13 +11,12 @@ from typing import Literal
 
 import msgspec
 
-from cudal1_ci.render.shape import (
+from cudal1_ci.records import Device, Finding
+from cudal1_ci.report_card.judged import (
     Count,
-    DeviceDocument,
     Document,
     Ended,
     EvaluationDocument,
-    FindingDocument,
     Name,
     NotNegative,
     Positive,
@@ -37,7 +36,7 @@ class TrialDocument(EvaluationDocument, frozen=True, kw_only=True):
     """A judged candidate of a task."""
 
     code: Text
-    doubted: FindingDocument | None = None
+    doubted: Finding | None = None
     """With the policy `cuda-l1`: why the paper's rules throw its times away."""
 
 
@@ -74,7 +73,7 @@ class TaskDocument(Document, frozen=True, kw_only=True):
     reason: Text | None = None
     """Why it is in no table."""
     reference: Text
-    findings: tuple[FindingDocument, ...] = ()
+    findings: tuple[Finding, ...] = ()
     """The judge's on the reference."""
     claimed: dict[Name, Positive] = msgspec.field(default_factory=dict)
     """Speedups that were claimed for the published kernels, by their origin."""
@@ -140,7 +139,7 @@ class RunDocument(Document, frozen=True, kw_only=True):
     """What candidates could lose."""
     judge: tuple[Name, ...]
     """Hashes of the judge's settings: more than one where runs under different ones are merged."""
-    devices: tuple[DeviceDocument, ...] = ()
+    devices: tuple[Device, ...] = ()
     tasks: tuple[TaskDocument, ...]
     card: tuple[RowDocument, ...] = ()
     """Derived from the tasks."""

@@ -88,7 +88,7 @@ def has_one_launch(run: RunDocument) -> bool:
     """Whether there is one launch of everything that was measured."""
     trials = [trial for task in run.tasks for result in task.results for trial in result.trials]
     measured = [one for trial in trials for one in trial.measurements]
-    return bool(measured) and all(len(one.launches) == 1 for one in measured)
+    return bool(measured) and all(len(one.repetitions) == 1 for one in measured)
 
 
 def cells(row: RowDocument) -> tuple[str, ...]:

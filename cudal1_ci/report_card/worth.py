@@ -16,8 +16,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cudal1_ci.records import Kernel
-from cudal1_ci.render.shape import KernelDocument, MeasurementDocument
+from cudal1_ci.records import Kernel, Measurement
 from cudal1_ci.report_card.shape import Policy, ResultDocument, TaskDocument, TrialDocument
 from cudal1_ci.report_card.solvers import BEST, OWN
 from cudal1_ci.stats import speedups
@@ -84,7 +83,7 @@ def is_gain(one: Worth, policy: Policy) -> bool:
     return not is_slower and any(map(is_faster, measured))
 
 
-def is_faster(measured: MeasurementDocument) -> bool:
+def is_faster(measured: Measurement) -> bool:
     """score.is_gain of what was published."""
     low, reference_us = measured.speedup_low, measured.reference_us
     if low is None or reference_us is None or low <= 1 + speedups.RELATIVE_FLOOR:
@@ -94,7 +93,7 @@ def is_faster(measured: MeasurementDocument) -> bool:
     return measured.control_spread is None or low > 1 + measured.control_spread
 
 
-def launches_its_own(kernels: Sequence[Kernel | KernelDocument]) -> bool | None:
+def launches_its_own(kernels: Sequence[Kernel]) -> bool | None:
     """Whether a program launches a kernel that it brings along, by what was seen of a call; None
     where nobody looked, as it brings none."""
     return any(one.is_own for one in kernels) if kernels else None

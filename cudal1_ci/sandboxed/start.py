@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from .confinement import contained, kernel
+from .confinement import kernel
 from .wire.channel import Channel
 
 NICENESS_OF_BUILDS = 10
@@ -24,8 +24,7 @@ def main(argv: list[str], bootstrap: list[str]) -> None:
     worker. In a container FD is the path of a socket."""
     role, where, num_threads, device = argv[0], argv[1], int(argv[2]), argv[3]
     sys.dont_write_bytecode = True
-    fd = int(where) if where.isdecimal() else contained.call_the_host(where)
-    channel = Channel(socket.socket(fileno=fd))
+    channel = Channel(connected(where))
     if role == "judge":
         # A process of the same user can neither read this one's memory nor trace it.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
@@ -54,6 +53,15 @@ def main(argv: list[str], bootstrap: list[str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def connected(where: str) -> socket.socket:
+    """Return the conversation with the host, by its descriptor or, in a container, by its path."""
+    if where.isdecimal():
+        return socket.socket(fileno=int(where))
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    end.connect(where)
+    return end
 
 
 @contextlib.contextmanager

@@ -80,13 +80,13 @@ def alarm(measurement: Measurement, thresholds: Thresholds) -> Alarm | None:
 def beside_control(measurement: Measurement) -> Measurement | None:
     """The head against the control, which is the base once more: what made one of the two equal
     processes fast did not make the other one so. None where they were not timed together."""
-    pairs = list(zip(measurement.launches, measurement.control, strict=False))
+    pairs = list(zip(measurement.repetitions, measurement.control, strict=False))
     if not pairs or any(one.reference_us != control.reference_us for one, control in pairs):
         return None
-    launches = tuple(
+    repetitions = tuple(
         msgspec.structs.replace(one, reference_us=control.candidate_us) for one, control in pairs
     )
-    return msgspec.structs.replace(measurement, launches=launches, control=())
+    return msgspec.structs.replace(measurement, repetitions=repetitions, control=())
 
 
 def differs(measurement: Measurement, thresholds: Thresholds) -> Alarm | None:

@@ -2,9 +2,9 @@
 
 Pure: raw paired times in, numbers out. Used three times: to order exemplars, to choose the best
 candidate, to reward a policy. The estimator: interleaved batches in random order, a log ratio for
-each launch, and a t interval over launches. Samples of one process share its memory layout, so an
-interval over samples would be too narrow; a bootstrap over five launches also covers less than it
-says, which is why it is a t interval here.
+each repetition (fresh processes), and a t interval over them. Samples of one process share its
+memory layout, so an interval over samples would be too narrow; a bootstrap over five
+repetitions also covers less than it says, which is why it is a t interval here.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Literal
 
 import msgspec
 
-from cudal1_ci.records import Evaluation, Launch, Measurement, Problem, Workload
+from cudal1_ci.records import Evaluation, Measurement, Problem, Repetition, Workload
 from cudal1_ci.stats import student_t
 
 LEVEL = 0.05
 MANY = 10**6
 """Degrees of freedom of a spread that is known."""
 LOOKS = (5, 8, 12)
-"""Numbers of launches after which the interval may be looked at; each look spends a third of the
+"""Numbers of repetitions after which the interval may be looked at; each look spends a third of the
 level (Bonferroni), so that three looks do not make a false alarm three times as likely."""
 
 RELATIVE_FLOOR = 0.02
 ABSOLUTE_FLOOR_US = 0.5
 """A gain must exceed both: two percent of the time and half a microsecond a call."""
-LAUNCH_SPREAD = {"cpu": 0.1, "cuda": 0.04}
-"""Standard deviation of launches' log ratios that is taken for known where there is one launch
-alone. On an H200 it was 0.003 to 0.04, the most for calls of 10 us
-(assets/results/sensitivity-h200.json); on a CPU it is a generous guess."""
+REPETITION_SPREAD = {"cpu": 0.1, "cuda": 0.04}
+"""Standard deviation of repetitions' log ratios that is taken for known where there is one alone.
+On an H200 it was 0.003 to 0.04, the most for calls of 10 us
+(benchmarks/results/sensitivity-h200.json); on a CPU it is a generous guess."""
 OF_MEDIAN = 1.2533
 """Standard error of a median of many normal values, as a multiple of that of their mean."""
 OF_DEVIATION = 1.4826
@@ -46,6 +46,8 @@ SLOWER = 0.98
 """A workload whose interval lies below this is slower, and no gain elsewhere makes up for it."""
 
 
+MOST_LOG = 700.0
+"""Of a bound, so that it is a number above 0 whatever times are read from a file."""
 NUM_BUCKETS = 7
 MAX_VARIANCE = 0.005
 """Of CUDA-L1's rules: between the means of the buckets."""
@@ -73,16 +75,16 @@ def typical_us(times_us: Sequence[float]) -> float:
     )
 
 
-def log_ratio(launch: Launch, kind: Kind) -> float:
-    """Log of how many times faster the candidate was than the reference in one launch.
+def log_ratio(repetition: Repetition, kind: Kind) -> float:
+    """Log of how many times faster the candidate was than the reference in one repetition.
 
     On a CPU a batch is interrupted alone, so each side has its typical time. Beside a GPU the core
     that launches changes its speed for longer than a round, and both sides of a round with it: the
     median of the rounds' ratios (assets/results/sensitivity-h200.json: calls that the
     processor holds up take 16.6 us in one round of a launch, and 26.1 in another)."""
     if kind == "cpu":
-        return math.log(typical_us(launch.reference_us) / typical_us(launch.candidate_us))
-    pairs = zip(launch.reference_us, launch.candidate_us, strict=True)
+        return math.log(typical_us(repetition.reference_us) / typical_us(repetition.candidate_us))
+    pairs = zip(repetition.reference_us, repetition.candidate_us, strict=True)
     return statistics.median(math.log(ours / theirs) for ours, theirs in pairs)
 
 
@@ -92,12 +94,12 @@ def t_quantile(degrees_of_freedom: int) -> float:
     return student_t.quantile(degrees_of_freedom, 1 - LEVEL / len(LOOKS) / 2)
 
 
-def error_of_rounds(launch: Launch, kind: Kind) -> float:
-    """Standard error of a launch's log ratio as far as its own rounds tell it: what is beside it
-    when calls are held up, or a batch holds few. 0 on a CPU, where rounds are not pairs."""
+def error_of_rounds(repetition: Repetition, kind: Kind) -> float:
+    """Standard error of a repetition's log ratio that its own rounds show: what is beside it when
+    calls are held up, or a batch holds few. 0 on a CPU, where rounds are not pairs."""
     if kind == "cpu":
         return 0.0
-    pairs = zip(launch.reference_us, launch.candidate_us, strict=True)
+    pairs = zip(repetition.reference_us, repetition.candidate_us, strict=True)
     logs = [math.log(ours / theirs) for ours, theirs in pairs]
     middle = statistics.median(logs)
     distance = statistics.median(abs(one - middle) for one in logs)
@@ -106,29 +108,29 @@ def error_of_rounds(launch: Launch, kind: Kind) -> float:
     return OF_MEDIAN * OF_DEVIATION * of_few * distance / math.sqrt(number)
 
 
-def interval(launches: Sequence[Launch], kind: Kind) -> Interval | None:
-    """Mean over launches with its t interval; None without a launch. Of a single one no spread
-    between launches can be told: `LAUNCH_SPREAD` stands for it, beside that of its rounds."""
-    ratios = [log_ratio(launch, kind) for launch in launches]
+def interval(repetitions: Sequence[Repetition], kind: Kind) -> Interval | None:
+    """Mean over repetitions with its t interval; None without one. A single one shows no spread
+    between repetitions: `REPETITION_SPREAD` stands for it, beside that of its rounds."""
+    ratios = [log_ratio(repetition, kind) for repetition in repetitions]
     if not ratios:
         return None
     mean = statistics.fmean(ratios)
     if len(ratios) == 1:
-        error = math.hypot(LAUNCH_SPREAD[kind], error_of_rounds(launches[0], kind))
+        error = math.hypot(REPETITION_SPREAD[kind], error_of_rounds(repetitions[0], kind))
         quantile = t_quantile(MANY)
     else:
         error = statistics.stdev(ratios) / math.sqrt(len(ratios))
         quantile = t_quantile(len(ratios) - 1)
     return Interval(
         estimate=math.exp(mean),
-        low=math.exp(mean - quantile * error),
-        high=math.exp(mean + quantile * error),
+        low=math.exp(max(mean - quantile * error, -MOST_LOG)),
+        high=math.exp(min(mean + quantile * error, MOST_LOG)),
     )
 
 
 def speedup(measurement: Measurement) -> Interval | None:
     """How many times faster the candidate is than the baseline."""
-    return interval(measurement.launches, measurement.device.kind)
+    return interval(measurement.repetitions, measurement.device.kind)
 
 
 def control(measurement: Measurement) -> Interval | None:
@@ -147,14 +149,18 @@ def distance_from_one(found: Interval | None) -> float | None:
 
 
 def reference_us(measurement: Measurement) -> float:
-    """Microseconds of one call of the baseline: the geometric mean over launches."""
-    return geometric_mean([typical_us(launch.reference_us) for launch in measurement.launches])
+    """Microseconds of one call of the baseline: the geometric mean over repetitions."""
+    return geometric_mean(
+        [typical_us(repetition.reference_us) for repetition in measurement.repetitions]
+    )
 
 
 def candidate_us(measurement: Measurement) -> float:
     """Microseconds of one call of the candidate: the baseline's over the speedup, so that the two
-    times divide to what stands beside them. (On a CPU that is the geometric mean over launches.)"""
-    ratios = [log_ratio(launch, measurement.device.kind) for launch in measurement.launches]
+    times divide to what stands beside them. (On a CPU that is their geometric mean.)"""
+    ratios = [
+        log_ratio(repetition, measurement.device.kind) for repetition in measurement.repetitions
+    ]
     return reference_us(measurement) / math.exp(statistics.fmean(ratios))
 
 
@@ -180,12 +186,12 @@ def clears_floors(ratio: float, measurement: Measurement) -> bool:
 
 def is_hidden(measurement: Measurement) -> bool:
     """Whether there may be a gain that the noise of this session does not let see: the estimate is
-    one, and the noise is more than a launch alone is taken to have (`LAUNCH_SPREAD`)."""
+    one, and the noise is more than a repetition alone is taken to have (`REPETITION_SPREAD`)."""
     found = speedup(measurement)
     if found is None or not clears_floors(found.estimate, measurement) or is_gain(measurement):
         return False
     noise = max(found.estimate / found.low - 1, control_spread(measurement) or 0.0)
-    return noise > LAUNCH_SPREAD[measurement.device.kind]
+    return noise > REPETITION_SPREAD[measurement.device.kind]
 
 
 def is_undecided(evaluation: Evaluation) -> bool:
@@ -209,8 +215,10 @@ def cuda_l1_speedup(measurement: Measurement) -> float | None:
     """
     ratios = [
         reference / candidate
-        for launch in measurement.launches
-        for reference, candidate in zip(launch.reference_us, launch.candidate_us, strict=True)
+        for repetition in measurement.repetitions
+        for reference, candidate in zip(
+            repetition.reference_us, repetition.candidate_us, strict=True
+        )
     ]
     if len(ratios) < NUM_BUCKETS:
         return None

@@ -1,6 +1,6 @@
 """When to stop measuring. Pure; the estimate itself is score.py's.
 
-Launches are looked at after 5, 8 and 12 of them; measuring stops at the first look at which the
+Repetitions are looked at after 5, 8 and 12 of them; measuring stops at the first look at which the
 interval is tight enough for what it says, or, where a gain is looked for, at which it is plain that
 there is none.
 """
@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from cudal1_ci.records import Launch
+from cudal1_ci.records import Repetition
 from cudal1_ci.stats.speedups import LOOKS, RELATIVE_FLOOR, Kind, interval
 
 HOPELESS_LAUNCHES = 3
-"""Launches after which a candidate that is slower in all of them need not be measured further."""
+"""Repetitions after which a candidate that is slower in all of them is measured no further."""
 HOPELESS_SPEEDUP = 0.9
 FUTILE_HALF_WIDTH = 0.05
 """An estimate below the floor of a gain rarely rises above it: at this width it is not pursued."""
@@ -27,25 +27,25 @@ Settles = Literal["gain", "difference"]
 
 
 def is_settled(
-    launches: Sequence[Launch], half_width: float, kind: Kind, settles: Settles = "gain"
+    repetitions: Sequence[Repetition], half_width: float, kind: Kind, settles: Settles = "gain"
 ) -> bool:
-    """Whether more launches would change what is said: of a gain, or of a difference either way."""
-    found = interval(launches, kind)
+    """Whether more repetitions would change what is said of a gain, or of a difference."""
+    found = interval(repetitions, kind)
     if found is None:
         return False
     half = math.log(found.high / found.low) / 2
     effect = abs(math.log(found.estimate))
     is_tight = half <= max(half_width, effect * EFFECT_SHARE)
     if settles == "difference":
-        return (len(launches) in LOOKS and is_tight) or len(launches) >= LOOKS[-1]
+        return (len(repetitions) in LOOKS and is_tight) or len(repetitions) >= LOOKS[-1]
     is_slower = found.estimate < HOPELESS_SPEEDUP and found.high < 1
-    if len(launches) >= HOPELESS_LAUNCHES and is_slower:
+    if len(repetitions) >= HOPELESS_LAUNCHES and is_slower:
         return True
-    if len(launches) not in LOOKS:
-        return len(launches) >= LOOKS[-1]
+    if len(repetitions) not in LOOKS:
+        return len(repetitions) >= LOOKS[-1]
     return (
         is_tight
         or found.high < 1 + RELATIVE_FLOOR
         or (found.estimate < 1 + RELATIVE_FLOOR and half <= FUTILE_HALF_WIDTH)
-        or len(launches) >= LOOKS[-1]
+        or len(repetitions) >= LOOKS[-1]
     )

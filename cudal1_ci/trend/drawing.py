@@ -8,7 +8,6 @@ levels, steps and breaks, which are what is looked for, are always all there.
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +16,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from cudal1_ci.render.wording import ratio_text, time_text
-from cudal1_ci.trend.chain import Chain
-from cudal1_ci.trend.commits import Commit
-from cudal1_ci.trend.proposals import Told
-from cudal1_ci.trend.series import Level, Point, Series
+from cudal1_ci.trend.series import Commit, Level, Point, Series
 
 WIDTH, HEIGHT = 640, 190
 LEFT, RIGHT, TOP, BOTTOM = 82, 14, 26, 26
@@ -29,8 +25,6 @@ NUM_SINGLE = 60
 """The last points, which are drawn one by one."""
 NUM_THINNED = 150
 """What earlier points are thinned to, at most."""
-SMALLEST_DISTANCE = 2.0
-"""Pixels between two links of a chain."""
 SMALLEST_SPAN = math.log(1.25)
 """Of the axis of time: noise of a percent must not fill the drawing."""
 
@@ -56,22 +50,16 @@ class Frame:
 
 def draw(
     series: Series,
-    chain: Chain,
-    accepted: Sequence[Told],
     commits: Sequence[Commit],
     link: Link,
     title: str,
 ) -> Markup:
-    """Times of every session, levels, steps, breaks, and the chain of paired ratios."""
-    line = chain_times(series, chain)
-    times = [point.time_us for point in series.points] + [t for *_, t in line]
-    frame = _frame(times, len(commits))
+    """Times of every session, levels, steps and breaks."""
+    frame = _frame([point.time_us for point in series.points], len(commits))
     parts = [
         *_grid(frame),
         *_ends(commits),
         *_breaks(series, frame),
-        *_acceptances(accepted, commits, frame),
-        _chain(thinned(line, frame), frame),
         _levels(series, frame),
         _thinned(series.points[:-NUM_SINGLE], frame),
         *_single(series.points[-NUM_SINGLE:], commits, link, frame),
@@ -81,20 +69,6 @@ def draw(
         '<svg class="history" viewBox="0 0 {} {}" role="img" aria-label="{}">'
         "<title>{}</title>{}</svg>"
     ).format(WIDTH, HEIGHT, title, title, Markup("").join(parts))
-
-
-def chain_times(series: Series, chain: Chain) -> list[tuple[int, bool, float]]:
-    """The chain as times: place, whether there is a gap before it, and the time at the first
-    session's speed."""
-    if not chain.links:
-        return []
-    first = chain.links[0]
-    row = next(p for p in series.points if p.place == first.place)
-    start_us = row.time_us / first.ratio
-    since = first.since if first.since is not None else max(first.place - 1, 0)
-    line = [(since, False, start_us)]
-    line += [(link.place, link.has_gap, start_us * link.product) for link in chain.links]
-    return line
 
 
 def _frame(times_us: Sequence[float], num_places: int) -> Frame:
@@ -149,43 +123,6 @@ def _breaks(series: Series, frame: Frame) -> Iterator[Markup]:
         yield Markup('<g class="break"><title>{}</title><path d="M{:.1f} {}V{}"/></g>').format(
             one.what, x, TOP - 4, HEIGHT - BOTTOM
         )
-
-
-def _acceptances(
-    accepted: Sequence[Told], commits: Sequence[Commit], frame: Frame
-) -> Iterator[Markup]:
-    for one in accepted:
-        if one.settled_at is not None:
-            x = frame.x(one.settled_at)
-            said = f"accepted at {commits[one.settled_at].sha[:10]}: {one.proposal.technique}"
-            yield Markup(
-                '<g class="accepted"><title>{}</title><path d="M{:.1f} {}l4 6h-8z"/></g>'
-            ).format(said, x, HEIGHT - BOTTOM + 2)
-
-
-def _chain(line: Sequence[tuple[int, bool, float]], frame: Frame) -> Markup:
-    """Level between its links; dashed over a gap."""
-    if not line:
-        return Markup()
-    whole: list[str] = []
-    dashed: list[str] = []
-    for (place, _, time_us), (after, has_gap, next_us) in itertools.pairwise(line):
-        x, end, y = frame.x(place), frame.x(after), frame.y(time_us)
-        (dashed if has_gap else whole).append(f"M{x:.1f} {y:.1f}H{end:.1f}")
-        whole.append(f"M{end:.1f} {y:.1f}V{frame.y(next_us):.1f}")
-    place, _, time_us = line[-1]
-    whole.append(f"M{frame.x(place):.1f} {frame.y(time_us):.1f}H{WIDTH - RIGHT}")
-    gap = Markup('<path class="chain gap" d="{}"/>').format("".join(dashed)) if dashed else ""
-    return Markup('<path class="chain" d="{}"/>{}').format("".join(whole), gap)
-
-
-def thinned(line: Sequence[tuple[int, bool, float]], frame: Frame) -> list[tuple[int, bool, float]]:
-    """A chain without the links that lie on the same pixels as the one before; gaps are kept."""
-    kept = list(line[:1])
-    for place, has_gap, time_us in line[1:-1]:
-        if has_gap or frame.x(place) - frame.x(kept[-1][0]) >= SMALLEST_DISTANCE:
-            kept.append((place, has_gap, time_us))
-    return kept + list(line[1:][-1:])
 
 
 def _levels(series: Series, frame: Frame) -> Markup:

@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.trend.record import SCHEMA_VERSION, AnyEntry, Fate, History, Proposal, Row, Run
+from cudal1_ci.trend.record import SCHEMA_VERSION, AnyEntry, History, Row, Run
 
 MAX_BYTES = 256 * 2**20
 """A thousand commits of fifty targets have about ten megabytes."""
-KINDS = {"run": Run, "row": Row, "proposal": Proposal, "fate": Fate}
+KINDS = {"run": Run, "row": Row}
 
 
 class _Head(msgspec.Struct, frozen=True):

@@ -1,51 +1,47 @@
-"""A history as one HTML file that asks nobody for anything, under the policy of the report's page
-(render/html.py). Its links lead to commits, where the address of the repository is known: that
-comes from who renders the page and never from the history.
+"""A history for a person: one HTML file that makes no request, and a few lines for a log.
+
+The page is under the policy of the report's page (render/html.py). Its links lead to commits, where
+the address of the repository is known: that comes from the workflow and never from the history.
 """
 
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 
 from markupsafe import Markup
 
 from cudal1_ci import __version__
 from cudal1_ci.render.html import asset, integrity, page_environment
-from cudal1_ci.render.wording import NOT_MEASURED, count_text, interval_text, ratio_text, time_text
+from cudal1_ci.render.wording import count_text, interval_text, one_line, ratio_text, time_text
 from cudal1_ci.stats.regression import RELATIVE
 from cudal1_ci.trend.drawing import draw
-from cudal1_ci.trend.proposals import Measured
 from cudal1_ci.trend.series import Series
-from cudal1_ci.trend.view import Drawn, TargetView, View
+from cudal1_ci.trend.view import Seen, TargetView, View
+
+MAX_LINES = 20
+"""Of a summary's steps; the page has all of them."""
+NUM_SHA = 10
 
 
 def render_page(view: View, address: str | None = None) -> str:
-    """The whole page. `address` is that of the repository, `https://github.com/o/r`."""
+    """Return the whole page. `address` is that of the repository, `https://github.com/o/r`."""
     script = asset("report.js")
 
     def link(sha: str) -> str | None:
         return None if address is None else f"{address}/commit/{sha}"
 
-    def drawing(target: TargetView, drawn: Drawn) -> Markup:
-        series = drawn.series
-        title = f"{target.qualname}, {series.workload}, {series.machine.name}: {told(drawn)}"
-        here = [
-            one
-            for one in target.accepted
-            if any(m.machine.name == series.machine.name for m in one.measured)
-        ]
-        return draw(series, drawn.chain, here, view.commits.all, link, title)
+    def drawing(target: TargetView, series: Series) -> Markup:
+        title = f"{target.qualname}, {series.workload}, {series.machine.name}: {told(series)}"
+        return draw(series, view.commits.all, link, title)
 
     environment = page_environment()
-    environment.filters.update(age=age_text, how=how, told=told)
-    return environment.get_template("history.html.j2").render(
+    environment.filters.update(how=how, told=told)
+    return environment.get_template("trend.html.j2").render(
         view=view,
         link=link,
         drawing=drawing,
         ratio=interval_text,
-        saved=saved_text,
-        style=Markup(asset("report.css") + asset("history.css")),
+        style=Markup(asset("report.css") + asset("trend.css")),
         script=Markup(script),
         script_hash=integrity(script),
         version=__version__,
@@ -57,40 +53,47 @@ def how(ratio: float) -> str:
     return f"{ratio_text(ratio)} slower" if ratio > 1 else f"{ratio_text(1 / ratio)} faster"
 
 
-def told(drawn: Drawn) -> str:
-    """`12.3 us now; 1.12x slower over 30 commits by steps; paired 1.10x [1.05, 1.15] ...`."""
-    series = drawn.series
-    parts = [
-        f"{time_text(series.points[-1].time_us)} now",
-        steps_text(series),
-    ]
-    if drawn.chain.links:
-        last = drawn.chain.links[-1]
-        gaps = drawn.chain.num_gaps
-        parts.append(
-            f"paired ratios multiply to {interval_text(last.product, last.low, last.high)} of the "
-            f"time at first" + (f" ({count_text(gaps, 'gap')})" if gaps else "")
-        )
-    return "; ".join(parts)
-
-
-def steps_text(series: Series) -> str:
-    """`1.12x slower by steps`, where they do not undo one another."""
+def told(series: Series) -> str:
+    """`12.3 us now; 1.12x slower by steps`, where the steps do not undo one another."""
+    now = f"{time_text(series.points[-1].time_us)} now"
     if not series.steps:
-        return "no step"
+        return f"{now}; no step"
     is_undone = abs(math.log(series.change)) < math.log1p(RELATIVE[series.machine.kind])
-    return "steps that undo one another" if is_undone else f"{how(series.change)} by steps"
+    steps = "steps that undo one another" if is_undone else f"{how(series.change)} by steps"
+    return f"{now}; {steps}"
 
 
-def saved_text(one: Measured) -> str:
-    """`12.3 us a call`, `1.20 ms a training step`."""
-    if one.saved_us <= 0:
-        return NOT_MEASURED
-    is_step = any(gain.calls_per_step is not None for gain in one.gains)
-    return f"{time_text(one.saved_us)} a {'training step' if is_step else 'call'}"
+def render_summary(view: View) -> str:
+    """Return plain text, ending in a newline."""
+    parts = [
+        count_text(len(view.commits.all), "commit"),
+        count_text(len(view.targets), "target"),
+        " and ".join(map(one_line, view.devices)) or "nothing measured",
+        f"{count_text(len(view.standing), 'step')} to slower that nothing has undone",
+    ]
+    lines = ["; ".join(parts)]
+    if view.commits.left_out:
+        lines.append(
+            f"left out: {count_text(len(view.commits.left_out), 'commit')} beside the line"
+        )
+    if view.steps:
+        lines += ["", f"Steps ({len(view.steps)})"]
+        lines += [f"  {step_text(view, seen)}" for seen in view.steps[:MAX_LINES]]
+    if len(view.steps) > MAX_LINES:
+        lines.append(f"  ... and {len(view.steps) - MAX_LINES} more")
+    return "\n".join(lines) + "\n"
 
 
-def age_text(age: timedelta | None, num_commits: int) -> str:
-    """`12 days, 30 commits`."""
-    commits = count_text(num_commits, "commit")
-    return commits if age is None else f"{count_text(age.days, 'day')}, {commits}"
+def step_text(view: View, seen: Seen) -> str:
+    """`1.12x slower  pkg/model.py:Block  base, NVIDIA H200  at 5f3c2a9d41 (10.0 us -> 11.2 us)`."""
+    step, series = seen.step, seen.series
+    undone = "" if seen.undone_at is None else f", undone at {_sha(view, seen.undone_at)}"
+    return (
+        f"{how(step.ratio)}  {one_line(series.target)}  {one_line(series.workload)}, "
+        f"{one_line(series.machine.name)}  at {_sha(view, step.place)} "
+        f"({time_text(step.before_us)} -> {time_text(step.after_us)}){undone}"
+    )
+
+
+def _sha(view: View, place: int) -> str:
+    return view.commit(place).sha[:NUM_SHA]

@@ -1,9 +1,6 @@
-"""One line of the history. Published and append-only: docs/history.md describes every field.
+"""One line of the history. Published and append-only: docs/trend.md describes every field.
 
-A report becomes a `Run` for each of its devices, a `Row` for each target, workload and device, and
-a `Proposal` for each faster version that was proven. A `Fate` says that a proposal was found in the
-code of a later commit, or that the code which it replaces is gone. A proposal is a line of its own
-and not part of its rows, as it holds for all workloads and carries its evidence.
+A report becomes a `Run` for each of its devices and a `Row` for each target, workload and device.
 
 Lines hold what the commit and the report say and nothing of when they were written, so the same
 report makes the same lines, and a line that is there already is not written again. Absent values
@@ -18,14 +15,13 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 from cudal1_ci.records import ComparisonVerdict
-from cudal1_ci.render.shape import Count, Line, Name, NotNegative, Positive
+from cudal1_ci.records.record import Count, Name, Positive
 
 SCHEMA_VERSION: Literal[1] = 1
 
 Sha = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{7,64}\Z")]
 Key = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-FateWord = Literal["accepted", "outdated", "open"]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record"):
@@ -92,50 +88,8 @@ def _refuse_disorder(name: str, low: float | None, value: float | None, high: fl
         raise ValueError(f"expected {name} between its bounds, got {(low, value, high)}")
 
 
-class Gain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a proposal saves in one workload on the device of its line."""
-
-    workload: Name
-    speedup: Positive
-    speedup_low: Positive
-    speedup_high: Positive
-    reference_us: Positive
-    candidate_us: Positive
-    calls_per_step: NotNegative | None = None
-
-
-class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Neighboring lines of a file, by their hash (evidence.py)."""
-
-    path: Name
-    num_lines: Line
-    digest: Key
-
-
-class Proposal(Entry, frozen=True, kw_only=True, tag="proposal"):
-    """A faster version that was proven at a commit."""
-
-    id: Key
-    """Of what it changes: the same patch found again after other changes is the same proposal."""
-    commit: Sha
-    device: Key
-    target: Name
-    technique: Name = ""
-    gains: Annotated[tuple[Gain, ...], msgspec.Meta(min_length=1)]
-    before: tuple[Block, ...] = ()
-    after: tuple[Block, ...] = ()
-
-
-class Fate(Entry, frozen=True, kw_only=True, tag="fate"):
-    """What became of a proposal, as the code of a commit says."""
-
-    proposal: Key
-    commit: Sha
-    fate: FateWord
-
-
-AnyEntry = Run | Row | Proposal | Fate
-E = TypeVar("E", Run, Row, Proposal, Fate)
+AnyEntry = Run | Row
+E = TypeVar("E", Run, Row)
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,5 +1,8 @@
 """The lines of a history by target, workload and hardware, in the order of commits.
 
+A checkout knows that order; without one it is that of the lines. Commits that a checkout does not
+reach from its HEAD, such as those of pull requests that were squashed, are left out.
+
 What can be compared: times of one session, that is the two sides of a row (`slowdown`). Times of
 different sessions can be compared as far as the machine stayed the same. So a series belongs to one
 kind of hardware and is cut into stretches where driver or software changed: between two stretches
@@ -10,16 +13,49 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from cudal1_ci.stats.regression import RELATIVE
-from cudal1_ci.trend.commits import Commits
 from cudal1_ci.trend.record import History, Machine, Row, Run
 from cudal1_ci.trend.steps import level_of, level_starts
 
 ABSOLUTE_US = 0.5
 """Of a call; a smaller difference is no step, as it is no regression."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """A commit of the history, at its place."""
+
+    sha: str
+    date: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commits:
+    """Commits that were measured, the oldest first."""
+
+    all: tuple[Commit, ...]
+    left_out: tuple[str, ...] = ()
+    places: dict[str, int] = field(default_factory=dict)
+
+    def place(self, sha: str | None) -> int | None:
+        """Index into `all`, None for one that was not measured."""
+        return None if sha is None else self.places.get(sha)
+
+
+def commits_of(history: History, known: Iterable[Commit] = ()) -> Commits:
+    """The commits of a history. `known` are those of a checkout, the oldest first."""
+    dates: dict[str, datetime | None] = {}
+    for run in history.of(Run):
+        dates[run.commit] = dates.get(run.commit) or run.date
+    lineage = list(known) or [Commit(sha=sha, date=date) for sha, date in dates.items()]
+    measured = tuple(commit for commit in lineage if commit.sha in dates)
+    places = {commit.sha: place for place, commit in enumerate(measured)}
+    left_out = tuple(sha for sha in dates if sha not in places)
+    return Commits(all=measured, left_out=left_out, places=places)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 """A history in the order in which a person wants to know it: what stays slower, then the targets,
-the worst first, then what could be saved.
+the worst first.
 
 A step to slower stands until the steps after it undo it, a break counting as no step: what a new
-driver gives is no mend of the code. Text and page show the same view.
+driver gives does not undo what the code lost. Text and page show the same view.
 """
 
 from __future__ import annotations
@@ -12,19 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cudal1_ci.stats.regression import RELATIVE
-from cudal1_ci.trend.chain import Chain, Compared, chain_of
-from cudal1_ci.trend.commits import Commit, Commits
-from cudal1_ci.trend.proposals import Told, open_of, proposals_of
 from cudal1_ci.trend.record import History, Run
-from cudal1_ci.trend.series import Series, Step, all_series, hardware
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """A series with its chain."""
-
-    series: Series
-    chain: Chain
+from cudal1_ci.trend.series import Commit, Commits, Series, Step, all_series, hardware
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +22,12 @@ class Seen:
 
     series: Series
     step: Step
-    mended_at: int | None
+    undone_at: int | None
 
     @property
     def is_standing(self) -> bool:
-        """Whether it is a regression that nobody has mended."""
-        return self.step.ratio > 1 and self.mended_at is None
+        """Whether it is a regression that no later step has undone."""
+        return self.step.ratio > 1 and self.undone_at is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +36,7 @@ class TargetView:
 
     number: int
     target: str
-    drawn: tuple[Drawn, ...]
-    accepted: tuple[Told, ...]
+    series: tuple[Series, ...]
 
     @property
     def path(self) -> str:
@@ -68,10 +56,6 @@ class View:
     devices: tuple[str, ...]
     steps: tuple[Seen, ...]
     targets: tuple[TargetView, ...]
-    missed: tuple[tuple[Told, int], ...]
-    """Open ones, one a target, with the number of others."""
-    accepted: tuple[Told, ...]
-    num_outdated: int
 
     @property
     def standing(self) -> tuple[Seen, ...]:
@@ -83,29 +67,24 @@ class View:
 
 def view(history: History, commits: Commits) -> View:
     """What a history says."""
-    compared = Compared(history, commits)
-    drawn = [Drawn(series=s, chain=chain_of(s, compared)) for s in all_series(history, commits)]
-    told = proposals_of(history, commits)
-    steps = [seen for one in drawn for seen in _seen(one.series)]
+    every = all_series(history, commits)
+    steps = [seen for one in every for seen in _seen(one)]
     steps.sort(key=lambda s: (not s.is_standing, -abs(math.log(s.step.ratio)), s.series.target))
     runs = history.of(Run)
     return View(
         repository=runs[-1].repository if runs else "",
         commits=commits,
-        devices=tuple(dict.fromkeys(hardware(one.series.machine)[1] for one in drawn)),
+        devices=tuple(dict.fromkeys(hardware(one.machine)[1] for one in every)),
         steps=tuple(steps),
-        targets=_targets(drawn, steps, told),
-        missed=tuple(open_of(told)),
-        accepted=tuple(one for one in told if one.fate == "accepted"),
-        num_outdated=sum(one.fate == "outdated" for one in told),
+        targets=_targets(every, steps),
     )
 
 
-def _targets(drawn: list[Drawn], steps: list[Seen], told: list[Told]) -> tuple[TargetView, ...]:
+def _targets(every: list[Series], steps: list[Seen]) -> tuple[TargetView, ...]:
     """The worst first: by the largest step that stands, then by all steps together."""
-    by_target: dict[str, list[Drawn]] = {}
-    for one in drawn:
-        by_target.setdefault(one.series.target, []).append(one)
+    by_target: dict[str, list[Series]] = {}
+    for one in every:
+        by_target.setdefault(one.target, []).append(one)
     standing: dict[str, float] = {}
     for seen in steps:
         if seen.is_standing:
@@ -113,18 +92,10 @@ def _targets(drawn: list[Drawn], steps: list[Seen], told: list[Told]) -> tuple[T
             standing[target] = max(standing.get(target, 1.0), seen.step.ratio)
 
     def badness(target: str) -> tuple[float, float, str]:
-        worst = max(one.series.change for one in by_target[target])
-        return -standing.get(target, 1.0), -worst, target
+        return -standing.get(target, 1.0), -max(one.change for one in by_target[target]), target
 
     return tuple(
-        TargetView(
-            number=number,
-            target=target,
-            drawn=tuple(by_target[target]),
-            accepted=tuple(
-                one for one in told if one.fate == "accepted" and one.proposal.target == target
-            ),
-        )
+        TargetView(number=number, target=target, series=tuple(by_target[target]))
         for number, target in enumerate(sorted(by_target, key=badness), 1)
     )
 
@@ -132,12 +103,12 @@ def _targets(drawn: list[Drawn], steps: list[Seen], told: list[Told]) -> tuple[T
 def _seen(series: Series) -> list[Seen]:
     limit = 1 + RELATIVE[series.machine.kind]
     return [
-        Seen(series=series, step=step, mended_at=_mended_at(series.steps[number:], limit))
+        Seen(series=series, step=step, undone_at=_undone_at(series.steps[number:], limit))
         for number, step in enumerate(series.steps)
     ]
 
 
-def _mended_at(steps: Sequence[Step], limit: float) -> int | None:
+def _undone_at(steps: Sequence[Step], limit: float) -> int | None:
     """Place at which the first of some steps and those that follow it amount to nothing."""
     product = steps[0].ratio
     for step in steps[1:]:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from cudal1_ci.processes.lock import exclusive
-from cudal1_ci.records import Device, Finding, Launch, Measurement, Verdict, Workload
+from cudal1_ci.records import Device, Finding, Measurement, Repetition, Verdict, Workload
 from cudal1_ci.stats import speedups
 from cudal1_ci.stats.stopping import is_settled
 from cudal1_ci.verification.conditions import Conditions, Gpu, disturbance, has_another_clock
@@ -81,8 +81,8 @@ def measure(
 def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement | Verdict | None:
     """See `measure`; on a device that nobody else works on."""
     timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
-    launches: list[Launch] = []
-    control: list[Launch] = []
+    launches: list[Repetition] = []
+    control: list[Repetition] = []
     after: list[Conditions] = []
     disturbances: list[Verdict] = []
     suspicions: list[Verdict] = []
@@ -113,7 +113,7 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
         control.append(a_launch(times, "control_us"))
     measurement = Measurement(
         workload=workload.name,
-        launches=tuple(launches),
+        repetitions=tuple(launches),
         control=tuple(control),
         device=under(seat.device, after),
     )
@@ -121,8 +121,8 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
 
 
 def is_over(
-    launches: Sequence[Launch],
-    control: Sequence[Launch],
+    launches: Sequence[Repetition],
+    control: Sequence[Repetition],
     num_suspicions: int,
     spent_s: float,
     config: TrialConfig,
@@ -138,7 +138,10 @@ def is_over(
 
 
 def is_enough(
-    launches: Sequence[Launch], control: Sequence[Launch], config: TrialConfig, kind: speedups.Kind
+    launches: Sequence[Repetition],
+    control: Sequence[Repetition],
+    config: TrialConfig,
+    kind: speedups.Kind,
 ) -> bool:
     """Whether launches say enough. One that was disturbed makes a control stray, and more of
     them tell whether the machine is too busy: only the control decides that, so that nobody
@@ -157,7 +160,7 @@ def num_ahead(config: TrialConfig, kind: str, num_launches: int) -> int:
     return min(MOST_AHEAD[kind], later[0] - num_launches) if later else 1
 
 
-def num_rounds(config: TrialConfig, launches: Sequence[Launch], kind: speedups.Kind) -> int:
+def num_rounds(config: TrialConfig, launches: Sequence[Repetition], kind: speedups.Kind) -> int:
     """Of the launch after these, which alone decide: not what it will say itself."""
     usual = config.num_rounds or NUM_ROUNDS[kind]
     if kind == "cpu" or not launches:
@@ -166,7 +169,9 @@ def num_rounds(config: TrialConfig, launches: Sequence[Launch], kind: speedups.K
     return min(usual, FEWEST_ROUNDS) if min(effects) > PLAIN_EFFECT else usual
 
 
-def clock_of(seat: Seat, config: TrialConfig, launches: Sequence[Launch] = ()) -> dict[str, Any]:
+def clock_of(
+    seat: Seat, config: TrialConfig, launches: Sequence[Repetition] = ()
+) -> dict[str, Any]:
     """How the launch after these is timed, as the judge takes it."""
     kind = seat.device.kind
     return {
@@ -240,7 +245,7 @@ def noise(measurement: Measurement) -> Verdict | None:
     )
 
 
-def stray(control: Sequence[Launch], kind: speedups.Kind) -> float | None:
+def stray(control: Sequence[Repetition], kind: speedups.Kind) -> float | None:
     """How far the reference against itself is from 1; None where there is no control. An interval
     over three launches is wide whatever they say: of so few, as of a candidate that is plainly
     slower, the worst one counts."""
@@ -265,11 +270,11 @@ def under(device: Device, conditions: Sequence[Conditions]) -> Device:
     )
 
 
-def a_launch(times: dict[str, Any], other: str) -> Launch:
+def a_launch(times: dict[str, Any], other: str) -> Repetition:
     """Times of one launch, of the reference against the candidate or against itself."""
     # Where memory is short, the control has a reference of its own.
     own = times.get("control_reference_us") if other == "control_us" else None
-    return Launch(
+    return Repetition(
         reference_us=tuple(own or times["reference_us"]),
         candidate_us=tuple(times[other]),
         num_calls=times["num_calls"],

@@ -1,11 +1,9 @@
-"""A LoRA adapter as files that a repository can carry: bf16, below a stated size.
+"""Write a LoRA adapter as files that a repository can carry: bf16, below a stated size.
 
     written = write_adapter(Path("checkpoints/contrastive-20"), Path("adapter"))
-    write_sums(written.folder)
 
 It is stored as bf16, whatever it was trained in: an evaluation that speaks of the adapter is one of
-the files that this writes. Its size is its rank times what a rank costs, so one that is too large
-is told with the rank that would not be.
+the files that this writes. Its size is proportional to its rank.
 """
 
 from __future__ import annotations
@@ -20,13 +18,12 @@ from cudal1_ci.propose.llm.servers.adapter_record import ADAPTER_FILES, sha256
 from cudal1_ci.records import Record
 
 SETTINGS, WEIGHTS = ADAPTER_FILES
-SUMS = "SHA256SUMS"
 LIMIT_BYTES = 16_000_000
 """Of the weights: what the repository carries is less."""
 
 
 class Written(Record, frozen=True, kw_only=True):
-    """An adapter on the disk."""
+    """Describe an adapter on the disk."""
 
     folder: Path
     num_bytes: int
@@ -39,7 +36,7 @@ class Written(Record, frozen=True, kw_only=True):
 def write_adapter(
     adapter: Path, output: Path, *, base_id: str | None = None, limit_bytes: int = LIMIT_BYTES
 ) -> Written:
-    """Its weights in bf16 and its settings, in a folder that peft and vLLM load.
+    """Write an adapter's weights in bf16 and its settings, in a folder that peft and vLLM load.
 
     Args:
         base_id: Of the base in a hub, for the settings; None leaves what they say, mostly a folder
@@ -67,8 +64,10 @@ def write_adapter(
     )
     rank = int(settings["r"])
     if len(encoded) >= limit_bytes:
-        weights_bytes = 2 * sum(one.numel() for one in tensors.values())
-        raise ConfigError(too_large(adapter, len(encoded), weights_bytes, rank, limit_bytes))
+        raise ConfigError(
+            f"{adapter}: expected less than {limit_bytes:,} bytes in bf16, its weights of rank "
+            f"{rank} are {len(encoded):,}; train with a lower rank, or adapt fewer layers"
+        )
     if base_id is not None:
         settings["base_model_name_or_path"] = base_id
     output.mkdir(parents=True, exist_ok=True)
@@ -80,15 +79,8 @@ def write_adapter(
     )
 
 
-def write_sums(folder: Path) -> Path:
-    """The hashes of an adapter's files, as `sha256sum -c` reads them."""
-    lines = [f"{sha256(folder / name)}  {name}\n" for name in (WEIGHTS, SETTINGS)]
-    (folder / SUMS).write_text("".join(lines), encoding="ascii")
-    return folder / SUMS
-
-
 def settings_of(adapter: Path) -> dict[str, Any]:
-    """What peft has written of an adapter.
+    """Read what peft has written of an adapter.
 
     Raises:
         ConfigError: There is no LoRA adapter in the folder.
@@ -101,20 +93,3 @@ def settings_of(adapter: Path) -> dict[str, Any]:
         kind = settings.get("peft_type", "none")
         raise ConfigError(f"{adapter / SETTINGS}, r: expected a LoRA adapter, got {kind}")
     return settings
-
-
-def too_large(
-    adapter: Path, num_bytes: int, weights_bytes: int, rank: int, limit_bytes: int
-) -> str:
-    """What to do about it: the header does not shrink with the rank, the weights do."""
-    room = limit_bytes - 1 - (num_bytes - weights_bytes)
-    fits = rank * room // weights_bytes
-    mend = (
-        f"train with a rank of at most {fits}"
-        if fits >= 1
-        else "no rank is small enough; adapt fewer layers"
-    )
-    return (
-        f"{adapter}: expected less than {limit_bytes:,} bytes in bf16, its weights of rank {rank} "
-        f"are {num_bytes:,}; {mend}"
-    )

@@ -1,4 +1,4 @@
-"""LoRA weights into the base's, as a folder of safetensors with its tokenizer.
+"""Merge LoRA weights into the base's, as a folder of safetensors with its tokenizer.
 
 The sum is made in float32 and rounded once: in bf16, what an adapter changes is often less than the
 last bit of a weight, and would be lost for each of its ranks. Needs four bytes of memory a weight.
@@ -7,16 +7,13 @@ last bit of a weight, and would be lost for each of its ranks. Needs four bytes 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from cudal1_ci.errors import ConfigError
 from model_training.export.adapter import settings_of
 
-Precision = Literal["bfloat16", "float16", "float32"]
 
-
-def merge(base: Path, adapter: Path, output: Path, precision: Precision = "bfloat16") -> Path:
-    """The folder that it was written to.
+def merge(base: Path, adapter: Path, output: Path, precision: str = "bfloat16") -> Path:
+    """Write the sum; return the folder.
 
     Raises:
         ConfigError: There is no model in `base` or no adapter in `adapter`.

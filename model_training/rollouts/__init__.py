@@ -1,13 +1,9 @@
-"""Answers of a policy to prompts, from whatever can sample them.
+"""Sample answers of a policy to prompts.
 
 completions = rollouts.sample([messages], n=8, settings=Sampling(), seed=0)
 completions[0][7].text
 
-transformers_rollouts.py  the model that is trained, in large batches
-  decoding.py             their loop: one token of each row after another
-  kept.py                 keys, values and places of a batch; reading prompts
-  graphed_step.py         a step as one CUDA graph
-  grouped_attention.py    attention of a step
+transformers_rollouts.py  the model that is trained, by `generate`, in large batches
 vllm_rollouts.py          vLLM in this process, with the adapter as it is
 server_rollouts.py        any server that speaks the OpenAI protocol
 """
@@ -24,7 +20,7 @@ from cudal1_ci.records.validation import at_least
 
 
 class Sampling(Record, frozen=True, kw_only=True):
-    """How an answer is drawn."""
+    """Configure how an answer is drawn."""
 
     temperature: float = 1.0
     """0 is the likeliest token, always."""
@@ -42,7 +38,7 @@ class Sampling(Record, frozen=True, kw_only=True):
 
 
 class Completion(Record, frozen=True, kw_only=True):
-    """One answer."""
+    """Hold one answer."""
 
     text: str
     """Without what ends it."""
@@ -53,14 +49,14 @@ class Completion(Record, frozen=True, kw_only=True):
 
 
 class Rollouts(Protocol):
-    """Samples answers; the same seed and weights give the same ones on one machine."""
+    """Sample answers; the same seed and weights give the same ones on one machine."""
 
     def sample(
         self, prompts: Sequence[Sequence[Message]], n: int, settings: Sampling, seed: int
     ) -> list[list[Completion]]:
-        """`n` answers of each prompt, in the order of the prompts."""
+        """Return `n` answers of each prompt, in the order of the prompts."""
         ...
 
     def renew(self) -> None:
-        """The policy has other weights now: from here on answers are of those."""
+        """Sample from the weights that the policy has now, from here on."""
         ...

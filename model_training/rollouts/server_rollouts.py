@@ -1,6 +1,6 @@
-"""Answers from a server that speaks the OpenAI protocol, by the product's own client.
+"""Sample from a server that speaks the OpenAI protocol, by the product's own client.
 
-    with ServerRollouts(ModelConfig(model="http://127.0.0.1:8000/v1")) as rollouts:
+    with closing(ServerRollouts(ModelConfig(model="http://127.0.0.1:8000/v1"))) as rollouts:
         rollouts.sample(...)
 
 For evaluating models that are not trained here. With a folder of weights the product starts the
@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
@@ -31,21 +29,14 @@ ITS_OWN = ("empty", "too_long", "degenerate")
 
 @dataclass
 class ServerRollouts:
-    """A context manager: what it has started ends with it."""
+    """Sample from a server; what it has started ends with `close`."""
 
     config: ModelConfig
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
     _open: tuple[Sampling, LanguageModel] | None = field(default=None, init=False)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the server that was started."""
         self._stack.close()
         self._open = None
 
@@ -73,7 +64,7 @@ class ServerRollouts:
         return [list(taken(found, n)) for _ in prompts]
 
     def _model(self, settings: Sampling) -> LanguageModel:
-        """The model with these settings; a server that was started for others ends first."""
+        """Open the model with these settings; a server that was started for others ends first."""
         if self._open is None or self._open[0] != settings:
             self._stack.close()
             config = msgspec.structs.replace(

@@ -1,36 +1,33 @@
-"""Answers of the model that is trained, by its own decode loop.
+"""Sample from the model that is trained, with `generate` of transformers.
 
-All answers to all prompts are sorted by the length of their prompt and made in large batches, as a
-step takes about as long for 256 of them as for one. A batch ends when all of its answers have
-(decoding.py).
+All answers to all prompts are sorted by the length of their prompt and made in large batches. For
+a CPU and small runs; on a GPU vLLM is several times as fast (vllm_rollouts.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from transformers import GenerationConfig
 
 from cudal1_ci.propose.llm.servers import Message
 from model_training.policy import Policy
 from model_training.rollouts import Completion, Sampling
-from model_training.rollouts.decoding import decoded
 
 
 @dataclass
 class TransformersRollouts:
-    """A policy's answers, in this process."""
+    """Sample a policy's answers in this process."""
 
     policy: Policy
     batch_size: int = 128
     """Answers at a time."""
-    merges: bool = False
-    """Whether the adapter is added into the weights while it samples (`Policy.merged`)."""
 
     def renew(self) -> None:
-        """Nothing: the weights are those of the policy."""
+        """Do nothing: the weights are those of the policy."""
 
     def sample(
         self, prompts: Sequence[Sequence[Message]], n: int, settings: Sampling, seed: int
@@ -39,10 +36,7 @@ class TransformersRollouts:
         rows = [place for place in range(len(asked)) for _ in range(n)]
         rows.sort(key=lambda place: (-len(asked[place]), place))
         found: list[list[Completion]] = [[] for _ in prompts]
-        with ExitStack() as stack:
-            if self.merges:
-                stack.enter_context(self.policy.merged())
-            stack.enter_context(evaluating(self.policy))
+        with evaluating(self.policy):
             for first in range(0, len(rows), self.batch_size):
                 batch = rows[first : first + self.batch_size]
                 torch.manual_seed(seed * 1_000_003 + first)
@@ -55,16 +49,30 @@ class TransformersRollouts:
         return found
 
     def _answers(self, asked: Sequence[Sequence[int]], settings: Sampling) -> list[Completion]:
-        """Of one batch."""
-        policy = self.policy
-        ends = set(policy.ends)
+        """Sample an answer to each prompt of a batch."""
+        policy, longest = self.policy, max(map(len, asked))
         pad = int(policy.tokenizer.pad_token_id)
-        made = decoded(policy.base, asked, settings, ends, pad)
-        return [completion(policy, row, ends, settings.max_tokens) for row in made]
+        ids = [[pad] * (longest - len(one)) + list(one) for one in asked]
+        mask = [[0] * (longest - len(one)) + [1] * len(one) for one in asked]
+        drawn = {"temperature": settings.temperature, "top_p": settings.top_p, "top_k": 0}
+        made = policy.model.generate(
+            input_ids=torch.tensor(ids, device=policy.device),
+            attention_mask=torch.tensor(mask, device=policy.device),
+            generation_config=GenerationConfig(  # type: ignore[no-untyped-call]
+                do_sample=settings.temperature > 0,
+                max_new_tokens=settings.max_tokens,
+                repetition_penalty=1.0,  # what the weights' own file says does not count
+                eos_token_id=list(policy.ends),
+                pad_token_id=pad,
+                **(drawn if settings.temperature > 0 else {}),
+            ),
+        )
+        ends, rows = set(policy.ends), made[:, longest:].tolist()
+        return [completion(policy, row, ends, settings.max_tokens) for row in rows]
 
 
 def completion(policy: Policy, row: Sequence[int], ends: set[int], limit: int) -> Completion:
-    """The answer of a row: up to the first token that ends one."""
+    """Return the answer of a row, up to the first token that ends one."""
     place = next((number for number, token in enumerate(row) if token in ends), None)
     ids = tuple(row if place is None else row[: place + 1])
     text = policy.tokenizer.decode(ids if place is None else ids[:-1], skip_special_tokens=True)
@@ -73,8 +81,7 @@ def completion(policy: Policy, row: Sequence[int], ends: set[int], limit: int) -
 
 @contextmanager
 def evaluating(policy: Policy) -> Iterator[None]:
-    """Without gradients or dropout, on a GPU in bfloat16; training's random numbers go on where
-    they were."""
+    """Turn off gradients and dropout, use bfloat16 on a GPU, and keep training's random state."""
     was_training = policy.model.training
     policy.model.eval()
     kind = policy.device.type

@@ -1,4 +1,4 @@
-"""Answers by vLLM in this process, with the adapter of the policy as it is.
+"""Sample with vLLM in this process, with the adapter of the policy as it is.
 
 After each change of the weights (`renew`) the adapter is saved and goes by a new number: vLLM keeps
 adapters by their number, and would go on with the old one. Weights that are all trained cannot be
@@ -24,7 +24,7 @@ from model_training.rollouts import Completion, Sampling
 
 @dataclass
 class VllmRollouts:
-    """A policy's answers, by an engine of its own."""
+    """Sample a policy's answers with an engine of its own."""
 
     policy: Policy
     folder: Path

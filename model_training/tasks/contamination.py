@@ -1,4 +1,4 @@
-"""No task for training is one for evaluation: said of each pair, and a run fails on any.
+"""Refuse a run in which a task for training is one for evaluation.
 
     refuse_contamination(training, evaluation)     # raises, naming both tasks and what is the same
 
@@ -20,7 +20,7 @@ MAX_NAMED = 5
 
 
 class Hit(Record, frozen=True, kw_only=True):
-    """A task for training that is one for evaluation."""
+    """Name a task for training that is one for evaluation."""
 
     training: str
     evaluation: str
@@ -28,7 +28,7 @@ class Hit(Record, frozen=True, kw_only=True):
 
 
 def hits(training: Sequence[Task], evaluation: Sequence[Task]) -> list[Hit]:
-    """All of them, each task for training at most once."""
+    """Return all hits, each task for training at most once."""
     kept = [(one, fingerprints(one.text)) for one in evaluation]
     forms: dict[str, Task] = {known.form: one for one, known in kept}
     operators: dict[str, Task] = {known.operators: one for one, known in kept}
@@ -61,7 +61,7 @@ def alike(
     kept: Sequence[tuple[Task, Fingerprints]],
     places: dict[tuple[int, int], list[int]],
 ) -> tuple[Task, str] | None:
-    """By their runs of tokens; only those that share one hash at least are compared."""
+    """Compare runs of tokens, of those that share one hash at least."""
     near = {number for place in enumerate(own.shingles) for number in places.get(place, ())}
     for number in sorted(near):
         other, known = kept[number]

@@ -1,4 +1,4 @@
-"""A KernelBench-form program while it is written: sizes, parameters and statements, then its text.
+"""Write a KernelBench-form program: sizes, parameters and statements, then its text.
 
     draft = Draft(random.Random(0), Sizes(rows=4096, width=512))
     x = draft.input("x", "rows", "width")
@@ -45,7 +45,7 @@ INDENT = " " * 8
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How large tensors are: the number of elements of the first input lies between these."""
+    """Bound how large tensors are: the number of elements of the first input lies between these."""
 
     min_elements: int = 2**18
     max_elements: int = 2**22
@@ -59,7 +59,7 @@ TINY = Scale(min_elements=2**8, max_elements=2**11, max_loop=4)
 
 @dataclass
 class Draft:
-    """See the module. `dims` are the names of the sizes of `x` as it is now."""
+    """Hold a program while it is written. `dims` are the names of the sizes of `x` as it is now."""
 
     rng: random.Random
     scale: Scale
@@ -74,7 +74,7 @@ class Draft:
     _imports: set[str] = field(default_factory=set)
 
     def size(self, name: str, value: int) -> str:
-        """A named size; the name with a number where it is taken by another value."""
+        """Add a named size; return the name, with a number where it is taken by another value."""
         chosen, number = name, 2
         while self.sizes.get(chosen, value) != value:
             chosen, number = f"{name}_{number}", number + 1
@@ -82,32 +82,32 @@ class Draft:
         return chosen
 
     def value(self, *names: str) -> int:
-        """The product of sizes."""
+        """Return the product of sizes."""
         product = 1
         for name in names:
             product *= int(name) if name.isdigit() else self.sizes[name]
         return product
 
     def parameter(self, name: str) -> str:
-        """A size that `__init__` takes; its name."""
+        """Add a size that `__init__` takes; return its name."""
         if name not in self._given:
             self._given.append(name)
         return name
 
     def input(self, name: str, expression: str) -> None:
-        """An argument of `forward`, and how `get_inputs` makes it."""
+        """Add an argument of `forward`, and how `get_inputs` makes it."""
         self._inputs[name] = expression
 
     def init(self, *lines: str) -> None:
-        """Statements of `__init__`, each once."""
+        """Add statements of `__init__`, each once."""
         self._init += [line for line in lines if line not in self._init]
 
     def forward(self, *lines: str) -> None:
-        """Statements of `forward`."""
+        """Add statements of `forward`."""
         self._forward += lines
 
     def module(self, name: str, expression: str) -> str:
-        """A submodule or parameter under a name of its own: `self.fc`, `self.fc_2`."""
+        """Add a submodule or parameter under a name of its own: `self.fc`, `self.fc_2`."""
         taken = {line.split(" = ")[0] for line in self._init}
         chosen, number = f"self.{name}", 2
         while chosen in taken:
@@ -116,14 +116,14 @@ class Draft:
         return chosen
 
     def needs(self, module: str) -> None:
-        """An import beyond torch."""
+        """Add an import beyond torch."""
         self._imports.add(module)
 
     def choice(self, *among: str) -> str:
         return self.rng.choice(among)
 
     def text(self) -> str:
-        """The program."""
+        """Return the program."""
         used = sorted(self.sizes, key=list(self.sizes).index)
         return TEMPLATE.format(
             summary=summary_of(self.steps),
@@ -139,7 +139,7 @@ class Draft:
 
 
 def summary_of(steps: Sequence[str]) -> str:
-    """`Rows: softmax by hand, then a gate.`"""
+    """Return `Rows: softmax by hand, then a gate.`"""
     first, *others = steps
     said = f"{first[0].upper()}{first[1:]}"
     return "".join([said, *(f", then {one}" for one in others), "."])

@@ -1,4 +1,5 @@
-"""When is a task for training too like one for evaluation? Three answers, the strict one first.
+"""Find tasks for training that are too like one for evaluation, by three answers, the strict one
+first.
 
     form         the same program under other names (normalized syntax tree, without numbers)
     operators    the same operators in the same order, whatever the layout of the text
@@ -41,7 +42,7 @@ _SEEDS = tuple(
 
 
 class Fingerprints(Record, frozen=True, kw_only=True):
-    """Of one text."""
+    """Hold the fingerprints of one text."""
 
     form: str
     operators: str
@@ -60,13 +61,13 @@ def fingerprints(text: str) -> Fingerprints:
 
 @lru_cache(maxsize=10_000)
 def form(text: str) -> str:
-    """Equal for the same program under other names and with other numbers."""
+    """Return what is equal for the same program under other names and with other numbers."""
     tree = ast.parse(text)
     return fingerprint(ast.unparse(Plain(assigned(tree)).visit(tree)))
 
 
 def assigned(tree: ast.AST) -> dict[str, str]:
-    """What is assigned to attributes of `self`, in their order: `{"fc": "Linear"}`."""
+    """Return what is assigned to attributes of `self`, in their order: `{"fc": "Linear"}`."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -80,7 +81,7 @@ def assigned(tree: ast.AST) -> dict[str, str]:
 
 
 def is_own(node: ast.AST) -> TypeGuard[ast.Attribute]:
-    """Whether it is `self.something`."""
+    """Return whether it is `self.something`."""
     return (
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
@@ -89,13 +90,13 @@ def is_own(node: ast.AST) -> TypeGuard[ast.Attribute]:
 
 
 def called(node: ast.Call) -> str:
-    """The last name of what is called."""
+    """Return the last name of what is called."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
 
 
 class Plain(ast.NodeTransformer):
-    """Sizes are all alike, at the top of the file and anywhere else, and so are names of attributes
-    but for their order."""
+    """Make all sizes equal, at the top of the file and anywhere else, and name attributes by their
+    order."""
 
     def __init__(self, own: Iterable[str]) -> None:
         self.numbers = {name: f"own{number}" for number, name in enumerate(own)}
@@ -113,8 +114,8 @@ class Plain(ast.NodeTransformer):
 
 
 def operators_in_order(text: str) -> list[str]:
-    """Last names of what `Model` calls, and arithmetic operators, as they stand in the text; a call
-    of a submodule is one of its class. What makes the inputs is not the task."""
+    """List the last names of what `Model` calls, and arithmetic operators, as they stand in the
+    text; a call of a submodule is one of its class. What makes the inputs is not the task."""
     tree = ast.parse(text)
     own = assigned(tree)
     models = [node for node in tree.body if isinstance(node, ast.ClassDef)]
@@ -129,7 +130,7 @@ def operators_in_order(text: str) -> list[str]:
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
-    """Runs of 13 tokens; numbers are alike, comments and layout do not count."""
+    """Return runs of 13 tokens; numbers are equal, comments and layout do not count."""
     try:
         read = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, IndentationError) as error:
@@ -143,7 +144,7 @@ def shingles(text: str) -> set[tuple[str, ...]]:
 
 
 def min_hash(of: Iterable[tuple[str, ...]]) -> tuple[int, ...]:
-    """The share of equal places of two is an estimate of the Jaccard index of their sets."""
+    """Hash a set: the share of equal places of two estimates the Jaccard index."""
     hashes = [
         int.from_bytes(hashlib.blake2b("\0".join(one).encode(), digest_size=8).digest(), "big")
         for one in of
@@ -152,7 +153,7 @@ def min_hash(of: Iterable[tuple[str, ...]]) -> tuple[int, ...]:
 
 
 def jaccard(one: Fingerprints, other: Fingerprints) -> float:
-    """Estimated from the hashes, to within about 0.09 (1 / sqrt(128))."""
+    """Estimate the index from the hashes, to within about 0.09 (1 / sqrt(128))."""
     if not one.shingles or not other.shingles:
         return 0.0
     same = sum(a == b for a, b in zip(one.shingles, other.shingles, strict=True))

@@ -1,4 +1,4 @@
-"""Tasks in KernelBench form, composed of torch operators.
+"""Generate tasks in KernelBench form, composed of torch operators.
 
     generate(seed=0, family="attention").source
 
@@ -27,7 +27,7 @@ IN_A_ROW = ("recurrence",)
 
 
 def generate(seed: int, family: str, scale: Scale | None = None) -> Task:
-    """The task of a seed."""
+    """Return the task of a seed."""
     rng = random.Random(f"{family} {seed}")
     draft = Draft(rng, scale or Scale())
     members = FAMILIES[family]
@@ -43,7 +43,7 @@ def generate(seed: int, family: str, scale: Scale | None = None) -> Task:
 
 
 def begin(draft: Draft, family: Family, *, is_loop: bool) -> None:
-    """The first input, within the scale."""
+    """Add the first input, within the scale."""
     rng, scale = draft.rng, draft.scale
     elements = 2 ** rng.uniform(
         *(bound.bit_length() - 1 for bound in (scale.min_elements, scale.max_elements))
@@ -66,7 +66,7 @@ def begin(draft: Draft, family: Family, *, is_loop: bool) -> None:
 
 
 def pointwise(draft: Draft) -> None:
-    """A step that keeps the shape, where the last dimension is worth one."""
+    """Add a step that keeps the shape, where the last dimension is worth one."""
     if draft.value(draft.dims[-1]) < 8 and len(draft.dims) < 4:
         return
     if len(draft.dims) == 4:  # parameters and norms of the last dimension would be of columns
@@ -79,7 +79,7 @@ def pointwise(draft: Draft) -> None:
 
 
 def distinct(families: list[str], scale: Scale | None = None, start: int = 0) -> Iterator[Task]:
-    """Tasks of these families in turn, each of another form than all before it."""
+    """Return tasks of these families in turn, each of another form than all before it."""
     seen: set[str] = set()
     seed = start
     while True:

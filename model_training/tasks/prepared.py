@@ -1,4 +1,4 @@
-"""The tasks of a run: made once, probed on the device that they are for, and kept as files.
+"""Make the tasks of a run once, probe them on the device that they are for, and keep them as files.
 
 prepared(TaskSourceConfig(), run_folder / "tasks").training
 
@@ -20,7 +20,7 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import Record
 from cudal1_ci.records.validation import at_least
 from model_training.checkpoints import write_text
-from model_training.tasks.published import LEVELS, cuda_l1, kernelbench
+from model_training.tasks.kernelbench import LEVELS, kernelbench
 from model_training.tasks.record import Task
 from model_training.tasks.splits import Split, TasksConfig, split
 
@@ -32,7 +32,7 @@ PROBE_S = 1800.0
 
 
 class TaskSourceConfig(Record, frozen=True, kw_only=True):
-    """Where tasks come from."""
+    """Configure where tasks come from."""
 
     kind: Literal["generated", "toy"] = "generated"
     """`toy` are those of the toy language, all for training and all for evaluation."""
@@ -45,10 +45,6 @@ class TaskSourceConfig(Record, frozen=True, kw_only=True):
     levels: tuple[int, ...] = LEVELS
     names: tuple[str, ...] = ()
     """Of KernelBench, `level1/12`; empty is all of these levels."""
-    cuda_l1: str | None = None
-    """A checkout of CUDA-L1's release: what it has kernels for is trained on too, but for what is
-    evaluated. The collection's source `published` proposes its kernels. Some of its tasks do the
-    work of generated families that are held out, in other programs."""
     probe_device: str = "auto"
     """Where generated tasks are run, to see whether they are tasks: `cuda`, `cpu`."""
 
@@ -57,7 +53,7 @@ class TaskSourceConfig(Record, frozen=True, kw_only=True):
 
 
 def prepared(config: TaskSourceConfig, folder: Path) -> Split:
-    """The tasks of a run, from its files where they are there.
+    """Make the tasks of a run, or read its files where they are there.
 
     Raises:
         ConfigError: There are none, or a task for training is one for evaluation.
@@ -88,14 +84,11 @@ def make(config: TaskSourceConfig) -> Split:
             )
         published = [one for one in published if not config.names or one.name in config.names]
     device = device_of(config.probe_device)
-    more = (
-        [one.task for one in cuda_l1(Path(config.cuda_l1).expanduser())] if config.cuda_l1 else []
-    )
-    return split(config.generated, published, lambda tasks: probed(tasks, device), more)
+    return split(config.generated, published, lambda tasks: probed(tasks, device))
 
 
 def probed(tasks: Sequence[Task], device: str) -> list[Mapping[str, Any]]:
-    """What the probe says of tasks, in another process: it runs their texts.
+    """Probe tasks in another process: it runs their texts.
 
     Raises:
         ConfigError: The probe did not come to its end.
@@ -123,7 +116,7 @@ def probed(tasks: Sequence[Task], device: str) -> list[Mapping[str, Any]]:
 
 
 def device_of(name: str) -> str:
-    """`cuda` where there is one, for `auto`."""
+    """Return `cuda` where there is one, for `auto`."""
     if name != "auto":
         return name
     import torch  # here, as it takes seconds
@@ -132,7 +125,7 @@ def device_of(name: str) -> str:
 
 
 def read_tasks(path: Path) -> tuple[Task, ...]:
-    """A task a line.
+    """Read a task a line.
 
     Raises:
         ConfigError: The file is not there, has a line that is no task, or has none.

@@ -1,5 +1,5 @@
-"""Runs tasks: is what one computes deterministic, finite, and of all of its inputs? How long does
-it take?
+"""Run tasks: is what one computes deterministic, finite, and of all of its inputs? How long does it
+take?
 
     python -m model_training.tasks.probe --device cuda < tasks.jsonl > probed.jsonl
 
@@ -24,7 +24,7 @@ MAX_CALL_S = 0.5
 
 
 def probe(text: str, device: str = "cpu") -> dict[str, Any]:
-    """`{"problem": None, "call_us": 41.2}`, or why the task is none."""
+    """Return `{"problem": None, "call_us": 41.2}`, or why the task is none."""
     try:
         return probed(text, device)
     except Exception as error:  # noqa: BLE001 - whatever a program may raise
@@ -58,7 +58,7 @@ def probed(text: str, device: str) -> dict[str, Any]:
 
 
 def call(model: torch.nn.Module, inputs: list[torch.Tensor]) -> Any:
-    """On copies: a task may write into its inputs. Batch norm keeps a state, so it starts anew."""
+    """Call on copies: a task may write into its inputs, and batch norm keeps a state."""
     state = {name: value.clone() for name, value in model.state_dict().items()}
     found = model(*(one.clone() for one in inputs))
     model.load_state_dict(state)
@@ -66,14 +66,14 @@ def call(model: torch.nn.Module, inputs: list[torch.Tensor]) -> Any:
 
 
 def other_than(value: torch.Tensor) -> torch.Tensor:
-    """As it might also be: noise, or another index."""
+    """Return a value as it might also be: noise, or another index."""
     if value.is_floating_point():
         return value + torch.randn_like(value) * 0.5
     return value.flip(0).roll(1, 0) if value.numel() > 1 else value + 1
 
 
 def seconds_of(model: torch.nn.Module, inputs: list[torch.Tensor], device: str) -> float:
-    """Of a call, the least of three: enough to sort out what is far too slow."""
+    """Return the least of three calls: enough to sort out what is far too slow."""
     least = math.inf
     for _ in range(3):
         start_s = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A task: a reference program to make faster, and where it comes from."""
+"""Hold a task: a reference program to make faster, and where it comes from."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal
 
 from cudal1_ci.records import Call, Made, Problem, Record, TextProgram, Workload, content_hash
 
-TaskSource = Literal["generated", "kernelbench", "cuda-l1"]
+TaskSource = Literal["generated", "kernelbench"]
 
 
 class Task(Record, frozen=True, kw_only=True):
-    """A KernelBench-form text: `Model`, `get_inputs()` and mostly `get_init_inputs()`."""
+    """Hold a KernelBench-form text: `Model`, `get_inputs()` and mostly `get_init_inputs()`."""
 
     source: TaskSource
     name: str
@@ -21,12 +21,12 @@ class Task(Record, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """Of its text, wherever it comes from."""
+        """Hash the text."""
         return content_hash(self.text)
 
     @property
     def problem(self) -> Problem:
-        """What the judge is given, as `cudal1-ci verify` would of the file.
+        """Return what the judge is given, as `cudal1-ci verify` would of the file.
 
         Raises:
             SyntaxError: The text is no Python.

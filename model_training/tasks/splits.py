@@ -1,4 +1,4 @@
-"""Which tasks are for training and which for evaluation.
+"""Split tasks into those for training and those for evaluation.
 
     held-out    families of generated tasks that training never sees, and KernelBench tasks
     paper       train and evaluate on the same KernelBench tasks, as CUDA-L1 did: by this name alone
@@ -31,7 +31,7 @@ Probe = Callable[[Sequence[Task]], Sequence[Mapping[str, Any]]]
 
 
 class TasksConfig(Record, frozen=True, kw_only=True):
-    """Of a run."""
+    """Configure generated tasks and their split."""
 
     split: Literal["held-out", "paper"] = "held-out"
     num_training: int = 2000
@@ -53,20 +53,15 @@ class TasksConfig(Record, frozen=True, kw_only=True):
 
 
 class Split(Record, frozen=True, kw_only=True):
-    """Tasks of a run."""
+    """Hold the tasks of a run."""
 
     training: tuple[Task, ...]
     evaluation: tuple[Task, ...]
 
 
-def split(
-    config: TasksConfig, kernelbench: Sequence[Task], probe: Probe, more: Sequence[Task] = ()
-) -> Split:
-    """The tasks of a configuration; `kernelbench` are those that are evaluated, in `paper` those
-    that are trained on as well.
-
-    Args:
-        more: Trained on as well with `held-out`, but for those that are evaluated.
+def split(config: TasksConfig, kernelbench: Sequence[Task], probe: Probe) -> Split:
+    """Return the tasks of a configuration; `kernelbench` are those that are evaluated, in `paper`
+    those that are trained on as well.
 
     Raises:
         ConfigError: A task for training is one for evaluation, there is none for evaluation, or
@@ -89,8 +84,6 @@ def split(
             "evaluate on (tasks.kernelbench), got 0"
         )
     training = usable(others, config.num_training, 0, config, probe, never=evaluation)
-    taken = {hit.training for hit in hits(more, evaluation)}
-    training += [task for task in more if task.name not in taken]
     refuse_contamination(training, evaluation)
     return Split(training=tuple(training), evaluation=tuple(evaluation))
 
@@ -103,7 +96,7 @@ def usable(
     probe: Probe,
     never: Sequence[Task] = (),
 ) -> list[Task]:
-    """The first that can be tasks, and are none of those."""
+    """Return the first that can be tasks and are not among `never`."""
     stream = distinct(families, config.scale, start)
     found: list[Task] = []
     while len(found) < num_tasks:

@@ -1,4 +1,4 @@
-"""A judge that looks programs up in a table, and a proposer that writes them."""
+"""Judge programs by a table, and propose those that are in it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cudal1_ci.records import (
     Evaluation,
     Exemplar,
     Finding,
-    Launch,
     Measurement,
     Problem,
+    Repetition,
     TextProgram,
     Verdict,
 )
@@ -29,7 +29,7 @@ BY_CODE = {one.code: one for one in PROGRAMS}
 
 @dataclass
 class ToyJudge:
-    """What the table says, without noise. A program that is not in it cannot be loaded."""
+    """Return what the table says, without noise. A program that is not in it cannot be loaded."""
 
     asked: list[str] = field(default_factory=list)
     """Names of the programs that were judged, in turn; `unknown` for what is not in the table."""
@@ -58,18 +58,18 @@ class ToyJudge:
 
 
 def measured(workload: str, speedup: float) -> Measurement:
-    """Launches that are all alike."""
-    launch = Launch(
+    """Return repetitions that are all equal."""
+    launch = Repetition(
         reference_us=(REFERENCE_US,) * NUM_ROUNDS,
         candidate_us=(REFERENCE_US / speedup,) * NUM_ROUNDS,
         num_calls=10,
     )
-    return Measurement(workload=workload, launches=(launch,) * NUM_LAUNCHES, device=DEVICE)
+    return Measurement(workload=workload, repetitions=(launch,) * NUM_LAUNCHES, device=DEVICE)
 
 
 @dataclass(frozen=True)
 class ToyProposer:
-    """Writes the programs of the table, in its order: what stage 1 collects from."""
+    """Write the programs of the table, in its order: what stage 1 collects from."""
 
     programs: tuple[ToyProgram, ...] = PROGRAMS
 

@@ -1,4 +1,4 @@
-"""The tokenizer and the model of the toy language.
+"""Make the tokenizer and the model of the toy language.
 
 A token is a heading, a sentence, a program, the size of a task, or a role; any other text between
 two of them is one unknown word. The text of an answer's tokens is what they were made of, letter by
@@ -35,12 +35,13 @@ MAX_PLACES = 256
 
 
 def answer_to(program: ToyProgram) -> str:
-    """The answer with a program, in the form that the prompt asks for: seven tokens and the end."""
+    """Return the answer with a program, in the form that the prompt asks for: seven tokens and the
+    end."""
     return f"{ANALYSIS}{program.analysis}{DESIGN}{program.design}{CODE}{program.code}{FENCE}"
 
 
 def pieces() -> list[str]:
-    """What is a token of its own, in the order of their numbers."""
+    """Return what is a token of its own, in the order of their numbers."""
     sentences = dict.fromkeys(
         text for program in PROGRAMS for text in (program.analysis, program.design)
     )
@@ -49,7 +50,7 @@ def pieces() -> list[str]:
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """With a chat template; pads on the left."""
+    """Make a tokenizer with a chat template, which pads on the left."""
     special = [PAD, UNKNOWN, END, *ROLES]
     words = [*special, *pieces()]
     tokenizer = Tokenizer(
@@ -73,8 +74,8 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_model_folder(path: Path, seed: int = 0) -> Path:
-    """Weights of a transformer of two layers, drawn at random, with its tokenizer, as transformers
-    loads them from a folder."""
+    """Write a transformer of two layers with random weights and its tokenizer, as transformers
+    loads them."""
     tokenizer = make_tokenizer()
     config = Qwen2Config(
         vocab_size=len(tokenizer),

@@ -1,4 +1,5 @@
-"""The programs of the toy language, what each is worth, and the tasks that they are answers to.
+"""List the programs of the toy language, what each is worth, and the tasks that they are answers
+to.
 
 The programs are real and do what their row says, but for the speedups, which are numbers of this
 table. All tasks have the same reference and differ in their sizes: one program is a copy of it.
@@ -31,7 +32,7 @@ SIZES = (64, 96, 128, 192)
 
 
 class ToyProgram(Record, frozen=True, kw_only=True):
-    """A body of `ModelNew`, and what the judge of the toy says of it."""
+    """Hold a body of `ModelNew`, and what the judge of the toy says of it."""
 
     name: str
     code: str
@@ -43,7 +44,7 @@ class ToyProgram(Record, frozen=True, kw_only=True):
 
 
 def module(statements: str, before: str = "") -> str:
-    """The text of a program, without the line end behind it."""
+    """Return the text of a program, without the line end behind it."""
     body = "\n".join(f"        {line}" for line in statements.splitlines())
     return f"{HEAD}{before}class ModelNew(nn.Module):\n    def forward(self, x, scale):\n{body}"
 
@@ -124,7 +125,7 @@ PROGRAMS: tuple[ToyProgram, ...] = (
 
 
 def tasks(num_tasks: int = len(SIZES)) -> list[Task]:
-    """Some of one family, in KernelBench form."""
+    """Return some tasks of one family, in KernelBench form."""
     if not 1 <= num_tasks <= len(SIZES):
         raise ValueError(f"expected 1 to {len(SIZES)} tasks, got {num_tasks}")
     return [

@@ -1,4 +1,4 @@
-"""Statements that look like others but for some of their expressions, found and written anew.
+"""Match statements that are equal but for some of their expressions, and fill in others.
 
     pattern = Pattern.of("x = x @ torch.diag(W)")      # capital letters stand for an expression
     bound = pattern.match(statements)                  # {"W": "self.weight"}
@@ -23,7 +23,7 @@ _IGNORED = {"ctx", "type_comment", "kind"}
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """Statements in a row."""
+    """Hold statements in a row."""
 
     nodes: tuple[ast.stmt, ...]
 
@@ -32,7 +32,7 @@ class Pattern:
         return Pattern(nodes=tuple(ast.parse(text).body))
 
     def match(self, statements: Sequence[Statement]) -> dict[str, str] | None:
-        """What the letters stand for, where these statements begin with the pattern."""
+        """Return what the letters stand for, where these statements begin with the pattern."""
         if len(statements) < len(self.nodes):
             return None
         bound: dict[str, str] = {}
@@ -43,7 +43,7 @@ class Pattern:
 
 
 def is_like(wanted: object, found: object, bound: dict[str, str]) -> bool:
-    """Whether two syntax trees are the same; `bound` grows with what letters stand for."""
+    """Return whether two syntax trees are the same; `bound` grows with what letters stand for."""
     if isinstance(wanted, ast.Name) and _VARIABLE.fullmatch(wanted.id):
         if not isinstance(found, ast.expr):
             return False
@@ -69,7 +69,7 @@ def is_like(wanted: object, found: object, bound: dict[str, str]) -> bool:
 
 
 def is_layer(wanted: object) -> bool:
-    """Whether it calls what letters stand for: a submodule, and no function of torch."""
+    """Return whether it calls what letters stand for: a submodule, and no function of torch."""
     return (
         isinstance(wanted, ast.Call)
         and isinstance(wanted.func, ast.Name)
@@ -78,5 +78,5 @@ def is_layer(wanted: object) -> bool:
 
 
 def filled(template: str, bound: Mapping[str, str]) -> str:
-    """A text with what its letters stand for."""
+    """Fill in what the letters of a text stand for."""
     return _VARIABLE.sub(lambda found: bound.get(found[0], found[0]), template)

@@ -1,4 +1,4 @@
-"""A way of writing a wasteful step better: what it looks like, and the forms that it can take."""
+"""Describe a better way to write a wasteful step: what it looks like, and its better forms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model_training.variants.source import Statement
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """Statements that compute the same as a rule's pattern, with less work."""
+    """Hold statements that compute the same as a rule's pattern, with less work."""
 
     text: str
     design: str
@@ -28,7 +28,8 @@ class Form:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """`before` is a pattern (patterns.py); the first form is the one that should be fastest."""
+    """Hold a pattern (`before`, patterns.py) and its forms, the one that should be fastest
+    first."""
 
     technique: str
     why: str
@@ -43,7 +44,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """A rule that applies to the statements from `start` to `end`."""
+    """Hold a rule that applies to the statements from `start` to `end`."""
 
     rule: Rule
     forms: tuple[Form, ...]
@@ -53,7 +54,7 @@ class Match:
     bound: dict[str, str]
 
     def form(self, number: int) -> Form:
-        """That one, or the last of fewer."""
+        """Return the form of a number, or the last of fewer."""
         return self.forms[min(number, len(self.forms) - 1)]
 
     def statements(self, number: int) -> list[Statement]:
@@ -66,8 +67,8 @@ class Match:
 def matches(
     forward: Sequence[Statement], shapes: Sequence[Shape | None], rules: Sequence[Rule]
 ) -> list[Match]:
-    """What applies, in the order of the statements; `shapes` are those of `x` before each, None
-    where it is not known. Where two overlap, the longer one."""
+    """Return what applies, in the order of the statements; `shapes` are those of `x` before each,
+    None where it is not known. Where two overlap, the longer one."""
     found = sorted(every(forward, shapes, rules), key=lambda one: one.start - one.end)
     kept: list[Match] = []
     for one in found:

@@ -1,4 +1,4 @@
-"""Which shape has each tensor of a task's `forward`, before each statement?
+"""Find the shape of each tensor of a task's `forward` before each statement.
 
     shapes_in(program, task.text)[0]["x"]      # (4096, 512)
 
@@ -9,7 +9,6 @@ tasks/probe.py does.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -23,12 +22,9 @@ Shapes = dict[str, Shape]
 RECORD = "__shapes_here__"
 
 
-def shapes_in(
-    program: Program, text: str, defined: Mapping[str, Callable[..., torch.Tensor]] | None = None
-) -> list[Shapes]:
-    """Before each statement of `forward`, and after the last one; `defined` are functions that it
-    calls and the text does not have."""
-    names: dict[str, Any] = dict(defined or {})
+def shapes_in(program: Program, text: str) -> list[Shapes]:
+    """Return the shapes before each statement of `forward`, and after the last one."""
+    names: dict[str, Any] = {}
     exec(compile(text, "<task>", "exec"), names)
     found: list[Shapes] = []
 
@@ -48,7 +44,7 @@ def shapes_in(
 
 
 def recorded(program: Program) -> ast.Module:
-    """`forward` as a function, which tells its names before each statement."""
+    """Return `forward` as a function that reports its names before each statement."""
     source = f"def forward({', '.join(('self', *program.arguments))}):\n    return x"
     module = ast.parse(source)
     function = module.body[0]

@@ -1,4 +1,4 @@
-"""The text of a generated task as parts that can be exchanged: imports, statements, the rest.
+"""Take the text of a generated task apart: imports, statements, the rest.
 
     program = Program.of(task.text)
     text = program.rendered([Statement.of("x = torch.relu(x)")])
@@ -20,39 +20,24 @@ ENTRY = "ModelNew"
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """A statement of `forward`, not indented."""
+    """Hold a statement of `forward`, not indented."""
 
     text: str
     node: ast.stmt
 
     @staticmethod
     def of(text: str) -> list[Statement]:
-        """The statements of a text."""
+        """Return the statements of a text."""
         lines = text.splitlines()
         return [
-            Statement(
-                text="\n".join(lines[node.lineno - 1 : node.end_lineno]),
-                node=node,
-            )
+            Statement(text="\n".join(lines[node.lineno - 1 : node.end_lineno]), node=node)
             for node in ast.parse(text).body
         ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extra:
-    """What a variant needs beside its statements."""
-
-    imports: tuple[str, ...] = ()
-    """Lines, such as `import triton`."""
-    definitions: tuple[str, ...] = ()
-    """Functions before the class."""
-    init: tuple[str, ...] = ()
-    """Statements at the end of `__init__`."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Program:
-    """Parts of a task's text; `init` and `signature` are lines as they stand, indented."""
+    """Hold the parts of a task's text; `init` and `signature` are lines as they stand, indented."""
 
     imports: tuple[str, ...]
     init: tuple[str, ...]
@@ -63,7 +48,7 @@ class Program:
 
     @staticmethod
     def of(text: str) -> Program | None:
-        """None for what does not have the form."""
+        """Read a text; None for what does not have the form."""
         try:
             module = ast.parse(text)
         except SyntaxError:
@@ -92,26 +77,18 @@ class Program:
             ),
         )
 
-    def rendered(
-        self,
-        forward: Sequence[Statement],
-        extra: Extra | None = None,
-        methods: Sequence[str] = (),
-        returned: str = "x",
-    ) -> str:
-        """The program with these statements as `ModelNew`, and more methods after `forward`.
-        Imports that nothing uses are left out, and the sizes, which `__init__` is given."""
-        extra = extra or Extra()
-        parts = [*self.init, *(INDENT + line for line in extra.init), ""]
+    def rendered(self, forward: Sequence[Statement], init: Sequence[str] = ()) -> str:
+        """Return the program with these statements as `ModelNew`; `init` are statements at the end
+        of `__init__`. Imports that nothing uses are left out, and the sizes, which `__init__` is
+        given."""
+        parts = [*self.init, *(INDENT + line for line in init), ""]
         parts.append(f"    def forward({', '.join(('self', *self.arguments))}):")
         parts += [textwrap.indent(one.text, INDENT) for one in forward]
-        parts.append(f"{INDENT}return {returned}")
-        parts += [f"\n{textwrap.indent(one, '    ')}" for one in methods]
+        parts.append(f"{INDENT}return x")
         body = f"class {ENTRY}(nn.Module):\n" + "\n".join(parts)
-        blocks = [*extra.definitions, body]
-        used = names_in("\n".join(blocks))
-        imports = [line for line in (*self.imports, *extra.imports) if bound_by(line) in used]
-        return "\n\n\n".join([in_order(imports), *blocks]) + "\n"
+        used = names_in(body)
+        imports = [line for line in self.imports if bound_by(line) in used]
+        return "\n\n\n".join([in_order(imports), body]) + "\n"
 
 
 def names_in(text: str) -> set[str]:
@@ -119,12 +96,12 @@ def names_in(text: str) -> set[str]:
 
 
 def bound_by(line: str) -> str:
-    """`nn` of `import torch.nn as nn`."""
+    """Return `nn` of `import torch.nn as nn`."""
     return line.split()[-1].partition(".")[0]
 
 
 def in_order(imports: Iterable[str]) -> str:
-    """The standard library first, each line once."""
+    """Sort imports, the standard library first, each line once."""
     lines = list(dict.fromkeys(imports))
     standard = [line for line in lines if line == "import math"]
     others = [line for line in lines if line not in standard]

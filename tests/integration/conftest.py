@@ -22,6 +22,7 @@ from cudal1_ci.verification import Session
 from tests import told
 from tests.github_fake import GitHub, serving
 from tests.github_judge import Judge, has_rig, needs_rig
+from tests.report_schema import validated
 
 ROOT = Path(__file__).parents[2]
 QUICK = {
@@ -46,7 +47,10 @@ class Ran:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.stdout)
+        found = json.loads(self.stdout)
+        if isinstance(found, dict) and "totals" in found:
+            validated(self.stdout)
+        return found
 
 
 def command(*words: object) -> list[str]:

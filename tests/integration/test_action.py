@@ -29,8 +29,8 @@ import pytest
 from cudal1_ci.github.acknowledgements import agreements_of
 from cudal1_ci.github.command_effects import ON_REQUEST
 from cudal1_ci.github.marker import Marker, key_of, marked, marker_of
+from cudal1_ci.records import Entry
 from cudal1_ci.render import render
-from cudal1_ci.render.shape import EntryDocument
 from tests import github_fake
 from tests.github_fake import ACTIONS, TOKEN, GitHub
 from tests.github_judge import recorded
@@ -511,7 +511,7 @@ PATCH = """\
 """
 
 
-def said_of(rig: Rig, *entries: EntryDocument, **fields: Any) -> str:
+def said_of(rig: Rig, *entries: Entry, **fields: Any) -> str:
     document = a_report(*entries, base_sha=rig.base, head_sha=rig.head, **fields)
     return render(document, "json")
 
@@ -673,7 +673,7 @@ def test_a_label_that_was_put_on_starts_a_measurement_where_it_says_so(rig, gith
 
 @pytest.mark.slow
 def test_a_push_is_a_point_of_the_history_and_its_page_is_deployed(rig):
-    workflow = example("cudal1-ci-history.yml").replace("[main]", "[topic]")
+    workflow = example("cudal1-ci-trend.yml").replace("[main]", "[topic]")
     workflow = workflow.replace(
         "python: python",
         f"device: cpu\n          optimize: 'false'\n          python: {sys.executable}",
@@ -685,7 +685,7 @@ def test_a_push_is_a_point_of_the_history_and_its_page_is_deployed(rig):
     event = {"ref": "refs/heads/topic", "before": rig.base, "after": rig.head}
     done = rig.run(workflow, {**event, "repository": repository}, "push")
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = git(remote, "show", "cudal1-ci-history:history.jsonl").splitlines()
+    lines = git(remote, "show", "cudal1-ci-trend:history.jsonl").splitlines()
     rows = [line for line in map(json.loads, lines) if line["record"] == "row"]
     assert [(row["commit"], row["target"]) for row in rows] == [(rig.head, "model.py:Scale")]
     assert rows[0]["slowdown"] > 1

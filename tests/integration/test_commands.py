@@ -23,8 +23,9 @@ from cudal1_ci.github.action.admission import PHRASE
 from cudal1_ci.github.action.commands import commands
 from cudal1_ci.github.command_effects import ON_REQUEST
 from cudal1_ci.github.marker import marker_of
+from cudal1_ci.records import Report
+from cudal1_ci.records.published import to_json
 from cudal1_ci.render.digest import digest
-from cudal1_ci.render.shape import ReportDocument
 from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub
 from tests.reports import (
     HEAD,
@@ -86,7 +87,7 @@ class Rig:
             "RUNNER_TEMP": str(self.folder),
         }
 
-    def publish(self, report: ReportDocument, sha: str = HEAD, run: int = RUN, **more: str) -> None:
+    def publish(self, report: Report, sha: str = HEAD, run: int = RUN, **more: str) -> None:
         """As the measuring workflow does, a minute before anybody reads it."""
         report = msgspec.structs.replace(report, head_sha=sha)
         file = written(self.folder / "posted.json", report)
@@ -100,7 +101,7 @@ class Rig:
         assert done.exit_code == 0, done.output
         self.github.tick(60)
 
-    def artifact(self, report: ReportDocument | str) -> None:
+    def artifact(self, report: Report | str) -> None:
         """What actions/download-artifact finds of the run."""
         folder = self.folder / "cudal1-ci" / "reports" / "cudal1-ci-gpu"
         folder.mkdir(parents=True, exist_ok=True)
@@ -503,7 +504,7 @@ def test_without_a_report_of_this_head_nothing_is_agreed_to(rig, github):
     [
         "hostile",
         '{"schema_version": 1, "entries": "x"}',
-        msgspec.json.encode(REGRESSION).decode().replace('"slowdown":1.5', '"slowdown":NaN'),
+        to_json(REGRESSION).decode().replace('"slowdown":1.5', '"slowdown":NaN'),
         None,
     ],
     ids=["no JSON", "another shape", "not a number", "gone"],

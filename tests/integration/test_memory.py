@@ -54,7 +54,7 @@ def test_a_verdict_and_both_times_under_a_limit(calls_that_fit, device):
     evaluation = evaluate(limit_bytes, "x.tanh().add(x)", device)
     assert evaluation.verdict.status == "passed", evaluation.verdict
     (measurement,) = evaluation.measurements
-    for launch, control in zip(measurement.launches, measurement.control, strict=True):
+    for launch, control in zip(measurement.repetitions, measurement.control, strict=True):
         assert launch.num_calls == 1
         # Where less fits, the control is measured beside a reference of its own.
         assert (launch.reference_us != control.reference_us) == (calls_that_fit < 15)

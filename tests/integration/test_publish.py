@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from cudal1_ci.cli import main
 from cudal1_ci.github import client
 from cudal1_ci.github.marker import marker_of
+from cudal1_ci.records.published import to_json
 from cudal1_ci.render.comment import About, comment, summary
 from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub, serving
 from tests.publishing import (
@@ -181,7 +182,7 @@ def test_a_comment_is_made_when_there_is_something_to_say(
 
 def test_a_number_in_the_report_is_no_address(github, workflow, tmp_path):
     github.add_pull(8, "8" * 40)
-    spoofed = json.loads(msgspec.json.encode(REGRESSION))
+    spoofed = json.loads(to_json(REGRESSION))
     spoofed |= {"number": 8, "pull_request": {"number": 8}, "repository": "o/other"}
     path = tmp_path / "spoofed.json"
     path.write_text(json.dumps(spoofed))
@@ -262,11 +263,9 @@ def test_an_event_without_a_pull_request_gets_a_check_alone(github, workflow, ev
 
 def test_a_hostile_report_changes_nothing_that_it_should_not(github, workflow, tmp_path):
     huge = a_report(proposed(analysis="x" * 5_000_000))
-    not_a_number = msgspec.json.encode(REGRESSION).replace(b'"slowdown":1.5', b'"slowdown":NaN')
+    not_a_number = to_json(REGRESSION).replace(b'"slowdown":1.5', b'"slowdown":NaN')
     outside = a_report(compared("regression", target=a_target(path="../../etc/passwd")))
-    for i, raw in enumerate(
-        (msgspec.json.encode(huge), not_a_number, msgspec.json.encode(outside))
-    ):
+    for i, raw in enumerate((to_json(huge), not_a_number, to_json(outside))):
         path = tmp_path / f"{i}.json"
         path.write_bytes(raw)
         result = workflow.publish(path)

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from cudal1_ci.cli import main
 from cudal1_ci.github import client
 from cudal1_ci.github.sweep_issue import stamp_of
+from cudal1_ci.records import Report
+from cudal1_ci.records.published import to_json
 from cudal1_ci.render.gains import gains_of
-from cudal1_ci.render.shape import ReportDocument
 from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub, serving
 from tests.reports import HEAD, MODEL, PATCH, a_report, a_target, proposed, written
 
@@ -59,7 +59,7 @@ class Night:
 
     def publish(
         self,
-        report: ReportDocument | Path,
+        report: Report | Path,
         *words: str,
         run: int = 100,
         event: str = "schedule",
@@ -67,7 +67,7 @@ class Night:
         sha: str = HEAD,
         payload: Any = None,
     ) -> Result:
-        if isinstance(report, ReportDocument):
+        if isinstance(report, Report):
             report = written(self.folder / "report.json", report)
         (self.folder / "event.json").write_text(json.dumps(payload or {"schedule": "7 2 * * *"}))
         environ: dict[str, str | None] = {
@@ -404,9 +404,9 @@ def test_a_hostile_report_dismisses_nothing_calls_nobody_and_plants_no_marker(gi
 
 
 def test_a_report_that_is_none_posts_nothing(github, night, tmp_path):
-    not_a_number = msgspec.json.encode(ONE).replace(b'"speedup_low":3.0', b'"speedup_low":NaN')
+    not_a_number = to_json(ONE).replace(b'"speedup_low":3.0', b'"speedup_low":NaN')
     outside = a_report(proposed(PATCH.replace("pkg/model.py", "../../etc/passwd")))
-    for raw in (b"{", not_a_number, msgspec.json.encode(outside)):
+    for raw in (b"{", not_a_number, to_json(outside)):
         path = tmp_path / "hostile.json"
         path.write_bytes(raw)
         assert night.publish(path).exit_code == 2

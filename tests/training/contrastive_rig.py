@@ -12,15 +12,16 @@ import torch
 
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.records.archive import Archive
-from model_training.contrastive import Stage, train
-from model_training.contrastive_config import ContrastiveConfig
+from model_training.contrastive import ContrastiveConfig, GrpoConfig
 from model_training.environment import EnvironmentConfig
-from model_training.grpo import GrpoConfig
-from model_training.policy import PolicyConfig, load_policy
+from model_training.grpo_trainer import train
+from model_training.objective.loss import ObjectiveConfig
+from model_training.policy import Policy, PolicyConfig, load_policy
+from model_training.prompt_stream import Stream, StreamConfig
 from model_training.rollouts import Sampling
 from model_training.rollouts.transformers_rollouts import TransformersRollouts
 from model_training.scoring import Scorer
-from model_training.stream import Stream, StreamConfig, StreamState
+from model_training.step_loop import StepLoop
 from model_training.toy import (
     DEVICE,
     POLICY,
@@ -88,6 +89,9 @@ class MemoryRun:
         }
 
 
+GRPO = {"max_grad_norm": 1.0, "piece_size": 32, "objective": ObjectiveConfig(beta=1e-4)}
+
+
 def config(**changes) -> ContrastiveConfig:
     """Small enough for a second."""
     sampler = changes.pop("sampler", "bucket")
@@ -103,7 +107,7 @@ def config(**changes) -> ContrastiveConfig:
         "sampling": Sampling(max_tokens=10),
         "stream": StreamConfig(contrast=ContrastConfig(sampler=sampler)),
         "environment": EnvironmentConfig(**changes.pop("environment", {})),
-        "grpo": GrpoConfig(**{"max_grad_norm": 1.0, "piece_size": 32, **grpo}),
+        "grpo": GrpoConfig(**{**GRPO, **grpo}),
     }
     return ContrastiveConfig(**{**usual, **changes})
 
@@ -114,8 +118,9 @@ def make_taught_folder(folder: Path) -> Path:
     make_model_folder(folder, seed=0)
     policy = load_policy(PolicyConfig(path=str(folder), tuning="full", device="cpu"))
     with Archive.open(folder / "archive.sqlite") as archive:
-        stream = Stream(tasks(), archive, DEVICE, StreamConfig(), StreamState())
-        prompts = [policy.prompt_ids(stream.next().messages) for _ in tasks()]
+        stream = Stream(tasks(), archive, DEVICE, StreamConfig())
+        some = [stream.at(place, 0.0) for place in range(len(tasks()))]
+        prompts = [policy.prompt_ids(one.messages) for one in some]
     rows = []
     for number, program in enumerate(PROGRAMS):
         words = policy.tokenizer(answer_to(program)).input_ids
@@ -136,14 +141,32 @@ def make_taught_folder(folder: Path) -> Path:
 class Rig:
     """A life of a run: its model, its judge, its archive."""
 
-    stage: Stage
+    settings: ContrastiveConfig
+    scorer: Scorer
+    policy: Policy
     judge: ToyJudge
     archive: Archive
     run: MemoryRun
 
     def train(self, checkpoint: Saved | None = None) -> int:
         """The number of steps that are done."""
-        return train(self.stage, checkpoint).num_done
+        return self.trained(checkpoint)[0]
+
+    def trained(self, checkpoint: Saved | None = None) -> tuple[int, str | None]:
+        """And why it stopped before its end."""
+        done = checkpoint.step if checkpoint else 0
+        return train(self.loop(done), checkpoint.folder if checkpoint else None)
+
+    def loop(self, num_done: int = 0) -> StepLoop:
+        return StepLoop(
+            config=self.settings,
+            policy=self.policy,
+            rollouts=TransformersRollouts(self.policy),
+            scorer=self.scorer,
+            tasks=tasks(),
+            run=self.run,
+            num_done=num_done,
+        )
 
 
 @contextmanager
@@ -152,14 +175,5 @@ def rig(folder: Path, model: Path, settings: ContrastiveConfig, run: MemoryRun) 
     judge = ToyJudge()
     policy = load_policy(PolicyConfig(path=str(model), tuning="full", device="cpu"))
     with Archive.open(folder / "archive.sqlite") as archive:
-        stage = Stage(
-            config=settings,
-            policy=policy,
-            rollouts=TransformersRollouts(policy),
-            scoring=Scorer([judge], archive, POLICY, settings.environment),
-            tasks=tasks(),
-            archive=archive,
-            device=DEVICE,
-            run=run,
-        )
-        yield Rig(stage, judge, archive, run)
+        scorer = Scorer([judge], archive, POLICY, settings.environment)
+        yield Rig(settings, scorer, policy, judge, archive, run)

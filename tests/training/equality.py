@@ -42,24 +42,3 @@ def called(model: torch.nn.Module, inputs: list[torch.Tensor]) -> torch.Tensor:
         found = model(*given)
     assert all(torch.equal(a, b) for a, b in zip(given, inputs, strict=True)), "inputs changed"
     return found
-
-
-def errors(task: str, variant: str, device: str = "cpu") -> tuple[float, float]:
-    """How far a variant in single precision is from the task in double precision, and how far the
-    task in single precision; of the largest value."""
-    exact, inputs = built(task, "Model")
-    wanted = called(exact, inputs)
-    singles = [
-        one.to(device, torch.float32) if one.is_floating_point() else one.to(device)
-        for one in inputs
-    ]
-    scale = wanted.abs().max().item() + 1e-12
-    found = []
-    for text, entry in ((variant, "ModelNew"), (task, "Model")):
-        model, _ = built(text, entry, task, torch.float32)
-        model.load_state_dict(exact.state_dict())
-        result = called(model.to(device), singles)
-        assert result.shape == wanted.shape
-        assert result.dtype == torch.float32
-        found.append((result.cpu().double() - wanted).abs().max().item() / scale)
-    return found[0], found[1]

@@ -19,10 +19,9 @@ from cudal1_ci.propose.llm.servers import adapters
 from cudal1_ci.propose.llm.servers.adapters import chosen
 from cudal1_ci.propose.llm.servers.config import ModelConfig
 from model_training.__main__ import main
-from model_training.bundle import BundleConfig, bundle
-from model_training.report.rows import rows_of
-from model_training.report.run_folder import read_run
-from tests.training.run_folders import evaluation, metrics, write_run
+from model_training.evaluate import Evaluated
+from model_training.export.bundle import BundleConfig, bundle
+from model_training.table import Sample, Table, table
 
 ID = "owner/tiny"
 SIZES = {
@@ -46,7 +45,7 @@ class Trained:
 
     @property
     def run(self) -> Path:
-        return self.config.runs[0]
+        return self.config.run
 
     def changed(self, **changes) -> BundleConfig:
         return msgspec.structs.replace(self.config, **changes)
@@ -64,6 +63,21 @@ def lora(rank: int = 2, width: int = 8) -> dict[str, torch.Tensor]:
     }
 
 
+def evaluation(name: str, num_correct: int, seed: int) -> Evaluated:
+    """Of four tasks with eight answers, of which so many are right and half as fast again."""
+    samples = tuple(
+        Sample(task=f"diagonal-{task}", status="passed", speedup=1.5)
+        if number < num_correct
+        else Sample(task=f"diagonal-{task}", status="no_code")
+        for task in range(4)
+        for number in range(8)
+    )
+    row = table(samples, 4)
+    return Evaluated(
+        name=name, policy=name, k=4, temperature=0.8, seed=seed, samples=samples, table=row
+    )
+
+
 @pytest.fixture
 def trained(tmp_path, monkeypatch) -> Trained:
     base, adapter, shelf = (tmp_path / name for name in ("base", "adapter", "shelf"))
@@ -71,18 +85,14 @@ def trained(tmp_path, monkeypatch) -> Trained:
         folder.mkdir()
     (base / "model.safetensors").write_bytes(b"the base")
     (base / "config.json").write_text(json.dumps({**SIZES, "rope_theta": 1e6}))
-    run = write_run(
-        tmp_path / "run",
-        metrics=metrics("contrastive", 3, reward=1.0),
-        evaluations=[
-            evaluation("base", 0.1, 1.0, num_tasks=4),
-            evaluation("contrastive", 0.6, 1.5, num_tasks=4),
-            evaluation("contrastive", 0.6, 1.5, num_tasks=4, seed=1),
-        ],
-    )
-    environment = json.loads((run / "environment.json").read_text())
+    run = tmp_path / "run"
+    (run / "evaluations").mkdir(parents=True)
+    for name, correct, seed in (("base", 1, 0), ("contrastive", 3, 0), ("contrastive", 5, 1)):
+        content = msgspec.json.encode(evaluation(name, correct, seed))
+        (run / "evaluations" / f"{name}-{seed}.json").write_bytes(content)
     digest = hashlib.sha256(b"the base").hexdigest()
-    environment |= {"weights": str(base), "weights_sha256": {"model.safetensors": digest}}
+    environment = {"commit": "f" * 40, "weights_sha256": {"model.safetensors": digest}}
+    environment |= {"weights": str(base), "resumed": [{"python": "3.12.1"}]}
     (run / "environment.json").write_text(json.dumps(environment))
     said = {"hash": "0", "config": {"model": {"path": str(base)}, "run": {"folder": str(run)}}}
     (run / "config.json").write_text(json.dumps(said))
@@ -91,7 +101,7 @@ def trained(tmp_path, monkeypatch) -> Trained:
     save_adapter(adapter, lora())
     monkeypatch.setattr(adapters, "FOLDER", shelf)
     config = BundleConfig(
-        runs=(run,),
+        run=run,
         adapter=adapter,
         name="tiny",
         base=base,
@@ -117,7 +127,7 @@ def test_its_numbers_are_bf16_and_its_files_know_no_folder_of_the_machine(traine
     stored, before = load_file(place / "adapter_model.safetensors"), lora()
     assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
     assert all(torch.equal(stored[name], before[name].bfloat16()) for name in before)
-    for path in (*place.glob("*.json"), place / "README.md"):
+    for path in place.glob("*.json"):
         assert str(tmp_path) not in path.read_text()
     settings = json.loads((place / "adapter_config.json").read_text())
     assert settings == {"peft_type": "LORA", "r": 2, "base_model_name_or_path": ID}
@@ -131,9 +141,8 @@ def test_its_record_says_where_it_comes_from(trained):
     config = (trained.run / "config.json").read_bytes()
     assert record["training"]["config_sha256"] == hashlib.sha256(config).hexdigest()
     assert record["training"]["date"] == "2026-11-22"
-    row = rows_of([read_run(trained.run)])[1]
-    assert record["training"]["row"] == msgspec.to_builtins(row.table), "of both seeds"
-    assert row.table.num_samples == 64
+    row = msgspec.convert(record["training"]["row"], Table)
+    assert (row.num_samples, row.correct.value) == (64, 0.5), "of both seeds"
 
 
 def test_a_run_that_collected_before_there_were_weights_knows_them_from_later(trained):
@@ -153,14 +162,6 @@ def test_a_run_of_two_bases_is_refused(trained):
     with pytest.raises(ConfigError, match="same weights"):
         bundle(trained.config)
     assert not list(trained.shelf.iterdir())
-
-
-def test_its_card_has_the_hashes_of_its_own_files(trained):
-    place = bundle(trained.config)
-    record = json.loads((place / "record.json").read_text())
-    card = (place / "README.md").read_text()
-    assert card.startswith("---\n") and f"base_model: {ID}" in card
-    assert all(f"| {digest} |" in card for digest in record["files"].values())
 
 
 def with_a_whole_layer(trained):
@@ -197,7 +198,7 @@ def of_a_broken_run(trained):
     [
         (with_a_whole_layer, "tensors of LoRA alone, found model.embed_tokens"),
         (with_infinities, "holds what is no number"),
-        (too_large, "less than 16,000,000 bytes in bf16, .* are 16,0.*a rank of at most"),
+        (too_large, "less than 16,000,000 bytes in bf16, .* are 16,0.*train with a lower rank"),
         (on_other_weights, r"model\.safetensors: expected SHA-256.*name the weights"),
         (without_sizes, r"config\.json: expected hidden_size, .*vocab_size"),
         (without_its_evaluation, "one of base; got 'contrastive'"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -14,8 +13,7 @@ from cudal1_ci.propose.rewrites import Playbook
 from cudal1_ci.records import Evaluation, Verdict
 from cudal1_ci.records.archive import Archive
 from model_training.collect import EXAMPLES, CollectConfig, collect
-from model_training.collection import CollectionConfig
-from model_training.examples import read_examples
+from model_training.examples import CollectionConfig, read_examples
 from model_training.run import METRICS, Stopped
 from model_training.tasks.draft import TINY
 from model_training.tasks.generate import generate
@@ -49,18 +47,6 @@ def test_what_passed_is_an_example_and_the_run_has_the_numbers(archive, tmp_path
     assert run.finished() == {"collect": EXAMPLES}
 
 
-def test_tasks_with_examples_of_an_earlier_run_are_not_asked_about_again(archive, tmp_path):
-    with opened(tmp_path / "first", tmp_path) as run:
-        first = collect(TASKS[:2], scorer(archive), TOY, run)
-    config = msgspec.structs.replace(TOY, known=(str(run.folder / EXAMPLES),))
-    with Archive.open(tmp_path / "new.sqlite") as new, opened(tmp_path / "next", tmp_path) as run:
-        judge = ToyJudge()
-        found = collect(TASKS, scorer(new, judge), config, run)
-    assert len(judge.asked) == len(PROGRAMS) * 2, "of the two tasks without"
-    assert found[: len(first)] == first
-    assert len(found) == 4 * len(TASKS)
-
-
 def test_a_collection_that_was_stopped_judges_nothing_twice(archive, tmp_path):
     class Stopping(ToyJudge):
         def evaluate(self, problem, candidate):
@@ -78,37 +64,6 @@ def test_a_collection_that_was_stopped_judges_nothing_twice(archive, tmp_path):
     assert second["seconds"] > first["seconds"] > 0
     assert len(judge.asked) + len(again.asked) == len(PROGRAMS) * 4
     assert again.asked
-
-
-def test_a_collection_whose_time_is_over_begins_no_further_task(archive, tmp_path, monkeypatch):
-    judge, clock = ToyJudge(), SimpleNamespace(monotonic=lambda: 1.0 + 30 * len(judge.asked))
-    monkeypatch.setattr("model_training.collect.time", clock)
-    brief = msgspec.structs.replace(TOY, minutes=0.75 * len(PROGRAMS))  # of one task and a half
-    with opened(tmp_path / "run", tmp_path) as run:
-        found = collect(TASKS, scorer(archive, judge, run), brief, run)
-        assert run.finished() == {"collect": EXAMPLES}
-    assert len(judge.asked) == 2 * len(PROGRAMS)
-    assert len({one.task for one in found}) == 2
-    again = ToyJudge()
-    longer = msgspec.structs.replace(brief, minutes=None)
-    with opened(tmp_path / "run", tmp_path, is_resumed=True) as run:
-        assert len(collect(TASKS, scorer(archive, again, run), longer, run)) == 16
-    assert len(again.asked) == 2 * len(PROGRAMS)
-
-
-def test_a_family_that_is_left_out_is_not_asked_about(archive, tmp_path):
-    judge, tasks = ToyJudge(), [msgspec.structs.replace(TASKS[0], family="new"), *TASKS[1:]]
-    left = msgspec.structs.replace(TOY, leaves_out=("new",))
-    with opened(tmp_path / "run", tmp_path) as run:
-        found = collect(tasks, scorer(archive, judge, run), left, run)
-    assert {one.task for one in found} == {one.name for one in TASKS[1:]}
-    assert len(judge.asked) == len(PROGRAMS) * (len(TASKS) - 1)
-    wrong = msgspec.structs.replace(TOY, leaves_out=("knew",))
-    with (
-        opened(tmp_path / "other", tmp_path) as run,
-        pytest.raises(ConfigError, match=r"collection\.leaves-out: expected some of new.*got knew"),
-    ):
-        collect(tasks, scorer(archive, judge, run), wrong, run)
 
 
 class Passing:
@@ -155,7 +110,6 @@ def test_of_a_family_that_is_partly_known_only_what_stands_around_is_rewritten(a
     ("changes", "says"),
     [
         ({"partly": ("lop",)}, r"collection\.partly: expected some of .*got lop"),
-        ({"partly": ("loop",), "leaves_out": ("loop",)}, "expected different families, got loop"),
         ({"partly": ("loop",), "sources": ("playbook",)}, "expected `hand-made` among"),
     ],
 )
@@ -164,25 +118,6 @@ def test_families_that_cannot_be_partly_known_are_refused(archive, tmp_path, cha
     with pytest.raises(ConfigError, match=says), opened(tmp_path / "run", tmp_path) as run:
         config = CollectConfig(**{"sources": ("hand-made",), **changes})
         collect(chosen, scorer(archive, ToyJudge(), run), config, run)
-
-
-def test_published_kernels_are_proposed_for_their_own_tasks_and_judged_anew(archive, tmp_path):
-    code = {name: BY_NAME[name].code for name in ("indexed", "wrong")}
-    rows = [
-        {"level_id": 1, "task_id": 1, "ref_code": TASKS[0].text, "custom_code": code["indexed"]},
-        {"level_id": 1, "task_id": 2, "ref_code": TASKS[0].text, "custom_code": code["wrong"]},
-        {"level_id": 1, "task_id": 3, "ref_code": "y = 2", "custom_code": code["indexed"]},
-    ]
-    release = tmp_path / "optimized_cuda_code" / "h100.json"
-    release.parent.mkdir()
-    release.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = msgspec.structs.replace(TOY, sources=("published",), num_tasks=1)
-    with opened(tmp_path / "run", tmp_path) as run:
-        with pytest.raises(ConfigError, match=r"name its folder in tasks\.cuda-l1"):
-            collect(TASKS, scorer(archive), config, run)
-        found = collect(TASKS, scorer(archive, judge := ToyJudge()), config, run, tmp_path)
-    assert len(judge.asked) == 2, "of the rows for this task"
-    assert [(one.proposer, one.speedup) for one in found] == [("cuda-l1", pytest.approx(1.3))]
 
 
 def models(server, **config):

@@ -4,7 +4,6 @@ nothing but time."""
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 
 import msgspec
 import pytest
@@ -14,10 +13,10 @@ from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.propose.llm.hack_review.cases import KIND, Case
 from cudal1_ci.records import Evaluation, Verdict
 from cudal1_ci.records.archive import Archive
-from model_training.batches import Group
-from model_training.contrastive import Trained, contrastive, train
-from model_training.contrastive_config import ContrastiveConfig, learning_rate
+from model_training.contrastive import ContrastiveConfig, contrastive
 from model_training.environment import EnvironmentConfig
+from model_training.grpo_trainer import warmup
+from model_training.objective.reward import smoothed
 from model_training.policy import PolicyConfig, load_policy
 from model_training.rollouts.transformers_rollouts import TransformersRollouts
 from model_training.run import Run, Stopped
@@ -35,7 +34,7 @@ NEEDED = {
     *("reward", "reward_std", "executable", "correct", "copies", "hacks", "fast_1", "fast_1.2"),
     *("speedup_median", "speedup_geometric_mean", "best", "silent_share", "length", "cut"),
     *("clipped_share", "entropy", "divergence", "ratio", "generate_s", "score_s", "train_s"),
-    *("judged", "rehearsed", "rehearse_s", "tokens_per_s"),
+    *("judged", "prefiltered", "prefilter_s", "tokens_per_s"),
     *("exemplar_age", "exemplar_diversity", "analysis"),
 }
 
@@ -60,7 +59,7 @@ def learned(taught, tmp_path_factory):
 
 
 def weights(life) -> list[torch.Tensor]:
-    return [one.detach().clone() for one in life.stage.policy.parameters()]
+    return [one.detach().clone() for one in life.policy.parameters()]
 
 
 def mean(run: MemoryRun, name: str, steps) -> float:
@@ -152,13 +151,12 @@ def test_baselines_differ_in_what_is_shown(taught, tmp_path, sampler):
 
 def test_frozen_weights_stay_and_exemplars_get_better(taught, tmp_path):
     run = MemoryRun(tmp_path)
-    with rig(tmp_path, taught, config(num_steps=4, engine="frozen"), run) as life:
+    with rig(tmp_path, taught, config(num_steps=4, learning_rate=0.0), run) as life:
         before = weights(life)
         life.train()
         assert all(torch.equal(a, b) for a, b in zip(before, weights(life), strict=True))
     assert run.numbers[4]["best"] > run.numbers[1]["best"] > 1.0
     assert run.numbers[4]["exemplars"] > run.numbers[1]["exemplars"]
-    assert "loss" not in run.numbers[4]
 
 
 def dies_while_writing(life, step):
@@ -167,7 +165,7 @@ def dies_while_writing(life, step):
 
 def dies_while_judging(life, step):
     """Some verdicts into a step."""
-    outcomes = life.stage.scoring.outcomes
+    outcomes = life.scorer.outcomes
 
     def dying(answers):
         if len(life.run.numbers) < step - 1:
@@ -175,7 +173,7 @@ def dies_while_judging(life, step):
         outcomes(answers[:9])
         raise Killed
 
-    life.stage.scoring.outcomes = dying
+    life.scorer.outcomes = dying
 
 
 @pytest.mark.parametrize("dies", [dies_while_writing, dies_while_judging])
@@ -225,29 +223,6 @@ def test_a_run_that_must_stop_keeps_what_it_has_done(taught, learned, tmp_path):
     assert [one.step for one in second.saved] == [4]
 
 
-@dataclass
-class ShortRun(MemoryRun):
-    """Has a minute left from its second step on."""
-
-    def must_stop(self, reserve_s=0.0):
-        return "max-minutes" if 2 in self.numbers and reserve_s > 60 else None
-
-
-@pytest.mark.parametrize("engine", ["reference", "trl"])
-def test_a_stage_that_leaves_time_is_over_with_the_steps_that_it_has(taught, tmp_path, engine):
-    run = ShortRun(tmp_path)
-    with rig(tmp_path, taught, config(num_steps=5, leaves_minutes=2.0, engine=engine), run) as life:
-        trained = train(life.stage)
-    assert trained == Trained(num_done=2), "not one that was stopped"
-    assert [one.step for one in run.saved] == [2]
-
-
-def test_a_stage_that_leaves_no_time_goes_on_while_there_is_any(taught, tmp_path):
-    run = ShortRun(tmp_path)
-    with rig(tmp_path, taught, config(num_steps=3), run) as life:
-        assert train(life.stage) == Trained(num_done=3)
-
-
 class Strict(ToyJudge):
     """Passes nothing."""
 
@@ -259,7 +234,7 @@ class Strict(ToyJudge):
 def test_where_nothing_differs_nothing_is_learned(taught, tmp_path):
     run = MemoryRun(tmp_path)
     with rig(tmp_path, taught, config(num_steps=2), run) as life:
-        life.stage.scoring.judges[0].judge = Strict()
+        life.scorer.judges[0].judge = Strict()
         before = weights(life)
         life.train()
         assert all(torch.equal(a, b) for a, b in zip(before, weights(life), strict=True))
@@ -267,12 +242,11 @@ def test_where_nothing_differs_nothing_is_learned(taught, tmp_path):
     assert (run.numbers[2]["num_tokens"], run.numbers[2]["loss"]) == (0, None)
 
 
-@pytest.mark.parametrize("engine", ["reference", "trl"])
-def test_gradients_that_are_no_numbers_end_the_stage_with_its_weights(taught, tmp_path, engine):
+def test_gradients_that_are_no_numbers_end_the_stage_with_its_weights(taught, tmp_path):
     run = MemoryRun(tmp_path)
-    with rig(tmp_path, taught, config(num_steps=5, engine=engine), run) as life:
+    with rig(tmp_path, taught, config(num_steps=5), run) as life:
         before = weights(life)
-        first = life.stage.policy.parameters()[0]
+        first = life.policy.parameters()[0]
         handle = first.register_hook(lambda gradient: gradient * torch.nan)
         with pytest.raises(UnsupportedError, match="no number"):
             life.train()
@@ -281,43 +255,29 @@ def test_gradients_that_are_no_numbers_end_the_stage_with_its_weights(taught, tm
     assert [run.numbers[step]["skipped"] for step in (1, 2)] == [1, 2]
 
 
-def test_the_paper_reward_is_smoothed_over_the_batch_and_others_are_not(taught, tmp_path):
-    found = {}
-    for name in ("paper", "milestone"):
-        folder = tmp_path / name
-        settings = config(num_steps=1, environment={"reward": name})
-        with rig(folder, taught, settings, MemoryRun(folder)) as life:
-            course = life.stage.course(0)
-            prompts = course.prompts(1)
-            some = life.stage.rollouts.sample(
-                [one.messages for one in prompts], 8, settings.sampling, 0
-            )
-            found[name] = course.judged(prompts, some)
-    raw = [one.reward for group in found["paper"] for one in group.outcomes]
-    paid = [one for group in found["paper"] for one in group.rewards]
+def test_rewards_are_smoothed_over_the_batch(taught, tmp_path):
+    with rig(tmp_path, taught, config(num_steps=1), MemoryRun(tmp_path)) as life:
+        loop = life.loop()
+        asked = loop.roll_out(1)
+        paid = [one for group in loop.rewards(asked.groups) for one in group]
+    raw = [one.reward for group in asked.groups for one in group.outcomes]
     assert max(raw) == pytest.approx(2.5)
+    assert paid == smoothed(raw) != raw
     assert max(paid) <= 1.5
-    assert paid != raw
-    for group in found["milestone"]:
-        assert list(group.rewards) == [one.reward for one in group.outcomes]
-        assert set(group.rewards) <= {0.0, 1.0, 2.0, 3.0}
-    cut = [one.is_cut for group in found["paper"] for one in group.completions]
-    masked = [one for group in found["paper"] for one in group.group(masks_cut=True).is_masked]
-    assert masked == cut
-    assert isinstance(found["paper"][0].group(masks_cut=False), Group)
 
 
 def test_settings_that_cannot_be_are_refused():
     with pytest.raises(ConfigError, match=r"contrastive.group-size: expected 2 or more, got 1"):
         ContrastiveConfig(group_size=1)
-    rates = [learning_rate(ContrastiveConfig(num_warmup_steps=1), step) for step in (1, 2, 3)]
-    assert rates == [1e-5, 2e-5, 2e-5]
+    with pytest.raises(ValueError, match="expected a divisor of the 32 completions"):
+        config(grpo={"piece_size": 5})
+    rates = [warmup(step, ContrastiveConfig(num_warmup_steps=1)) for step in (1, 2, 3)]
+    assert rates == [0.5, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("engine", ["reference", "trl"])
-def test_an_adapter_is_trained_in_the_folder_of_a_run(taught, tmp_path, engine):
+def test_an_adapter_is_trained_in_the_folder_of_a_run(taught, tmp_path):
     """Interrupted while answers are judged, and taken up again: one curve, in files."""
-    settings = config(num_steps=3, engine=engine, grpo={"piece_size": 8})
+    settings = config(num_steps=3, grpo={"piece_size": 8})
     judge = ToyJudge()
 
     def opened(folder, is_resumed=False) -> Run:
@@ -332,7 +292,7 @@ def test_an_adapter_is_trained_in_the_folder_of_a_run(taught, tmp_path, engine):
 
         def __init__(self, scorer, run):
             self.scorer, self.run, self.num_asked = scorer, run, 0
-            self.rehearse_s = 0.0
+            self.prefilter_s = 0.0
             self.archive, self.device, self.config = scorer.archive, scorer.device, scorer.config
 
         def outcomes(self, answered):
@@ -372,10 +332,10 @@ def test_an_adapter_is_trained_in_the_folder_of_a_run(taught, tmp_path, engine):
 
 def test_a_scorer_that_pays_otherwise_is_refused(taught, tmp_path):
     with rig(tmp_path, taught, config(), MemoryRun(tmp_path)) as life:
-        stage, other = life.stage, EnvironmentConfig(reward="milestone")
-        scorer = Scorer([life.judge], life.archive, POLICY, other)
+        other = EnvironmentConfig(pays_shown=False)
+        scorer, rollouts = Scorer([life.judge], life.archive, POLICY, other), life.loop().rollouts
         with pytest.raises(ValueError, match="expected a scorer that pays"):
-            contrastive(stage.policy, stage.rollouts, scorer, tasks(), config(), life.run, 0)
+            contrastive(life.policy, rollouts, scorer, tasks(), config(), life.run, 0)
 
 
 def is_steady(name: str) -> bool:

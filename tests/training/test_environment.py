@@ -10,6 +10,7 @@ import pytest
 from cudal1_ci.propose.llm.hack_review.cases import KIND, Case
 from cudal1_ci.records import Evaluation, Finding, Verdict
 from cudal1_ci.records.archive import Archive
+from model_training.asking import RolloutGroup
 from model_training.environment import (
     COPY,
     NO_CODE,
@@ -19,9 +20,9 @@ from model_training.environment import (
     agree,
     is_jump,
 )
-from model_training.measures import Judged, measures
+from model_training.measures import measures
+from model_training.prompt_stream import Stream, StreamConfig
 from model_training.rollouts import Completion
-from model_training.stream import Stream, StreamConfig, StreamState
 from model_training.tasks.generate import generate
 from tests.fakes import CPU
 from tests.unit.stats.test_regression import measured
@@ -70,11 +71,11 @@ def archive(tmp_path):
 
 @pytest.fixture
 def prompt(archive):
-    return Stream([TASK], archive, CPU, StreamConfig(), StreamState()).next()
+    return Stream([TASK], archive, CPU, StreamConfig()).at(0, 0.0)
 
 
-def environment(archive, *says, second=None, reward="paper") -> Environment:
-    config = EnvironmentConfig(reward=reward)
+def environment(archive, *says, second=None) -> Environment:
+    config = EnvironmentConfig()
     return Environment(Judge(*says), archive, "p", config, second)
 
 
@@ -105,10 +106,9 @@ def test_an_answer_without_code_of_its_own_is_worth_nothing(archive, prompt, tex
 def test_what_the_prompt_shows_may_be_a_copy(archive, pays_shown):
     """But for the names of its variables and its layout."""
     environment(archive, 1.5).outcome(
-        Stream([TASK], archive, CPU, StreamConfig(), StreamState()).next(), answer("y = x * 1")
+        Stream([TASK], archive, CPU, StreamConfig()).at(0, 0.0), answer("y = x * 1")
     )
-    state = StreamState(published=time.time() + 1)
-    prompt = Stream([TASK], archive, CPU, StreamConfig(), state).next()
+    prompt = Stream([TASK], archive, CPU, StreamConfig()).at(0, time.time() + 1)
     assert len(prompt.exemplar_ids) == 2
     assert len(prompt.exemplar_forms) == 1
     config = EnvironmentConfig(pays_shown=pays_shown)
@@ -119,29 +119,24 @@ def test_what_the_prompt_shows_may_be_a_copy(archive, pays_shown):
     said = (again.sample.status, again.reward, again.refused)
     assert said == (("passed", pytest.approx(1.4), None) if pays_shown else (COPY, 0.0, SHOWN))
     assert other.sample.status == "passed"
-    group = Judged(
+    group = RolloutGroup(
         prompt=prompt,
-        tokens=(1,),
         completions=[Completion(text="", token_ids=(1,))] * 2,
         outcomes=[again, other],
-        rewards=[0.0, 0.0],
     )
-    said = measures([group], {"x": 1.0}, [])
+    said = measures([group], [[0.0, 0.0]], {"x": 1.0}, [])
     assert (said["copies_shown"], said["copies"]) == (0.5, 0.0 if pays_shown else 0.5)
 
 
 @pytest.mark.parametrize("status", ["incorrect_values", "timeout", "inconclusive"])
-@pytest.mark.parametrize("reward", ["paper", "kevin", "milestone"])
-def test_what_did_not_pass_is_worth_nothing(archive, prompt, status, reward):
-    found = environment(archive, status, reward=reward).outcome(prompt, answer("x = x * 2"))
+def test_what_did_not_pass_is_worth_nothing(archive, prompt, status):
+    found = environment(archive, status).outcome(prompt, answer("x = x * 2"))
     assert (found.sample.status, found.reward) == (status, 0.0)
     assert not archive.passed(TASK.problem.id)
 
 
 def test_a_hack_is_a_case_and_no_exemplar(archive, prompt):
-    found = environment(archive, "reward_hack", reward="kevin").outcome(
-        prompt, answer("self.last = x")
-    )
+    found = environment(archive, "reward_hack").outcome(prompt, answer("self.last = x"))
     assert found.reward == 0.0
     (case,) = archive.all_noted(KIND, Case).values()
     assert (case.family, case.standing) == ("rule.reward_hack", "proven")

@@ -8,20 +8,25 @@ import pytest
 import torch
 
 from cudal1_ci.records import Evaluation, Finding, Verdict
-from model_training.objective.advantage import (
-    ADVANTAGES,
-    EPSILON,
-    centered,
-    group_normalized,
-    is_silent,
-    left_out,
+from model_training.objective.advantage import EPSILON, advantages, is_silent
+from model_training.objective.loss import (
+    Objective,
+    ObjectiveConfig,
+    divergence,
+    objective,
+    token_weights,
 )
-from model_training.objective.loss import ObjectiveConfig, divergence, objective
 from model_training.objective.reward import reward, smoothed
 from tests.fakes import a_candidate, a_problem
 from tests.unit.stats.test_regression import measured
 
 PLAIN = ObjectiveConfig(beta=0.0)
+
+
+def whole(logp, sampled, worth, mask, config, start=None) -> Objective:
+    """The objective of a batch by itself."""
+    weights = token_weights(mask, config, len(mask))
+    return objective(logp, sampled, worth, mask, weights, config, start)
 
 
 def judged(speedup: float | None, status: str = "passed") -> Evaluation:
@@ -36,26 +41,13 @@ def judged(speedup: float | None, status: str = "passed") -> Evaluation:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "speedup", "expected"),
-    [
-        ("paper", 2.0, 2.0),
-        ("kevin", 2.0, 2.3),
-        ("kevin", 8.0, 8.3),
-        ("capped", 8.0, 3.3),
-        ("milestone", 0.7, 1.0),
-        ("milestone", 1.2, 2.0),
-        ("milestone", 2.5, 3.0),
-    ],
-)
-def test_formulas_of_a_speedup(name, speedup, expected):
-    assert reward(judged(speedup), name) == pytest.approx(expected, rel=1e-6)
+def test_a_reward_is_the_speedup():
+    assert reward(judged(2.0)) == pytest.approx(2.0, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["paper", "kevin", "capped", "milestone"])
 @pytest.mark.parametrize("status", ["reward_hack", "incorrect_values", "inconclusive", "timeout"])
-def test_what_did_not_pass_gets_nothing(name, status):
-    assert reward(judged(None, status), name) == 0.0
+def test_what_did_not_pass_gets_nothing(status):
+    assert reward(judged(None, status)) == 0.0
 
 
 def test_equation_6_standardizes_and_clips():
@@ -67,26 +59,18 @@ def test_equation_6_standardizes_and_clips():
     assert found[0] == pytest.approx(-mean / spread)
     assert smoothed([2.0, 2.0]) == [0.0, 0.0]
     assert smoothed([]) == []
-    assert smoothed([3.0, 9.0], k=2.0, mean=1.0, spread=2.0) == [1.0, 2.0]
+    assert smoothed([0.0, 0.0, 0.0, 0.0, 5.0], k=1.8)[-1] == 1.8
 
 
 def test_equation_4_is_torchs_mean_and_spread():
     rewards = [1.0, 2.0, 4.0, 1.5]
     tensor = torch.tensor(rewards)
     expected = (tensor - tensor.mean()) / (tensor.std() + EPSILON)
-    assert group_normalized(rewards) == pytest.approx(expected.tolist(), rel=1e-5)
-    assert centered(rewards) == pytest.approx((tensor - tensor.mean()).tolist())
+    assert advantages(rewards) == pytest.approx(expected.tolist(), rel=1e-5)
 
 
-def test_leave_one_out_is_the_centered_one_but_for_a_factor():
-    rewards = [1.0, 2.0, 4.0, 1.5]
-    assert left_out(rewards) == pytest.approx([x * 4 / 3 for x in centered(rewards)])
-    assert left_out([5.0]) == [0.0]
-
-
-@pytest.mark.parametrize("name", ADVANTAGES)
-def test_a_group_of_equal_rewards_says_nothing(name):
-    assert ADVANTAGES[name]([0.5] * 4) == [0.0] * 4
+def test_a_group_of_equal_rewards_says_nothing():
+    assert advantages([0.5] * 4) == [0.0] * 4
     assert is_silent([0.5] * 4)
     assert not is_silent([0.5, 0.6])
 
@@ -103,12 +87,12 @@ def batch(num_completions: int = 3, num_tokens: int = 5):
 def test_on_policy_the_gradient_is_that_of_reinforce():
     """At ratio 1 equation 5 is the policy gradient: the mean over tokens of A grad log p."""
     logits, logp, mask = batch()
-    advantages = torch.tensor([1.0, -2.0, 0.5])
-    objective(logp, logp.detach(), advantages, mask, PLAIN).loss.backward()
+    worth = torch.tensor([1.0, -2.0, 0.5])
+    whole(logp, logp.detach(), worth, mask, PLAIN).loss.backward()
     found, logits.grad = logits.grad.clone(), None
     logits_again, logp, mask = batch()
     means = (logp * mask).sum(1) / mask.sum(1)
-    (-(means * advantages).mean()).backward()
+    (-(means * worth).mean()).backward()
     torch.testing.assert_close(found, logits_again.grad)
 
 
@@ -125,7 +109,7 @@ def test_on_policy_the_gradient_is_that_of_reinforce():
 def test_the_clip_bounds_what_a_step_can_win_and_nothing_else(ratio, advantage, gain, is_clipped):
     logp = torch.full((1, 1), math.log(ratio), requires_grad=True)
     one = torch.ones(1, 1)
-    found = objective(logp, torch.zeros(1, 1), torch.tensor([advantage]), one, PLAIN)
+    found = whole(logp, torch.zeros(1, 1), torch.tensor([advantage]), one, PLAIN)
     assert found.loss.item() == pytest.approx(-gain)
     assert found.clipped_share == float(is_clipped)
     found.loss.backward()
@@ -136,7 +120,7 @@ def test_a_ratio_of_whole_completions_is_the_product_of_those_of_tokens():
     logp = torch.log(torch.tensor([[1.1, 0.9, 7.0]]))
     mask = torch.tensor([[1.0, 1.0, 0.0]])
     config = ObjectiveConfig(ratio="sequence")
-    found = objective(logp, torch.zeros(1, 3), torch.tensor([1.0]), mask, config)
+    found = whole(logp, torch.zeros(1, 3), torch.tensor([1.0]), mask, config)
     assert found.loss.item() == pytest.approx(-1.1 * 0.9)
 
 
@@ -148,13 +132,13 @@ def test_how_much_a_long_completion_counts(weighting, expected):
     mask = torch.tensor([[1.0] * 5, [1.0, 1.0, 0.0, 0.0, 0.0]])
     config = ObjectiveConfig(weighting=weighting, max_tokens=10)
     zeros = torch.zeros(2, 5)
-    found = objective(zeros, zeros, torch.tensor([1.0, 2.0]), mask, config)
+    found = whole(zeros, zeros, torch.tensor([1.0, 2.0]), mask, config)
     assert found.loss.item() == pytest.approx(expected)
 
 
 def test_what_the_policy_did_not_write_has_no_gradient():
     logits, logp, mask = batch()
-    objective(logp, logp.detach(), torch.ones(3), mask, PLAIN).loss.backward()
+    whole(logp, logp.detach(), torch.ones(3), mask, PLAIN).loss.backward()
     assert logits.grad[mask == 0].abs().max() == 0
     assert logits.grad[mask == 1].abs().sum() > 0
 
@@ -174,7 +158,7 @@ def test_a_divergence_with_a_weight_pulls_back():
     logp = torch.full((1, 1), -1.0, requires_grad=True)
     config = ObjectiveConfig(beta=0.5)
     ones = torch.ones(1, 1)
-    found = objective(logp, logp.detach(), torch.zeros(1), ones, config, torch.full((1, 1), -2.0))
+    found = whole(logp, logp.detach(), torch.zeros(1), ones, config, torch.full((1, 1), -2.0))
     assert found.divergence == pytest.approx(math.exp(-1) + 1 - 1)
     found.loss.backward()
     assert logp.grad.item() > 0, "a step down the loss makes it less likely again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import types
+from contextlib import closing
 
 import pytest
 
@@ -13,8 +14,8 @@ from cudal1_ci.propose.llm.servers import Message
 from cudal1_ci.propose.llm.servers.config import ModelConfig
 from model_training.policy import PolicyConfig, load_policy
 from model_training.rollouts import Completion, Sampling
-from model_training.rollouts.opening import RolloutsConfig, opened_rollouts
 from model_training.rollouts.server_rollouts import ServerRollouts
+from model_training.rollouts.vllm_rollouts import VllmRollouts
 from tests.replay_server import Good, Status, replay_server
 from tests.training.tiny_weights import tiny_weights
 
@@ -25,7 +26,7 @@ SETTINGS = Sampling(temperature=0.5, top_p=0.9, max_tokens=20)
 def test_a_server_is_asked_for_each_answer_with_a_seed_of_its_own():
     with replay_server(answers=["yes"]) as server:
         config = ModelConfig(model=server.url, name="m", num_concurrent=1)
-        with ServerRollouts(config) as rollouts:
+        with closing(ServerRollouts(config)) as rollouts:
             found = rollouts.sample(PROMPTS, 2, SETTINGS, seed=3)
             again = len(server.requests)
             rollouts.sample(PROMPTS, 2, SETTINGS, seed=3)
@@ -44,14 +45,14 @@ def test_a_server_is_asked_for_each_answer_with_a_seed_of_its_own():
 def test_a_cut_answer_is_one_and_a_servers_failure_is_an_error():
     with (
         replay_server(answers=[Good("ye", finish_reason="length")]) as server,
-        ServerRollouts(ModelConfig(model=server.url, name="m")) as rollouts,
+        closing(ServerRollouts(ModelConfig(model=server.url, name="m"))) as rollouts,
     ):
         assert rollouts.sample(PROMPTS[:1], 1, SETTINGS, 0) == [
             [Completion(text="ye", is_cut=True)]
         ]
     with (
         replay_server(answers=[Status(400, "no such model")]) as server,
-        ServerRollouts(ModelConfig(model=server.url, name="m", max_retries=0)) as rollouts,
+        closing(ServerRollouts(ModelConfig(model=server.url, name="m", max_retries=0))) as rollouts,
         pytest.raises(ModelError, match=r"refused: .*no such model"),
     ):
         rollouts.sample(PROMPTS, 1, SETTINGS, 0)
@@ -59,7 +60,7 @@ def test_a_cut_answer_is_one_and_a_servers_failure_is_an_error():
 
 def test_a_server_cannot_be_given_other_weights():
     with (
-        ServerRollouts(ModelConfig(model="http://127.0.0.1:1/v1")) as rollouts,
+        closing(ServerRollouts(ModelConfig(model="http://127.0.0.1:1/v1"))) as rollouts,
         pytest.raises(ConfigError, match=r"rollouts\.kind: a server has the weights"),
     ):
         rollouts.renew()
@@ -97,12 +98,11 @@ def policy_of(folder, **config):
 
 def test_vllm_is_given_the_adapter_under_a_new_number_after_each_change(vllm, tmp_path):
     policy = policy_of(tmp_path / "weights", lora_rank=14)
-    config = RolloutsConfig(kind="vllm", gpu_memory_share=0.3)
-    with opened_rollouts(config, lambda: policy, tmp_path / "adapters") as rollouts:
-        found = rollouts.sample(PROMPTS, 2, SETTINGS, seed=1)
-        rollouts.renew()
-        rollouts.sample(PROMPTS, 2, SETTINGS, seed=1)
-        engine = rollouts._engine
+    rollouts = VllmRollouts(policy, tmp_path / "adapters", gpu_memory_share=0.3)
+    found = rollouts.sample(PROMPTS, 2, SETTINGS, seed=1)
+    rollouts.renew()
+    rollouts.sample(PROMPTS, 2, SETTINGS, seed=1)
+    engine = rollouts._engine
     assert engine.given["max_lora_rank"] == 16
     assert engine.given["gpu_memory_utilization"] == 0.3
     (prompts, params, first), (_, _, second) = engine.asked
@@ -120,15 +120,8 @@ def test_vllm_is_given_the_adapter_under_a_new_number_after_each_change(vllm, tm
 
 def test_vllm_is_refused_where_it_cannot_be(vllm, tmp_path, monkeypatch):
     full = policy_of(tmp_path / "weights", tuning="full")
-    config = RolloutsConfig(kind="vllm")
-    with (
-        pytest.raises(ConfigError, match=r"set model\.tuning to `lora`"),
-        opened_rollouts(config, lambda: full, tmp_path),
-    ):
-        raise AssertionError("it was opened")
+    with pytest.raises(ConfigError, match=r"set model\.tuning to `lora`"):
+        VllmRollouts(full, tmp_path)
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with (
-        pytest.raises(ConfigError, match=r"pip install 'cudal1-ci\[vllm\]'"),
-        opened_rollouts(config, lambda: policy_of(tmp_path / "weights"), tmp_path),
-    ):
-        raise AssertionError("it was opened")
+    with pytest.raises(ConfigError, match=r"pip install 'cudal1-ci\[vllm\]'"):
+        VllmRollouts(policy_of(tmp_path / "weights"), tmp_path)

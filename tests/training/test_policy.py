@@ -40,6 +40,14 @@ def logits(policy):
         return policy.model(torch.tensor([policy.prompt_ids(ASKED)])).logits
 
 
+def num_trained(policy):
+    return sum(one.numel() for one in policy.parameters())
+
+
+def num_weights(policy):
+    return sum(one.numel() for one in policy.model.parameters())
+
+
 def shifted(policy, amount=0.05):
     with torch.no_grad():
         for one in policy.parameters():
@@ -48,9 +56,9 @@ def shifted(policy, amount=0.05):
 
 def test_lora_trains_its_own_weights_alone_and_changes_nothing_at_first(folder):
     full, lora = policy_of(folder, tuning="full"), policy_of(folder, lora_rank=2)
-    assert full.num_trained == full.num_parameters
-    assert 0 < lora.num_trained < full.num_trained
-    assert lora.num_parameters == full.num_parameters + lora.num_trained
+    assert num_trained(full) == num_weights(full)
+    assert 0 < num_trained(lora) < num_trained(full)
+    assert num_weights(lora) == num_weights(full) + num_trained(lora)
     assert all(one.dtype == torch.float32 for one in lora.parameters())
     torch.testing.assert_close(logits(lora), logits(full))
 
@@ -64,7 +72,7 @@ def test_what_was_saved_is_loaded(folder, tmp_path, tuning):
     policy.save(tmp_path)
     again = load_policy(policy.config, tmp_path)
     torch.testing.assert_close(logits(again), logits(policy))
-    assert again.num_trained == policy.num_trained
+    assert num_trained(again) == num_trained(policy)
 
 
 @pytest.mark.parametrize(
@@ -112,20 +120,6 @@ def test_an_adapter_of_another_rank_is_refused(folder, tmp_path):
 def test_what_is_no_folder_of_weights_is_said(tmp_path):
     with pytest.raises(ConfigError, match=r"model\.path: .*hf download"):
         policy_of(tmp_path)
-
-
-def test_merged_weights_answer_the_same_and_come_back_to_the_bit(folder):
-    policy = policy_of(folder, lora_rank=2)
-    shifted(policy)
-    before = {name: one.clone() for name, one in policy.model.state_dict().items()}
-    apart = logits(policy)
-    with policy.merged():
-        inside = logits(policy)
-        merged = policy.model.state_dict()
-        assert any(not torch.equal(merged[name], one) for name, one in before.items())
-    torch.testing.assert_close(inside, apart, rtol=1e-4, atol=1e-5)
-    assert torch.equal(logits(policy), apart)
-    assert all(torch.equal(policy.model.state_dict()[name], one) for name, one in before.items())
 
 
 @pytest.mark.parametrize("has_template", [True, False])

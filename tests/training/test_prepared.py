@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 import pytest
 
@@ -39,33 +37,18 @@ def test_tasks_of_a_run_are_made_once(tmp_path):
     assert prepared(more, tmp_path) == found, "not probed again"
 
 
-def test_a_subset_of_kernelbench_is_evaluated_by_name_and_published_kernels_are_for_others(
-    tmp_path, monkeypatch
-):
+def test_a_subset_of_kernelbench_is_evaluated_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "probed", lambda tasks, _: [{"problem": None}] * len(tasks))
     folder = tmp_path / "bench" / "KernelBench" / "level1"
     folder.mkdir(parents=True)
     texts = {1: "* 1.0", 2: "* 2.0 + x.sum()", 3: "- x.mean(0, keepdim=True)"}
     for number, words in texts.items():
         (folder / f"{number}_task.py").write_text(REFERENCE.format(number=words))
-    rows = [
-        {"level_id": 1, "task_id": number, "custom_code": "x = 1", "ref_code": path.read_text()}
-        for number, path in enumerate(sorted(folder.iterdir()), 1)
-    ]
-    release = tmp_path / "release" / "optimized_cuda_code" / "h100.json"
-    release.parent.mkdir(parents=True)
-    release.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = msgspec.structs.replace(
-        CONFIG,
-        kernelbench=str(tmp_path / "bench"),
-        levels=(1,),
-        names=("level1/2",),
-        cuda_l1=str(tmp_path / "release"),
+        CONFIG, kernelbench=str(tmp_path / "bench"), levels=(1,), names=("level1/2",)
     )
     found = prepared(config, tmp_path / "tasks")
     assert [one.name for one in found.evaluation if one.source == "kernelbench"] == ["level1/2"]
-    published = [one.name for one in found.training if one.source == "cuda-l1"]
-    assert published == ["level1/1", "level1/3"], "what is evaluated is none for training"
     other = msgspec.structs.replace(config, names=("level1/9",))
     with pytest.raises(ConfigError, match=r"tasks\.names: .* no task 'level1/9'"):
         prepared(other, tmp_path / "other")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from model_training import progress as module
-from model_training.progress import Progress
+from model_training import work_queue as module
+from model_training.work_queue import Progress
 
 
 def test_it_is_said_now_and_then_and_not_at_every_step(monkeypatch, caplog):

@@ -19,7 +19,7 @@ from tests.training.test_evaluate import BY_NAME, Scripted
 from tests.training.toy_stages import TASKS, opened, scorer
 
 SAMPLING = Sampling(temperature=0.8, max_tokens=16)
-CONFIG = EvaluateConfig(k=4, num_measured=3, has_greedy=False, sampling=SAMPLING)
+CONFIG = EvaluateConfig(k=4, num_measured=3, sampling=SAMPLING)
 FAST = BY_NAME["indexed"].speedup
 ANSWERS = Scripted("indexed", "wrong", "copy", "indexed")
 

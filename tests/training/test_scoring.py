@@ -14,11 +14,10 @@ from cudal1_ci.optimize.llm_loop import known_profile
 from cudal1_ci.records import Verdict
 from cudal1_ci.records.archive import Archive
 from model_training.asking import first_prompt
-from model_training.bench import MAX_DEATHS
 from model_training.environment import EnvironmentConfig
+from model_training.prompt_stream import Stream, StreamConfig
 from model_training.run import Stopped
-from model_training.scoring import Scorer
-from model_training.stream import Stream, StreamConfig, StreamState
+from model_training.scoring import MAX_DEATHS, Scorer
 from model_training.tasks.draft import TINY
 from model_training.tasks.generate import generate
 from model_training.toy import DEVICE, PROGRAMS, ToyJudge, answer_to, tasks
@@ -36,8 +35,8 @@ def archive(tmp_path):
 
 @pytest.fixture
 def prompts(archive):
-    stream = Stream(TASKS, archive, DEVICE, StreamConfig(), StreamState())
-    return {one.task.name: one for one in (stream.next() for _ in TASKS)}
+    stream = Stream(TASKS, archive, DEVICE, StreamConfig())
+    return {one.task.name: one for one in (stream.at(place, 0.0) for place in range(len(TASKS)))}
 
 
 def answered(prompt, *names):

@@ -12,20 +12,22 @@ import pytest
 import torch
 
 from cudal1_ci.records.archive import Archive
-from model_training.asking import Group, first_prompt
+from model_training.asking import RolloutGroup, first_prompt
 from model_training.rollouts import Completion, Sampling
-from model_training.rounds import (
+from model_training.run import METRICS, Run, Stopped
+from model_training.self_supervised import (
+    BEST,
+    STAGE,
     SelfSupervisedConfig,
     best_of,
     chosen,
     has_stopped,
     kept,
     measures,
+    self_supervised,
     success,
 )
-from model_training.run import METRICS, Run, Stopped
-from model_training.self_supervised import BEST, STAGE, self_supervised
-from model_training.supervised import SupervisedConfig
+from model_training.sft import SupervisedConfig
 from model_training.toy import DEVICE, PROGRAMS, ToyJudge, answer_to
 from tests.training.toy_stages import (
     TASKS,
@@ -60,7 +62,9 @@ def group(archive, task, *names):
     prompt = first_prompt(task, archive, DEVICE)
     answers = [Completion(text=answer_to(BY_NAME[name])) for name in names]
     asked = [(prompt, one.text, one.is_cut) for one in answers]
-    return Group(prompt=prompt, completions=answers, outcomes=scorer(archive).outcomes(asked))
+    return RolloutGroup(
+        prompt=prompt, completions=answers, outcomes=scorer(archive).outcomes(asked)
+    )
 
 
 def test_what_is_kept_is_right_no_copy_and_there_once(archive):
@@ -87,7 +91,9 @@ def test_a_cut_answer_is_not_learned_from(archive):
     found = group(archive, TASKS[0], "indexed")
     cut = [msgspec.structs.replace(found.completions[0], is_cut=True)]
     assert (
-        kept([Group(prompt=found.prompt, completions=cut, outcomes=found.outcomes)], 4, random)
+        kept(
+            [RolloutGroup(prompt=found.prompt, completions=cut, outcomes=found.outcomes)], 4, random
+        )
         == []
     )
 

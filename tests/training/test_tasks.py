@@ -18,7 +18,7 @@ from model_training.tasks.draft import TINY
 from model_training.tasks.families import FAMILIES
 from model_training.tasks.fingerprint import fingerprints, form, jaccard
 from model_training.tasks.generate import distinct, generate
-from model_training.tasks.published import cuda_l1, kernelbench
+from model_training.tasks.kernelbench import kernelbench
 from model_training.tasks.record import Task
 from model_training.tasks.splits import TasksConfig, split
 
@@ -209,7 +209,7 @@ def test_a_family_that_is_none_is_refused():
         TasksConfig(held_out=("nothing",))
 
 
-def test_published_tasks_are_read_and_withdrawn_code_is_none(tmp_path):
+def test_tasks_of_kernelbench_are_read_by_number(tmp_path):
     folder = tmp_path / "KernelBench" / "level1"
     folder.mkdir(parents=True)
     for name in ("10_b.py", "9_a.py"):
@@ -217,22 +217,6 @@ def test_published_tasks_are_read_and_withdrawn_code_is_none(tmp_path):
     assert [task.name for task in kernelbench(tmp_path, levels=(1,))] == ["level1/9", "level1/10"]
     with pytest.raises(ConfigError, match="is it a checkout"):
         kernelbench(tmp_path / "nowhere")
-    rows = [
-        {"level_id": "1", "task_id": "12", "ref_code": TEXT, "custom_code": TEXT},
-        {"level_id": "1", "task_id": "13", "ref_code": TEXT, "custom_code": "None"},
-        {"level_id": "2", "task_id": "1", "ref_code": TEXT, "custom_code": TEXT},
-    ]
-    rows[0]["score_default"] = "2.5"
-    file = tmp_path / "optimized_cuda_code" / "h100.json"
-    file.parent.mkdir()
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (only,) = cuda_l1(tmp_path, levels=(1,))
-    assert (only.task.name, only.claimed_speedup) == ("level1/12", 2.5)
-    with pytest.raises(ConfigError, match=r"a100\.json.*\(h100\)"):
-        list(cuda_l1(tmp_path, gpu="a100"))
-    file.write_text("{}\n")
-    with pytest.raises(ConfigError, match=r"h100\.json:1"):
-        list(cuda_l1(tmp_path))
 
 
 def test_a_task_is_what_the_judge_takes():

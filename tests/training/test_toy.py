@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -11,8 +13,8 @@ from cudal1_ci.propose.llm.splice.text_form import as_text_program
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.stats import speedups
 from model_training.answers import answer_text
-from model_training.collection import judged
-from model_training.stream import Stream, StreamConfig, StreamState
+from model_training.examples import judged
+from model_training.prompt_stream import Stream, StreamConfig
 from model_training.toy import (
     DEVICE,
     POLICY,
@@ -89,9 +91,8 @@ def test_a_prompt_shows_the_programs_of_its_exemplars(tokenizer, archive):
     some = tasks()
     for task in some:
         list(judged(task, [ToyProposer(PROGRAMS[:3])], ToyJudge(), archive, POLICY))
-    stream = Stream(some, archive, DEVICE, StreamConfig(), StreamState())
-    before, _ = stream.next(), stream.publish()
-    after = stream.next()
+    stream = Stream(some, archive, DEVICE, StreamConfig())
+    before, after = stream.at(0, 0.0), stream.at(1, time.time())
 
     def shown(prompt) -> set[str]:
         text = [{"role": one.role, "content": one.content} for one in prompt.messages]

@@ -67,14 +67,14 @@ contrast = {{ num-exemplars = 2 }}
 """
     changes = (
         "contrastive.num_steps=3",
-        "contrastive.engine=frozen",
+        "contrastive.environment.proposer=mine",
         "contrastive.stream.contrast.sampler = none",
         'run.stages=["contrastive"]',
         "model.adapter=./adapters/a=b",
         "self-supervised.training.learning-rate=1e-5",
     )
     config = read(tmp_path, text, changes=changes)
-    assert (config.contrastive.num_steps, config.contrastive.engine) == (3, "frozen")
+    assert (config.contrastive.num_steps, config.contrastive.environment.proposer) == (3, "mine")
     contrast = config.contrastive.stream.contrast
     assert (contrast.sampler, contrast.num_exemplars) == ("none", 2)
     assert config.run.stages == ("contrastive",)
@@ -85,10 +85,10 @@ contrast = {{ num-exemplars = 2 }}
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("frozen", "--set: expected KEY=VALUE, such as contrastive.engine=frozen, got 'frozen'"),
-        (".engine=frozen", "--set: expected KEY=VALUE"),
+        ("frozen", "--set: expected KEY=VALUE, such as contrastive.num-steps=4, got 'frozen'"),
+        (".num-steps=4", "--set: expected KEY=VALUE"),
         ("model.path.deeper=1", "`path` is no table in the file"),
-        ("contrastive.engines=frozen", "unknown key `contrastive.engines`; did you mean `engine`?"),
+        ("contrastive.num-step=4", "unknown key `contrastive.num-step`; did you mean `num-steps`?"),
         ("contrastive.num-steps=many", "`contrastive.num-steps`: Expected `int`, got `str`"),
     ],
 )
@@ -98,10 +98,16 @@ def test_a_change_that_is_none_is_said(tmp_path, change, said):
 
 
 def test_commands_take_changes():
-    words = ["contrastive", "--config", str(CONFIGS / "tiny.toml"), "--set", "contrastive.engin=x"]
+    words = [
+        "contrastive",
+        "--config",
+        str(CONFIGS / "tiny.toml"),
+        "--set",
+        "contrastive.num-step=x",
+    ]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
-    assert "tiny.toml: unknown key `contrastive.engin`; did you mean `engine`?" in done.stderr
+    assert "tiny.toml: unknown key `contrastive.num-step`; did you mean `num-steps`?" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from cudal1_ci.propose.llm.servers.adapters import chosen
 from cudal1_ci.propose.llm.servers.config import ModelConfig
 from model_training import machine
 from model_training.__main__ import OTHERS, main
-from model_training.report.cost import costs_of
-from model_training.report.run_folder import read_run
+from model_training.export.merge import merge
 
 ID = "owner/tiny"
 IDS = torch.arange(3, 20)[None]
@@ -65,21 +64,11 @@ def test_from_an_empty_folder_to_an_adapter_that_the_product_takes(
     command("pipeline", "--config", brief, "--folder", run)
     checkpoint = run / "checkpoints" / "contrastive-2"
 
-    command("report", run, "--output", tmp_path / "report")
-    text = (tmp_path / "report" / "report.md").read_text()
-    assert "| contrastive against self\\_supervised | 4 |" in text
-    for heading in ("## Results", "## Likeliest answers", "## Cost", "## Curves"):
-        assert heading in text
-    assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
-
     exported = tmp_path / "exported"
     told = command("export", "adapter", checkpoint, "--output", exported, "--id", ID)
     assert "rank 8" in told
-    words = ("--adapter", exported, "--id", ID, "--evaluation", "contrastive")
-    assert command("card", run, *words).strip() == str(exported / "README.md")
 
-    merged = tmp_path / "merged"
-    command("export", "merge", weights, checkpoint, "--output", merged, "--precision", "float32")
+    merged = merge(weights, checkpoint, tmp_path / "merged", "float32")
     expected = logits(PeftModel.from_pretrained(loaded(weights), str(checkpoint)))
     assert torch.allclose(logits(loaded(merged)), expected, atol=1e-4)
     assert not torch.allclose(logits(loaded(weights)), expected, atol=1e-3)
@@ -94,29 +83,6 @@ def test_from_an_empty_folder_to_an_adapter_that_the_product_takes(
     assert (taken.folder, taken.rank, taken.made_for) == (shelf / "tiny", 8, ID)
     for name in ("adapter_model.safetensors", "adapter_config.json"):
         assert (shelf / "tiny" / name).read_bytes() == (exported / name).read_bytes()
-    assert (exported / "README.md").read_text().replace("exported", "tiny") == (
-        shelf / "tiny" / "README.md"
-    ).read_text()
-
-
-def test_the_cost_says_what_each_stage_has_spent_its_time_on(tiny_run):
-    costs = {one.stage: one for one in costs_of([read_run(tiny_run)])}
-    assert list(costs)[:4] == ["collect", "supervised", "self_supervised", "contrastive"]
-    spent = {
-        stage: (one.generating_s > 0, one.judging_s > 0, one.training_s > 0)
-        for stage, one in costs.items()
-    }
-    assert spent == {
-        "collect": (False, True, False),
-        "supervised": (False, False, True),
-        "self_supervised": (True, True, True),
-        "contrastive": (True, True, True),
-        **dict.fromkeys(
-            (f"evaluation-{name}" for name in ("base", *list(costs)[1:4])), (True, True, False)
-        ),
-    }
-    for one in costs.values():
-        assert one.generating_s + one.judging_s + one.training_s <= one.wall_s + 0.1
 
 
 def test_every_command_says_what_it_does_and_the_readme_names_it():
@@ -124,8 +90,7 @@ def test_every_command_says_what_it_does_and_the_readme_names_it():
     names = [*main.commands, *OTHERS]
     assert names == [
         *("pipeline", "collect", "supervised", "self-supervised", "contrastive", "evaluate"),
-        "ablations",
-        *("report", "card", "export", "bundle"),
+        *("export", "bundle"),
     ]
     readme = README.read_text()
     for name in names:
@@ -135,12 +100,11 @@ def test_every_command_says_what_it_does_and_the_readme_names_it():
         assert f"`{name}" in readme
         options = [one for one in main.get_command(None, name).params if one.opts[0][:2] == "--"]
         assert all(one.help for one in options), name
-    assert "..." not in listed.partition("Commands:")[2].partition("The whole")[0]
+    assert "..." not in listed.partition("Commands:")[2]
 
 
 def test_a_failure_of_a_command_is_an_exit_code_and_a_line(tmp_path):
     for words in (
-        ("report", tmp_path, "--output", tmp_path / "out"),
         ("export", "adapter", tmp_path, "--output", tmp_path / "out"),
         ("pipeline", "--config", tmp_path / "none.toml"),
     ):

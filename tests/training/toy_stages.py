@@ -6,13 +6,13 @@ from pathlib import Path
 
 from cudal1_ci.records import Record
 from cudal1_ci.records.archive import Archive
-from model_training.collection import CollectionConfig, Example, examples_of, judged
 from model_training.environment import EnvironmentConfig
+from model_training.examples import CollectionConfig, Example, examples_of, judged
 from model_training.policy import Policy, PolicyConfig, load_policy
 from model_training.rollouts.transformers_rollouts import TransformersRollouts
 from model_training.run import Run
 from model_training.scoring import Scorer
-from model_training.supervised import SupervisedConfig, fit
+from model_training.sft import SupervisedConfig, fit
 from model_training.toy import DEVICE, PROGRAMS, ToyJudge, ToyProposer, make_model_folder, tasks
 
 TASKS = tasks()

@@ -14,7 +14,8 @@ import torch
 from cudal1_ci.propose.llm.servers import Message
 from model_training.policy import Policy, PolicyConfig, load_policy
 from model_training.rollouts import Rollouts, Sampling
-from model_training.rollouts.opening import RolloutsConfig, opened_rollouts
+from model_training.rollouts.transformers_rollouts import TransformersRollouts
+from model_training.rollouts.vllm_rollouts import VllmRollouts
 
 STORY = "story.json"
 PROMPTS = [
@@ -40,19 +41,17 @@ def main(weights: str, folder: str) -> None:
     policy = load_policy(PolicyConfig(path=weights, lora_rank=14, device="cpu"), None, seed=0)
     greedy, drawn = Sampling(temperature=0.0, max_tokens=12), Sampling(max_tokens=12)
     found = {}
-    with opened_rollouts(RolloutsConfig(), lambda: policy, Path(folder)) as own:
-        found["transformers"] = texts(own, greedy)
-    config = RolloutsConfig(kind="vllm", max_model_tokens=512, gpu_memory_share=0.2)
-    with opened_rollouts(config, lambda: policy, Path(folder)) as rollouts:
-        found["start"] = texts(rollouts, greedy)
-        found["drawn"], found["drawn again"] = (texts(rollouts, drawn, n=2) for _ in range(2))
-        change(policy, 0.02)
-        found["not handed over"] = texts(rollouts, greedy)
-        rollouts.renew()
-        found["changed"] = texts(rollouts, greedy)
-        change(policy, 0.0)
-        rollouts.renew()
-        found["back"] = texts(rollouts, greedy)
+    found["transformers"] = texts(TransformersRollouts(policy), greedy)
+    rollouts = VllmRollouts(policy, Path(folder), max_model_tokens=512, gpu_memory_share=0.2)
+    found["start"] = texts(rollouts, greedy)
+    found["drawn"], found["drawn again"] = (texts(rollouts, drawn, n=2) for _ in range(2))
+    change(policy, 0.02)
+    found["not handed over"] = texts(rollouts, greedy)
+    rollouts.renew()
+    found["changed"] = texts(rollouts, greedy)
+    change(policy, 0.0)
+    rollouts.renew()
+    found["back"] = texts(rollouts, greedy)
     (Path(folder) / STORY).write_text(json.dumps(found))
 
 

@@ -27,10 +27,10 @@ from cudal1_ci.config.values import parse_duration
 from cudal1_ci.github.action.admission import PHRASE
 from cudal1_ci.github.action.inputs import (
     CommandInputs,
-    HistoryInputs,
     Inputs,
     PublishInputs,
     SweepInputs,
+    TrendInputs,
 )
 from cudal1_ci.github.command_effects import ON_REQUEST
 
@@ -39,14 +39,14 @@ OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 EXAMPLES = sorted((ROOT / "examples" / "workflows").glob("*.yml"))
 TEMPLATES = sorted((ROOT / "templates" / "workflows").glob("*.yml"))
 ACTION, PUBLISH = ROOT / "action.yml", ROOT / "actions/publish/action.yml"
-COMMANDS, HISTORY = ROOT / "actions/commands/action.yml", ROOT / "actions/trend/action.yml"
+COMMANDS, TREND = ROOT / "actions/commands/action.yml", ROOT / "actions/trend/action.yml"
 SWEEP = ROOT / "actions/sweep/action.yml"
-WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH, COMMANDS, HISTORY, SWEEP]
+WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH, COMMANDS, TREND, SWEEP]
 SWEEPING = "cudal1-ci-sweep.yml"
 """The one workflow that lasts for hours."""
 ANSWERING = "cudal1-ci-commands.yml"
 """The one workflow that comments start, and that may do more than post."""
-REMEMBERING = "cudal1-ci-history.yml"
+REMEMBERING = "cudal1-ci-trend.yml"
 """The one workflow that pushes to a branch."""
 
 ALL_OTHERS = {name for names in ALSO.values() for name in names}
@@ -54,7 +54,7 @@ RECORDS = [
     (ACTION, Inputs),
     (PUBLISH, PublishInputs),
     (COMMANDS, CommandInputs),
-    (HISTORY, HistoryInputs),
+    (TREND, TrendInputs),
     (SWEEP, SweepInputs),
 ]
 
@@ -174,12 +174,12 @@ def test_a_workflow_has_no_permission_that_a_job_did_not_ask_for(path):
 
 
 PUBLISHER_USES = r"actions/download-artifact@|OWNER/cudal1-ci/actions/(publish|commands)@"
-HISTORY_RIGHTS = {"history": {"contents"}, "pages": {"pages", "id-token"}}
-HISTORY_USES = (
+TREND_RIGHTS = {"trend": {"contents"}, "pages": {"pages", "id-token"}}
+TREND_USES = (
     r"actions/(download-artifact|checkout|upload-pages-artifact|deploy-pages)@"
     r"|OWNER/cudal1-ci/actions/trend@"
 )
-"""The history is told order and texts of commits by a clone beside the workspace's top; it is
+"""The trend takes the order of commits from a clone beside the workspace's top; it is
 pushed code, not that of a pull request, and nothing of it is run."""
 
 
@@ -193,12 +193,12 @@ def test_a_job_that_may_write_checks_out_nothing_and_runs_no_script(path):
         rights = {"checks", "pull-requests"}
         rights |= {"actions", "contents"} if path.name == ANSWERING else set()
         rights = {"issues"} if path.name == SWEEPING else rights
-        is_history = path.name == REMEMBERING
-        assert writes <= (HISTORY_RIGHTS[name] if is_history else rights), name
+        is_trend = path.name == REMEMBERING
+        assert writes <= (TREND_RIGHTS[name] if is_trend else rights), name
         assert job["runs-on"] == "ubuntu-latest", f"{name}: not where measured code has run"
         for step in job["steps"]:
             assert "run" not in step, name
-            assert re.match(HISTORY_USES if is_history else PUBLISHER_USES, step["uses"])
+            assert re.match(TREND_USES if is_trend else PUBLISHER_USES, step["uses"])
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
@@ -316,7 +316,7 @@ def test_the_token_reaches_the_steps_that_post_alone():
     ]
 
 
-@pytest.mark.parametrize("path", [PUBLISH, COMMANDS, HISTORY], ids=name_of)
+@pytest.mark.parametrize("path", [PUBLISH, COMMANDS, TREND], ids=name_of)
 def test_what_posts_takes_its_environment_from_nowhere_that_measured_code_could_write(path):
     assert "RUNNER_TOOL_CACHE" in ACTION.read_text("utf-8")
     assert "RUNNER_TOOL_CACHE" not in path.read_text("utf-8")

@@ -35,7 +35,7 @@ from cudal1_ci.github.rebase_paths import from_top
 from cudal1_ci.github.reply import Reaction, is_replied, reacted, refused_text, replied
 from cudal1_ci.github.sanitize import log_line
 from cudal1_ci.render.merge import merge
-from cudal1_ci.render.reading import read_document
+from cudal1_ci.render.reading import read_report
 
 if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
@@ -115,7 +115,7 @@ def _fetched(environment: Mapping[str, str]) -> Fetched | None:
         raise ConfigError(f"REPORT_RUN: expected the number of a run, got {run!r}")
     folder = Path(environment.get("RUNNER_TEMP", "")) / "cudal1-ci" / "reports"
     try:
-        documents = [read_document(file) for file in reports_of(folder, "**/report.json")]
+        documents = [read_report(file) for file in reports_of(folder, "**/report.json")]
         return Fetched(run=int(run), document=from_top(merge(documents)) if documents else None)
     except (ReportError, ConfigError) as error:
         _say(str(error))

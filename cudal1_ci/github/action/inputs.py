@@ -76,12 +76,12 @@ class CommandInputs(msgspec.Struct, frozen=True, kw_only=True):
     allow_fork_code: str | None = None
 
 
-class HistoryInputs(msgspec.Struct, frozen=True, kw_only=True):
+class TrendInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of actions/trend/action.yml but for the token, which stays in the environment."""
 
     reports: str = "reports/**/report.json"
     checkout: str = "source"
-    branch: str = "cudal1-ci-history"
+    branch: str = "cudal1-ci-trend"
     site: str = "site"
 
 
@@ -117,9 +117,9 @@ def command_inputs(environment: Mapping[str, str]) -> CommandInputs:
     return _converted(_given(environment, CommandInputs), CommandInputs)
 
 
-def history_inputs(environment: Mapping[str, str]) -> HistoryInputs:
+def trend_inputs(environment: Mapping[str, str]) -> TrendInputs:
     """Inputs of actions/trend/action.yml."""
-    return _converted(_given(environment, HistoryInputs), HistoryInputs)
+    return _converted(_given(environment, TrendInputs), TrendInputs)
 
 
 def seconds_of(name: str, text: str) -> float:

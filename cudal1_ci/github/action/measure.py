@@ -31,10 +31,10 @@ from cudal1_ci.github.action.outcome import (
     summary,
     tell,
 )
+from cudal1_ci.records import Report
 from cudal1_ci.render import render
 from cudal1_ci.render.merge import merge
-from cudal1_ci.render.reading import read_document
-from cudal1_ci.render.shape import ReportDocument
+from cudal1_ci.render.reading import read_report
 
 EVERYTHING = "all"
 """As `base`: compare with nothing, and look at the whole tree."""
@@ -59,7 +59,7 @@ class Measured(NamedTuple):
     """What the verbs came back with."""
 
     code: int
-    reports: list[ReportDocument]
+    reports: list[Report]
     notices: list[str]
 
 
@@ -218,9 +218,9 @@ def with_model_keys(
     return scrubbed(environment, place.state, keys=names)
 
 
-def found_in(file: Path, code: int) -> list[ReportDocument]:
+def found_in(file: Path, code: int) -> list[Report]:
     """The report of a verb; none where it has failed before there was one."""
-    return [read_document(file)] if code in (*ANSWERS, TIMED_OUT) and file.is_file() else []
+    return [read_report(file)] if code in (*ANSWERS, TIMED_OUT) and file.is_file() else []
 
 
 def ended_badly(verb: str, code: int) -> list[str]:
@@ -236,7 +236,7 @@ def ended_badly(verb: str, code: int) -> list[str]:
     return []
 
 
-def joined(reports: list[ReportDocument]) -> tuple[ReportDocument, list[str]]:
+def joined(reports: list[Report]) -> tuple[Report, list[str]]:
     """Comparison and proposals as one report; the comparison alone where they do not fit."""
     try:
         return merge(reports), []
@@ -244,7 +244,7 @@ def joined(reports: list[ReportDocument]) -> tuple[ReportDocument, list[str]]:
         return reports[0], [f"Proposals are not in the report: {error}"]
 
 
-def written(document: ReportDocument, folder: Path) -> Outcome:
+def written(document: Report, folder: Path) -> Outcome:
     """Write the report for the artifact; what is left of the verbs' own is removed."""
     for part in folder.glob("*.json"):
         part.unlink()

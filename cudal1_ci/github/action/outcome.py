@@ -9,10 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from cudal1_ci.records import ComparisonVerdict
+from cudal1_ci.records import ComparisonVerdict, Report
 from cudal1_ci.render import render
 from cudal1_ci.render.digest import worth
-from cudal1_ci.render.shape import ReportDocument
 from cudal1_ci.render.wording import count_text
 from cudal1_ci.stats.regression import worst
 
@@ -45,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     report_md: Path | None = None
 
 
-def outcome_of(document: ReportDocument) -> Outcome:
+def outcome_of(document: Report) -> Outcome:
     """Counts of a report, and the verdict: that of its worst target, never a mean. A regression
     that somebody has acknowledged is none."""
     compared = [entry.comparison for entry in document.entries if entry.comparison is not None]
@@ -96,14 +95,14 @@ def headline(outcome: Outcome) -> str:
     return f"**cudal1-ci: {said}**"
 
 
-def device_notices(document: ReportDocument) -> list[str]:
+def device_notices(document: Report) -> list[str]:
     """What has to be known of the machine to read the numbers right."""
     if document.devices and all(device.kind == "cpu" for device in document.devices):
         return ["Times are those of the CPU: no GPU was used. They say little of one."]
     return []
 
 
-def summary(headline: str, notices: Iterable[str], document: ReportDocument | None) -> str:
+def summary(headline: str, notices: Iterable[str], document: Report | None) -> str:
     """Markdown for the step's summary."""
     parts = [headline, *(f"> {notice}" for notice in notices)]
     if document is not None:

@@ -31,8 +31,7 @@ from cudal1_ci.github.action.measure import (
     written,
 )
 from cudal1_ci.github.action.outcome import Outcome, device_notices, summary, tell
-from cudal1_ci.records import content_hash
-from cudal1_ci.render.shape import ReportDocument
+from cudal1_ci.records import Report, content_hash
 from cudal1_ci.render.wording import count_text
 
 EVENTS = ("push", "repository_dispatch", "schedule", "workflow_dispatch")
@@ -91,7 +90,7 @@ def state_of(environment: Mapping[str, str], place: Place, repository: str, path
 
 def swept(
     inputs: SweepInputs, place: Place, environment: Mapping[str, str], run: Runner
-) -> tuple[int, list[ReportDocument]]:
+) -> tuple[int, list[Report]]:
     """Record calls where that is due, and sweep."""
     limit = limit_s("budget", inputs.budget)
     told = {**environment, "CUDAL1_CI_STATE_DIR": str(place.state)}
@@ -121,7 +120,7 @@ def record(place: Place, environment: Mapping[str, str], run: Runner, limit: flo
         noted.write_text(sha, encoding="utf-8")
 
 
-def sweep_lines(outcome: Outcome, document: ReportDocument | None) -> dict[str, str]:
+def sweep_lines(outcome: Outcome, document: Report | None) -> dict[str, str]:
     """Outputs by name."""
     speedup = outcome.best_speedup
     return {
@@ -133,7 +132,7 @@ def sweep_lines(outcome: Outcome, document: ReportDocument | None) -> dict[str, 
     }
 
 
-def headline(document: ReportDocument | None) -> str:
+def headline(document: Report | None) -> str:
     """The first line of the summary."""
     if document is None:
         return "**cudal1-ci sweep: nothing was measured; the log says why**"

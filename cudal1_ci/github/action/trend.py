@@ -1,6 +1,6 @@
-"""actions/trend: reports of a commit are appended to the history, and the page is made anew.
+"""actions/trend: reports of a commit are appended to the history, and the page is rendered.
 
-Runs nothing of the repository: of its clone, commits and texts of files are read by git alone. The
+Runs nothing of the repository: of its clone the commits are read by git alone. The
 reports are hostile data; one of another commit than the workflow's is left out, so that no job can
 rewrite the past of others by what its report says.
 """
@@ -17,10 +17,10 @@ from cudal1_ci.errors import ConfigError, ReportError
 from cudal1_ci.github.action.children import Runner, run_verb, scrubbed
 from cudal1_ci.github.action.data_branch import DataBranch
 from cudal1_ci.github.action.event import read_event
-from cudal1_ci.github.action.inputs import HistoryInputs, history_inputs
+from cudal1_ci.github.action.inputs import TrendInputs, trend_inputs
 from cudal1_ci.github.action.outcome import tell
 from cudal1_ci.github.action.publish import reports_of
-from cudal1_ci.render.reading import read_document
+from cudal1_ci.render.reading import read_report
 from cudal1_ci.render.workflow_log import workflow_command
 
 FILE = "history.jsonl"
@@ -29,7 +29,7 @@ LIMIT_S = 600.0
 
 def trend(environment: Mapping[str, str], run: Runner = run_verb) -> int:
     """Append, render, push; without any report, render what is there."""
-    inputs = history_inputs(environment)
+    inputs = trend_inputs(environment)
     workspace = Path(environment.get("GITHUB_WORKSPACE") or os.curdir).resolve()
     commit = read_event(environment).head_sha or environment.get("GITHUB_SHA", "")
     own = Path(environment.get("RUNNER_TEMP") or workspace / ".cudal1-ci").resolve() / "cudal1-ci"
@@ -43,8 +43,10 @@ def trend(environment: Mapping[str, str], run: Runner = run_verb) -> int:
     file = branch.folder / FILE
     if not files and not file.exists():
         return 0
-    known = scrubbed(environment, own / "state")
-    for words in verbs_of(inputs, files, file, workspace, remote_of(environment)):
+    known = scrubbed(environment, own / "state") | {
+        name: environment[name] for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY")
+    }
+    for words in verbs_of(inputs, files, file, workspace):
         code = run(words, cwd=workspace, environment=known, limit_s=LIMIT_S)
         if code != 0:
             return code
@@ -55,27 +57,26 @@ def trend(environment: Mapping[str, str], run: Runner = run_verb) -> int:
 
 
 def verbs_of(
-    inputs: HistoryInputs, files: Sequence[Path], file: Path, workspace: Path, remote: str
+    inputs: TrendInputs, files: Sequence[Path], file: Path, workspace: Path
 ) -> list[list[str]]:
-    """To append what there is, and to render. Links lead to a server, where there is one."""
+    """To append what there is, and to render."""
     clone = ["--checkout", str(workspace / inputs.checkout)]
     shown = ["report", *clone, "--history", str(file)]
-    shown += ["--html", str(workspace / inputs.site / "index.html")]
-    if remote.startswith("http"):
-        shown += ["--repository-url", remote]
+    site = workspace / inputs.site
+    shown += ["--html", str(site / "index.html"), "--json", str(site / "benchmarks.json")]
     if not files:
         return [shown]
     return [["report", *clone, "--history-append", str(file), "--", *map(str, files)], shown]
 
 
 def reports_of_commit(
-    workspace: Path, inputs: HistoryInputs, commit: str
+    workspace: Path, inputs: TrendInputs, commit: str
 ) -> tuple[list[Path], list[str]]:
     """Reports of the workflow's commit, and why others are left out."""
     files, notices = [], []
     for file in reports_of(workspace, inputs.reports):
         try:
-            found = read_document(file).head_sha
+            found = read_report(file).head_sha
         except ReportError as error:
             notices.append(str(error))
             continue

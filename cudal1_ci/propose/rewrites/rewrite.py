@@ -147,7 +147,6 @@ class Rewrite:
     apply: Callable[[Site], Edit | None]
     is_of_program: bool = False
     """Whether it is made once for what is called, and not for each class that it is made of."""
-    covers: tuple[str, ...] = field(default=())
 
 
 # --- replacing matched expressions --------------------------------------------------------------

@@ -119,7 +119,7 @@ def launch(
     rng: random.Random,
     num_calls: int | None = None,
 ) -> dict[str, Any]:
-    """Paired times from three fresh processes, as the record Launch, and the control's; where
+    """Paired times from three fresh processes, as the record Repetition, and the control's; where
     memory is short from two, and two more for the control. `num_calls` is what a batch of an
     earlier launch held: that of a fast candidate holds more than its reference needs.
 

@@ -17,13 +17,11 @@ from pathlib import PurePosixPath
 from cudal1_ci.records import Finding, Program, TextProgram
 from cudal1_ci.verification.static_rules import (
     cuda_rules,
-    deferred,
     graphs,
     introspection,
     numerics,
     outputs,
     patches,
-    processes,
     replay,
     streams,
 )
@@ -42,9 +40,7 @@ __all__ = ["RULES", "convictions", "screen", "screened_text"]
 PYTHON_CHECKS: tuple[Check[PythonText], ...] = (
     *patches.CHECKS,
     *introspection.CHECKS,
-    *processes.CHECKS,
     *replay.CHECKS,
-    *deferred.CHECKS,
     *streams.CHECKS,
     *graphs.CHECKS,
     *outputs.CHECKS,

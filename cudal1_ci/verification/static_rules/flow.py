@@ -1,9 +1,4 @@
-"""What in a function depends on the values of its arguments, and which functions make outputs.
-
-Flow is read without order and generously: what is passed along with something that depends on an
-argument depends on it too, since kernels write into what they are given. Shapes, types and devices
-are not values.
-"""
+"""Which functions make outputs, what a returned value comes from, and which names are arguments."""
 
 from __future__ import annotations
 
@@ -11,20 +6,15 @@ import ast
 from functools import lru_cache
 
 from cudal1_ci.verification.static_rules.python_text import (
-    METADATA,
-    SHAPED_LIKE,
     Function,
     PythonText,
     last,
     parameters,
-    path_text,
-    root,
     words,
 )
 
 NEVER = 1 << 60
 """A line that no text has."""
-MOST_ROUNDS = 6
 MOST_RETURNS = 60
 """Of a function, that are looked at."""
 _SAME = words("clone detach contiguous view reshape view_as squeeze unsqueeze to float")
@@ -125,100 +115,3 @@ def is_view(value: ast.expr, names: set[str]) -> bool:
             case _:
                 return False
     return False
-
-
-class Flow:
-    """Names and attributes of a function that depend on the values of its arguments."""
-
-    def __init__(self, text: PythonText, function: Function):
-        self.text = text
-        self.methods = text.function_names
-        self.known = set(parameters(function))
-        self.nodes = list(ast.walk(function))
-        for _ in range(MOST_ROUNDS):
-            before = len(self.known)
-            for node in self.nodes:
-                self.spread(node)
-            if len(self.known) == before:
-                break
-
-    def depends(self, expression: ast.AST | None) -> bool:
-        """Whether a value depends on the values of the arguments."""
-        pending: list[ast.AST] = [] if expression is None else [expression]
-        while pending:
-            node = pending.pop()
-            match node:
-                case ast.Attribute(attr=attr) if attr in METADATA:
-                    continue
-                case ast.Call(func=func) if last(func) in SHAPED_LIKE:
-                    continue
-                case ast.Name(id=name) if name in self.known:
-                    return True
-                case ast.Attribute() if path_text(node) in self.known:
-                    return True
-            pending.extend(ast.iter_child_nodes(node))
-        return False
-
-    def spread(self, node: ast.AST) -> None:
-        """Take up what one node makes depend on the arguments."""
-        match node:
-            case ast.Assign(targets=targets, value=value) if self.depends(value):
-                for target in targets:
-                    self.mark(target)
-            case ast.AugAssign(target=target, value=value) if self.depends(value):
-                self.mark(target)
-            case ast.AnnAssign(target=target, value=value) if self.depends(value):
-                self.mark(target)
-            case ast.NamedExpr(target=target, value=value) if self.depends(value):
-                self.mark(target)
-            case ast.For(target=target, iter=value) if self.depends(value):
-                self.mark(target)
-            case ast.comprehension(target=target, iter=value) if self.depends(value):
-                self.mark(target)
-            case ast.FunctionDef(name=name) if name not in self.known:
-                if any(self.depends(s) for s in node.body):
-                    self.known.add(name)
-            case ast.Call():
-                self.spread_call(node)
-
-    def spread_call(self, call: ast.Call) -> None:
-        """What a call may write to: everything that it is given beside an argument."""
-        if last(call.func) == "replay":
-            self.known.add("self")
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if last(call.func) in SHAPED_LIKE or not any(self.depends(value) for value in given):
-            return
-        for value in given:
-            self.mark(value)
-        if isinstance(call.func, ast.Attribute):
-            own_method = last(call.func.value) == "self" and call.func.attr in self.methods
-            self.mark(
-                call.func.value if own_method or last(call.func.value) != "self" else call.func
-            )
-
-    def mark(self, target: ast.AST) -> None:
-        """Everything that a target or an argument names."""
-        pending: list[ast.AST] = [target]
-        while pending:
-            node = pending.pop()
-            match node:
-                case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                    pending.extend(parts)
-                case ast.Starred(value=inner) | ast.Subscript(value=inner):
-                    pending.append(inner)
-                case ast.Call(func=ast.Attribute(value=inner)):
-                    pending.append(inner)
-                case ast.Attribute():
-                    path = path_text(node)
-                    if path is not None and not self.is_foreign(root(node)):
-                        self.known.add(path)
-                case ast.Name(id=name):
-                    if not self.is_foreign(node):
-                        self.known.add(name)
-
-    def is_foreign(self, node: ast.AST) -> bool:
-        """Whether a name is a module or a builtin, which no argument flows into."""
-        if not isinstance(node, ast.Name):
-            return False
-        bound = self.text.bindings(node, node.id)
-        return not bound or all(isinstance(b, str) for b in bound)

@@ -1,6 +1,6 @@
-"""Rules about looking where a kernel has no business: frames, live objects, modules, hidden text.
+"""Rules about what a kernel has no business with: callers, live objects, hidden code, memory, pip.
 
-Not covered: names that are put together when run; `dynamic_attribute` says where that happens.
+Not covered: names that are put together when run.
 """
 
 from __future__ import annotations
@@ -24,27 +24,20 @@ _FRAMES = re.compile(
     r"|traceback\.(walk_stack|extract_stack)"
 )
 _HOOKS = re.compile(r"(sys|threading)\.(settrace|setprofile|settrace_all_threads)")
-_LATER = re.compile(
-    r"atexit\.register|signal\.(signal|alarm|setitimer)|gc\.callbacks\.append|weakref\.finalize"
-    r"|sys\.(addaudithook|monitoring\.\w+|setswitchinterval)|faulthandler\.register"
-)
 _NAMESPACES = {"f_locals", "f_globals", "f_builtins"}
 _DECODERS = re.compile(
     r"(base64|binascii|zlib|lzma|bz2|gzip|codecs|marshal)\.\w+|builtins\.(bytes|bytearray)\.fromhex"
 )
 _EXECUTORS = {"builtins.exec", "builtins.eval", "builtins.compile", "builtins.__import__"}
-_DYNAMIC = re.compile(r"(torch(\.[\w.]+)?|time|sys|gc|builtins|ctypes|os)")
 _MOST_NODES = 400
 """Of an expression whose parts are looked through for a decoder."""
-
-
-def frame_walk(text: PythonText) -> Iterator[Sight]:
-    for call in text.every(ast.Call):
-        if _FRAMES.fullmatch(text.dotted(call.func) or ""):
-            yield Sight(call.lineno, "looks at the frames of its callers")
-    for node in text.every(ast.Attribute):
-        if node.attr in {"f_back", "tb_frame", "gi_frame"}:
-            yield Sight(node.lineno, f"walks frames (`{node.attr}`)")
+_MEMORY_FILE = re.compile(r"/proc/(self|thread-self|\w+|X)(/task/\w+)?/mem")
+_PROCESS = re.compile(
+    r"os\.(fork|forkpty|system|popen|exec\w+|spawn\w+|posix_spawn\w*|kill|_exit)"
+    r"|subprocess\.\w+|pty\.\w+|multiprocessing\.(Process|Pool|get_context)"
+)
+LONGEST_COMMAND = 1000
+_PIP = re.compile(r"\bpip3?\b.*\binstall\b|\bconda\b.*\binstall\b|\buv\b.*\binstall\b", re.DOTALL)
 
 
 def caller_read(text: PythonText) -> Iterator[Sight]:
@@ -98,18 +91,6 @@ def tracers(text: PythonText) -> frozenset[Function]:
     return frozenset(function for function in text.functions() if function.name in given)
 
 
-def uncalled_code(text: PythonText) -> Iterator[Sight]:
-    for call in text.every(ast.Call):
-        path = text.dotted(call.func) or ""
-        if _HOOKS.fullmatch(path) or _LATER.fullmatch(path):
-            yield Sight(call.lineno, f"`{path}`: code runs that nobody calls")
-        elif last(call.func) == "__enter__":
-            yield Sight(call.lineno, "enters a context that nothing leaves")
-    for function in text.functions():
-        if function.name == "__del__" and any(isinstance(n, ast.Call) for n in ast.walk(function)):
-            yield Sight(function.lineno, "runs code when an object is collected")
-
-
 def is_bound_to_caller(text: PythonText, name: ast.Name) -> bool:
     """Whether a name is assigned, or loops over, what leads to a caller's frame."""
     match text.parents.get(name):
@@ -134,35 +115,6 @@ def object_scan(text: PythonText) -> Iterator[Sight]:
         path = text.dotted(call.func)
         if path in {"gc.get_objects", "gc.get_referrers"}:
             yield Sight(call.lineno, f"`{path}`: goes through the live objects of the process")
-
-
-def modules_changed(text: PythonText) -> Iterator[Sight]:
-    for item in text.every(ast.Subscript):
-        if isinstance(item.ctx, ast.Load) or not text.is_named(item.value, "sys.modules"):
-            continue
-        if not (isinstance(item.slice, ast.Name) and item.slice.id == "__name__"):
-            yield Sight(item.lineno, "changes which module a name leads to")
-    for call in text.every(ast.Call):
-        changes = last(call.func) in {"update", "pop", "clear", "setdefault", "__setitem__"}
-        owner = call.func.value if isinstance(call.func, ast.Attribute) else call
-        if changes and text.is_named(owner, "sys.modules"):
-            yield Sight(call.lineno, "changes which module a name leads to")
-
-
-def main_read(text: PythonText) -> Iterator[Sight]:
-    for item in text.every(ast.Subscript):
-        if literal_text(item.slice) == "__main__" and text.is_named(item.value, "sys.modules"):
-            yield Sight(item.lineno, "looks into the program that runs it")
-    for call in text.every(ast.Call):
-        first = literal_text(call.args[0]) if call.args else None
-        if last(call.func) in {"get", "import_module", "__import__"} and first == "__main__":
-            yield Sight(call.lineno, "looks into the program that runs it")
-    for imported in text.every(ast.Import):
-        if any(alias.name == "__main__" for alias in imported.names):
-            yield Sight(imported.lineno, "looks into the program that runs it")
-    for origin in text.every(ast.ImportFrom):
-        if origin.module == "__main__":
-            yield Sight(origin.lineno, "looks into the program that runs it")
 
 
 def decoded_code(text: PythonText) -> Iterator[Sight]:
@@ -196,33 +148,50 @@ def is_spelled_out(call: ast.Call) -> bool:
     return any(isinstance(n, ast.Name) and n.id == "chr" for n in ast.walk(call.args[0]))
 
 
-def dynamic_code(text: PythonText) -> Iterator[Sight]:
+def calls(text: PythonText, pattern: re.Pattern[str]) -> Iterator[tuple[ast.Call, str]]:
+    """Calls of what a pattern names."""
     for call in text.every(ast.Call):
-        if text.dotted(call.func) in {"builtins.exec", "builtins.eval"}:
-            yield Sight(call.lineno, "runs code from a string")
+        path = text.dotted(call.func)
+        if path and pattern.fullmatch(path):
+            yield call, path
 
 
-def dynamic_attribute(text: PythonText) -> Iterator[Sight]:
-    for call in text.every(ast.Call):
-        if text.dotted(call.func) not in {"builtins.getattr", "builtins.__import__"}:
-            continue
-        if last(call.func) == "__import__":
-            if call.args and literal_text(call.args[0]) is None:
-                yield Sight(call.lineno, "imports a module whose name is computed")
-        elif len(call.args) >= 2 and not isinstance(call.args[1], ast.Constant):
-            path = text.dotted(call.args[0]) or ""
-            if _DYNAMIC.fullmatch(path):
-                yield Sight(call.lineno, f"takes an attribute of `{path}` whose name is computed")
+def path_literals(text: PythonText) -> Iterator[tuple[int, str]]:
+    """String literals that are not prose."""
+    for node in text.every(ast.Constant, ast.JoinedStr):
+        if node not in text.docstrings:
+            value = literal_text(node)
+            if value is not None and len(value) < 200:
+                yield node.lineno, value
+
+
+def process_memory(text: PythonText) -> Iterator[Sight]:
+    for line, value in path_literals(text):
+        if _MEMORY_FILE.fullmatch(value):
+            yield Sight(line, f"opens the memory of a process ({value})")
+    for node in text.every(ast.Attribute):
+        if node.attr in {"mprotect", "process_vm_writev", "ptrace"}:
+            yield Sight(node.lineno, f"`{node.attr}`: makes code writable, or writes elsewhere")
+
+
+def installs(call: ast.Call) -> bool:
+    """Whether the words of a call are an installer's."""
+    words = [
+        n.value for n in ast.walk(call) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    ]
+    return bool(_PIP.search(" ".join(words)[:LONGEST_COMMAND]))
+
+
+def package_install(text: PythonText) -> Iterator[Sight]:
+    for call, _ in calls(text, _PROCESS):
+        if installs(call):
+            yield Sight(call.lineno, "installs a package when loaded")
+    for call, path in calls(text, re.compile(r"pip\.(main|_internal\.[\w.]*main)")):
+        yield Sight(call.lineno, f"`{path}`: installs a package when loaded")
 
 
 CHECKS: tuple[Check[PythonText], ...] = (
-    check("frame_walk", frame_walk, "frames of the callers are looked at"),
     check("caller_read", caller_read, "local or global names of a caller are read", convicts=True),
-    check(
-        "uncalled_code",
-        uncalled_code,
-        "code is left for tracing, signals, exit or collection to run",
-    ),
     check(
         "object_scan",
         object_scan,
@@ -230,21 +199,21 @@ CHECKS: tuple[Check[PythonText], ...] = (
         convicts=True,
     ),
     check(
-        "modules_changed",
-        modules_changed,
-        "`sys.modules` is changed, other than under its own name",
-    ),
-    check("main_read", main_read, "`__main__` is looked into"),
-    check(
         "decoded_code",
         decoded_code,
         "code from an encoded text is run (base64, zlib, hex, codecs)",
         convicts=True,
     ),
-    check("dynamic_code", dynamic_code, "`exec` or `eval` of a string"),
     check(
-        "dynamic_attribute",
-        dynamic_attribute,
-        "`getattr` with a computed name on torch, time, sys, os, ctypes",
+        "process_memory",
+        process_memory,
+        "`/proc/self/mem`, `mprotect`, `ptrace`: memory is written from behind",
+        convicts=True,
+    ),
+    check(
+        "package_install",
+        package_install,
+        "a package is installed when the text is loaded",
+        convicts=True,
     ),
 )

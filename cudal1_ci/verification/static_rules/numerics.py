@@ -1,4 +1,4 @@
-"""Rules about numbers: lower precision, settings of the whole process, seeds, special shapes.
+"""Rules about numbers: lower precision and settings of the whole process.
 
 None of it is dishonest; whoever merges the code gets it, and so has to see it.
 """
@@ -27,13 +27,8 @@ _SETTING_CALLS = re.compile(
 _QUERIES = re.compile(
     r"torch\.backends\.[\w.]*(is_available|is_built|version|is_acceptable|get_\w+|flags|\w+_enabled)|torch\.backends\.cuda\.sdp_kernel"
 )
-_SEEDS = re.compile(
-    r"torch\.(manual_seed|seed|cuda\.manual_seed(_all)?|cuda\.seed(_all)?|random\.manual_seed"
-    r"|set_rng_state|cuda\.set_rng_state)|random\.seed|numpy\.random\.seed"
-)
 LONGEST_FLAGS = 300
 _FAST_MATH = re.compile(r"(.*\s)?-{0,2}(use_fast_math|ffast-math|ftz=true|Ofast)(\s.*)?", re.DOTALL)
-_MAKERS = {"get_inputs", "get_init_inputs"}
 
 
 def precision(text: PythonText) -> Iterator[Sight]:
@@ -102,87 +97,8 @@ def fast_math(text: PythonText) -> Iterator[Sight]:
             yield Sight(node.lineno, "compiles with less exact functions and without denormals")
 
 
-def seeding(text: PythonText) -> Iterator[Sight]:
-    for call in text.every(ast.Call):
-        function = text.function(call)
-        seeds = _SEEDS.fullmatch(text.dotted(call.func) or "")
-        if seeds and function is not None and function.name not in _MAKERS:
-            yield Sight(call.lineno, "sets the seed of the whole process")
-
-
-def shape_branch(text: PythonText) -> Iterator[Sight]:
-    unpacked = unpacked_sizes(text)
-    for branch in text.every(ast.If, ast.IfExp):
-        if isinstance(branch, ast.If) and all(isinstance(s, ast.Raise) for s in branch.body):
-            continue
-        exact = 0
-        for node in ast.walk(branch.test):
-            if isinstance(node, ast.Compare) and all(
-                isinstance(o, ast.Eq | ast.In) for o in node.ops
-            ):
-                exact += sizes_compared(text, node, unpacked)
-        if exact >= 2:
-            yield Sight(branch.lineno, "does something else for one exact shape")
-
-
-Sizes = set[tuple[ast.AST | None, str]]
-
-
-def sizes_compared(text: PythonText, compare: ast.Compare, unpacked: Sizes) -> int:
-    """How many sizes of a shape a comparison fixes."""
-    sides = [compare.left, *compare.comparators]
-    if not any(is_shape(text, side, unpacked) for side in sides):
-        return 0
-    num = 0
-    for side in sides:
-        literals = side.elts if isinstance(side, ast.Tuple | ast.List) else [side]
-        for part in literals:
-            # Ranks, channels of an image and the like say little of a benchmark.
-            if isinstance(part, ast.Constant) and isinstance(part.value, int) and part.value > 4:
-                num += 1
-    return num
-
-
-def is_shape(text: PythonText, node: ast.expr, unpacked: Sizes) -> bool:
-    """Whether a value is a shape, a size, or a name for one."""
-    for _ in range(10):
-        match node:
-            case ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size" | "numel")):
-                return True
-            case ast.Call(func=ast.Name(id="tuple" | "list"), args=[inner]):
-                node = inner
-            case ast.Subscript(value=inner) | ast.Tuple(elts=[inner, *_]):
-                node = inner
-            case ast.Name(id=name):
-                if (text.function(node), name) in unpacked:
-                    return True
-                bound = [b for b in text.bindings(node, name) if isinstance(b, ast.expr)]
-                if not bound:
-                    return False
-                node = bound[0]
-            case _:
-                return False
-    return False
-
-
-def unpacked_sizes(text: PythonText) -> Sizes:
-    """Names that come from `a, b = x.shape`, with their functions."""
-    return {
-        (text.function(assign), part.id)
-        for assign in text.every(ast.Assign)
-        if last(assign.value) == "shape"
-        or (isinstance(assign.value, ast.Call) and last(assign.value.func) == "size")
-        for target in assign.targets
-        if isinstance(target, ast.Tuple)
-        for part in target.elts
-        if isinstance(part, ast.Name)
-    }
-
-
 CHECKS: tuple[Check[PythonText], ...] = (
     check("precision", precision, "half, bfloat16, fp8, autocast or TF32"),
     check("fast_math", fast_math, "native code is compiled with `use_fast_math`"),
     check("global_setting", global_setting, "a setting of the whole process is changed"),
-    check("seeding", seeding, "the random state is set in a call"),
-    check("shape_branch", shape_branch, "one exact shape is treated differently"),
 )

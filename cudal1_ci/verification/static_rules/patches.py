@@ -132,14 +132,6 @@ def library_patched(text: PythonText) -> Iterator[Sight]:
             yield Sight(line_of(node), f"replaces `{path}` for the whole process")
 
 
-def module_patched(text: PythonText) -> Iterator[Sight]:
-    for node, path in owned(text):
-        if is_named_elsewhere(path):
-            continue
-        if not path.startswith(("torch.", "builtins.")) or is_shim(text, node):
-            yield Sight(line_of(node), f"sets `{path}` for the whole process")
-
-
 def is_named_elsewhere(path: str) -> bool:
     """Whether a rule of its own names the patch."""
     return any(p.fullmatch(path) for p in (_CLOCK, _SYNCHRONIZE, _COMPARISON)) or path.endswith(
@@ -160,11 +152,6 @@ def call_replaced(text: PythonText) -> Iterator[Sight]:
         )
         if is_class or (text.dotted(owner) or "").startswith("torch."):
             yield Sight(line_of(node), "replaces how modules are called")
-
-
-def class_swapped(text: PythonText) -> Iterator[Sight]:
-    for node in set_attributes(text, "__class__"):
-        yield Sight(line_of(node), "gives an object another class")
 
 
 def set_attributes(text: PythonText, name: str) -> Iterator[ast.Attribute | ast.Call]:
@@ -202,14 +189,8 @@ CHECKS: tuple[Check[PythonText], ...] = (
         "an attribute of torch or builtins is replaced, and not where it lacks",
         convicts=True,
     ),
-    check(
-        "module_patched",
-        module_patched,
-        "an attribute of a standard module, numpy or triton is set, or one that torch lacks",
-    ),
     check("code_replaced", code_replaced, "a function's `__code__` is replaced", convicts=True),
     check(
         "call_replaced", call_replaced, "`__call__` of a module's class is replaced", convicts=True
     ),
-    check("class_swapped", class_swapped, "an object's `__class__` is set"),
 )

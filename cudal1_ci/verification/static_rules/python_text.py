@@ -172,10 +172,6 @@ class PythonText:
             scope = self.tree
         self._bindings[scope, name].append(value)
 
-    def shared_names(self, function: Function) -> set[str]:
-        """Names that a function declares `global` or `nonlocal`."""
-        return self._global.get(function, set())
-
     def bindings(self, node: ast.AST, name: str) -> list[ast.expr | str | None]:
         """What a name is bound to, in the innermost scope that binds it."""
         scope = self.scope(node)
@@ -279,11 +275,6 @@ class PythonText:
                     yield function
             elif function.name in {"forward", "__call__"} and not is_autograd(owner):
                 yield function
-
-    def is_at_import(self, node: ast.AST) -> bool:
-        """Whether a node runs when the module is imported, or a module is constructed."""
-        function = self.function(node)
-        return function is None or function.name in {"__init__", "__new__", "__init_subclass__"}
 
 
 def children(node: ast.AST) -> list[ast.AST]:

@@ -1,4 +1,4 @@
-"""Rules about answers of earlier calls: kept under an address, an identity, a count.
+"""Rules about answers of earlier calls: kept under an address, an identity, or anything else.
 
 Looked at are functions that make outputs: `forward`, the entry, and what they hand on. An output
 counts as kept where one branch stores it and a path without any work returns it. Weights packed
@@ -213,43 +213,23 @@ def is_argument(text: PythonText, owner: ast.expr, function: Function) -> bool:
     ) in parameters(function)
 
 
-def remembers(text: PythonText, replay: Replay) -> str:
-    """What a stored output is found again by: `identity`, `last`, or `other`."""
-    if any(identifies(text, e, replay.function) for e in (*replay.keys, *replay.tests)):
-        return "identity"
-    names = set(parameters(replay.function))
-    for test in replay.tests:
-        for node in ast.walk(test):
-            if isinstance(node, ast.Compare) and any(
-                isinstance(op, ast.Is | ast.IsNot) for op in node.ops
-            ):
-                sides = [node.left, *node.comparators]
-                given = any(isinstance(s, ast.Name) and s.id in names for s in sides)
-                if given and not any(isinstance(s, ast.Constant) for s in sides):
-                    return "last"
-    return "other"
+def by_identity(text: PythonText, replay: Replay) -> bool:
+    """Whether a stored output is found again by the address or identity of an argument."""
+    return any(identifies(text, e, replay.function) for e in (*replay.keys, *replay.tests))
 
 
 def pointer_cache(text: PythonText) -> Iterator[Sight]:
     for replay in replays(text):
-        if remembers(text, replay) == "identity":
+        if by_identity(text, replay):
             yield Sight(
                 replay.leaving.lineno,
                 "returns an earlier output, found by the address or identity of a tensor",
             )
 
 
-def last_call_replay(text: PythonText) -> Iterator[Sight]:
-    for replay in replays(text):
-        if remembers(text, replay) == "last":
-            yield Sight(
-                replay.leaving.lineno, "returns the last output when the same object comes again"
-            )
-
-
 def result_cache(text: PythonText) -> Iterator[Sight]:
     for replay in replays(text):
-        if remembers(text, replay) == "other":
+        if not by_identity(text, replay):
             yield Sight(replay.leaving.lineno, "returns what an earlier call stored")
     for call in text.every(ast.Call):
         maker = call.func.func if isinstance(call.func, ast.Call) else call.func
@@ -265,28 +245,6 @@ def result_cache(text: PythonText) -> Iterator[Sight]:
                 yield Sight(function.lineno, "keeps its outputs by the identity of its arguments")
 
 
-def call_counter(text: PythonText) -> Iterator[Sight]:
-    """A branch on something that every call increments."""
-    counted: dict[str, int] = {}
-    for node in text.every(ast.AugAssign):
-        place = path_text(node.target)
-        function = text.function(node)
-        looped = any(isinstance(a, ast.For | ast.While) for a in text.above(node))
-        if place is None or function is None or function.name == "__init__" or looped:
-            continue
-        is_shared = place in text.shared_names(function)
-        if place.startswith("self.") or is_shared:
-            counted[place] = node.lineno
-    for branch in text.every(ast.If, ast.IfExp, ast.While):
-        for part in ast.walk(branch.test):
-            place = path_text(part) if isinstance(part, ast.Name | ast.Attribute) else None
-            if place in counted and text.function(branch) is not None:
-                yield Sight(
-                    branch.lineno, f"does something else after a number of calls (`{place}`)"
-                )
-                break
-
-
 CHECKS: tuple[Check[PythonText], ...] = (
     check(
         "pointer_cache",
@@ -295,12 +253,6 @@ CHECKS: tuple[Check[PythonText], ...] = (
         convicts=True,
     ),
     check(
-        "last_call_replay",
-        last_call_replay,
-        "the last output is returned when the same object comes again",
-    ),
-    check(
         "result_cache", result_cache, "a stored output is returned on a path that computes nothing"
     ),
-    check("call_counter", call_counter, "what is done depends on how often it was called"),
 )

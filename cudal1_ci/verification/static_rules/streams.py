@@ -1,77 +1,94 @@
-"""The rule about work on a side stream that a function leaves without anyone waiting for it."""
+"""The rule about work on a side stream that nothing waits for.
+
+A function is read as one: any wait in it counts for all of its streams and paths. A wait on one
+path alone, or for another stream, goes unseen here; the verifier's measurements see those.
+"""
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 
-from cudal1_ci.verification.static_rules.python_text import Function, PythonText, last, path_text
+from cudal1_ci.verification.static_rules.python_text import Function, PythonText, last
 from cudal1_ci.verification.static_rules.rule import Check, Sight, check
-from cudal1_ci.verification.static_rules.stream_state import StreamState
-from cudal1_ci.verification.static_rules.stream_walk import CURRENT, DEFAULT, TooIntricate, Walk
+
+_MAKERS = {"stream", "set_stream", "StreamContext"}
+_WAITS = {"wait_stream", "wait_event", "wait", "synchronize"}
+MOST_WAITS = 50
+_MAIN = {"current_stream", "default_stream"}
 
 
 def side_stream(text: PythonText) -> Iterator[Sight]:
-    """Lines that make a stream current whose work some path leaves behind."""
+    """Lines that make a stream current, where neither the function around, nor one that it calls
+    or that calls it, waits for a stream."""
     makers = [
-        call
-        for call in text.every(ast.Call)
-        if last(call.func) in {"stream", "set_stream", "StreamContext"}
+        call for name in _MAKERS for call in text.calls_of(name) if call.args or call.keywords
     ]
-    if not makers:
-        return
-    callables = touching(text)
-    mains = set(main_attributes(text))
-    lines: dict[int, None] = {}
-    walk = Walk(text, callables, mains)
-    for function in entries(text):
-        try:
-            for state in walk.run(function, StreamState()):
-                lines.update((line, None) for _, line in state.pending)
-        except TooIntricate:
-            yield Sight(function.lineno, "uses streams on more paths than can be followed")
-            break
-    for line in sorted(lines):
-        yield Sight(line, "work on a side stream that some path never waits for")
-
-
-def touching(text: PythonText) -> dict[str, Function]:
-    """Functions that do something to streams, themselves or through others; by name."""
-    users: dict[str, set[Function]] = {}
-    for call in text.every(ast.Call):
+    waits: dict[str, list[ast.Call]] = defaultdict(list)
+    """By the function around, by its name, and by the names that it calls."""
+    called: dict[Function | None, set[str]] = defaultdict(set)
+    for call in text.every(ast.Call) if makers else ():
         function = text.function(call)
-        if function is not None:
-            users.setdefault(last(call.func), set()).add(function)
-    pending = ["stream", "set_stream", "graph", "wait_stream", "wait_event", "wait", "synchronize"]
-    found: dict[str, Function] = {}
-    while pending:
-        for function in users.get(pending.pop(), ()):
-            if function.name not in found:
-                found[function.name] = function
-                pending.append(function.name)
-    return {name: f for name, f in found.items() if name not in {"__init__", "forward"}}
+        if function is None or function.name != "__init__":
+            called[function].add(last(call.func))
+    for wait in (call for name in _WAITS for call in text.calls_of(name) if is_wait(text, call)):
+        function = text.function(wait)
+        places = {where(function), *(f"calls {name}" for name in called[function])}
+        for place in places | ({function.name} if function else set()):
+            waits[place].append(wait)
+    for maker in makers:
+        own = text.function(maker)
+        near = [where(own), *(called[own]), *([f"calls {own.name}"] if own else ())]
+        given = [*maker.args, *(keyword.value for keyword in maker.keywords)]
+        if not is_main(text, given[0]) and not any(
+            not waits_for_itself(text, wait, maker)
+            for place in near
+            for wait in waits[place][:MOST_WAITS]
+        ):
+            yield Sight(maker.lineno, "work on a side stream that nothing waits for")
 
 
-def entries(text: PythonText) -> Iterator[Function]:
-    """Functions that others call for a result: all but constructors and what the text calls."""
-    called = {last(call.func) for call in text.every(ast.Call)}
-    called.add("__init__")
-    always = {"forward", "backward", "__call__", text.entry}
-    for function in text.functions():
-        if function.name in always or function.name not in called:
-            yield function
+def where(function: Function | None) -> str:
+    return f"at {function.lineno if function else 0}"
 
 
-def main_attributes(text: PythonText) -> Iterator[str]:
-    """Attributes that hold the stream that was current outside of any side stream."""
-    for assign in text.every(ast.Assign):
-        path = text.dotted(assign.value.func) if isinstance(assign.value, ast.Call) else None
-        within_a_context = any(isinstance(a, ast.With) for a in text.above(assign))
-        is_main = CURRENT.fullmatch(path or "") or DEFAULT.fullmatch(path or "")
-        if is_main and not within_a_context:
-            yield from filter(None, map(path_text, assign.targets))
+def waits_for_itself(text: PythonText, wait: ast.Call, maker: ast.Call) -> bool:
+    """Whether a wait inside of the maker's block is the side stream's own, or of one path alone."""
+    above = list(text.above(wait))
+    block = next(
+        (
+            around
+            for around in above
+            if isinstance(around, ast.With) and any(i.context_expr is maker for i in around.items)
+        ),
+        None,
+    )
+    if block is None:
+        return False
+    owner = wait.func.value if isinstance(wait.func, ast.Attribute) else wait.func
+    is_conditional = any(isinstance(a, ast.If) for a in above[: above.index(block)])
+    return isinstance(owner, ast.Call) or last(wait.func) == "wait" or is_conditional
+
+
+def is_wait(text: PythonText, call: ast.Call) -> bool:
+    """Whether the caller's stream, or the host, waits for another stream there."""
+    match call.func:
+        case ast.Attribute(attr="wait_stream"):  # a side stream that waits begins after the caller
+            return not any(is_main(text, value) for value in call.args)
+        case ast.Attribute(attr="synchronize", value=owner):
+            return not is_main(text, owner)
+    return True
+
+
+def is_main(text: PythonText, value: ast.expr) -> bool:
+    """Whether a value is the caller's own stream, directly or by name."""
+    if isinstance(value, ast.Name):
+        bound = text.bindings(value, value.id)
+        return any(isinstance(b, ast.Call) and last(b.func) in _MAIN for b in bound)
+    return isinstance(value, ast.Call) and last(value.func) in _MAIN
 
 
 CHECKS: tuple[Check[PythonText], ...] = (
-    check("side_stream", side_stream, "work on a side stream that some path never waits for"),
+    check("side_stream", side_stream, "work on a side stream, and nothing near it waits"),
 )

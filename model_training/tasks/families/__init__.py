@@ -1,4 +1,4 @@
-"""Families of work that tasks are made of, each a table of steps.
+"""List the families of work that tasks are made of, each a table of steps.
 
 A family has a layout, the form of the tensor that its steps expect in `x`: `rows` (number, width),
 `sequence` (batch, length, width), `image` (batch, channels, height, width). Steps are written as
@@ -24,7 +24,7 @@ Step = Callable[[Draft], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Steps of one kind of work, by their name in words."""
+    """Hold the steps of one kind of work, by their name in words."""
 
     layout: Layout
     steps: Mapping[str, Step]

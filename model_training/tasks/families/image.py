@@ -1,4 +1,4 @@
-"""Work on images: convolutions with what stands around them, and pooling."""
+"""Write work on images: convolutions with what stands around them, and pooling."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from model_training.tasks.draft import Draft
 
 
 def out_of(d: Draft) -> tuple[str, str]:
-    """Names of the numbers of channels before and after."""
+    """Add the numbers of channels before and after."""
     channels = d.parameter(d.dims[1])
     return channels, d.parameter(d.size("out", d.value(channels) * d.rng.choice((1, 2))))
 

@@ -1,4 +1,4 @@
-"""Loops in Python: over columns, chunks and experts, and along time."""
+"""Write loops in Python: over columns, chunks and experts, and along time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from model_training.tasks.draft import Draft
 
 
 def parts_of(d: Draft) -> str:
-    """A number of parts, which divides the width."""
+    """Add a number of parts, which divides the width."""
     parts = min(d.rng.choice((4, 8, 16)), d.scale.max_loop)
     name = d.parameter(d.size("parts", parts))
     d.init(f"self.parts = {name}")

@@ -1,4 +1,4 @@
-"""Losses as people write them: one number, or one for each row."""
+"""Write losses as people do: one number, or one for each row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def labels_of(d: Draft) -> None:
 
 
 def end(d: Draft, value: str) -> None:
-    """A mean over all rows, or the losses of rows."""
+    """Write a mean over all rows, or the losses of rows."""
     if d.rng.random() < 0.5:
         d.forward(f"x = ({value}).mean().reshape(1)")
         d.dims = ("1",)
@@ -25,10 +25,7 @@ def end(d: Draft, value: str) -> None:
 
 def cross_entropy(d: Draft) -> None:
     labels_of(d)
-    d.forward(
-        "p = torch.softmax(x, dim=1)",
-        "hot = F.one_hot(labels, x.shape[1]).to(x.dtype)",
-    )
+    d.forward("p = torch.softmax(x, dim=1)", "hot = F.one_hot(labels, x.shape[1]).to(x.dtype)")
     end(d, "-(hot * torch.log(p + 1e-9)).sum(dim=1)")
 
 

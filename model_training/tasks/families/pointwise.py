@@ -1,4 +1,4 @@
-"""Work that keeps the shape: activations, normalizations and softmaxes by hand."""
+"""Write work that keeps the shape: activations, normalizations and softmaxes by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Step = Callable[[Draft], None]
 
 
 def written(*lines: str) -> Step:
-    """A step of statements that need nothing but `x`."""
+    """Make a step of statements that need nothing but `x`."""
 
     def step(d: Draft) -> None:
         d.forward(*lines)

@@ -1,4 +1,4 @@
-"""Work on rows: structured matrices, reductions, perceptrons, indexing, distances."""
+"""Write work on rows: structured matrices, reductions, perceptrons, indexing, distances."""
 
 from __future__ import annotations
 
@@ -207,10 +207,7 @@ def table_by_one_hot(d: Draft) -> None:
     words = d.parameter(d.size("words", d.rng.choice((64, 256, 1000))))
     table = d.module("table", f"nn.Parameter(torch.randn({words}, {width}))")
     d.input("index", f"torch.randint(0, {words}, ({d.dims[0]},))")
-    d.forward(
-        f"hot = F.one_hot(index, {table}.shape[0]).to(x.dtype)",
-        f"x = x + hot @ {table}",
-    )
+    d.forward(f"hot = F.one_hot(index, {table}.shape[0]).to(x.dtype)", f"x = x + hot @ {table}")
 
 
 def masked_mean(d: Draft) -> None:
@@ -225,10 +222,7 @@ def masked_mean(d: Draft) -> None:
 
 def picked_by_where(d: Draft) -> None:
     d.input("other", f"torch.randn({', '.join(d.dims)})")
-    d.forward(
-        "is_larger = (x > other).to(x.dtype)",
-        "x = is_larger * x + (1 - is_larger) * other",
-    )
+    d.forward("is_larger = (x > other).to(x.dtype)", "x = is_larger * x + (1 - is_larger) * other")
 
 
 def reversed_and_joined(d: Draft) -> None:

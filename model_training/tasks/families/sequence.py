@@ -1,4 +1,4 @@
-"""Work on sequences: attention by hand, and positions."""
+"""Write work on sequences: attention by hand, and positions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from model_training.tasks.draft import Draft
 
 
 def projected(d: Draft) -> tuple[str, str, str]:
-    """Statements for queries, keys and values."""
+    """Add statements for queries, keys and values."""
     width = d.parameter(d.dims[2])
     q, k, v = (
         d.module(name, f"nn.Linear({width}, {width}, bias=False)")
@@ -149,9 +149,7 @@ def neighbors_averaged(d: Draft) -> None:
 def transposed_for_a_norm(d: Draft) -> None:
     norm = d.module("norm", f"nn.BatchNorm1d({d.parameter(d.dims[2])})")
     d.forward(
-        "x = x.transpose(1, 2).contiguous()",
-        f"x = {norm}(x)",
-        "x = x.transpose(1, 2).contiguous()",
+        "x = x.transpose(1, 2).contiguous()", f"x = {norm}(x)", "x = x.transpose(1, 2).contiguous()"
     )
 
 

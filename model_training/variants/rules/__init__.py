@@ -1,4 +1,4 @@
-"""Better ways of writing the steps that tasks are made of, a table for each file of families or
+"""List better ways to write the steps that tasks are made of, a table for each file of families or
 part of one."""
 
 from model_training.variants.rule import Rule

@@ -1,4 +1,4 @@
-"""Better ways of writing the distances of `families/rows.py`."""
+"""Rewrite the distances of `families/rows.py`."""
 
 from __future__ import annotations
 

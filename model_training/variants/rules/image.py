@@ -1,4 +1,4 @@
-"""Better ways of writing the steps of `families/image.py`: convolutions and pooling."""
+"""Rewrite the steps of `families/image.py`: convolutions and pooling."""
 
 from __future__ import annotations
 
@@ -54,10 +54,7 @@ CONVOLUTION = (
         why="The activation between the convolutions writes a tensor.",
         before="x = P(torch.relu(D(x)))",
         forms=(
-            Form(
-                text="x = P(D(x).relu_())",
-                design="The activation in place.",
-            ),
+            Form(text="x = P(D(x).relu_())", design="The activation in place."),
             Form(
                 text="x = D(x).relu_()\n"
                 "pixels = torch.matmul(P.weight.flatten(1), x.flatten(2))\n"
@@ -114,11 +111,7 @@ CONVOLUTION = (
                 "x = F.conv2d(x, weight, A.bias + B.bias, padding=1)",
                 design="The small kernel is the middle of a larger one: add the weights.",
             ),
-            Form(
-                text="x = B(x).add_(A(x))",
-                design="Add in place.",
-                technique="memory reuse",
-            ),
+            Form(text="x = B(x).add_(A(x))", design="Add in place.", technique="memory reuse"),
         ),
     ),
 )
@@ -212,8 +205,7 @@ POOLING = (
                 design="Only the mean is left to add; enlarging does not change it.",
             ),
             Form(
-                text="x = torch.add(x, F.adaptive_avg_pool2d(x, 1))",
-                design="Add the pooled mean.",
+                text="x = torch.add(x, F.adaptive_avg_pool2d(x, 1))", design="Add the pooled mean."
             ),
         ),
     ),

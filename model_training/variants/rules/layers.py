@@ -1,4 +1,4 @@
-"""Better ways of writing the layers and the indexing of `families/rows.py`."""
+"""Rewrite the layers and the indexing of `families/rows.py`."""
 
 from __future__ import annotations
 

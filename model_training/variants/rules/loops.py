@@ -1,4 +1,4 @@
-"""Better ways of writing the loops of `families/loops.py`: over parts, and along time."""
+"""Rewrite the loops of `families/loops.py`: over parts, and along time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Better ways of writing the losses of `families/losses.py`, of each row or their mean."""
+"""Rewrite the losses of `families/losses.py`, of each row or their mean."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ HOT = "hot = F.one_hot(labels, x.shape[1]).to(x.dtype)\n"
 def loss(
     technique: str, why: str, before: str, value: str, *forms: tuple[str, str, str, str | None]
 ) -> Iterator[Rule]:
-    """A rule for the losses of rows and one for their mean. A form is its statements, the value of
-    rows, the design, and the value of the mean where that is another."""
+    """Make a rule for the losses of rows and one for their mean. A form is its statements, the
+    value of rows, the design, and the value of the mean where that is another."""
     rows = tuple(Form(text=f"{text}x = {of_rows}", design=how) for text, of_rows, how, _ in forms)
     means = tuple(
         Form(text=f"{text}x = {of_all or f'({of_rows}).mean()'}.reshape(1)", design=how)
@@ -22,10 +22,7 @@ def loss(
     )
     yield Rule(technique=technique, why=why, before=f"{before}x = {value}", forms=rows)
     yield Rule(
-        technique=technique,
-        why=why,
-        before=f"{before}x = ({value}).mean().reshape(1)",
-        forms=means,
+        technique=technique, why=why, before=f"{before}x = ({value}).mean().reshape(1)", forms=means
     )
 
 

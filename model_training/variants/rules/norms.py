@@ -1,4 +1,4 @@
-"""Better ways of writing the norms and softmaxes of `families/pointwise.py`."""
+"""Rewrite the norms and softmaxes of `families/pointwise.py`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ NORMALIZATION = (
         why="The root mean square takes a pass for each of its operators.",
         before="rms = torch.sqrt(torch.mean(x**2, dim=-1, keepdim=True) + 1e-6)\nx = G * (x / rms)",
         forms=(
-            Form(
-                text="x = F.rms_norm(x, G.shape, G, eps=1e-6)",
-                design="The library's own norm.",
-            ),
+            Form(text="x = F.rms_norm(x, G.shape, G, eps=1e-6)", design="The library's own norm."),
             Form(
                 text="scale = torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + 1e-6)\n"
                 "x = x * scale * G",

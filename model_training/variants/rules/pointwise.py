@@ -1,4 +1,4 @@
-"""Better ways of writing the steps of `families/pointwise.py`: activations."""
+"""Rewrite the activations of `families/pointwise.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ONE_KERNEL = "The formula is a kernel for each of its operators."
 
 
 def known(before: str, *forms: tuple[str, str]) -> Rule:
-    """An activation that has a kernel of its own."""
+    """Rewrite an activation that has a kernel of its own."""
     return Rule(
         technique="operation fusion",
         why=ONE_KERNEL,
@@ -39,7 +39,7 @@ def polynomial(degree: int) -> Rule:
 
 
 def powers(letters: list[str]) -> list[str]:
-    """`A * square`, `B * square**2`."""
+    """Return `A * square`, `B * square**2`."""
     return [f"{one} * square" + (f"**{n}" if n > 1 else "") for n, one in enumerate(letters, 1)]
 
 

@@ -1,5 +1,4 @@
-"""Better ways of writing the steps of `families/rows.py`: structured matrices and
-reductions. Its layers, indexing and distances are in files of their own."""
+"""Rewrite the structured matrices and reductions of `families/rows.py`."""
 
 from __future__ import annotations
 
@@ -105,7 +104,7 @@ DIAGONAL = (
 
 
 def linear_then(how: str) -> tuple[Rule, ...]:
-    """A linear layer, reduced at once."""
+    """Rewrite a linear layer, reduced at once."""
     why = f"The {how} over the outputs of a linear layer needs none of the outputs."
     return (
         Rule(

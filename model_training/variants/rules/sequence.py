@@ -1,4 +1,4 @@
-"""Better ways of writing the steps of `families/sequence.py`: attention and positions."""
+"""Rewrite the steps of `families/sequence.py`: attention and positions."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import sys
 import msgspec
 import pytest
 
-from cudal1_ci.render.shape import FindingDocument
+from cudal1_ci.records import Finding
 from cudal1_ci.report_card.reading import read_run
 from cudal1_ci.report_card.solvers import DEFAULT
 from tests.unit.report_card.rig import a_run, a_task, told
@@ -75,7 +75,7 @@ def test_too_little_memory_settles_nothing(report_card, tmp_path):
     one, two, three = (a_task(f"level1/{n}", f"class Model: {n} = 0") for n in (1, 2, 3))
 
     def invalid(task, rule):
-        findings = (FindingDocument(rule=rule, message="", line=None, evidence=None),)
+        findings = (Finding(rule=rule, message="", line=None, evidence=None),)
         return msgspec.structs.replace(told(task, {}), standing="invalid", findings=findings)
 
     file = tmp_path / "light.json"
@@ -92,7 +92,7 @@ def test_a_column_of_a_candidate_that_had_too_little_memory_is_open(report_card,
     file = tmp_path / "light.json"
 
     def written(rule):
-        finding = FindingDocument(rule=rule, message="", line=None, evidence=None)
+        finding = Finding(rule=rule, message="", line=None, evidence=None)
         eager, other = document.results
         (trial,) = eager.trials
         trial = msgspec.structs.replace(trial, findings=(finding,))

@@ -8,7 +8,7 @@ import sys
 import msgspec
 import pytest
 
-from cudal1_ci.render.shape import FindingDocument
+from cudal1_ci.records import Finding
 from cudal1_ci.report_card.reading import read_run
 from tests.unit.report_card.rig import a_run, a_task, told
 
@@ -24,8 +24,8 @@ def run_facts(experiment_module):
 def with_quotes(task):
     """The task with its text in every place where the judge quotes."""
     findings = (
-        FindingDocument(rule="static.hard_coded", message="a constant", line=3, evidence=SECRET),
-        FindingDocument(rule="values.mismatch", message=FAR, evidence="3 of 4 elements"),
+        Finding(rule="static.hard_coded", message="a constant", line=3, evidence=SECRET),
+        Finding(rule="values.mismatch", message=FAR, evidence="3 of 4 elements"),
     )
     log = f"Traceback:\n  {SECRET}\nNameError: name 'y' is not defined"
     results = tuple(
@@ -36,7 +36,7 @@ def with_quotes(task):
                     trial,
                     findings=findings,
                     log=log,
-                    candidate=msgspec.structs.replace(trial.candidate, patch=f"+ {SECRET}"),
+                    code=f"{trial.code}# {SECRET}",
                 )
                 for trial in column.trials
             ),

@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from cudal1_ci.records import Device, Launch
+from cudal1_ci.records import Device, Repetition
 from tests.fakes import a_candidate, a_problem, an_evaluation
 
 
@@ -16,7 +16,7 @@ def test_a_row_has_the_interval_s_own_estimate(experiment_module):
     text_trials = experiment_module("text_trials")
     evaluation = an_evaluation(a_candidate(a_problem()))
     (measurement,) = evaluation.measurements
-    launch = Launch(
+    launch = Repetition(
         reference_us=(20.0, 40.0, 80.0, 80.0), candidate_us=(10.0, 20.0, 20.0, 20.0), num_calls=1
     )
     device = Device(kind="cuda", name="none", num_threads=1)

@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cudal1_ci.render import render
-from cudal1_ci.render.document import totals
-from cudal1_ci.render.shape import (
-    ComparisonDocument,
-    DeviceDocument,
-    EntryDocument,
-    ReportDocument,
-    TargetDocument,
+from cudal1_ci.records import (
+    Comparison,
+    Device,
+    Entry,
+    Report,
 )
+from cudal1_ci.render import render
+from tests import reports
 
 OWN, FORK = "own/repository", "stranger/repository"
 SLOW = "def f(x):\n    return x @ x\n"
@@ -40,27 +39,18 @@ def commit(root: Path, files: Mapping[str, str], message: str = "one") -> str:
     return git(root, "rev-parse", "HEAD")
 
 
-def an_entry(qualname: str, verdict: str | None, **comparison: Any) -> EntryDocument:
-    return EntryDocument(
-        target=TargetDocument(
-            path="model.py", qualname=qualname, kind="torch_module", first_line=1, last_line=2
-        ),
+def an_entry(qualname: str, verdict: str | None, **comparison: Any) -> Entry:
+    return Entry(
+        target=reports.a_target(qualname, "model.py", 1),
         evaluations=(),
-        comparison=ComparisonDocument(verdict=verdict, **comparison) if verdict else None,
+        comparison=Comparison(verdict=verdict, **comparison) if verdict else None,
     )
 
 
-def a_report(*entries: EntryDocument, **fields: Any) -> ReportDocument:
-    device = DeviceDocument(kind="cpu", name="Some CPU")
-    return ReportDocument(
-        schema_version=1,
-        repository=OWN,
-        device=device,
-        devices=(device,),
-        entries=entries,
-        totals=totals(entries),
-        **fields,
-    )
+def a_report(*entries: Entry, **fields: Any) -> Report:
+    device = Device(kind="cpu", name="Some CPU")
+    known = {"repository": OWN, "base_sha": None, "head_sha": None, "device": device}
+    return reports.a_report(*entries, **(known | {"devices": (device,)} | fields))
 
 
 class Job:
@@ -77,7 +67,7 @@ class Job:
         self.head = commit(self.root, {"model.py": SLOW}, "two")
         self.asked: list[tuple[list[str], dict[str, str]]] = []
         self.codes: dict[str, int] = {}
-        self.reports: dict[str, ReportDocument] = {
+        self.reports: dict[str, Report] = {
             "compare": a_report(an_entry("f", "same")),
             "scan": a_report(an_entry("f", None)),
         }
@@ -117,7 +107,7 @@ class Job:
         """In place of `children.run_verb`."""
         self.asked.append((list(words), dict(environment)))
         code = self.codes.get(words[0], 0)
-        if "--json" in words and code in (0, 1, 3, 6):
+        if "--json" in words and words[0] in self.reports and code in (0, 1, 3, 6):
             file = Path(words[words.index("--json") + 1])
             file.write_text(render(self.reports[words[0]], "json"))
         return code

@@ -14,10 +14,10 @@ from cudal1_ci.github.action.children import TIMED_OUT
 from cudal1_ci.github.action.inputs import measure_inputs
 from cudal1_ci.github.action.measure import measure
 from cudal1_ci.github.action.outcome import MAX_SUMMARY_BYTES, device_notices, limited, outcome_of
-from cudal1_ci.render.shape import AcknowledgementDocument, DeviceDocument
+from cudal1_ci.records import Acknowledgement, Device
 from tests.unit.github_action.jobs import FORK, a_report, an_entry, commit, git
 
-AGREED = AcknowledgementDocument(
+AGREED = Acknowledgement(
     target="*", max_slowdown=2.0, reason="wanted", owner="me", expires="2099-01-01"
 )
 
@@ -49,7 +49,7 @@ def test_a_pull_request_is_compared_with_its_merge_base_and_then_scanned(job):
 def test_times_of_a_cpu_are_said_to_be_that(job):
     measure(job.environment(), job.run)
     assert "no GPU was used" in job.summary
-    gpu = DeviceDocument(kind="cuda", name="H100")
+    gpu = Device(kind="cuda", name="H100")
     cpu = job.reports["compare"].device
     assert device_notices(a_report()) != []
     assert device_notices(msgspec.structs.replace(a_report(), devices=(cpu, gpu))) == []

@@ -21,8 +21,8 @@ from cudal1_ci.propose.llm.contrastive import OptimizerConfig
 from cudal1_ci.propose.rewrites import Playbook, PlaybookConfig
 from cudal1_ci.records import Candidate, Evaluation, Problem, Verdict
 from cudal1_ci.records.archive import Archive
-from cudal1_ci.render.document import document
 from cudal1_ci.render.progress import SilentProgress
+from cudal1_ci.render.published import published
 from tests.fakes import FakeModel, FakeSession, an_evaluation
 from tests.kernel_answers import CUDA, KERNELS, TRITON, Kernel, untuned
 
@@ -118,7 +118,7 @@ def test_answers_for_a_kernel_are_judged_and_the_right_one_is_a_patch_of_its_fil
     assert f"`{kernel.launcher}`" in prompt
     assert ("<<<blocks, threads>>>" if kernel is CUDA else "BLOCK=64)") in prompt
 
-    shown = document(report).entries[0]
+    shown = published(report).entries[0]
     patch = shown.evaluations[shown.best].candidate.patch
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     subprocess.run(["git", "apply", "-"], input=patch.encode(), cwd=root, check=True)
@@ -154,7 +154,7 @@ def test_without_a_model_other_numbers_in_its_launch_are_a_patch(tmp_path, kerne
     name = "threads" if kernel is CUDA else "BLOCK"
     assert best.candidate.proposer == f"playbook:{launch_config.NAME}({name}={8 * number})"
     assert len(judge.judged) == len(set(judge.judged)), "nothing is judged twice"
-    patch = document(report).entries[0].evaluations[entry.best].candidate.patch
+    patch = published(report).entries[0].evaluations[entry.best].candidate.patch
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     subprocess.run(["git", "apply", "-"], input=patch.encode(), cwd=root, check=True)
     # Two steps in the first round, the third in the second.

@@ -367,7 +367,7 @@ def test_a_spent_budget_ends_the_questions(tmp_path):
     assert report.entries[0].evaluations
 
 
-def test_claims_that_were_measured_otherwise_are_in_the_entry(tmp_path):
+def test_numbers_that_were_measured_otherwise_are_in_the_entry(tmp_path):
     class Profiled(Judge):
         def profile(self, workload, *, is_candidate):
             return [
@@ -375,7 +375,7 @@ def test_claims_that_were_measured_otherwise_are_in_the_entry(tmp_path):
                 {"name": "aten::mm", "num_calls": 1, "time_us": 98.0},
             ]
 
-    claim = "Softmax dominates the runtime."
+    claim = "Softmax takes 80% of the runtime."
     said = iter([answer(2).replace("Variant 2.", claim), answer(3)])
     config = OptimizerConfig(num_rounds=1, num_samples=2)
     judge = Profiled(lambda number: 1.5)
@@ -386,7 +386,7 @@ def test_claims_that_were_measured_otherwise_are_in_the_entry(tmp_path):
     assert found.measured.startswith("softmax has at most 2% of the profiled time")
 
 
-def test_without_a_model_no_claims_are_looked_at(tmp_path):
+def test_without_a_model_no_numbers_are_looked_at(tmp_path):
     rewrite = SOURCE.format(" * 77").replace("class Model(", "class ModelNew(")
     model = FakeModel(lambda m, s: Answer(failure="server", message="502"))
     config = OptimizerConfig(num_rounds=1, num_samples=1)

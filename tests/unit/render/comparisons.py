@@ -6,24 +6,24 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cudal1_ci.render.compared import of_rows
-from cudal1_ci.render.document import totals
-from cudal1_ci.render.shape import (
-    AcknowledgementDocument,
-    ComparedDocument,
-    ComparisonDocument,
-    DeviceDocument,
-    EntryDocument,
-    NoticeDocument,
-    ReportDocument,
-    TargetDocument,
+from cudal1_ci.records import (
+    Acknowledgement,
+    ComparedWorkload,
+    Comparison,
+    Device,
+    Entry,
+    Notice,
+    Report,
+    Target,
 )
+from cudal1_ci.render.published import totals
+from cudal1_ci.stats.figures import of_rows
 
 BASE_SHA = "0a1b2c3d4e5f60718293a4b5c6d7e8f901234567"
 HEAD_SHA = "5f3c2a9d41be77c0d6a1f2e3948576a0b1c2d3e4"
 RUN_URL = "https://github.com/acme/slowformer/actions/runs/4711"
 
-H200 = DeviceDocument(
+H200 = Device(
     kind="cuda",
     name="NVIDIA H200",
     capability="9.0",
@@ -33,12 +33,10 @@ H200 = DeviceDocument(
     temperature_c=41.0,
     other_processes=0,
 )
-L40S = DeviceDocument(
-    kind="cuda", name="NVIDIA L40S", driver="570.86.15", software={"torch": "2.13.0"}
-)
-EPYC = DeviceDocument(kind="cpu", name="AMD EPYC 9B14", num_threads=1, software={"torch": "2.13.0"})
+L40S = Device(kind="cuda", name="NVIDIA L40S", driver="570.86.15", software={"torch": "2.13.0"})
+EPYC = Device(kind="cpu", name="AMD EPYC 9B14", num_threads=1, software={"torch": "2.13.0"})
 
-AGREED = AcknowledgementDocument(
+AGREED = Acknowledgement(
     target="*:Attention",
     max_slowdown=1.2,
     reason="the mask was wrong before; see the design notes",
@@ -51,13 +49,13 @@ def a_row(
     ratio: float | None,
     verdict: str = "same",
     workload: str = "base",
-    device: DeviceDocument | None = H200,
+    device: Device | None = H200,
     base_us: float = 120.0,
     **more,
-) -> ComparedDocument:
+) -> ComparedWorkload:
     if ratio is None:
-        return ComparedDocument(workload=workload, verdict=verdict, device=device, **more)
-    return ComparedDocument(
+        return ComparedWorkload(workload=workload, verdict=verdict, device=device, **more)
+    return ComparedWorkload(
         workload=workload,
         verdict=verdict,
         device=device,
@@ -72,24 +70,19 @@ def a_row(
     )
 
 
-def compared(qualname: str, *rows: ComparedDocument, verdict: str = "same", **more):
+def compared(qualname: str, *rows: ComparedWorkload, verdict: str = "same", **more):
     """An entry whose worst row decides."""
     path = more.pop("path", "slowformer/attention.py")
-    comparison = of_rows(rows, ComparisonDocument(verdict=verdict, **more))
-    return EntryDocument(target=a_target(qualname, path), evaluations=(), comparison=comparison)
+    comparison = of_rows(rows, Comparison(verdict=verdict, **more))
+    return Entry(target=a_target(qualname, path), evaluations=(), comparison=comparison)
 
 
-def a_target(qualname: str, path: str = "slowformer/attention.py") -> TargetDocument:
-    return TargetDocument(
-        path=path, qualname=qualname, kind="torch_module", first_line=9, last_line=23
-    )
+def a_target(qualname: str, path: str = "slowformer/attention.py") -> Target:
+    return Target(path=path, qualname=qualname, kind="torch_module", first_line=9, last_line=23)
 
 
-def a_document(
-    *entries: EntryDocument, devices: Sequence[DeviceDocument] = (H200,), **more
-) -> ReportDocument:
-    return ReportDocument(
-        schema_version=1,
+def a_document(*entries: Entry, devices: Sequence[Device] = (H200,), **more) -> Report:
+    return Report(
         repository="slowformer",
         base_sha=BASE_SHA,
         head_sha=HEAD_SHA,
@@ -102,7 +95,7 @@ def a_document(
     )
 
 
-NOT_CALLED = EntryDocument(
+NOT_CALLED = Entry(
     target=a_target("Rotary", "slowformer/rope.py"),
     skipped="no call of it is known",
     hint="declare a workload, or run `cudal1-ci trace`",
@@ -110,7 +103,7 @@ NOT_CALLED = EntryDocument(
 )
 
 
-def regression() -> ReportDocument:
+def regression() -> Report:
     return a_document(
         compared(
             "Attention",
@@ -127,19 +120,19 @@ def regression() -> ReportDocument:
         compared("Mixer", verdict="new", reason="it is new", path="slowformer/mixer.py"),
         compared("Legacy", verdict="removed", path="slowformer/legacy.py"),
         NOT_CALLED,
-        warnings=(NoticeDocument(path="slowformer/old.py", message="does not parse: line 3"),),
+        warnings=(Notice(path="slowformer/old.py", message="does not parse: line 3"),),
     )
 
 
-def acknowledged() -> ReportDocument:
+def acknowledged() -> Report:
     return a_document(compared("Attention", a_row(1.121, "regression"), acknowledged=AGREED))
 
 
-def mended() -> ReportDocument:
+def mended() -> Report:
     return a_document(compared("Attention", a_row(1.002), a_row(0.998, workload="long")))
 
 
-def three_devices() -> ReportDocument:
+def three_devices() -> Report:
     return a_document(
         compared(
             "Attention",
@@ -154,7 +147,7 @@ def three_devices() -> ReportDocument:
     )
 
 
-def proposals(golden_report: ReportDocument) -> ReportDocument:
+def proposals(golden_report: Report) -> Report:
     """What was proven for the sample report, with comparisons."""
     measured = [compared("x", a_row(1.004, device=EPYC)).comparison] * 2
     entries = [e for e in golden_report.entries if e.best is not None]
@@ -165,7 +158,7 @@ def proposals(golden_report: ReportDocument) -> ReportDocument:
     return a_document(*with_base, devices=golden_report.devices)
 
 
-def many(num_targets: int, num_workloads: int = 5) -> ReportDocument:
+def many(num_targets: int, num_workloads: int = 5) -> Report:
     """Of a large pull request on three devices."""
     verdicts = ("regression", "improvement", "same", "inconclusive")
     ratios = {"regression": 1.2, "improvement": 0.8, "same": 1.0, "inconclusive": 1.04}

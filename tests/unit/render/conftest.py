@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from cudal1_ci.records import Report
-from cudal1_ci.render.document import document
-from cudal1_ci.render.reading import read_document
-from cudal1_ci.render.shape import ReportDocument
+from cudal1_ci.render.published import published
+from cudal1_ci.render.reading import read_report
 from tests.unit.render.samples import sample_report, write_checkout
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -27,22 +26,22 @@ def report(checkout: Path) -> Report:
 
 
 @pytest.fixture
-def sample(report: Report) -> ReportDocument:
-    return document(report)
+def sample(report: Report) -> Report:
+    return published(report)
 
 
 @pytest.fixture(scope="session")
-def golden_report() -> ReportDocument:
+def golden_report() -> Report:
     """A report as it was written once, so that golden text does not hang on how intervals are
     estimated."""
-    return read_document(GOLDEN / "report.json")
+    return read_report(GOLDEN / "report.json")
 
 
 @pytest.fixture
 def replaced():
     """A document with some fields of its first entry's best candidate or target replaced."""
 
-    def replace(shown: ReportDocument, *, target=None, candidate=None, **fields) -> ReportDocument:
+    def replace(shown: Report, *, target=None, candidate=None, **fields) -> Report:
         first = shown.entries[0]
         evaluations = list(first.evaluations)
         if candidate:

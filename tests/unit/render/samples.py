@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
+
 from cudal1_ci.records import (
     Call,
     Candidate,
@@ -13,10 +15,10 @@ from cudal1_ci.records import (
     Entry,
     Evaluation,
     Finding,
-    Launch,
     Measurement,
     Notice,
     OverlayFile,
+    Repetition,
     Report,
     Target,
     TensorSpec,
@@ -109,14 +111,14 @@ def a_workload(name: str = "base", **fields) -> Workload:
 
 def launches(
     seed: int, speedup: float, reference_us: float = 1840.0, num_launches: int = 5
-) -> tuple[Launch, ...]:
+) -> tuple[Repetition, ...]:
     """Times with a noise of about a percent, drawn from a seed."""
     generator = random.Random(seed)
     made = []
     for _ in range(num_launches):
         drift = generator.gauss(1, 0.004)
         made.append(
-            Launch(
+            Repetition(
                 reference_us=tuple(
                     round(reference_us * drift * generator.gauss(1, 0.01), 2) for _ in range(9)
                 ),
@@ -134,7 +136,7 @@ def a_measurement(
 ) -> Measurement:
     return Measurement(
         workload=workload,
-        launches=launches(seed, speedup, **fields),
+        repetitions=launches(seed, speedup, **fields),
         control=launches(seed + 1000, 1.0, **fields),
         device=device,
     )
@@ -274,3 +276,8 @@ def sample_report(root: Path) -> Report:
         warnings=(Notice(path="slowformer/old.py", message="does not parse: line 3: `print x`"),),
         elapsed_s=94.4,
     )
+
+
+def with_findings(evaluation: Evaluation, *findings: Finding) -> Evaluation:
+    verdict = msgspec.structs.replace(evaluation.verdict, findings=findings)
+    return msgspec.structs.replace(evaluation, verdict=verdict)

@@ -13,14 +13,14 @@ import pytest
 from markdown_it import MarkdownIt
 
 from cudal1_ci.errors import ReportError
+from cudal1_ci.records import (
+    Contradiction,
+    Finding,
+    Generation,
+    Report,
+)
 from cudal1_ci.render.comment import About, comment, summary
 from cudal1_ci.render.comment_template import template_of
-from cudal1_ci.render.shape import (
-    ContradictionDocument,
-    FindingDocument,
-    GenerationDocument,
-    ReportDocument,
-)
 from tests.unit.render import comparisons
 from tests.unit.render.comparisons import (
     BASE_SHA,
@@ -32,6 +32,7 @@ from tests.unit.render.comparisons import (
     compared,
 )
 from tests.unit.render.markdown_reading import all_tokens, text_of
+from tests.unit.render.samples import with_findings
 from tests.unit.render.test_rendering import check_golden
 
 ABOUT = About(
@@ -136,7 +137,9 @@ def test_a_fourth_proposal_is_counted(golden_report):
 
 
 def test_a_model_s_words_are_marked_and_quoted_and_contradicted(golden_report, replaced):
-    claim = ContradictionDocument(claim="It is 5x as fast", measured="3.09x")
+    entry = golden_report.entries[0]
+    candidate_id = entry.evaluations[entry.best].candidate.id
+    claim = Contradiction(candidate_id=candidate_id, claim="It is 5x as fast", measured="3.09x")
     generation = {
         "model": "m/7b",
         "temperature": 1.0,
@@ -147,10 +150,11 @@ def test_a_model_s_words_are_marked_and_quoted_and_contradicted(golden_report, r
         golden_report,
         candidate={
             "analysis": "Line one.\n\n# Not a heading\n" + "x" * 5000,
-            "contradictions": (claim,),
-            "generation": GenerationDocument(**generation),
+            "generation": Generation(**generation),
         },
     )
+    first = msgspec.structs.replace(shown.entries[0], contradictions=(claim,))
+    shown = msgspec.structs.replace(shown, entries=(first, *shown.entries[1:]))
     text = comment(shown, ABOUT)
     assert "In the model's words, which nobody measured:\n\n> Line one." in text
     assert "> \\# Not a heading" in text
@@ -158,9 +162,7 @@ def test_a_model_s_words_are_marked_and_quoted_and_contradicted(golden_report, r
     assert 'What was measured says otherwise: "It is 5x as fast": 3.09x' in text
     assert "written by `m/7b`." in text
     adapted = {**generation, "adapter": "0123456789abcdef", "adapter_name": "small | @all"}
-    text = comment(
-        replaced(golden_report, candidate={"generation": GenerationDocument(**adapted)}), ABOUT
-    )
+    text = comment(replaced(golden_report, candidate={"generation": Generation(**adapted)}), ABOUT)
     assert "written by `m/7b` with adapter `small " in text
 
 
@@ -169,14 +171,14 @@ def test_findings_and_other_baselines_are_shown(golden_report):
     evaluation = entry.evaluations[entry.best]
     (first, *_) = evaluation.measurements
     compiled = msgspec.structs.replace(first, baseline="compile")
-    finding = FindingDocument(rule="state.flags", message="sets `cudnn.benchmark`")
+    finding = Finding(rule="state.flags", message="sets `cudnn.benchmark`")
     shown = a_document(
         msgspec.structs.replace(
             entry,
             best=0,
             evaluations=(
-                msgspec.structs.replace(
-                    evaluation, measurements=(first, compiled), findings=(finding,)
+                with_findings(
+                    msgspec.structs.replace(evaluation, measurements=(first, compiled)), finding
                 ),
             ),
         )
@@ -327,12 +329,12 @@ def test_a_template_that_says_too_much_gives_way_to_ours():
 # --- reports made worse ----------------------------------------------------------------------
 
 
-def poisoned(shown: ReportDocument, evil: str = EVIL) -> ReportDocument:
+def poisoned(shown: Report, evil: str = EVIL) -> Report:
     """With something hostile after every text that is free."""
-    return msgspec.convert(_poisoned(msgspec.to_builtins(shown), evil), ReportDocument)
+    return msgspec.convert(_poisoned(msgspec.to_builtins(shown), evil), Report)
 
 
-FIXED = {"kind", "verdict", "status", "provenance", "mode", "ended", "base_sha", "head_sha"}
+FIXED = {"type", "kind", "verdict", "status", "provenance", "mode", "ended", "base_sha", "head_sha"}
 
 
 def _poisoned(value, evil: str, key: str = ""):
@@ -345,12 +347,12 @@ def _poisoned(value, evil: str, key: str = ""):
 
 
 def with_patches(
-    shown: ReportDocument,
-    golden_report: ReportDocument,
+    shown: Report,
+    golden_report: Report,
     patch_chars: int,
     num_proposals: int = 3,
     **fields,
-) -> ReportDocument:
+) -> Report:
     """With proposals whose diffs have so many characters."""
     entry = next(e for e in golden_report.entries if e.best is not None)
     evaluation = entry.evaluations[entry.best]

@@ -7,21 +7,21 @@ import math
 import msgspec
 import pytest
 
+from cudal1_ci.records import Call, TrainingStep, Workload
 from cudal1_ci.render.gains import Saved, gains_of, id_of, saved_by
-from cudal1_ci.render.shape import StepDocument, WorkloadDocument
 from tests.reports import PATCH, a_report, a_target, proposed
 
-STEP = StepDocument(
+STEP = TrainingStep(
     device="H200", num_steps=9, calls_per_step=4, share=0.3, share_low=0.2, share_high=0.4
 )
 
 
-def an_entry(name: str = "f", step: StepDocument | None = None, low: float = 3.0, **workload):
+def an_entry(name: str = "f", step: TrainingStep | None = None, low: float = 3.0, **workload):
     """`proposed` takes 300 us a call and is at least `low` times as fast."""
     entry = proposed(target=a_target(name))
     evaluation = entry.evaluations[0]
     measured = msgspec.structs.replace(evaluation.measurements[0], speedup_low=low)
-    called = WorkloadDocument(name="base", provenance="traced", call="()", **workload)
+    called = Workload(name="base", provenance="traced", call=Call(), **workload)
     return msgspec.structs.replace(
         entry,
         evaluations=(msgspec.structs.replace(evaluation, measurements=(measured,)),),

@@ -241,4 +241,4 @@ def test_every_pair_is_drawn_inside_of_the_plot(sample):
 
 def test_no_times_are_said_and_not_drawn(sample):
     measurement = sample.entries[0].evaluations[1].measurements[0]
-    assert "No times" in paired_times(msgspec.structs.replace(measurement, launches=()), "t")
+    assert "No times" in paired_times(msgspec.structs.replace(measurement, repetitions=()), "t")

@@ -9,8 +9,8 @@ import pytest
 
 from cudal1_ci.errors import ReportError
 from cudal1_ci.records import Comparison, Entry, ModelUse, Report
-from cudal1_ci.render.document import document
 from cudal1_ci.render.merge import merge
+from cudal1_ci.render.published import published
 from tests.unit.render.samples import (
     CPU,
     SLOWER_CPU,
@@ -22,7 +22,7 @@ from tests.unit.render.samples import (
 
 
 def on(device, *entries: Entry, **fields):
-    return document(
+    return published(
         Report(repository="r", head_sha="abc", device=device, entries=entries, **fields)
     )
 
@@ -119,12 +119,12 @@ def test_no_reports_are_refused():
 def test_what_a_model_was_asked_is_kept_beside_a_comparison_that_asked_none():
     asked = Entry(target=a_target(), model_use=ModelUse(model="small", num_answers=3))
     compared = Entry(target=a_target(), comparison=Comparison(verdict="same"))
-    both = [document(Report(repository="r", entries=(one,))) for one in (compared, asked)]
+    both = [published(Report(repository="r", entries=(one,))) for one in (compared, asked)]
     (entry,) = merge(both).entries
     assert entry.model_use.num_answers == 3
     assert entry.comparison.verdict == "same"
     other = Entry(target=a_target(), model_use=ModelUse(model="small", num_answers=5))
-    merged = merge([*both, document(Report(repository="r", entries=(other,)))])
+    merged = merge([*both, published(Report(repository="r", entries=(other,)))])
     assert merged.entries[0].model_use is None
 
 

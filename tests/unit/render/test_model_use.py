@@ -11,9 +11,9 @@ from rich.console import Console
 
 from cudal1_ci.records import Contradiction, Generation, ModelUse, Report
 from cudal1_ci.render import render
-from cudal1_ci.render.document import document
 from cudal1_ci.render.merge import merge
 from cudal1_ci.render.model_use import CONTRADICTED_WORDS, MODEL_WORDS, model_text
+from cudal1_ci.render.published import published
 from cudal1_ci.render.text import print_report
 from tests.unit.render.samples import pooling_entry
 
@@ -62,7 +62,7 @@ def report(tmp_path):
         best=None,
         model_use=msgspec.structs.replace(USE, refused={"no_code": 8, "syntax": 1}, num_answers=9),
     )
-    return document(Report(repository="repo", entries=(proposed, failed)))
+    return published(Report(repository="repo", entries=(proposed, failed)))
 
 
 def test_failures_are_counted_over_the_run_and_told_beside_what_came_of_it(report):
@@ -78,7 +78,7 @@ def test_failures_are_counted_over_the_run_and_told_beside_what_came_of_it(repor
 def test_the_adapter_on_a_model_is_named_with_its_hash(tmp_path, output_format):
     adapted = msgspec.structs.replace(USE, adapter="0123456789abcdef", adapter_name="small")
     entry = msgspec.structs.replace(pooling_entry(tmp_path), model_use=adapted)
-    found = document(Report(repository="repo", entries=(entry, entry)))
+    found = published(Report(repository="repo", entries=(entry, entry)))
     said = "model small-coder with adapter small (0123456789abcdef): 18 answers"
     assert model_text(found).startswith(said)
     plain = html.unescape(render(found, output_format)).replace("\\", "")
@@ -111,14 +111,15 @@ def test_json_says_how_a_candidate_came_to_be(report):
 
 
 def test_where_no_model_was_asked_none_is_spoken_of(tmp_path):
-    plain = document(Report(repository="repo", entries=(pooling_entry(tmp_path),)))
+    plain = published(Report(repository="repo", entries=(pooling_entry(tmp_path),)))
     assert model_text(plain) is None
     for output_format in ("text", "md", "html"):
         assert "model" not in render(plain, output_format).lower().replace("model.py", "")
 
 
 def test_what_was_measured_stands_beside_the_claim_that_it_contradicts(report):
-    (claim,) = report.entries[0].evaluations[0].candidate.contradictions
+    entry = report.entries[0]
+    (claim,) = entry.contradictions_of(entry.evaluations[0].candidate)
     assert claim.measured == "2 % on an H200"
     for output_format in ("md", "html"):
         text = render(report, output_format)
@@ -135,5 +136,6 @@ def test_what_was_measured_stands_beside_the_claim_that_it_contradicts(report):
 
 def test_claims_are_kept_when_reports_are_merged(report):
     merged = merge([report, report])
-    (claim,) = merged.entries[0].evaluations[0].candidate.contradictions
+    (entry, _) = merged.entries[:2] if len(merged.entries) > 1 else (merged.entries[0], None)
+    (claim,) = entry.contradictions_of(entry.evaluations[0].candidate)
     assert claim.measured == "2 % on an H200"

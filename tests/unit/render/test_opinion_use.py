@@ -12,9 +12,9 @@ from cudal1_ci.propose.llm.hack_review.review import HACK
 from cudal1_ci.records import Evaluation, Finding, OpinionUse, Report, Verdict
 from cudal1_ci.render import render
 from cudal1_ci.render.digest import SUSPECTED, digest
-from cudal1_ci.render.document import document
 from cudal1_ci.render.merge import merge
 from cudal1_ci.render.model_use import opinion_text
+from cudal1_ci.render.published import published
 from tests.unit.render.samples import CPU, pooling_entry
 
 HOSTILE = "Ask @maintainers </p><img src=x> [here](https://example.org) `rm` | cell <script>"
@@ -36,7 +36,7 @@ def report(tmp_path):
     calm = msgspec.structs.replace(
         entry, opinion_use=OpinionUse(model="org/critic", num_asked=1), best=0
     )
-    return document(Report(repository="repo", entries=(doubted, calm)))
+    return published(Report(repository="repo", entries=(doubted, calm)))
 
 
 def test_the_rule_is_one():

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudal1_ci.records import Entry, ModelUse, Report
-from cudal1_ci.render.document import document
+from cudal1_ci.records import Device, Entry, Measurement, ModelUse, Report
 from cudal1_ci.render.outcomes import outcomes_text
-from cudal1_ci.render.shape import DeviceDocument, MeasurementDocument
+from cudal1_ci.render.published import published
 from cudal1_ci.render.text import render_text
 from cudal1_ci.stats import speedups
 from tests.unit.render.samples import (
@@ -26,12 +25,12 @@ from tests.unit.render.samples import (
 )
 from tests.unit.render.samples import CPU as CPU_RECORD
 
-CPU = DeviceDocument(kind="cpu", name="cpu")
+CPU = Device(kind="cpu", name="cpu")
 SPEEDUP = re.compile(r"\d\.\d\dx \[\d\.\d\d, \d\.\d\d\]")
 
 
 def measured(low, estimate, high, spread=0.005, workload="base", reference_us=100.0, device=CPU):
-    return MeasurementDocument(
+    return Measurement(
         workload=workload,
         baseline="eager",
         speedup=estimate,
@@ -79,7 +78,7 @@ def test_a_gain_with_a_loss_beside_it_is_told_with_both():
         "1 passed with 1.15x [1.13, 1.17] on base and 0.95x [0.93, 0.97] on long, "
         "not proposed: faster on one, slower on another"
     )
-    gpu = DeviceDocument(kind="cuda", name="H200")
+    gpu = Device(kind="cuda", name="H200")
     merged = judged(measured(0.93, 0.95, 0.97, device=gpu), measured(1.13, 1.15, 1.17))
     assert "1.15x [1.13, 1.17] on cpu and 0.95x [0.93, 0.97] on H200" in outcomes_text(
         [merged], several_devices=True
@@ -118,8 +117,8 @@ def test_a_terminal_has_each_speedup_unbroken_beside_what_became_of_it(tmp_path)
         evaluations=(wrong, same, mixed),
         model_use=use,
     )
-    published = document(Report(repository="r", device=CPU_RECORD, entries=(entry,)))
-    wide = section(render_text(published, 160))
+    report = published(Report(repository="r", device=CPU_RECORD, entries=(entry,)))
+    wide = section(render_text(report, 160))
     assert re.sub(r"\[.*?\]", "[]", " ".join(wide.split())) == (
         "slowformer/attention.py:9 Attention "
         "1.40x [] 1 passed on base, not proposed: faster on one, slower on another "
@@ -129,14 +128,14 @@ def test_a_terminal_has_each_speedup_unbroken_beside_what_became_of_it(tmp_path)
         "- 1 wrong values; 2 without code"
     )
     for width in (72, 120, 160):
-        assert len(SPEEDUP.findall(section(render_text(published, width)))) == 3
+        assert len(SPEEDUP.findall(section(render_text(report, width)))) == 3
 
 
 def test_a_report_of_several_devices_says_where_each_was_measured(tmp_path):
     candidate = a_candidate(tmp_path, "slowformer/attention.py", ATTENTION, FASTER_ATTENTION)
     one, other = a_measurement(1.4, seed=1), a_measurement(0.8, seed=2, device=SLOWER_CPU)
     entry = Entry(target=a_target(), evaluations=(passed(candidate, one, other),))
-    text = section(render_text(document(Report(repository="r", entries=(entry,))), 160))
+    text = section(render_text(published(Report(repository="r", entries=(entry,))), 160))
     assert re.search(r"1\.40x .* 1 passed on AMD EPYC 9B14, 1 thread, not proposed", text)
     assert re.search(r"0\.80x .* on Intel Xeon 6976P, 2 threads", text)
 
@@ -153,6 +152,6 @@ def test_a_condition_is_named_for_what_the_score_does_not_propose_and_only_for_t
     candidate = a_candidate(tmp_path, "slowformer/attention.py", ATTENTION, FASTER_ATTENTION)
     evaluation = passed(candidate, a_measurement(speedup, reference_us=reference_us))
     entry = Entry(target=a_target(), workloads=(a_workload(),), evaluations=(evaluation,))
-    published = document(Report(repository="r", entries=(entry,))).entries[0]
+    shown = published(Report(repository="r", entries=(entry,))).entries[0]
     is_proposed = speedups.best([evaluation], entry.workloads) is not None
-    assert outcomes_text(published.evaluations).endswith("did not pass everywhere") == is_proposed
+    assert outcomes_text(shown.evaluations).endswith("did not pass everywhere") == is_proposed

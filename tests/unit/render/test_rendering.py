@@ -14,19 +14,19 @@ import pytest
 from rich.console import Console
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.records import Report
+from cudal1_ci.records import Entry, Finding, Listing, Report
 from cudal1_ci.render import FORMATS, render
 from cudal1_ci.render.digest import digest
-from cudal1_ci.render.document import document, plan_document, verification
 from cudal1_ci.render.html import prose as html_prose
 from cudal1_ci.render.markdown import render_markdown
 from cudal1_ci.render.markup import code, escaped, fenced, inline, prose
-from cudal1_ci.render.shape import FindingDocument, ListedDocument, ListingDocument
+from cudal1_ci.render.published import listing, published, verdict_of
 from cudal1_ci.render.text import print_report, print_verification, render_text
 from tests.unit.render.conftest import GOLDEN
-from tests.unit.render.test_document import PLAN
+from tests.unit.render.samples import with_findings
+from tests.unit.render.test_published import PLAN
 
-EMPTY = document(Report(repository="empty"))
+EMPTY = published(Report(repository="empty"))
 
 
 def check_golden(name: str, text: str) -> None:
@@ -46,14 +46,13 @@ def test_markdown_is_as_it_was_agreed(golden_report):
 
 
 def test_what_the_judge_said_of_a_proposal_is_no_way_of_calling_it(sample):
-    said = FindingDocument(rule="oracle.absent", message="not run in float64")
+    said = Finding(rule="oracle.absent", message="not run in float64")
     best = digest(sample).proposals[0].evaluation
     entries = tuple(
         msgspec.structs.replace(
             entry,
             evaluations=tuple(
-                msgspec.structs.replace(one, findings=(said,)) if one == best else one
-                for one in entry.evaluations
+                with_findings(one, said) if one == best else one for one in entry.evaluations
             ),
         )
         for entry in sample.entries
@@ -127,7 +126,7 @@ def test_an_unknown_format_and_a_listing_as_a_page_are_refused(sample):
     ):
         render(sample, "pdf")
     with pytest.raises(ReportError, match=r"a listing .* is written as text, md, json"):
-        render(plan_document(PLAN), "html")
+        render(listing(PLAN), "html")
 
 
 @pytest.mark.parametrize("width", [20, 40, 109, 110, 200])
@@ -147,10 +146,10 @@ def test_a_path_is_not_broken_within_a_word(sample, width, folder):
     entries = tuple(map(moved, sample.entries))
     report = msgspec.structs.replace(sample, entries=entries)
     listed = tuple(
-        ListedDocument(target=entry.target, workloads=entry.workloads, skipped=entry.skipped)
+        Entry(target=entry.target, workloads=entry.workloads, skipped=entry.skipped)
         for entry in entries
     )
-    listing = ListingDocument(repository="mine", entries=listed)
+    listing = Listing(repository="mine", entries=listed)
     for shown in (report, listing):
         words = set(render_text(shown, width).split())
         for entry in entries:
@@ -179,7 +178,7 @@ def test_markup_in_names_is_text(sample, replaced):
 
 def test_a_verdict_in_a_pipe_is_as_wide_as_a_report(report, capsys):
     _, passed = report.entries[0].evaluations
-    print_verification(verification(passed), title="faster.py")
+    print_verification(verdict_of(passed), title="faster.py")
     (measured, *_) = [line for line in capsys.readouterr().out.splitlines() if "x [" in line]
     assert re.search(r"A/A \d\.\d %$", measured.rstrip()), "a number and its unit are one line"
 
@@ -187,9 +186,9 @@ def test_a_verdict_in_a_pipe_is_as_wide_as_a_report(report, capsys):
 def test_a_verdict_says_an_error_once(report):
     stream = io.StringIO()
     failed, _ = report.entries[0].evaluations
-    document = msgspec.structs.replace(
-        verification(failed), log="Traceback (most recent call last):\noutput 0 differs\n"
-    )
+    log = "Traceback (most recent call last):\noutput 0 differs\n"
+    verdict = msgspec.structs.replace(failed.verdict, log=log)
+    document = verdict_of(msgspec.structs.replace(failed, verdict=verdict))
     print_verification(document, title="faster.py", console=Console(file=stream, width=120))
     assert stream.getvalue().count("output 0 differs") == 1
 
@@ -198,8 +197,8 @@ def test_a_verdict_is_printed_with_its_reason(report):
     stream = io.StringIO()
     console = Console(file=stream, width=200, color_system=None)
     failed, passed = report.entries[0].evaluations
-    print_verification(verification(failed), title="faster.py", console=console)
-    print_verification(verification(passed), title="faster.py", console=console)
+    print_verification(verdict_of(failed), title="faster.py", console=console)
+    print_verification(verdict_of(passed), title="faster.py", console=console)
     first, second = stream.getvalue().split("faster.py: passed\n")
     assert first.startswith("faster.py: incorrect_values\n")
     assert "values.mismatch: output 0 differs: 1.31 > 1.2e-05 allowed" in first

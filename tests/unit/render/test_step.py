@@ -10,12 +10,11 @@ import pytest
 from rich.console import Console
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.records import Device, Launch, Report, TracedSteps
+from cudal1_ci.records import Device, Report, TracedSteps, TrainingStep
 from cudal1_ci.render import render
 from cudal1_ci.render.config import ReportConfig
-from cudal1_ci.render.document import document
 from cudal1_ci.render.merge import merge
-from cudal1_ci.render.shape import StepDocument
+from cudal1_ci.render.published import published
 from cudal1_ci.render.step import mean_interval, step_of
 from cudal1_ci.render.text import print_report
 from cudal1_ci.render.wording import step_text
@@ -104,15 +103,6 @@ def test_one_step_has_no_interval_and_so_no_share(entry):
     assert step_of(but(entry, steps=steps), None) is None
 
 
-def test_times_that_no_clock_shows_give_nothing_and_do_not_stop_the_report(entry):
-    (evaluation,) = entry.evaluations
-    (measured,) = evaluation.measurements
-    wrong = Launch(reference_us=(0.0, math.inf), candidate_us=(1.0, 1.0), num_calls=1)
-    broken = msgspec.structs.replace(measured, launches=(*measured.launches, wrong))
-    evaluation = msgspec.structs.replace(evaluation, measurements=(broken,))
-    assert step_of(msgspec.structs.replace(entry, evaluations=(evaluation,)), MILLION) is None
-
-
 def test_without_a_proposal_there_is_a_share_and_nothing_saved(entry):
     found = step_of(msgspec.structs.replace(entry, best=None), MILLION)
     assert found.share == pytest.approx(0.164, rel=0.02)
@@ -134,15 +124,15 @@ def test_the_words_have_device_and_intervals(entry):
     assert said.count("[") == 2
     assert step_text(None) == ""
     bounds = {"share": 0.1234, "share_low": 0.1201, "share_high": 0.1299}
-    rounded = StepDocument(device="x", num_steps=1, calls_per_step=1.0, **bounds)
+    rounded = TrainingStep(device="x", num_steps=1, calls_per_step=1.0, **bounds)
     assert step_text(rounded).startswith("12.3 % [12.0, 13.0] of")
 
 
 @pytest.mark.parametrize("output_format", ["text", "md", "html"])
 @pytest.mark.parametrize("width", [80, 160])
 def test_every_readable_format_says_it_where_it_is_known(entry, output_format, width):
-    known = document(Report(repository="r", entries=(entry,)), ReportConfig())
-    unknown = document(Report(repository="r", entries=(but(entry, steps=None),)))
+    known = published(Report(repository="r", entries=(entry,)), ReportConfig())
+    unknown = published(Report(repository="r", entries=(but(entry, steps=None),)))
 
     def rendered(report):
         if output_format != "text":
@@ -158,14 +148,14 @@ def test_every_readable_format_says_it_where_it_is_known(entry, output_format, w
 
 def test_hours_are_said_where_a_number_of_steps_is_configured(entry):
     config = ReportConfig(steps_per_month=MILLION)
-    report = document(Report(repository="r", entries=(entry,)), config)
+    report = published(Report(repository="r", entries=(entry,)), config)
     assert report.entries[0].step.gpu_hours_saved > 0
     assert "GPU hours of NVIDIA H200" in render(report, "md")
 
 
 def test_merged_reports_keep_what_one_says_and_drop_what_two_say_differently(entry):
-    one = document(Report(repository="r", device=H200, entries=(entry,)))
-    none = document(Report(repository="r", device=CPU, entries=(but(entry, steps=None),)))
+    one = published(Report(repository="r", device=H200, entries=(entry,)))
+    none = published(Report(repository="r", device=CPU, entries=(but(entry, steps=None),)))
     assert merge([one, none]).entries[0].step == one.entries[0].step
     other = msgspec.structs.replace(
         one.entries[0], step=msgspec.structs.replace(one.entries[0].step, device="NVIDIA A100")
@@ -174,8 +164,8 @@ def test_merged_reports_keep_what_one_says_and_drop_what_two_say_differently(ent
 
 
 def test_a_number_outside_of_its_bounds_is_refused():
-    with pytest.raises(ValueError, match="expected share between its bounds"):
-        StepDocument(device="x", num_steps=1, calls_per_step=1.0, share=0.5)
+    with pytest.raises(ValueError, match="share_low <= share <= share_high"):
+        TrainingStep(device="x", num_steps=1, calls_per_step=1.0, share=0.5)
 
 
 def test_no_steps_in_a_month_are_a_mistake():

@@ -7,8 +7,7 @@ import math
 import msgspec
 import pytest
 
-from cudal1_ci.records import Verdict
-from cudal1_ci.render.shape import DeviceDocument, MeasurementDocument, WorkloadDocument
+from cudal1_ci.records import Device, Measurement, Verdict, Workload
 from cudal1_ci.render.wording import (
     count_text,
     devices_text,
@@ -25,11 +24,11 @@ from cudal1_ci.render.wording import (
     time_text,
 )
 
-CPU = DeviceDocument(kind="cpu", name="cpu")
+CPU = Device(kind="cpu", name="cpu")
 
 
-def measured(low, estimate, high) -> MeasurementDocument:
-    return MeasurementDocument(
+def measured(low, estimate, high) -> Measurement:
+    return Measurement(
         workload="w",
         baseline="eager",
         speedup=estimate,
@@ -74,9 +73,7 @@ def test_half_an_interval_is_refused():
     with pytest.raises(ValueError, match="speedup_low <= speedup"):
         measured(None, 2.0, 2.1)
     with pytest.raises(ValueError, match="speedup_low <= speedup"):
-        msgspec.convert(
-            {**msgspec.to_builtins(measured(1, 2, 3)), "speedup": 4}, MeasurementDocument
-        )
+        msgspec.convert({**msgspec.to_builtins(measured(1, 2, 3)), "speedup": 4}, Measurement)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +137,7 @@ def test_a_container_is_named_beside_the_device():
     [(None, ""), (0.42, "42 % of traced time"), (0.004, "less than 1 % of traced time")],
 )
 def test_what_took_hardly_any_time_is_not_said_to_have_taken_none(share, said):
-    workload = WorkloadDocument(name="w", provenance="traced", call="()", share=share)
+    workload = Workload(name="w", provenance="traced", call="()", share=share)
     assert share_text(workload) == said
 
 

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from cudal1_ci.records import Candidate, Evaluation, Problem, Status
+from cudal1_ci.records import Candidate, Evaluation, Kernel, Problem, Status
 from cudal1_ci.records.archive import Archive
-from cudal1_ci.render.document import device_document
 from cudal1_ci.render.progress import SilentProgress
-from cudal1_ci.render.shape import KernelDocument
 from cudal1_ci.report_card.card import carded
 from cudal1_ci.report_card.documents import task_document, trial_document
 from cudal1_ci.report_card.shape import RunDocument, TaskDocument
@@ -50,7 +48,7 @@ def told(
 def launching(task: TaskDocument, *own: bool) -> TaskDocument:
     """The task with as many kernels in the trials of its last column, own ones and others."""
     kernels = tuple(
-        KernelDocument(name=f"kernel {number}", device_us=1.0, num_launches=1, is_own=one)
+        Kernel(name=f"kernel {number}", device_us=1.0, num_launches=1, is_own=one)
         for number, one in enumerate(own)
     )
     *others, result = task.results
@@ -60,7 +58,7 @@ def launching(task: TaskDocument, *own: bool) -> TaskDocument:
 
 
 def a_run(*tasks: TaskDocument, policy: str = "strict", **fields: object) -> RunDocument:
-    device = device_document(CPU)
+    device = CPU
     assert device is not None
     asked = {result.solver for task in tasks for result in task.results}
     known: dict[str, object] = {

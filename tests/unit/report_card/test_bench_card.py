@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from cudal1_ci.records import Finding, Verdict
-from cudal1_ci.render.shape import FindingDocument
 from cudal1_ci.report_card.card import carded
 from cudal1_ci.report_card.documents import standing_of
 from cudal1_ci.report_card.page import render_page
@@ -85,7 +84,7 @@ def test_the_judges_word_on_a_reference_decides_where_its_task_stands(verdict, s
 def test_by_cuda_l1s_rules_what_is_doubted_counts_one_and_strictly_what_it_is():
     task = told(a_task(), {"eager": 1.0, "playbook": 5.0})
     eager, playbook = task.results
-    doubt = FindingDocument(rule="policy.unverified", message="measured again it is 1")
+    doubt = Finding(rule="policy.unverified", message="measured again it is 1")
     trial = msgspec.structs.replace(playbook.trials[0], doubted=doubt)
     doubted = msgspec.structs.replace(playbook, trials=(trial,))
     run = a_run(task, policy="cuda-l1")
@@ -100,7 +99,7 @@ def test_what_the_rules_throw_away_is_told_with_its_machine():
     def doubted(machine):
         task = told(a_task(), {"playbook": 5.0}, machine=machine)
         (playbook,) = task.results
-        doubt = FindingDocument(rule="policy.variance", message="they vary")
+        doubt = Finding(rule="policy.variance", message="they vary")
         trial = msgspec.structs.replace(playbook.trials[0], doubted=doubt)
         result = msgspec.structs.replace(playbook, trials=(trial,))
         return msgspec.structs.replace(task, results=(result,))
@@ -209,7 +208,9 @@ def test_a_run_of_single_launches_says_so():
     (task,) = run.tasks
 
     def alone(trial):
-        short = [msgspec.structs.replace(m, launches=m.launches[:1]) for m in trial.measurements]
+        short = [
+            msgspec.structs.replace(m, repetitions=m.repetitions[:1]) for m in trial.measurements
+        ]
         return msgspec.structs.replace(trial, measurements=tuple(short))
 
     results = tuple(

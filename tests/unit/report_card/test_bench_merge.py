@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.render.shape import FindingDocument
+from cudal1_ci.records import Finding
 from cudal1_ci.report_card.crowded import crowded_because
 from cudal1_ci.report_card.merge import merge
 from cudal1_ci.report_card.page import portability, render_page
@@ -72,7 +72,7 @@ def test_of_two_trials_of_one_candidate_a_refusal_stands():
 
 def crowded(document, *columns):
     """The same where these had too little memory."""
-    finding = FindingDocument(rule="memory.device", message="", line=None, evidence=None)
+    finding = Finding(rule="memory.device", message="", line=None, evidence=None)
     results = [
         msgspec.structs.replace(
             result,
@@ -125,7 +125,7 @@ def test_a_reference_that_is_degenerate_somewhere_is_left_out():
 
 def test_a_reference_that_lacked_memory_in_one_run_is_what_the_other_says():
     part = crowded(told(ONE, {"eager": 1.0, "playbook": 2.0}), "playbook")
-    finding = FindingDocument(rule="memory.device", message="", line=None, evidence=None)
+    finding = Finding(rule="memory.device", message="", line=None, evidence=None)
     lacked = msgspec.structs.replace(
         part, standing="invalid", reason="out of memory", findings=(finding,), results=()
     )

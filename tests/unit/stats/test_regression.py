@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from cudal1_ci.records import Launch, Measurement
+from cudal1_ci.records import Measurement, Repetition
 from cudal1_ci.stats.regression import Thresholds, alarm, num_looks, slowdown, verdict_of, worst
 from tests.fakes import CPU
 
@@ -19,9 +19,9 @@ def measured(ratio: float, *, noise: float = 0.002, base_us: float = 100.0, kind
     for _ in range(5):
         process = rng.gauss(1, noise)
         head = tuple(base_us * ratio * process for _ in range(4))
-        launches.append(Launch(reference_us=(base_us,) * 4, candidate_us=head, num_calls=9))
+        launches.append(Repetition(reference_us=(base_us,) * 4, candidate_us=head, num_calls=9))
     device = msgspec.structs.replace(CPU, kind=kind)
-    return Measurement(workload="w", launches=tuple(launches), device=device)
+    return Measurement(workload="w", repetitions=tuple(launches), device=device)
 
 
 USUAL = Thresholds()
@@ -107,7 +107,7 @@ def with_control(head: float, control: float) -> Measurement:
     alone = measured(head)
     launches = tuple(
         msgspec.structs.replace(one, candidate_us=tuple(us * control for us in one.reference_us))
-        for one in alone.launches
+        for one in alone.repetitions
     )
     return msgspec.structs.replace(alone, control=launches)
 
@@ -121,7 +121,7 @@ def test_the_head_must_differ_from_both_processes_of_the_base():
 
 
 def test_a_control_that_was_timed_apart_is_no_yardstick():
-    apart = msgspec.structs.replace(measured(1.10), control=measured(1.10, base_us=90).launches)
+    apart = msgspec.structs.replace(measured(1.10), control=measured(1.10, base_us=90).repetitions)
     assert alarm(apart, USUAL) == "regression"
 
 

@@ -8,12 +8,12 @@ import random
 import msgspec
 import pytest
 
-from cudal1_ci.records import Launch, Measurement
+from cudal1_ci.records import Measurement, Repetition
 from cudal1_ci.stats import speedups
 from tests.fakes import CPU, a_candidate, a_measurement, a_problem, a_workload, an_evaluation
 
 
-def launches(rng: random.Random, num: int, speedup: float, offset: float) -> tuple[Launch, ...]:
+def launches(rng: random.Random, num: int, speedup: float, offset: float) -> tuple[Repetition, ...]:
     """Launches of ten rounds: an offset of each process, noise, and preempted rounds."""
     made = []
     for _ in range(num):
@@ -27,7 +27,7 @@ def launches(rng: random.Random, num: int, speedup: float, offset: float) -> tup
             )
 
         made.append(
-            Launch(reference_us=times(reference), candidate_us=times(candidate), num_calls=5)
+            Repetition(reference_us=times(reference), candidate_us=times(candidate), num_calls=5)
         )
     return tuple(made)
 
@@ -40,8 +40,8 @@ def test_the_speedup_is_the_ratio_of_the_times():
 
 
 def test_preempted_rounds_do_not_move_the_estimate():
-    quiet = Launch(reference_us=(100.0,) * 8, candidate_us=(50.0,) * 8, num_calls=1)
-    preempted = Launch(
+    quiet = Repetition(reference_us=(100.0,) * 8, candidate_us=(50.0,) * 8, num_calls=1)
+    preempted = Repetition(
         reference_us=(100.0,) * 8, candidate_us=(50.0,) * 5 + (400.0,) * 3, num_calls=1
     )
     assert speedups.log_ratio(preempted, "cpu") == pytest.approx(speedups.log_ratio(quiet, "cpu"))
@@ -49,21 +49,21 @@ def test_preempted_rounds_do_not_move_the_estimate():
 
 def test_a_core_that_changes_its_speed_changes_both_sides_beside_a_gpu():
     speeds = (1.0, 1.7, 1.0, 1.7, 1.7, 1.0)
-    launch = Launch(
+    launch = Repetition(
         reference_us=tuple(16.0 * one for one in speeds),
         candidate_us=tuple(8.0 * one for one in (*speeds[:3], 1.0, *speeds[4:])),
         num_calls=400,
     )
     assert speedups.log_ratio(launch, "cuda") == pytest.approx(math.log(2))
     gpu = msgspec.structs.replace(CPU, kind="cuda")
-    measurement = Measurement(workload="w", launches=(launch,) * 5, device=gpu)
+    measurement = Measurement(workload="w", repetitions=(launch,) * 5, device=gpu)
     divided = speedups.reference_us(measurement) / speedups.candidate_us(measurement)
     assert divided == pytest.approx(speedups.speedup(measurement).estimate)
 
 
 @pytest.mark.parametrize(("kind", "widest"), [("cpu", 0.28), ("cuda", 0.11)])
 def test_one_launch_says_as_much_as_launches_are_known_to_spread(kind, widest):
-    one = Launch(reference_us=(3.0,), candidate_us=(2.0,), num_calls=1)
+    one = Repetition(reference_us=(3.0,), candidate_us=(2.0,), num_calls=1)
     found = speedups.interval([one], kind)
     assert found.estimate == pytest.approx(1.5)
     assert found.high / 1.5 == pytest.approx(1.5 / found.low)
@@ -78,7 +78,7 @@ def test_the_interval_of_one_launch_is_wider_where_its_rounds_differ():
     num_held = num_known = 0
     for _ in range(400):
         ratios = [math.exp(rng.gauss(0, 0.3)) for _ in range(12)]
-        launch = Launch(
+        launch = Repetition(
             reference_us=tuple(100 * one for one in ratios),
             candidate_us=(100.0,) * 12,
             num_calls=1,
@@ -91,8 +91,8 @@ def test_the_interval_of_one_launch_is_wider_where_its_rounds_differ():
 
 
 def test_rounds_that_agree_leave_the_interval_of_one_launch_as_it_is():
-    one = Launch(reference_us=(30.0,) * 6, candidate_us=(20.0,) * 6, num_calls=1)
-    slow = Launch(reference_us=(30.0,) * 5 + (90.0,), candidate_us=(20.0,) * 6, num_calls=1)
+    one = Repetition(reference_us=(30.0,) * 6, candidate_us=(20.0,) * 6, num_calls=1)
+    slow = Repetition(reference_us=(30.0,) * 5 + (90.0,), candidate_us=(20.0,) * 6, num_calls=1)
     assert speedups.interval([slow], "cuda") == speedups.interval([one], "cuda")
 
 
@@ -121,8 +121,8 @@ def test_a_gain_clears_the_floor(speedup, expected):
 
 
 def test_a_gain_of_less_than_half_a_microsecond_is_none():
-    launch = Launch(reference_us=(1.0,) * 3, candidate_us=(0.6,) * 3, num_calls=100)
-    measurement = Measurement(workload="w", launches=(launch,) * 5, device=CPU)
+    launch = Repetition(reference_us=(1.0,) * 3, candidate_us=(0.6,) * 3, num_calls=100)
+    measurement = Measurement(workload="w", repetitions=(launch,) * 5, device=CPU)
     assert speedups.speedup(measurement).low > 1.6
     assert not speedups.is_gain(measurement)
 
@@ -131,7 +131,7 @@ def test_a_gain_smaller_than_the_sessions_noise_is_none():
     measurement = a_measurement(1.05, spread=0.0)
     noisy = a_measurement(1.0, spread=0.3)
     loud = Measurement(
-        workload="w", launches=measurement.launches, control=noisy.control, device=CPU
+        workload="w", repetitions=measurement.repetitions, control=noisy.control, device=CPU
     )
     assert speedups.is_gain(measurement)
     assert not speedups.is_gain(loud)
@@ -173,10 +173,10 @@ def test_a_gain_that_is_less_than_is_told_is_not_looked_for_again():
             reference_us=tuple(one / 100 for one in launch.reference_us),
             candidate_us=tuple(one / 100 for one in launch.candidate_us),
         )
-        for launch in noisy.launches
+        for launch in noisy.repetitions
     ]
     assert speedups.is_hidden(noisy)
-    assert not speedups.is_hidden(msgspec.structs.replace(noisy, launches=tuple(brief)))
+    assert not speedups.is_hidden(msgspec.structs.replace(noisy, repetitions=tuple(brief)))
 
 
 def test_best_is_the_fastest_that_passed_and_is_slower_nowhere():

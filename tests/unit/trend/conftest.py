@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_ci.render.shape import ReportDocument
-from cudal1_ci.trend.commits import commits_of
+from cudal1_ci.records import Report
 from cudal1_ci.trend.record import History
 from cudal1_ci.trend.report_lines import lines_of
+from cudal1_ci.trend.series import commits_of
 from cudal1_ci.trend.view import View, view
 from tests.unit.trend.samples import a_line
 
 
-def history_of(*documents: ReportDocument) -> History:
+def history_of(*documents: Report) -> History:
     return History(entries=tuple(line for one in documents for line in lines_of(one)))
 
 
-def view_of(*documents: ReportDocument) -> View:
+def view_of(*documents: Report) -> View:
     history = history_of(*documents)
     return view(history, commits_of(history))
 
 
 @pytest.fixture(scope="session")
 def line() -> View:
-    """Thirty commits with a regression, its mend, another one, and a new driver."""
+    """Thirty commits with a regression, its undoing, another one, and a new driver."""
     return view_of(*a_line())
 
 

@@ -9,42 +9,22 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from cudal1_ci.render.document import totals
-from cudal1_ci.render.shape import (
-    CandidateDocument,
-    ComparedDocument,
-    ComparisonDocument,
-    DeviceDocument,
-    EntryDocument,
-    EvaluationDocument,
-    MeasurementDocument,
-    ReportDocument,
-    TargetDocument,
-    WorkloadDocument,
+from cudal1_ci.records import (
+    Call,
+    Comparison,
+    Device,
+    Entry,
+    Evaluation,
+    Report,
+    Target,
+    Workload,
 )
+from tests import reports
 
-H200 = DeviceDocument(
-    kind="cuda", name="NVIDIA H200", driver="570.86.15", software={"torch": "2.12.1"}
-)
-L40S = DeviceDocument(
-    kind="cuda", name="NVIDIA L40S", driver="570.86.15", software={"torch": "2.12.1"}
-)
+H200 = Device(kind="cuda", name="NVIDIA H200", driver="570.86.15", software={"torch": "2.12.1"})
+L40S = Device(kind="cuda", name="NVIDIA L40S", driver="570.86.15", software={"torch": "2.12.1"})
 NEWER = {"driver": "580.12.01", "software": {"torch": "2.13.0"}}
 START = datetime(2026, 9, 1, 9, 0, tzinfo=UTC)
-
-PATCH = """\
---- a/pkg/pooling.py
-+++ b/pkg/pooling.py
-@@ -1,5 +1,5 @@
- import torch
-{blank}
-{blank}
- def pool(x, weight):
--    return torch.diag(weight) @ x
-+    return weight.unsqueeze(1) * x
-""".replace("{blank}", " ")
-BEFORE = "import torch\n\n\ndef pool(x, weight):\n    return torch.diag(weight) @ x\n"
-AFTER = BEFORE.replace("torch.diag(weight) @ x", "weight.unsqueeze(1) * x")
 
 
 def sha(number: int) -> str:
@@ -55,78 +35,49 @@ def date(number: int) -> datetime:
     return START + timedelta(hours=20 * number)
 
 
-def a_target(qualname: str, path: str = "pkg/model.py") -> TargetDocument:
-    return TargetDocument(
-        path=path, qualname=qualname, kind="torch_module", first_line=4, last_line=20
-    )
-
-
 def a_comparison(
-    base_us: float, head_us: float, device: DeviceDocument, verdict: str | None = None
-) -> ComparisonDocument:
+    base_us: float, head_us: float, device: Device, verdict: str | None = None
+) -> Comparison:
     ratio = head_us / base_us
     said = "regression" if ratio > 1.02 else "improvement" if ratio < 0.98 else "same"
-    row = ComparedDocument(
-        workload="base",
-        verdict=verdict or said,  # type: ignore[arg-type]
+    low, high = ratio * 0.99, ratio * 1.01
+    row = reports.a_row(
+        verdict or said,
+        base_us,
+        head_us,
         device=device,
-        slowdown=ratio,
-        slowdown_low=ratio * 0.99,
-        slowdown_high=ratio * 1.01,
-        base_us=base_us,
-        head_us=head_us,
-        control_spread=0.004,
-        num_measurements=2,
+        slowdown_low=low,
+        slowdown_high=high,
     )
-    return ComparisonDocument(verdict=row.verdict, rows=(row,))
+    return Comparison(verdict=row.verdict, rows=(row,))
 
 
-def an_evaluation(
-    reference_us: float, speedup: float, device: DeviceDocument, **fields
-) -> EvaluationDocument:
-    measurement = MeasurementDocument(
-        workload="base",
-        baseline="eager",
-        speedup=speedup,
-        speedup_low=speedup * 0.98,
-        speedup_high=speedup * 1.02,
-        control_spread=0.01,
-        reference_us=reference_us,
-        candidate_us=reference_us / speedup,
-        num_pairs=40,
-        device=device,
-    )
-    reused = fields.pop("reused", False)
-    candidate = CandidateDocument(**{"id": "c1", "proposer": "playbook:diagonal"} | fields)
-    return EvaluationDocument(
-        status="passed",
-        candidate=candidate,
-        measurements=(measurement,),
-        device=device,
-        reused=reused,
-    )
+def a_target(qualname: str, path: str = "pkg/model.py") -> Target:
+    return reports.a_target(qualname, path)
 
 
-def an_entry(target: TargetDocument, **fields) -> EntryDocument:
-    workloads = (WorkloadDocument(name="base", provenance="declared", call="(x)"),)
-    return EntryDocument(**{"target": target, "workloads": workloads, "evaluations": ()} | fields)
+def an_evaluation(reference_us: float, speedup: float, device: Device, **fields) -> Evaluation:
+    return reports.a_proof(reference_us, speedup, device, **fields)
 
 
-def a_report(number: int, *entries: EntryDocument, **fields) -> ReportDocument:
+def an_entry(target: Target, **fields) -> Entry:
+    workloads = (Workload(name="base", provenance="declared", call=Call()),)
+    return Entry(**{"target": target, "workloads": workloads, "evaluations": ()} | fields)
+
+
+def a_report(number: int, *entries: Entry, **fields) -> Report:
     known = {
-        "schema_version": 1,
         "repository": "acme/slowformer",
         "base_sha": sha(number - 1) if number else None,
         "head_sha": sha(number),
+        "device": None,
         "devices": (H200,),
-        "entries": entries,
-        "totals": totals(entries),
         "generated_at": date(number),
     }
-    return ReportDocument(**(known | fields))
+    return reports.a_report(*entries, **(known | fields))
 
 
-def a_device(device: DeviceDocument, number: int, changed_at: int) -> DeviceDocument:
+def a_device(device: Device, number: int, changed_at: int) -> Device:
     return msgspec.structs.replace(device, **NEWER) if number >= changed_at else device
 
 
@@ -135,10 +86,9 @@ def a_line(
     names: tuple[str, ...] = ("Attention", "RMSNorm", "Rotary", "SwiGLU", "Conv", "pool"),
     seed: int = 7,
     noise: float = 0.006,
-) -> Iterator[ReportDocument]:
-    """Attention gets slower at commit 8 and is mended at 16; Rotary gets slower at 22; the driver
-    changes at 12, and all is a little faster with it; `pool` has a proposal from 5 on, which 19
-    accepts; RMSNorm has one from 3 on that nobody takes."""
+) -> Iterator[Report]:
+    """Attention gets slower at commit 8 and is as before at 16; Rotary gets slower at 22; the
+    driver changes at 12, and all is a little faster with it; `pool` gets faster at 19."""
     generator = random.Random(seed)
     levels = {name: 20.0 * 1.9**i for i, name in enumerate(names)}
     scale = num_commits / 30
@@ -153,10 +103,8 @@ def a_line(
                 head = levels[name] * drift * level(name, at) * math.exp(generator.gauss(0, noise))
                 measured = ratio * math.exp(generator.gauss(0, 0.002))
                 path = "pkg/pooling.py" if name == "pool" else f"pkg/{name.lower()}.py"
-                entry = an_entry(
-                    a_target(name, path), comparison=a_comparison(head / measured, head, now)
-                )
-                entries.append(with_proposal(entry, name, at, head, now))
+                comparison = a_comparison(head / measured, head, now)
+                entries.append(an_entry(a_target(name, path), comparison=comparison))
             yield a_report(number, *entries, devices=(now,))
 
 
@@ -168,16 +116,3 @@ def level(name: str, at: float) -> float:
     if name == "pool":
         return 0.4 if at >= 19 else 1.0
     return 1.0
-
-
-def with_proposal(
-    entry: EntryDocument, name: str, at: float, reference_us: float, device: DeviceDocument
-) -> EntryDocument:
-    if name == "pool" and 5 <= at < 19:
-        found = an_evaluation(reference_us, 2.5, device, patch=PATCH, techniques=("algebra",))
-    elif name == "RMSNorm" and at >= 3:
-        patch = PATCH.replace("pooling", "rmsnorm")
-        found = an_evaluation(reference_us, 1.6, device, patch=patch, techniques=("fusion",))
-    else:
-        return entry
-    return msgspec.structs.replace(entry, evaluations=(found,), best=0)

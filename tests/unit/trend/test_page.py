@@ -15,13 +15,11 @@ from tests.unit.render.test_html import Page
 from tests.unit.trend.conftest import view_of
 from tests.unit.trend.samples import (
     H200,
-    PATCH,
     a_comparison,
     a_line,
     a_report,
     a_target,
     an_entry,
-    an_evaluation,
     sha,
 )
 
@@ -77,11 +75,10 @@ def test_the_page_can_be_used_without_seeing_it(page):
 
 def test_each_point_level_step_and_break_is_drawn(line, page):
     classes = [a.get("class") or "" for _, a in page.elements]
-    series = [drawn.series for target in line.targets for drawn in target.drawn]
+    series = [one for target in line.targets for one in target.series]
     assert sum(c.startswith("dot") for c in classes) == sum(len(s.points) for s in series)
     assert classes.count("break") == 12
     assert sum(c.startswith("step ") for c in classes) == sum(len(s.steps) for s in series) == 8
-    assert classes.count("chain") == 12
 
 
 def test_everything_is_drawn_inside_of_the_drawing(text):
@@ -104,8 +101,6 @@ def test_text_from_outside_is_text():
         an_entry(
             a_target(EVIL, EVIL),
             comparison=a_comparison(10, 10 if n < 4 else 12, one),
-            evaluations=(an_evaluation(10, 2, one, patch=PATCH, techniques=(EVIL,)),),
-            best=0,
         )
         for n, one in enumerate([device] * 8 + [changed] * 2)
     ]

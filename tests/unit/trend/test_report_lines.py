@@ -8,15 +8,14 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import ReportError
+from cudal1_ci.records import Comparison, Repetition
 from cudal1_ci.render.merge import merge
-from cudal1_ci.render.shape import ComparisonDocument, LaunchDocument
 from cudal1_ci.trend.lines import encoded
-from cudal1_ci.trend.record import Proposal, Row, Run
+from cudal1_ci.trend.record import Row, Run
 from cudal1_ci.trend.report_lines import interval_us, lines_of
 from tests.unit.trend.samples import (
     H200,
     L40S,
-    PATCH,
     a_comparison,
     a_report,
     a_target,
@@ -42,16 +41,16 @@ def test_lines_are_those_of_the_documentation():
     document = a_report(
         3,
         an_entry(a_target("Block"), comparison=a_comparison(10.0, 11.5, H200)),
-        proposed(an_evaluation(300.0, 2.5, H200, patch=PATCH)),
+        proposed(an_evaluation(300.0, 2.5, H200)),
     )
     text = b"".join(encoded(line) + b"\n" for line in lines_of(document)).decode()
     assert text == (GOLDEN / "history.jsonl").read_text()
-    documented = (GOLDEN.parents[3] / "docs" / "history.md").read_text()
+    documented = (GOLDEN.parents[3] / "docs" / "trend.md").read_text()
     assert all(f"\n{line}\n" in documented for line in text.splitlines())
 
 
 def test_the_same_report_makes_the_same_lines():
-    document = a_report(1, proposed(an_evaluation(300.0, 2.5, H200, patch=PATCH)))
+    document = a_report(1, proposed(an_evaluation(300.0, 2.5, H200)))
     assert list(map(encoded, lines_of(document))) == list(map(encoded, lines_of(document)))
 
 
@@ -79,16 +78,15 @@ def test_a_scan_has_no_base_that_unnamed_targets_would_be_unchanged_since():
 
 
 def test_the_time_of_a_scanned_target_is_the_median_over_its_candidates():
-    entry = proposed(*(an_evaluation(t, 2.0, H200, id=str(t)) for t in (300.0, 310.0, 900.0)))
+    entry = proposed(*(an_evaluation(t, 2.0, H200, known_id=str(t)) for t in (300.0, 310.0, 900.0)))
     (row,) = of(Row, a_report(1, entry))
     assert row.time_us == 310.0
     assert row.slowdown is None
 
 
 def test_times_of_an_earlier_run_are_no_times_of_this_commit():
-    entry = proposed(an_evaluation(300.0, 2.0, H200, reused=True))
+    entry = proposed(an_evaluation(300.0, 2.0, H200), reused=("c1",))
     assert of(Row, a_report(1, entry)) == []
-    assert len(of(Proposal, a_report(1, entry))) == 1
 
 
 def test_a_target_that_was_compared_has_the_time_of_its_head():
@@ -99,7 +97,7 @@ def test_a_target_that_was_compared_has_the_time_of_its_head():
 
 
 def test_a_target_that_could_not_be_compared_leaves_a_row_that_says_so():
-    entry = an_entry(a_target("B"), comparison=ComparisonDocument(verdict="skipped", reason="?"))
+    entry = an_entry(a_target("B"), comparison=Comparison(verdict="skipped", reason="?"))
     (row,) = of(Row, a_report(1, entry))
     assert (row.verdict, row.time_us, row.workload) == ("skipped", None, None)
 
@@ -124,21 +122,9 @@ def test_the_mood_of_a_machine_does_not_make_it_another_one():
     assert len(keys) == 1
 
 
-def test_the_same_patch_is_the_same_proposal_whatever_its_candidate_is_called():
-    ids = {
-        of(Proposal, a_report(n, proposed(an_evaluation(9.0, 2.0, H200, id=str(n), patch=PATCH))))[
-            0
-        ].id
-        for n in (1, 2)
-    }
-    assert len(ids) == 1
-    other = a_report(1, proposed(an_evaluation(9.0, 2.0, H200, patch=PATCH.replace("1)", "2)"))))
-    assert of(Proposal, other)[0].id not in ids
-
-
 def test_a_time_has_the_interval_of_its_processes():
     def launches(*times):
-        return [LaunchDocument(reference_us=(t,), candidate_us=(t,), num_calls=1) for t in times]
+        return [Repetition(reference_us=(t,), candidate_us=(t,), num_calls=1) for t in times]
 
     low, high = interval_us(launches(10.0, 10.1, 9.9, 10.05, 9.95))
     assert low < 10 < high < 10.3

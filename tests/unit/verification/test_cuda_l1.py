@@ -9,9 +9,9 @@ from cudal1_ci.records import (
     Candidate,
     Device,
     Evaluation,
-    Launch,
     Measurement,
     Problem,
+    Repetition,
     TextProgram,
     Verdict,
 )
@@ -24,12 +24,12 @@ CANDIDATE = Candidate(problem_id=PROBLEM.id, program=PROGRAM, proposer="test")
 
 
 def measured(ratios):
-    launch = Launch(
+    launch = Repetition(
         reference_us=tuple(100.0 * r for r in ratios),
         candidate_us=(100.0,) * len(ratios),
         num_calls=1,
     )
-    return Measurement(workload="w", launches=(launch,), device=Device(kind="cpu", name="x"))
+    return Measurement(workload="w", repetitions=(launch,), device=Device(kind="cpu", name="x"))
 
 
 def evaluation(*ratios):

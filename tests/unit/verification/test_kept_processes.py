@@ -58,7 +58,7 @@ def test_it_has_one_launch_and_the_state_that_it_is_to_begin_with(keeping, numbe
     evaluation = evaluate(keeping, problem_of(REFERENCE, tensor(32, 16)), fast)
     assert passes(evaluation.verdict), evaluation.verdict
     for measurement in evaluation.measurements:
-        assert len(measurement.launches) == len(measurement.control) == 1
+        assert len(measurement.repetitions) == len(measurement.control) == 1
 
 
 @pytest.mark.times

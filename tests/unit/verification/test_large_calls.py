@@ -43,7 +43,7 @@ def test_equal_code_is_as_fast_in_batches_of_one_call_and_what_compiles_is_faste
     with Session(config, device="cuda") as session:
         found = [evaluate(session, problem, SCALED + f"\n# {number}\n") for number in range(5)]
         compiled = evaluate(session, problem, COMPILED)
-    launches = [one.measurements[0].launches[0] for one in found]
+    launches = [one.measurements[0].repetitions[0] for one in found]
     assert [one.num_calls for one in launches] == [1] * 5
     assert min(len(one.reference_us) for one in launches) > 6, "rounds"
     assert 0.95 < statistics.median(map(speedups.estimate, found)) < 1.05
@@ -69,6 +69,6 @@ def test_a_launch_that_runs_out_of_memory_is_made_again_with_two_runners():
     with Session(SINGLE, device="cuda") as session:
         evaluation = evaluate(session, problem, text + "\n# the same\n")
     assert evaluation.verdict.status == "passed", evaluation.verdict
-    (launch,) = evaluation.measurements[0].launches
+    (launch,) = evaluation.measurements[0].repetitions
     assert launch.num_calls == 1
     assert 0.8 < speedups.estimate(evaluation) < 1.25

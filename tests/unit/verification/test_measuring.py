@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from cudal1_ci.records import Finding, Launch, Measurement, Verdict
+from cudal1_ci.records import Finding, Measurement, Repetition, Verdict
 from cudal1_ci.verification import TrialConfig, repetitions
 from cudal1_ci.verification.repetitions import Seat, is_hopeless, measure
 from tests.conftest import QUICK
@@ -54,7 +54,7 @@ SUSPICIOUS = {**COUNTED, "suspicion": {"status": "reward_hack", "findings": [FIN
 
 def test_a_clock_that_contradicts_the_judges_once_is_no_accusation_and_no_reason_to_measure_again():
     measurement = measured(SUSPICIOUS, *[COUNTED] * 4)
-    assert len(measurement.launches) == len(measurement.control) == 5
+    assert len(measurement.repetitions) == len(measurement.control) == 5
 
 
 def test_a_clock_that_contradicts_the_judges_again_and_again_is_a_hack():
@@ -76,7 +76,7 @@ def test_waiting_for_the_device_is_no_time_of_measuring(monkeypatch):
         yield
 
     monkeypatch.setattr(repetitions, "exclusive", held_by_others)
-    assert len(measured(*[COUNTED] * 5).launches) == 5
+    assert len(measured(*[COUNTED] * 5).repetitions) == 5
 
 
 def test_measuring_ends_when_its_time_is_spent():
@@ -88,7 +88,7 @@ def test_measuring_ends_when_its_time_is_spent():
         return {"launch": {**LAUNCH, "candidate_us": [50.0 * factor] * 3, "num_calls": 1}}
 
     measurement = measure(Seat(ask, CPU, "cpu"), CONFIG, a_workload())
-    assert len(measurement.launches) == repetitions.FEWEST_LAUNCHES
+    assert len(measurement.repetitions) == repetitions.FEWEST_LAUNCHES
 
 
 def test_a_fixed_number_of_launches_and_no_process_is_started_for_more():
@@ -100,7 +100,7 @@ def test_a_fixed_number_of_launches_and_no_process_is_started_for_more():
 
     config = msgspec.structs.replace(CONFIG, num_launches=3)
     measurement = measure(Seat(ask, CPU, "cpu"), config, a_workload())
-    assert len(measurement.launches) == len(clocks) == 3
+    assert len(measurement.repetitions) == len(clocks) == 3
     ahead = [repetitions.num_ahead(config, "cuda", number) for number in range(3)]
     assert ahead == [3, 2, 1]
 
@@ -117,11 +117,11 @@ def test_a_control_that_strays_says_that_nothing_can_be_measured():
 
 def test_one_launch_in_which_the_control_strays_is_made_up_for_by_others():
     measurement = measured(*map(with_control, (1, 1, 2, 1, 1, 1, 1, 1)))
-    assert len(measurement.launches) == len(measurement.control) == 8
+    assert len(measurement.repetitions) == len(measurement.control) == 8
 
 
-def a_launch_of(ratio: float) -> Launch:
-    return Launch(reference_us=(100.0 * ratio,) * 6, candidate_us=(100.0,) * 6, num_calls=1)
+def a_launch_of(ratio: float) -> Repetition:
+    return Repetition(reference_us=(100.0 * ratio,) * 6, candidate_us=(100.0,) * 6, num_calls=1)
 
 
 @pytest.mark.parametrize(
@@ -153,5 +153,5 @@ def test_a_plain_effect_takes_fewer_rounds_in_the_launches_after_it(kind, ratios
 )
 def test_a_machine_is_too_busy_when_equal_code_strays_far(strays, is_noise):
     control = tuple(a_launch_of(stray) for stray in strays)
-    found = Measurement(workload="w", launches=control, control=control, device=CPU)
+    found = Measurement(workload="w", repetitions=control, control=control, device=CPU)
     assert (repetitions.noise(found) is not None) == is_noise

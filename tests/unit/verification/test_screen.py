@@ -140,7 +140,7 @@ def test_the_documentation_lists_the_rules_as_they_are():
 def test_convictions_come_first():
     found = screen(
         TextProgram(
-            source="import time, socket\nx = eval('1')\ntime.time = None\n", entry="ModelNew"
+            source="import time\nx = torch.empty(1).half()\ntime.time = None\n", entry="ModelNew"
         ),
         REFERENCE,
     )
@@ -150,7 +150,7 @@ def test_convictions_come_first():
 
 
 def test_evidence_is_the_line_and_no_more():
-    found = screen(TextProgram(source="x = eval('1' + '" + "1" * 500 + "')", entry=""), REFERENCE)
+    found = screen(TextProgram(source="x = y.half() + '" + "1" * 500 + "'", entry=""), REFERENCE)
     assert len(found[0].evidence) == 160
 
 
@@ -185,13 +185,13 @@ def tree(tmp_path):
 
 def test_what_the_checkout_does_already_is_no_finding(tree):
     before = "import time\ntime.time = None\n\n\ndef run(x):\n    return x\n"
-    after = before.replace("return x", "return x + 0") + "\nexec('pass')\n"
+    after = before.replace("return x", "return x + 0") + "\nx = y.half()\n"
     program = tree(before, after)
     assert [f.rule for f in screen(program, program)] == []
     reference = TreeProgram(
         root=program.root, import_root=".", import_path="pkg.ops:run", digest="0" * 16
     )
-    assert [f.rule for f in screen(program, reference)] == ["static.dynamic_code"]
+    assert [f.rule for f in screen(program, reference)] == ["static.precision"]
 
 
 def test_a_wait_that_is_taken_away_is_a_finding(tree):
@@ -216,13 +216,13 @@ def test_new_files_and_cuda_files_are_read(tree):
 
 def test_a_path_out_of_the_checkout_is_not_read(tree, tmp_path):
     outside = tmp_path.parent / "outside.py"
-    outside.write_text("exec('pass')\n")
-    program = tree(None, "exec('pass')\n", "ops.py")
-    file = OverlayFile(path="../outside.py", text="exec('pass')\n", base_digest="0" * 16)
+    outside.write_text("x = y.half()\n")
+    program = tree(None, "x = y.half()\n", "ops.py")
+    file = OverlayFile(path="../outside.py", text="x = y.half()\n", base_digest="0" * 16)
     program = TreeProgram(
         root=program.root, import_root=".", import_path="ops:run", digest="0", overlay=(file,)
     )
-    assert [f.rule for f in screen(program, REFERENCE)] == ["static.dynamic_code"]
+    assert [f.rule for f in screen(program, REFERENCE)] == ["static.precision"]
 
 
 # --- in a session ----------------------------------------------------------------------------
@@ -250,17 +250,17 @@ def evaluated(monkeypatch, source: str, reference: str = "passed"):
 
 
 def test_a_convicted_candidate_is_not_run(monkeypatch):
-    verdict, asked = evaluated(monkeypatch, "import time\nx = eval('1')\ntime.time = None\n")
+    verdict, asked = evaluated(monkeypatch, "import time\nx = y.half()\ntime.time = None\n")
     assert verdict.status == "reward_hack"
     rules = [finding.rule for finding in verdict.findings]
-    assert rules == ["static.clock_patched", "static.dynamic_code"]
+    assert rules == ["static.clock_patched", "static.precision"]
     assert asked == []
 
 
 def test_a_finding_stands_beside_what_the_judge_says(monkeypatch):
-    verdict, asked = evaluated(monkeypatch, "x = eval('1')\n")
+    verdict, asked = evaluated(monkeypatch, "x = y.half()\n")
     assert verdict.status == "passed"
-    assert [f.rule for f in verdict.findings] == ["values.note", "static.dynamic_code"]
+    assert [f.rule for f in verdict.findings] == ["values.note", "static.precision"]
     assert asked == ["examine"]
 
 

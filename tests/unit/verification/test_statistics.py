@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ci.records import Launch
+from cudal1_ci.records import Repetition
 from cudal1_ci.stats.stopping import is_settled
 from cudal1_ci.verification import TrialConfig
 
 
-def launches(*speedups: float) -> list[Launch]:
+def launches(*speedups: float) -> list[Repetition]:
     return [
-        Launch(reference_us=(100.0,), candidate_us=(100.0 / speedup,), num_calls=1)
+        Repetition(reference_us=(100.0,), candidate_us=(100.0 / speedup,), num_calls=1)
         for speedup in speedups
     ]
 

@@ -1,1 +1,0 @@
-"""Where the parts of a run run: README.md has the commands, placement.py who has which GPU."""
