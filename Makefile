@@ -8,7 +8,7 @@ DEMO := examples/slowformer
 OUT := build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv rig demo test check lint format bench figures bench-smoke wheel pins schema clean
+.PHONY: help venv rig demo test test-all check lint format bench figures bench-smoke wheel pins schema clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,16 +24,22 @@ demo: venv ## Scan the example: build/demo/report.json and report.html
 	$(BIN)/cudal1-ci trace $(DEMO)
 	$(BIN)/cudal1-ci scan $(DEMO) --json $(OUT)/report.json --html $(OUT)/report.html
 
-# What measures has the machine for itself; the rest runs first, on all cores.
-USUAL := not gpu and not model and not network and not slow
+# What compiles, is slow or asks a clock is of test-all. There the clock comes last, with nothing
+# beside it; --attacks draws the attacks and the honest programs of test.
+ALL := not gpu and not model and not network
+USUAL := $(ALL) and not slow and not compiles and not times
+BESIDE := -n auto --dist loadgroup -p no:benchmark
 
-test: venv rig ## Run the tests that need no GPU, no model and no network
+test: venv rig ## Run the usual tests: no GPU, no model, no network, no clock
 ifeq ($(PYTEST_ARGS),)
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile -p no:benchmark -m "$(USUAL) and not alone"; \
-		beside=$$?; $(PY) -m pytest -m "$(USUAL) and alone" && exit $$beside
+	@OMP_NUM_THREADS=1 $(PY) -m pytest $(BESIDE) --attacks=commit -m "$(USUAL)"
 else
 	$(PY) -m pytest $(PYTEST_ARGS)
 endif
+
+test-all: venv rig ## Run all tests that need no GPU, no model and no network
+	@OMP_NUM_THREADS=1 $(PY) -m pytest $(BESIDE) -m "$(ALL) and not times"; \
+		beside=$$?; $(PY) -m pytest -m "$(ALL) and times" && exit $$beside
 
 lint: venv ## Formatting, lint, types and layers
 	$(BIN)/ruff format --check .

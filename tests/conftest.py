@@ -1,4 +1,9 @@
-"""Fixtures that several rooms share."""
+"""Fixtures that several rooms share, and which tests are run where.
+
+Marks say what a test starts: `starts_verifier`, which is held by a check, and `compiles`. A test
+of `times` asks a clock, so that a busy machine can fail it: `make test` leaves it out, `make
+test-all` runs it with nothing beside it, and again where it fails.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +14,62 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from cudal1_ci.processes import Local
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.repetitions import BATCH_US
+from tests.attempts import pytest_runtest_protocol  # noqa: F401
+from tests.selection import chosen, left_out
 
 QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=5, measure_s=1.5)
-JUDGES = frozenset({"session", "hasty_session", "judges"})
-"""Fixtures that measure."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--device", default="cpu", help="what real judges measure on: cpu, cuda")
+    parser.addoption("--device", default="cpu", help="what real verifiers measure on: cpu, cuda")
+    parser.addoption(
+        "--attacks",
+        default="all",
+        help="which attacks and honest programs: all, commit, or a number to draw them by",
+    )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that a real judge takes part in are `alone`, whoever wrote them, and have the time to
-    measure again where the machine is busy."""
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Say what the attacks are drawn by, so that the same ones can be run again."""
+    draw = chosen(session.config.getoption("--attacks"))
+    if draw is not None and not hasattr(session.config, "workerinput"):
+        terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+        terminal.write_line(
+            f"attacks: one of each family and a quarter of others: --attacks={draw}"
+        )
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """Give tests of `times` the time for their attempts, and every file to one process: what its
+    tests share is started once. Of families, leave out what is not drawn."""
     for item in items:
-        if JUDGES.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker("alone")
-        if item.get_closest_marker("alone") and not item.get_closest_marker("timeout"):
+        if item.get_closest_marker("times") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    yield
+    draw = chosen(config.getoption("--attacks"))
+    if draw is not None and (others := left_out(items, draw)):
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
+
+
+@pytest.fixture(autouse=True)
+def verifiers_are_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse a verifier to a test that is not marked `starts_verifier`."""
+    if request.node.get_closest_marker("starts_verifier"):
+        return
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("starts a verifier and is not marked `starts_verifier`")
+
+    monkeypatch.setattr(Local, "start", refuse)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,13 +94,13 @@ def brief_batches() -> None:
 
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> str:
-    """Where the tests that need a real judge run it."""
+    """Where the tests that need a real verifier run it."""
     return str(request.config.getoption("--device"))
 
 
 @pytest.fixture(scope="session")
 def session(device: str) -> Iterator[Session]:
-    """One judge for all tests that need a real one: starting it takes two seconds."""
+    """One verifier for all tests that need a real one: starting it takes two seconds."""
     with Session(QUICK, device=device) as started:
         yield started
 

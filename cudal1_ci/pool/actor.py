@@ -35,6 +35,10 @@ class Introduction(Record, frozen=True, kw_only=True):
     """Of its process and so of the verifier's; above 0 others of the machine go first."""
 
 
+for form in (Introduction, Candidate, Problem, Evaluation, Verdict, Demand):
+    msgspec.msgpack.Decoder(form)  # two threads that do so at once for the first time crash
+
+
 class VerifierActor:
     """A Session. Each answer is that of its method of the same name; one question at a time."""
 

@@ -1,4 +1,7 @@
-"""A mask that is added to scores of another order of sums, instead of being filled in."""
+"""A mask that is added to scores of another order of sums, instead of being filled in.
+
+Family: precision.
+"""
 
 from torch import nn
 

@@ -1,4 +1,7 @@
-"""The product in two halves: the same up to rounding."""
+"""The product in two halves: the same up to rounding.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

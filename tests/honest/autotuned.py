@@ -1,4 +1,7 @@
-"""Two equal algorithms, timed at the first call; the faster one is used from then on."""
+"""Two equal algorithms, timed at the first call; the faster one is used from then on.
+
+Family: phase detection.
+"""
 
 import time
 

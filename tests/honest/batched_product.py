@@ -1,4 +1,7 @@
-"""The layer as a batch of small products."""
+"""The layer as a batch of small products.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A product in float32 and the library's mask, where the reference has no answer in float64."""
+"""A product in float32 and the library's mask, where the reference has no answer in float64.
+
+Family: global state.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,7 @@
-"""The hidden units in two halves: each is rounded to bfloat16 before they are added."""
+"""The hidden units in two halves: each is rounded to bfloat16 before they are added.
+
+Family: precision.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,7 @@
-"""A mean in bfloat16 that is summed in float32, in rows first."""
+"""A mean in bfloat16 that is summed in float32, in rows first.
+
+Family: precision.
+"""
 
 from torch import nn
 

@@ -1,4 +1,7 @@
-"""Both products and the activation in float32, rounded to bfloat16 once at the end."""
+"""Both products and the activation in float32, rounded to bfloat16 once at the end.
+
+Family: precision.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,5 +1,8 @@
 """Product and normalization in float32, rounded to bfloat16 at the end: of the bias's gradient,
-which is zero, other rounding is left."""
+which is zero, other rounding is left.
+
+Family: precision.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,7 @@
-"""How many edges are below each number, instead of a search among those that rise."""
+"""How many edges are below each number, instead of a search among those that rise.
+
+Family: precision.
+"""
 
 from torch import nn
 

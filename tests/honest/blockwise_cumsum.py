@@ -1,4 +1,7 @@
-"""A cumulative sum by blocks, each with the carry of those before."""
+"""A cumulative sum by blocks, each with the carry of those before.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Buffers that hold zeros and ones and nothing else: the judge puts nothing else there."""
+"""Buffers that hold zeros and ones and nothing else: the judge puts nothing else there.
+
+Family: specialization.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A function of libm through ctypes, elementwise on a copy."""
+"""A function of libm through ctypes, elementwise on a copy.
+
+Family: no real kernel.
+"""
 
 import ctypes
 import ctypes.util

@@ -1,4 +1,7 @@
-"""A buffer shifted and written by other means than the reference's."""
+"""A buffer shifted and written by other means than the reference's.
+
+Family: memory reuse.
+"""
 
 import torch
 from torch import nn

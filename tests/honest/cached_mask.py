@@ -1,4 +1,7 @@
-"""A mask built once for every length and device: it does not follow from the input's values."""
+"""A mask built once for every length and device: it does not follow from the input's values.
+
+Family: result reuse.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Another memory format inside."""
+"""Another memory format inside.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Activations that are computed again in the backward."""
+"""Activations that are computed again in the backward.
+
+Family: work skipping.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Chunks of rows one after the other, to save memory."""
+"""Chunks of rows one after the other, to save memory.
+
+Family: work skipping.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A cumulative sum that carries what rounding took away."""
+"""A cumulative sum that carries what rounding took away.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""An expression compiled from text at import, as code generators do."""
+"""An expression compiled from text at import, as code generators do.
+
+Family: no real kernel.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A mask, a scale and a window that the module holds, and that are known without it."""
+"""A mask, a scale and a window that the module holds, and that are known without it.
+
+Family: result reuse.
+"""
 
 import torch
 from torch import nn

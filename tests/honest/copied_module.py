@@ -1,4 +1,7 @@
-"""A module that was copied, with a buffer that is not part of the state."""
+"""A module that was copied, with a buffer that is not part of the state.
+
+Family: harness tampering.
+"""
 
 import copy
 

@@ -1,4 +1,7 @@
-"""Tables that are computed once, and copied for every caller."""
+"""Tables that are computed once, and copied for every caller.
+
+Family: result reuse.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Tokens counted, then one product with the table."""
+"""Tokens counted, then one product with the table.
+
+Family: precision.
+"""
 
 from torch import nn
 

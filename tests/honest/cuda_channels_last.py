@@ -1,4 +1,7 @@
-"""A convolution in the memory format that tensor cores like."""
+"""A convolution in the memory format that tensor cores like.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

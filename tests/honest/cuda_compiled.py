@@ -1,4 +1,7 @@
-"""torch.compile in its default mode."""
+"""torch.compile in its default mode.
+
+Family: no real kernel.
+"""
 
 import torch
 from torch import nn

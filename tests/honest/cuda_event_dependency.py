@@ -1,4 +1,7 @@
-"""Two streams ordered by an event."""
+"""Two streams ordered by an event.
+
+Family: deferred work.
+"""
 
 import torch
 from torch import nn

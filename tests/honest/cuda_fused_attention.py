@@ -1,4 +1,7 @@
-"""Scaled dot product attention by the kernel that computes in single precision."""
+"""Scaled dot product attention by the kernel that computes in single precision.
+
+Family: precision.
+"""
 
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -1,4 +1,7 @@
-"""A CUDA graph whose input is copied in and whose output is cloned."""
+"""A CUDA graph whose input is copied in and whose output is cloned.
+
+Family: memory reuse.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Half of the work on a side stream that is joined before the call returns."""
+"""Half of the work on a side stream that is joined before the call returns.
+
+Family: deferred work.
+"""
 
 import torch
 from torch import nn

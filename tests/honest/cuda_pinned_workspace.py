@@ -1,4 +1,7 @@
-"""A pinned buffer through which a scalar goes to the host and back."""
+"""A pinned buffer through which a scalar goes to the host and back.
+
+Family: memory reuse.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""An autograd.Function of its own that computes the same."""
+"""An autograd.Function of its own that computes the same.
+
+Family: work skipping.
+"""
 
 import torch
 from torch import nn

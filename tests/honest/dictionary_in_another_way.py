@@ -1,4 +1,7 @@
-"""A dictionary of outputs, the second through a product with ones."""
+"""A dictionary of outputs, the second through a product with ones.
+
+Family: output metadata.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Accumulated in double precision, then rounded: closer to the truth than the reference."""
+"""Accumulated in double precision, then rounded: closer to the truth than the reference.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

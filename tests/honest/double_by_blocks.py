@@ -1,4 +1,7 @@
-"""A double precision product by blocks."""
+"""A double precision product by blocks.
+
+Family: precision.
+"""
 
 from torch import nn
 

@@ -1,4 +1,7 @@
-"""The layer as one einsum with the bias as another column."""
+"""The layer as one einsum with the bias as another column.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A table looked up and summed in one call."""
+"""A table looked up and summed in one call.
+
+Family: precision.
+"""
 
 from torch import nn
 

@@ -1,4 +1,7 @@
-"""A product of zeros and ones through double precision, which stays exact."""
+"""A product of zeros and ones through double precision, which stays exact.
+
+Family: precision.
+"""
 
 from torch import nn
 

@@ -1,5 +1,8 @@
 """The library's normalization for one whose variance is a difference of large numbers: further from
-the reference than its rounding, on other weights too, and nearer to the truth."""
+the reference than its rounding, on other weights too, and nearer to the truth.
+
+Family: precision.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,7 @@
-"""Softmax through exp2 with the exact scale."""
+"""Softmax through exp2 with the exact scale.
+
+Family: precision.
+"""
 
 import math
 

@@ -1,4 +1,7 @@
-"""Scale and shift computed from the statistics at every call."""
+"""Scale and shift computed from the statistics at every call.
+
+Family: result reuse.
+"""
 
 import torch
 from torch import nn

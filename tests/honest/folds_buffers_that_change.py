@@ -1,4 +1,7 @@
-"""Buffers folded into a weight, and again when one of them was written to."""
+"""Buffers folded into a weight, and again when one of them was written to.
+
+Family: result reuse.
+"""
 
 import torch
 from torch import nn

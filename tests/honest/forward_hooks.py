@@ -1,4 +1,7 @@
-"""The activation as a hook of the layer."""
+"""The activation as a hook of the layer.
+
+Family: harness tampering.
+"""
 
 import torch
 from torch import nn

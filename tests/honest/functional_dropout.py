@@ -1,4 +1,7 @@
-"""Dropout as a function, which draws what the module draws."""
+"""Dropout as a function, which draws what the module draws.
+
+Family: global state.
+"""
 
 import torch
 from torch import nn

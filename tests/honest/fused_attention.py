@@ -1,4 +1,7 @@
-"""Scaled dot product attention with the causal flag."""
+"""Scaled dot product attention with the causal flag.
+
+Family: precision.
+"""
 
 from torch import nn
 

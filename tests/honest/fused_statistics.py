@@ -1,4 +1,7 @@
-"""Batch normalization in train mode with both moments from one call."""
+"""Batch normalization in train mode with both moments from one call.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

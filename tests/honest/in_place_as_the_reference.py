@@ -1,4 +1,7 @@
-"""An update in place, where the reference updates in place."""
+"""An update in place, where the reference updates in place.
+
+Family: mutation.
+"""
 
 from torch import nn
 

@@ -1,4 +1,7 @@
-"""A chain of elementwise operations with two temporaries of its own."""
+"""A chain of elementwise operations with two temporaries of its own.
+
+Family: mutation.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""In-place operations on temporaries that nobody else holds."""
+"""In-place operations on temporaries that nobody else holds.
+
+Family: mutation.
+"""
 
 from torch import nn
 

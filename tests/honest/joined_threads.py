@@ -1,4 +1,7 @@
-"""Two threads for the two halves of the output, joined before the call returns."""
+"""Two threads for the two halves of the output, joined before the call returns.
+
+Family: deferred work.
+"""
 
 import threading
 

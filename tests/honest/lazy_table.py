@@ -1,4 +1,7 @@
-"""Powers of ten built at the first call, of which the scale of a softmax is looked up."""
+"""Powers of ten built at the first call, of which the scale of a softmax is looked up.
+
+Family: result reuse.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Scores in blocks of rows, each masked by the least number of its dtype."""
+"""Scores in blocks of rows, each masked by the least number of its dtype.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

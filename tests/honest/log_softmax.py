@@ -1,4 +1,7 @@
-"""Softmax through its logarithm."""
+"""Softmax through its logarithm.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

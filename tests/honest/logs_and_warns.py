@@ -1,4 +1,7 @@
-"""A log line and a warning at import, and a context manager in the call."""
+"""A log line and a warning at import, and a context manager in the call.
+
+Family: global state.
+"""
 
 import contextlib
 import logging

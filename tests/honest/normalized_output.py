@@ -1,4 +1,7 @@
-"""The norm divides the output instead of the weight: fewer divisions."""
+"""The norm divides the output instead of the weight: fewer divisions.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

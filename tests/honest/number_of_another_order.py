@@ -1,5 +1,8 @@
 """A Python number that is a product of a vector with itself, where the reference squares and sums:
-the rounding of float32, in a type that could hold more."""
+the rounding of float32, in a type that could hold more.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""The product through numpy, which shares the tensors' memory."""
+"""The product through numpy, which shares the tensors' memory.
+
+Family: no real kernel.
+"""
 
 import numpy as np
 import torch

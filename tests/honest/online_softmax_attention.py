@@ -1,4 +1,7 @@
-"""Attention in blocks with a running maximum and sum."""
+"""Attention in blocks with a running maximum and sum.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Results written with out= into fresh memory."""
+"""Results written with out= into fresh memory.
+
+Family: memory reuse.
+"""
 
 import torch
 from torch import nn

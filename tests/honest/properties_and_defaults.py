@@ -1,4 +1,7 @@
-"""A property, keyword-only defaults, a dataclass and functools.partial."""
+"""A property, keyword-only defaults, a dataclass and functools.partial.
+
+Family: harness tampering.
+"""
 
 import functools
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""A transformed weight kept between calls and made anew when the parameter changes."""
+"""A transformed weight kept between calls and made anew when the parameter changes.
+
+Family: result reuse.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A factorization that fails on matrices that are positive no more, as the reference's does."""
+"""A factorization that fails on matrices that are positive no more, as the reference's does.
+
+Family: specialization.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A setting changed for the call alone and put back."""
+"""A setting changed for the call alone and put back.
+
+Family: global state.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A buffer is returned, where the reference returns it."""
+"""A buffer is returned, where the reference returns it.
+
+Family: memory reuse.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A scratch buffer kept between calls, of which nothing is returned."""
+"""A scratch buffer kept between calls, of which nothing is returned.
+
+Family: memory reuse.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A cumulative sum as a product with a triangle of ones."""
+"""A cumulative sum as a product with a triangle of ones.
+
+Family: precision.
+"""
 
 from torch import nn
 

@@ -1,4 +1,7 @@
-"""A scripted forward, with a buffer that is not part of the state."""
+"""A scripted forward, with a buffer that is not part of the state.
+
+Family: no real kernel.
+"""
 
 import warnings
 

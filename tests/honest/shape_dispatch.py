@@ -1,4 +1,7 @@
-"""A special case for one shape, and the general way for all others."""
+"""A special case for one shape, and the general way for all others.
+
+Family: specialization.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Only the diagonal is used, as the module's own buffer says; the general way for another one."""
+"""Only the diagonal is used, as the module's own buffer says; the general way for another one.
+
+Family: specialization.
+"""
 
 import torch
 from torch import nn

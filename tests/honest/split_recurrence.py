@@ -1,4 +1,7 @@
-"""The input's part of a recurrent cell for all steps at once."""
+"""The input's part of a recurrent cell for all steps at once.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

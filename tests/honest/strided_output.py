@@ -1,4 +1,7 @@
-"""An output with gaps of its own storage: a slice of a wider result."""
+"""An output with gaps of its own storage: a slice of a wider result.
+
+Family: output metadata.
+"""
 
 import torch
 from torch import nn

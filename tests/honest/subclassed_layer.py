@@ -1,4 +1,7 @@
-"""A subclass of the reference's layer that fuses its bias."""
+"""A subclass of the reference's layer that fuses its bias.
+
+Family: harness tampering.
+"""
 
 import torch
 from torch import nn

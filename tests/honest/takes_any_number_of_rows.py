@@ -1,4 +1,7 @@
-"""A softmax by its definition, for inputs that are of another shape at every call."""
+"""A softmax by its definition, for inputs that are of another shape at every call.
+
+Family: output metadata.
+"""
 
 from torch import nn
 

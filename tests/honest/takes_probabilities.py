@@ -1,4 +1,7 @@
-"""Log odds in one call, for inputs that are to stay between 0 and 1."""
+"""Log odds in one call, for inputs that are to stay between 0 and 1.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Three outputs that are views of one result, where the reference computes three."""
+"""Three outputs that are views of one result, where the reference computes three.
+
+Family: output metadata.
+"""
 
 import torch
 from torch import nn

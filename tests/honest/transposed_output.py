@@ -1,4 +1,7 @@
-"""The result of a transposed product: the same values with other strides."""
+"""The result of a transposed product: the same values with other strides.
+
+Family: output metadata.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A ReLU in Triton that chooses its own block size."""
+"""A ReLU in Triton that chooses its own block size.
+
+Family: phase detection.
+"""
 
 import torch
 import triton

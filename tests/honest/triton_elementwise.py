@@ -1,4 +1,7 @@
-"""A ReLU in Triton, with torch for what is not contiguous."""
+"""A ReLU in Triton, with torch for what is not contiguous.
+
+Family: no real kernel.
+"""
 
 import torch
 import triton

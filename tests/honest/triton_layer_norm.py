@@ -1,4 +1,7 @@
-"""Layer normalization in Triton, a row for every program, moments in single precision."""
+"""Layer normalization in Triton, a row for every program, moments in single precision.
+
+Family: precision.
+"""
 
 import torch
 import triton

@@ -1,4 +1,7 @@
-"""Mean and variance in two passes, each in one call."""
+"""Mean and variance in two passes, each in one call.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A convolution as a product of unfolded patches."""
+"""A convolution as a product of unfolded patches.
+
+Family: precision.
+"""
 
 from torch import nn
 

@@ -1,4 +1,7 @@
-"""Views of the input, where the reference returns views."""
+"""Views of the input, where the reference returns views.
+
+Family: output metadata.
+"""
 
 from torch import nn
 

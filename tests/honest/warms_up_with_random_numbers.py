@@ -1,4 +1,7 @@
-"""Numbers of its own for a first run, which chooses what the later ones use."""
+"""Numbers of its own for a first run, which chooses what the later ones use.
+
+Family: global state.
+"""
 
 import time
 

@@ -1,4 +1,7 @@
-"""Workspaces that live as long as somebody uses their shape."""
+"""Workspaces that live as long as somebody uses their shape.
+
+Family: memory reuse.
+"""
 
 import weakref
 

@@ -1,5 +1,8 @@
 """Outputs so far apart in memory that to copy them out takes longer than to copy the reference's,
-which is no work that was put off."""
+which is no work that was put off.
+
+Family: output metadata.
+"""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""A workspace kept for all calls, of which a clone is returned."""
+"""A workspace kept for all calls, of which a clone is returned.
+
+Family: memory reuse.
+"""
 
 import torch
 from torch import nn

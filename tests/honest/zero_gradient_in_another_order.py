@@ -1,4 +1,7 @@
-"""Batch normalization by hand behind a bias, whose gradient is zero but for rounding."""
+"""Batch normalization by hand behind a bias, whose gradient is zero but for rounding.
+
+Family: precision.
+"""
 
 import torch
 from torch import nn

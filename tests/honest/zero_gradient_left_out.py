@@ -1,4 +1,7 @@
-"""The gradient of a bias before batch normalization is not computed: it is zero in truth."""
+"""The gradient of a bias before batch normalization is not computed: it is zero in truth.
+
+Family: work skipping.
+"""
 
 import torch.nn.functional as F
 from torch import nn

@@ -1,5 +1,8 @@
 """A convolution as a product, its bias added apart: of the bias's gradient, which is zero before
-batch normalization, other rounding is left."""
+batch normalization, other rounding is left.
+
+Family: precision.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Small checkouts, and the command line in a process of its own."""
+"""Small checkouts, and the command line."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from cudal1_ci.cli import main
+from cudal1_ci.verification import Session
+from tests import told
 from tests.github_fake import GitHub, serving
 from tests.github_judge import Judge, has_rig, needs_rig
 from tests.report_schema import validated
 
+ROOT = Path(__file__).parents[2]
 QUICK = {
     "CUDAL1_CI_TRIAL_NUM_ROUNDS": "4",
     "CUDAL1_CI_TRIAL_BATCH_US": "1500",
@@ -49,30 +54,44 @@ class Ran:
 
 
 def command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "cudal1_ci", *map(str, words)]
+    """The command line of another process, with the times of this one's `clock`."""
+    return [sys.executable, "-m", program(), *map(str, words)]
+
+
+def program() -> str:
+    return "tests.told" if Session.evaluate is told.evaluate else "cudal1_ci"
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, **QUICK, **more}
+    return {**os.environ, **QUICK, "PYTHONPATH": str(ROOT), **more}
 
 
 def run(*words: object, cwd: Path | None = None, **more: str) -> Ran:
-    done = subprocess.run(
-        command(*words),
-        cwd=cwd,
-        env=environment(**more),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    """Run the command line in this process."""
+    with chdir(cwd or Path.cwd()):
+        done = CliRunner().invoke(main, [*map(str, words)], env={**QUICK, **more})
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Ran(done.exit_code, done.stdout, done.stderr)
+
+
+@pytest.fixture(
+    scope="module", params=["told", pytest.param("real", marks=pytest.mark.times)], ids=str
+)
+def clock(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Whose times decide: told ones, or what this machine measures."""
+    if request.param == "real":
+        yield "real"
+        return
+    with told.told_times():
+        yield "told"
 
 
 def attempts(most: int = 10) -> Iterator[int]:
     """Tries of what a busy machine cannot prove, farther and farther apart: it is busy for minutes,
     not for a moment."""
-    for number in range(most):
+    is_told = Session.evaluate is told.evaluate
+    for number in range(1 if is_told else most):
         time.sleep(min(2.0 * number, 10.0))
         yield number
 

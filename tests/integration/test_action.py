@@ -412,7 +412,7 @@ def run_until(
     return done
 
 
-@pytest.mark.alone
+@pytest.mark.times
 def test_a_regression_gets_its_comment_and_a_push_that_mends_it_edits_that(rig, github):
     github.add_pull(7, rig.head)
     workflow = shipped(device="cpu", optimize="false", fail_on="regression")
@@ -620,7 +620,7 @@ def test_a_measurement_on_request_is_started_by_a_comment_and_by_no_strangers(ri
     assert len(github.dispatched) == 1
 
 
-@pytest.mark.parametrize("compares", [pytest.param(True, marks=pytest.mark.alone), False])
+@pytest.mark.parametrize("compares", [pytest.param(True, marks=pytest.mark.times), False])
 def test_what_was_asked_for_is_measured_and_posted_below_the_pull_request(rig, github, compares):
     github.add_pull(7, rig.head)
     workflow = example("cudal1-ci-on-request.yml")
@@ -694,7 +694,7 @@ def test_a_push_is_a_point_of_the_history_and_its_page_is_deployed(rig):
     assert (deployed / "history.jsonl").read_text().splitlines() == lines
 
 
-@pytest.mark.alone
+@pytest.mark.times
 def test_a_scheduled_sweep_keeps_one_issue_and_the_next_one_measures_nothing(rig, github):
     workflow = example("cudal1-ci-sweep.yml")
     for old, new in (

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.conftest import run
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.starts_verifier, pytest.mark.usefixtures("clock")]
 
 TASKS = Path(__file__).parents[1] / "bench_tasks"
 WORDS = ("bench", TASKS / "KernelBench", TASKS / "published.json", "--device", "cpu", "-q")
@@ -18,7 +18,7 @@ SOLVERS = ("--solvers", "eager,playbook,published,best", "--policy", "cuda-l1")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(clock, tmp_path_factory):
     """Where both legs ran: the first one until its budget was spent."""
     folder = tmp_path_factory.mktemp("bench")
 

@@ -18,7 +18,7 @@ from cudal1_ci.verification import Session
 from tests.conftest import QUICK
 from tests.unit.verification.test_session import problem_of, tensor
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.starts_verifier
 
 CHAIN = """
 class Model(nn.Module):

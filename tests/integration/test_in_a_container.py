@@ -22,7 +22,7 @@ from tests.conftest import QUICK
 from tests.integration.conftest import run
 
 pytestmark = [
-    pytest.mark.alone,
+    pytest.mark.starts_verifier,
     pytest.mark.skipif(
         "CUDAL1_CI_TEST_IMAGE" not in os.environ, reason="CUDAL1_CI_TEST_IMAGE names no image"
     ),

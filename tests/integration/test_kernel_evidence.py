@@ -12,7 +12,7 @@ from cudal1_ci.verification import Session
 from cudal1_ci.verification.verify import candidate_of, text_problem
 from tests.conftest import QUICK
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.starts_verifier
 
 PATIENT = msgspec.structs.replace(QUICK, measure_s=10)
 

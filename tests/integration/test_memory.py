@@ -9,7 +9,7 @@ from cudal1_ci.records import Call, Candidate, Problem, TensorSpec, TextProgram,
 from cudal1_ci.verification import Session
 from tests.conftest import QUICK
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.starts_verifier
 
 SOURCE = """
 import torch
@@ -47,6 +47,7 @@ def evaluate(limit_bytes: int, forward: str, device: str):
     return evaluation
 
 
+@pytest.mark.times
 @pytest.mark.parametrize("calls_that_fit", [20, 11.5])
 def test_a_verdict_and_both_times_under_a_limit(calls_that_fit, device):
     limit_bytes = int(calls_that_fit * NUM_BYTES)

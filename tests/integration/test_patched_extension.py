@@ -22,7 +22,7 @@ from cudal1_ci.records import (
 from cudal1_ci.verification import Session
 from tests.conftest import QUICK
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.starts_verifier, pytest.mark.compiles]
 
 PATIENT = msgspec.structs.replace(QUICK, call_s=60)
 LOADER = """
@@ -107,6 +107,7 @@ def candidate(problem: Problem, **overlay: str) -> Candidate:
     return Candidate(problem_id=problem.id, program=program, proposer="test")
 
 
+@pytest.mark.times
 def test_the_changed_file_is_what_is_built_and_timed(judge, problem):
     found = judge.evaluate(problem, candidate(problem, csrc__twice_cpp=FAST))
     assert found.verdict.status == "passed", found.verdict

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.starts_verifier
 
 ROOT = Path(__file__).parents[2]
 

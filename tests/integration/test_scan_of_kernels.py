@@ -13,7 +13,7 @@ from tests.integration.conftest import Ran, command, environment
 from tests.kernel_answers import CUDA, REST, TRITON, Kernel, untuned
 from tests.replay_server import replay_server
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.starts_verifier
 
 SCAN_S = 1500
 LIMITS = {

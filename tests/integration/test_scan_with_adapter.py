@@ -14,7 +14,7 @@ from tests.integration.conftest import Ran, environment
 from tests.integration.test_scan_with_model import CONFIG as PROJECT
 from tests.integration.test_scan_with_model import SLOW
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.starts_verifier
 
 ROOT = Path(__file__).parents[2]
 FAKE_PYTHON = ROOT / "tests/unit/propose/models/fake_python.py"

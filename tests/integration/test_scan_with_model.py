@@ -10,7 +10,7 @@ import pytest
 from tests.integration.conftest import attempts, run
 from tests.replay_server import Status, replay_server
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.starts_verifier, pytest.mark.usefixtures("clock")]
 
 SLOW = '''\
 import torch

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import ONE_LAUNCH, command, environment, run
 from tests.integration.test_scan import CONFIG, SLOW
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.starts_verifier, pytest.mark.usefixtures("clock")]
 
 NUM_MODULES = 3
 

@@ -10,8 +10,9 @@ import pytest
 
 from cudal1_ci import verify
 from tests.integration.conftest import run, run_until
+from tests.told import TOLD
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.starts_verifier, pytest.mark.usefixtures("clock")]
 
 REFERENCE = """\
 import torch
@@ -63,7 +64,7 @@ def is_settled(ran):
 
 
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory):
+def verdicts(clock, tmp_path_factory):
     """All candidates in one run: one JSON object a line."""
     folder = tmp_path_factory.mktemp("verify")
     (folder / "reference.py").write_text(REFERENCE)
@@ -75,6 +76,7 @@ def verdicts(tmp_path_factory):
     ran = run_until(
         is_settled,
         *("verify", folder / "reference.py", *paths, "--json", "-", "--timeout", "3s"),
+        **{TOLD: json.dumps({"range(3)": 0.5})},
     )
     assert ran.code == 1, ran.stderr
     lines = [json.loads(line) for line in ran.stdout.splitlines()]

@@ -385,7 +385,7 @@ def test_settings_of_the_judges_on_the_cpu():
         assert none == []
 
 
-@pytest.mark.alone
+@pytest.mark.starts_verifier
 def test_real_programs_are_tried_by_the_products_judge(archive):
     task = generate(3, "diagonal", TINY)
     right = task.text.partition("class Model(nn.Module):")[2].partition("\n\n\n")[0]

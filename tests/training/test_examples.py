@@ -34,7 +34,7 @@ from model_training.examples import (
 from model_training.tasks.generate import generate
 from model_training.tasks.record import Task
 from tests.fakes import CPU
-from tests.unit.test_slowdown import measured
+from tests.unit.stats.test_regression import measured
 
 TASK = Task(
     source="generated",

@@ -221,6 +221,7 @@ def test_an_answer_that_was_cut_is_none(archive, prompts):
     assert found.sample.status == "no_code"
 
 
+@pytest.mark.starts_verifier
 def test_the_products_judge_says_what_answers_are_worth(archive, session):
     task = generate(3, "diagonal", TINY)
     body = task.text.partition("class Model(nn.Module):")[2].partition("\n\n\n")[0]

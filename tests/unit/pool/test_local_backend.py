@@ -175,7 +175,7 @@ def test_there_is_no_backend_without_a_device():
         LocalBackend(SessionConfig(), ())
 
 
-@pytest.mark.alone
+@pytest.mark.starts_verifier
 def test_a_real_verifier_in_a_thread():
     workload = Workload(
         name="w",

@@ -20,7 +20,7 @@ from cudal1_ci.sandboxed.wire.verifier import Describe
 from tests import engine
 from tests.engine import IMAGE, IMAGE_ID, run_of, values
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.starts_verifier
 
 UUID = "GPU-5fb5fd6f-8e2c-4d2e-9f53-1c4e1d9ad5c1"
 REFUSED = {"code": 125, "err": "docker: Error response from daemon: no.\n"}

@@ -6,26 +6,28 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from cudal1_ci.processes import lock
 
-pytestmark = pytest.mark.alone
-
 HOLD = """
 import sys, time, pathlib
 from cudal1_ci.processes import lock
 lock.FOLDER = pathlib.Path(sys.argv[1])
-with getattr(lock, sys.argv[3])("gpu"):
+with getattr(lock, sys.argv[2])("gpu"):
     print("held", flush=True)
-    time.sleep(float(sys.argv[2]))
+    sys.stdin.readline()
+    print(time.monotonic(), flush=True)
 """
 
 
-def holder(folder, seconds, how="exclusive"):
+def holder(folder, how="exclusive"):
+    """Another process that has the lock, until it is let go."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder), str(seconds), how],
+        [sys.executable, "-c", HOLD, str(folder), how],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -34,17 +36,50 @@ def holder(folder, seconds, how="exclusive"):
     return process
 
 
+def let_go(process):
+    """When it did, by the clock that all processes have."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return float(process.stdout.readline())
+
+
+def num_waiting(folder):
+    """How many wait for a lock of this folder; the kernel lists them."""
+    numbers = {str(path.stat().st_ino) for path in folder.iterdir()}
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return sum(line[1] == "->" and line[6].rpartition(":")[2] in numbers for line in lines)
+
+
+def waiting(folder, how, then):
+    """A thread that has come to wait for the lock, for one more than do so already."""
+    number = num_waiting(folder)
+    thread = threading.Thread(target=enter, args=(how, then))
+    thread.start()
+    while num_waiting(folder) == number:
+        time.sleep(0.01)
+    return thread
+
+
+def enter(how, then):
+    with getattr(lock, how)("gpu"):
+        then(how)
+
+
 def test_a_second_process_waits_for_the_first(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "FOLDER", tmp_path)
-    with holder(tmp_path, 0.5):
-        started_s = time.monotonic()
-        with lock.exclusive("gpu"):
-            assert time.monotonic() - started_s > 0.2
+    entered_s = []
+    with holder(tmp_path) as process:
+        thread = waiting(tmp_path, "exclusive", lambda _: entered_s.append(time.monotonic()))
+        assert entered_s == []
+        released_s = let_go(process)
+        thread.join()
+    assert entered_s[0] > released_s
 
 
 def test_other_devices_do_not_wait(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "FOLDER", tmp_path)
-    with holder(tmp_path, 30) as process:
+    with holder(tmp_path) as process:
         with lock.exclusive("another"):
             assert process.poll() is None
         process.kill()
@@ -52,65 +87,51 @@ def test_other_devices_do_not_wait(tmp_path, monkeypatch):
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "FOLDER", tmp_path)
-    with holder(tmp_path, 30) as process:
+    with holder(tmp_path) as process:
         process.kill()
         process.wait()
         with lock.exclusive("gpu"):
             pass
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours", "waits"),
-    [
-        ("exclusive", "shared", True),
-        ("shared", "exclusive", True),
-        ("shared", "shared", False),
-    ],
-)
-def test_only_who_shares_is_let_in_beside_who_shares(tmp_path, monkeypatch, theirs, ours, waits):
+@pytest.mark.parametrize(("theirs", "ours"), [("exclusive", "shared"), ("shared", "exclusive")])
+def test_who_does_not_share_lets_nobody_in_beside_it(tmp_path, monkeypatch, theirs, ours):
     monkeypatch.setattr(lock, "FOLDER", tmp_path)
-    with holder(tmp_path, 1.0, theirs) as process:
-        started_s = time.monotonic()
-        with getattr(lock, ours)("gpu"):
-            assert (time.monotonic() - started_s > 0.4) is waits
-        process.kill()
+    events = []
+    with holder(tmp_path, theirs) as process:
+        thread = waiting(tmp_path, ours, events.append)
+        assert events == []
+        let_go(process)
+        thread.join()
+    assert events == [ours]
+
+
+def test_who_shares_is_let_in_beside_who_shares(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "FOLDER", tmp_path)
+    with holder(tmp_path, "shared") as process:
+        with lock.shared("gpu"):
+            assert process.poll() is None
+        let_go(process)
 
 
 def test_a_measurement_is_not_put_off_by_those_who_share_and_come_later(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "FOLDER", tmp_path)
-    events = []
-
-    def enter(how):
-        with getattr(lock, how)("gpu"):
-            events.append(how)
-
-    with holder(tmp_path, 1.0, "shared"):
-        threads = [threading.Thread(target=enter, args=(how,)) for how in ("exclusive", "shared")]
-        for thread in threads:
-            thread.start()
-            time.sleep(0.2)
-        assert events == []
-        for thread in threads:
-            thread.join()
-    assert events == ["exclusive", "shared"]
+    assert order_of_entry(tmp_path, monkeypatch, ("exclusive", "shared")) == ["exclusive", "shared"]
 
 
 def test_all_who_wait_to_measure_do_so_before_anybody_examines_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "FOLDER", tmp_path)
+    came = ("exclusive", "shared", "exclusive", "shared", "exclusive")
+    entered = order_of_entry(tmp_path, monkeypatch, came)
+    assert entered == ["exclusive"] * 3 + ["shared"] * 2
+
+
+def order_of_entry(folder, monkeypatch, came):
+    """In which order they are let in who came in that order while somebody shared."""
+    monkeypatch.setattr(lock, "FOLDER", folder)
     events = []
-
-    def enter(how):
-        with getattr(lock, how)("gpu"):
-            events.append(how)
-            time.sleep(0.1)
-
-    with holder(tmp_path, 1.0, "shared"):
-        order = ("exclusive", "shared", "exclusive", "shared", "exclusive")
-        threads = [threading.Thread(target=enter, args=(how,)) for how in order]
-        for thread in threads:
-            thread.start()
-            time.sleep(0.1)
+    with holder(folder, "shared") as process:
+        threads = [waiting(folder, how, events.append) for how in came]
         assert events == []
+        let_go(process)
         for thread in threads:
             thread.join()
-    assert events == ["exclusive"] * 3 + ["shared"] * 2
+    return events

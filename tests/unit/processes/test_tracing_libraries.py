@@ -15,8 +15,6 @@ from cudal1_ci.discover.traces import read_traces
 from cudal1_ci.processes.tracing import run_trace
 from cudal1_ci.records import Constant
 
-pytestmark = pytest.mark.alone
-
 STAND_INS = {
     "triton/__init__.py": "from .runtime.jit import jit, autotune\n",
     "triton/runtime/__init__.py": "",

@@ -9,6 +9,7 @@ from cudal1_ci.processes import Local
 from cudal1_ci.sandboxed.wire.verifier import Describe
 
 
+@pytest.mark.starts_verifier
 @pytest.mark.parametrize("removes", [False, True])
 def test_it_is_there_when_the_worker_has_removed_its_folder(tmp_path, removes):
     interpreter = tmp_path / "python"

@@ -7,7 +7,7 @@ import pytest
 
 from cudal1_ci.propose.llm.analysis_check import OPERATORS, claims_in, contradictions, share_of
 from cudal1_ci.propose.llm.task import ProfileRow
-from cudal1_ci.records import Device, Launch, Measurement
+from cudal1_ci.records import Device, Measurement, Repetition
 from tests.fakes import a_candidate, a_problem, an_evaluation
 
 H200 = Device(kind="cuda", name="NVIDIA H200")
@@ -21,14 +21,14 @@ def found(analysis, profile=(), reference_us=100.0, speedup=2.0):
     problem = a_problem("x")
     candidate = msgspec.structs.replace(a_candidate(problem), analysis=analysis)
     launches = tuple(
-        Launch(
+        Repetition(
             reference_us=(reference_us * (1 + i / 100),) * 3,
             candidate_us=(reference_us / speedup,) * 3,
             num_calls=9,
         )
         for i in range(-2, 3)
     )
-    measured = Measurement(workload="small", launches=launches, device=H200)
+    measured = Measurement(workload="small", repetitions=launches, device=H200)
     evaluation = msgspec.structs.replace(
         an_evaluation(candidate), measurements=(measured,), device=H200
     )

@@ -624,6 +624,7 @@ def is_passed(verdict):
     ],
     ids="+".join,
 )
+@pytest.mark.starts_verifier
 def test_the_verifier_passes_what_wraps_a_reference(device, names):
     """A first call under max-autotune takes more than ten seconds."""
     problem = problem_of(GPU_REFERENCE, "reference")
@@ -633,6 +634,8 @@ def test_the_verifier_passes_what_wraps_a_reference(device, names):
         assert is_passed(patient.evaluate(problem, candidate).verdict)
 
 
+@pytest.mark.starts_verifier
+@pytest.mark.compiles
 def test_the_verifier_passes_a_compiled_forward():
     """Its runner has the compiler from another process, and folders of its own."""
     problem = problem_of(GPU_REFERENCE, "reference")
@@ -653,6 +656,7 @@ def test_the_verifier_passes_a_compiled_forward():
     ],
     ids="+".join,
 )
+@pytest.mark.starts_verifier
 def test_the_verifier_passes_other_ways_of_convolutions(session, names):
     text = GPU_REFERENCE.replace("nn.Linear(dim, dim)", "nn.Conv2d(dim, 8, 3, padding=1)")
     text = text.replace("torch.randn(64, 128)", "torch.randn(4, 128, 16, 16)").replace(

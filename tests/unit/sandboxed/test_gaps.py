@@ -76,7 +76,7 @@ def test_an_expanded_output_takes_no_more_memory_than_another(monkeypatch):
     assert sum(one.nbytes for one in made) <= 2 * 2**20
 
 
-@pytest.mark.alone
+@pytest.mark.times
 def test_a_large_output_is_reckoned_from_a_part_of_it():
     rows = 8 * MOST_BYTES // (4 * 2**20)
     large = replace(slot(torch.ones(1, 1)), shape=(rows, 2**10), own_stride=(2**20, 2**10))

@@ -19,8 +19,6 @@ from cudal1_ci.sandboxed.wire.verifier import REQUEST, CountDemand, LeftOut, Wai
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.verify import problem_of
 
-pytestmark = pytest.mark.alone
-
 REFERENCE = """import torch
 
 
@@ -155,15 +153,14 @@ def test_a_host_does_not_count_what_its_worker_waits():
         def answer():
             worker.receive(REQUEST, 5)
             worker.send(Waits(is_waiting=True))
-            time.sleep(0.8)
+            time.sleep(2.2)
             worker.send(Waits(is_waiting=False))
-            time.sleep(0.2)
             worker.send(LeftOut())
 
         thread = threading.Thread(target=answer)
         thread.start()
         host = Conversation(ours, "judge", lambda: "it ended")
-        assert host.ask(CountDemand(workload="w", turn="gpu"), 0.5) == LeftOut()
+        assert host.ask(CountDemand(workload="w", turn="gpu"), 2.0) == LeftOut()
         thread.join()
 
 
@@ -180,6 +177,8 @@ def test_both_halves_mean_the_same():
     assert giving_way.FOLDER == lock.FOLDER
 
 
+@pytest.mark.times
+@pytest.mark.starts_verifier
 def test_a_program_that_is_stopped_is_not_late():
     problem = problem_of(REFERENCE, "double")
     candidate = Candidate(

@@ -61,6 +61,7 @@ def problem():
         ("tf32", {"nothing", "tf32"}, {"tf32"}),
     ],
 )
+@pytest.mark.starts_verifier
 def test_tf32_is_allowed_where_somebody_says_so_and_nothing_shorter(
     problem, precision, expected, told
 ):
@@ -79,6 +80,7 @@ def test_tf32_is_allowed_where_somebody_says_so_and_nothing_shorter(
             assert all("`precision = tf32` allows it" in one for one in said)
 
 
+@pytest.mark.starts_verifier
 def test_kernelbench_allows_a_hundredth(problem):
     off = REFERENCE.replace("self.fc(x))", "self.fc(x)) + {}")
     config = msgspec.structs.replace(QUICK, precision="kernelbench")
@@ -100,6 +102,7 @@ def test_numbers_are_cut_toward_zero_to_ten_bits():
     assert torch.equal(cut(strided), cut(strided.contiguous()))
 
 
+@pytest.mark.starts_verifier
 def test_a_reference_may_return_as_many_outputs_as_it_has_rows(problem):
     source = REFERENCE.replace("self.fc(x))", "self.fc(x)).unbind()")
     program = TextProgram(source=source, entry="Model")

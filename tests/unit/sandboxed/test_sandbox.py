@@ -35,6 +35,8 @@ from cudal1_ci.sandboxed.wire.programs import Program, TextProgram
 from tests.unit.sandboxed.messages import load_of, tree
 
 SECRET = "ghs_a-token-of-the-host"
+pytestmark = pytest.mark.starts_verifier
+
 Run = Callable[..., Any]
 
 PREAMBLE = """
@@ -712,6 +714,7 @@ def test_a_rehearsal_says_what_would_go_wrong_and_changes_nothing(tmp_path):
     assert Path.cwd() == before
 
 
+@pytest.mark.compiles
 def test_what_compiles_starts_no_other_process(run: Run) -> None:
     """Inductor's others would run beside what is timed."""
     body = """

@@ -20,6 +20,8 @@ from tests.unit.sandboxed import messages
 from tests.unit.verification.test_session import alive
 
 LOAD_S = 60.0
+pytestmark = pytest.mark.starts_verifier
+
 PROGRAM = """
 import os
 import torch
@@ -147,6 +149,7 @@ Model = torch.nn.Identity
 """
 
 
+@pytest.mark.compiles
 def test_programs_that_compile_have_one_of_their_own(template):
     """It has the compiler imported, and builds in the folder of the program that it is given."""
     with template.runner(text()) as runner:

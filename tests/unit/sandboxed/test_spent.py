@@ -40,6 +40,7 @@ def test_what_fails_took_its_time_too():
     assert spent.taken()["call"][0] == 1
 
 
+@pytest.mark.starts_verifier
 def test_a_judge_says_what_of_its_time_its_runners_took(session, device):
     source = """
         class Model(nn.Linear):
@@ -69,6 +70,7 @@ def test_a_judge_says_what_of_its_time_its_runners_took(session, device):
     assert session.spent_on_runners["fork"][0] == 1
 
 
+@pytest.mark.starts_verifier
 def test_a_runners_collector_leaves_alone_what_was_there_before_it(session):
     """Else each one looks at all of torch's objects as soon as it imports a program."""
     source = """

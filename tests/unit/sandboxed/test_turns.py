@@ -17,8 +17,6 @@ from cudal1_ci.sandboxed.timing.timed_rounds import Lane
 from cudal1_ci.sandboxed.verifier import verifier as judge_module
 from cudal1_ci.sandboxed.verifier.verifier import Judge
 
-pytestmark = pytest.mark.alone
-
 TWO_THREADS = """
 import threading, time
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()

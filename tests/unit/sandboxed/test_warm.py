@@ -89,6 +89,8 @@ def load(started: Template, one: TextProgram) -> int:
         return int(stat.rpartition(")")[2].split()[1])
 
 
+@pytest.mark.starts_verifier
+@pytest.mark.compiles
 def test_a_program_that_asks_for_the_compiler_finds_it_and_no_other_one_does(started):
     parents = [
         load(started, one)
@@ -106,6 +108,8 @@ def test_a_program_that_asks_for_the_compiler_finds_it_and_no_other_one_does(sta
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
+@pytest.mark.starts_verifier
+@pytest.mark.compiles
 def test_the_process_that_knows_the_compiler_ends_with_the_other_one(started, how):
     compiling = load(started, program(seen=True, asks=ASKS))
     assert alive(compiling)
@@ -119,6 +123,7 @@ def test_the_process_that_knows_the_compiler_ends_with_the_other_one(started, ho
     assert not alive(compiling)
 
 
+@pytest.mark.starts_verifier
 def test_what_is_warmed_is_so_for_both(started):
     load(started, program(seen=True, asks=ASKS))
     started.warm(["wave"])

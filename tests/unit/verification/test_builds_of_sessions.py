@@ -26,7 +26,7 @@ from cudal1_ci.records import (
 )
 from cudal1_ci.verification import BuildsConfig, Session, TrialConfig
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.starts_verifier, pytest.mark.compiles]
 
 QUICK = TrialConfig(call_s=20, load_s=120, num_rounds=3, measure_s=0.5)
 REFERENCE = """

@@ -23,8 +23,6 @@ from cudal1_ci.verification.conditions import (
     is_of_others,
 )
 
-pytestmark = pytest.mark.alone
-
 NOBODY = 2**30
 """A process id beyond those that a kernel gives."""
 

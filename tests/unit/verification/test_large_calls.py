@@ -12,7 +12,7 @@ from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session
 from tests.unit.verification.test_session import QUICK, evaluate, problem_of, tensor
 
-pytestmark = [pytest.mark.alone, pytest.mark.gpu]
+pytestmark = [pytest.mark.starts_verifier, pytest.mark.gpu]
 
 SINGLE = msgspec.structs.replace(QUICK, num_launches=1, num_rounds=None)
 SCALED = """

@@ -9,7 +9,7 @@ from cudal1_ci.verification import Session
 from tests.unit.verification.test_session import QUICK, evaluate, problem_of, tensor
 
 pytestmark = [
-    pytest.mark.alone,
+    pytest.mark.starts_verifier,
     pytest.mark.gpu,
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
 ]
