@@ -13,7 +13,7 @@ from cudal1_ci.propose.llm.fingerprint import fingerprint
 from cudal1_ci.propose.llm.prompt import MAX_WORDS, render
 from cudal1_ci.propose.llm.splice.text_form import as_text_program
 from cudal1_ci.propose.llm.task import ProfileRow
-from cudal1_ci.propose.rewrites import Playbook
+from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Candidate, Evaluation, Finding, TextProgram, Verdict
 from cudal1_ci.records.archive import Archive
 from model_training.answers import code_of, in_a_line, shortened, where_time_goes
