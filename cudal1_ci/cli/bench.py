@@ -14,7 +14,13 @@ import msgspec
 
 from cudal1_ci.cli.bench_flags import columns_of, seconds_of, shard_of
 from cudal1_ci.cli.devices import KEYS as DEVICE_KEYS
-from cudal1_ci.cli.devices import Placed, address_option, placed, progress_for
+from cudal1_ci.cli.devices import (
+    Placed,
+    address_option,
+    placed,
+    progress_for,
+    with_shared_gpu,
+)
 from cudal1_ci.cli.execution import (
     DEVICES_OPTION,
     TEXT_KEYS,
@@ -187,6 +193,7 @@ def measured(paths: tuple[Path, ...], flags: dict[str, Any]) -> RunDocument:
     columns: tuple[str, ...] = flags["solvers"]
     if CONTRASTIVE in columns and settings.model.model is None:
         raise ConfigError("`contrastive` needs a model: --model, or leave it out of --solvers")
+    settings = with_shared_gpu(settings)
     choice = Choice(levels=flags["level"], globs=flags["task"], shard=flags["shard"])
     found = tasks_at(paths, choice)
     progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])

@@ -4,6 +4,7 @@ Ray."""
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeVar, cast
@@ -11,8 +12,9 @@ from typing import Any, NamedTuple, TextIO, TypeVar, cast
 import click
 import msgspec
 
-from cudal1_ci.cli.device import devices_of, is_several, require
+from cudal1_ci.cli.device import devices_of, is_several, measures_on_gpu, require
 from cudal1_ci.cli.execution import RAY
+from cudal1_ci.cli.model import has_own_device
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.pool import Backend, LocalBackend, RayBackend, SessionConfig
@@ -22,6 +24,7 @@ from cudal1_ci.render.progress import Progress, progress_on
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+CORES_PER_VERIFIER = 4
 KEYS = {"address": "address"}
 """Flags that stand for a setting, of these verbs alone."""
 
@@ -42,6 +45,20 @@ class Placed(NamedTuple):
 
     settings: Settings
     backend: Backend | None
+
+
+def with_shared_gpu(settings: Settings, num_cores: int | None = None) -> Settings:
+    """Return the settings with several verifiers on the GPU that is measured on, for a search: most
+    of a verdict's time goes into compiling and starting processes, and only one verifier times at
+    once. A GPU that is named (`cuda:0`) has as many as it is named."""
+    model = settings.model
+    is_given = settings.executor != "local" or settings.device not in ("auto", "cuda")
+    is_used = model.model is not None and not has_own_device(settings)
+    if is_given or is_used or not measures_on_gpu(settings.device):
+        return settings
+    cores = len(os.sched_getaffinity(0)) if num_cores is None else num_cores
+    count = max(1, min(settings.verifiers_per_gpu, cores // CORES_PER_VERIFIER))
+    return msgspec.structs.replace(settings, device=",".join([settings.device] * count))
 
 
 @contextlib.contextmanager

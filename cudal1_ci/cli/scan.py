@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cudal1_ci.cli.device import measures_on_gpu, require
-from cudal1_ci.cli.devices import Placed, placed, progress_for, unplaced
+from cudal1_ci.cli.devices import Placed, placed, progress_for, unplaced, with_shared_gpu
 from cudal1_ci.cli.execution import settings_of
 from cudal1_ci.cli.outputs import (
     apply_best,
@@ -74,12 +74,12 @@ def scan(path: Path, **flags: Any) -> None:
     judges = not (flags["list_only"] or flags["dry_run"])
     refuse_unwritable_outputs(flags)
     refuse_missing(settings, with_model=not flags["no_model"], judges=judges)
-    here = settings if judges else unplaced(settings)
+    here = with_shared_gpu(settings) if judges else unplaced(settings)
     progress = progress_for(here, sys.stderr, os.environ, quiet=flags["quiet"])
     if not judges:
         foretell(path, here, progress, flags)
         return
-    with placed(settings, path.resolve()) as place:
+    with placed(here, path.resolve()) as place:
         plan = planned(path, place.settings, progress, flags)
         report = run(plan, place, progress, flags)
     shown = published(report, settings.report)

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from cudal1_ci import __version__
-from cudal1_ci.cli.devices import Placed, placed, progress_for
+from cudal1_ci.cli.devices import Placed, placed, progress_for, with_shared_gpu
 from cudal1_ci.cli.execution import settings_of
 from cudal1_ci.cli.outputs import output_options, refuse_unwritable_outputs, write_report
 from cudal1_ci.cli.preflight import refuse_missing
@@ -63,6 +63,7 @@ def sweep_verb(path: Path, **flags: Any) -> None:
     settings = settings_of(path, flags, KEYS)
     refuse_unwritable_outputs(flags)
     refuse_missing(settings, with_model=not flags["no_model"])
+    settings = with_shared_gpu(settings)
     progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
     with placed(settings, path.resolve()) as place:
         plan = plan_of(path, place.settings, progress, retrace=flags["retrace"])

@@ -59,6 +59,10 @@ class Settings(Record, frozen=True, kw_only=True):
     python: str | None = None
     """Interpreter of the project that is judged; None is the one that runs the tool."""
     device: DeviceName = "auto"
+    verifiers_per_gpu: int = 3
+    """How many verifiers share a GPU in `scan`, `sweep` and `bench` where `device` is `auto` or
+    `cuda`: while one compiles another one times. Only one times at once. A verifier needs four
+    processor cores; fewer are started where there are fewer."""
     fail_on: Literal["never", "proposal", "regression", "inconclusive"] = "never"
     """What makes the exit code say no."""
     require_sandbox: bool = False

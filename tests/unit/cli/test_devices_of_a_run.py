@@ -13,9 +13,10 @@ from click.testing import CliRunner
 from cudal1_ci.cli import device, main
 from cudal1_ci.cli import devices as room
 from cudal1_ci.cli import model as cli_model
-from cudal1_ci.config import load_settings
+from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.pool import LocalBackend
+from cudal1_ci.propose.llm.servers.config import ModelConfig
 from cudal1_ci.render.parallel_progress import PlainParallelProgress
 from cudal1_ci.render.progress import PlainProgress
 
@@ -221,3 +222,29 @@ def test_every_verb_that_has_an_address_has_it_as_a_setting():
         assert any(one.name == "address" for one in main.get_command(None, name).params)
     for name in ("verify", "compare", "doctor"):
         assert not any(one.name == "address" for one in main.get_command(None, name).params)
+
+
+@pytest.mark.parametrize(
+    ("fields", "cores", "expected"),
+    [
+        ({}, 16, "auto,auto,auto"),
+        ({"device": "cuda"}, 16, "cuda,cuda,cuda"),
+        ({"device": "cuda", "verifiers_per_gpu": 2}, 16, "cuda,cuda"),
+        ({}, 8, "auto,auto"),
+        ({}, 2, "auto"),
+        ({"device": "cuda:0"}, 16, "cuda:0"),
+        ({"device": "cpu"}, 16, "cpu"),
+        ({"executor": "container"}, 16, "auto"),
+        ({"model": ModelConfig(model="weights")}, 16, "auto"),
+        ({"model": ModelConfig(model="http://host/v1")}, 16, "auto,auto,auto"),
+    ],
+)
+def test_a_search_has_several_verifiers_on_a_gpu(monkeypatch, fields, cores, expected):
+    monkeypatch.setattr(room, "measures_on_gpu", lambda device: device != "cpu")
+    monkeypatch.setattr(cli_model, "measures_on_gpu", lambda device: device != "cpu")
+    assert room.with_shared_gpu(Settings(**fields), cores).device == expected
+
+
+def test_without_a_gpu_a_search_has_one_verifier(monkeypatch):
+    monkeypatch.setattr(room, "measures_on_gpu", lambda device: False)
+    assert room.with_shared_gpu(Settings(), 64).device == "auto"
