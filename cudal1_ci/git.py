@@ -1,4 +1,4 @@
-"""A checkout on this machine: what changed since a base, by asking git.
+"""Ask git for trees, diffs and merge bases of a checkout.
 
 Knows git's command line and nothing of targets. Reads only: no lock, no fetch, no prompt, no hook
 and no user's pager or diff tool. The change is from the merge base of BASE and HEAD to the working

@@ -1,4 +1,4 @@
-"""Discovery: a source tree becomes targets, by reading alone.
+"""Find targets in a source tree, and how each can be called, by reading text alone.
 
 Knows which files are the repository's own (`files`), what each says (`facts`, read by `reading`),
 what names mean across files (`imports`), and which definitions are worth making faster
