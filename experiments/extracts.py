@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import aa_control
+import gpu_modules
 import results_counts
 import sensitivity
 import third_party
@@ -102,6 +103,7 @@ BLOCKS = {
     "Counts": Block("docs/results.md", CARD, lambda _: counts(assets.path(CARD))),
     "Refused": Block("docs/published-kernels.md", CARD, lambda _: refused(assets.path(CARD))),
     "Third party": Block("docs/results.md", "results/third-party.json", third_party.table),
+    "GPU modules": Block("docs/results.md", "results/gpu-modules.json", gpu_modules.table),
     "Corpora": Block("docs/results.md", "results/corpora-h200.json", corpora),
     "Sensitivity": Block(
         "docs/results.md",

@@ -1,0 +1,119 @@
+"""What a scan with default settings proposes for twelve modules as people write them.
+
+    cd experiments/gpu_modules && cudal1-ci scan . --device cuda --budget 14m --json report.json
+    python experiments/gpu_modules.py report.json --commit COMMIT --command "..."
+
+Writes assets/results/gpu-modules.json: every candidate with its verdict and interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RAW = ROOT / "assets" / "results" / "gpu-modules.json"
+
+
+def compact(report: dict[str, Any], commit: str, command: str) -> dict[str, Any]:
+    """Return what the table is made of."""
+    modules = []
+    for entry in report["entries"]:
+        if not entry["evaluations"]:
+            continue
+        tried = [row(one) for one in entry["evaluations"]]
+        modules.append(
+            {"file": entry["target"]["path"], "best": entry["best"], "candidates": tried}
+        )
+    device = report["device"]
+    return {
+        "device": {"name": device["name"], "kind": device["kind"], "software": device["software"]},
+        "commit": commit,
+        "command": command,
+        "shared_by": 3,
+        "date": report["generated_at"],
+        "elapsed_s": report["elapsed_s"],
+        "ended": report["ended"],
+        "modules": sorted(modules, key=lambda one: str(one["file"])),
+    }
+
+
+def row(evaluation: dict[str, Any]) -> dict[str, Any]:
+    """Return one candidate."""
+    found = {"proposer": evaluation["candidate"]["proposer"], "status": evaluation["status"]}
+    for measured in evaluation["measurements"][:1]:
+        found |= {
+            name: measured[name]
+            for name in ("speedup", "speedup_low", "speedup_high", "reference_us", "control_spread")
+        }
+    return found
+
+
+def table(document: dict[str, Any]) -> list[str]:
+    """Return a row of Markdown for each module, and what they come to together."""
+    lines = [
+        "| module | proposal | speedup | torch.compile, as one candidate | candidates |",
+        "|---|---|---|---|---|",
+    ]
+    logs = []
+    for module in document["modules"]:
+        candidates = module["candidates"]
+        best = None if module["best"] is None else candidates[module["best"]]
+        alone = next((one for one in candidates if one["proposer"].endswith(":compile")), None)
+        logs.append(math.log(best["speedup"]) if best else 0.0)
+        name = Path(module["file"]).stem.partition("_")[2]
+        lines.append(
+            f"| {name} | {operators(best) if best else 'none'} | {interval(best)} "
+            f"| {verdict(alone)} | {len(candidates)} |"
+        )
+    mean = math.exp(math.fsum(logs) / len(logs))
+    num = sum(module["best"] is not None for module in document["modules"])
+    lines += [
+        "",
+        f"{num} of {len(logs)} modules have a proposal; the geometric mean over all is {mean:.2f}x, "
+        f"where a module without one counts 1. One {document['device']['name']}, shared by "
+        f"{document['shared_by']} verifiers of which one times at once; "
+        f"{document['elapsed_s'] / 60:.0f} minutes, {document['date'][:10]}, commit "
+        f"`{document['commit']}`: `{document['command']}`.",
+    ]
+    return lines
+
+
+def operators(candidate: dict[str, Any]) -> str:
+    """Return what was applied."""
+    return str(candidate["proposer"]).partition(":")[2].replace("+", ", ").replace("_", " ")
+
+
+def interval(candidate: dict[str, Any] | None) -> str:
+    """Return a speedup with its interval."""
+    if candidate is None or "speedup" not in candidate:
+        return "-"
+    low, high = candidate["speedup_low"], candidate["speedup_high"]
+    return f"{candidate['speedup']:.2f}x [{low:.2f}, {high:.2f}]"
+
+
+def verdict(candidate: dict[str, Any] | None) -> str:
+    """Return what came of a candidate, times where it passed."""
+    if candidate is None:
+        return "not reached"
+    return interval(candidate) if candidate["status"] == "passed" else candidate["status"]
+
+
+def main() -> None:
+    """Write the raw result of a report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("report", type=Path)
+    parser.add_argument("--commit", required=True)
+    parser.add_argument("--command", required=True)
+    given = parser.parse_args()
+    report = json.loads(given.report.read_text("utf-8"))
+    document = compact(report, given.commit, given.command)
+    RAW.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(table(document)))
+
+
+if __name__ == "__main__":
+    main()
