@@ -22,6 +22,8 @@ from typing import Protocol
 import msgspec
 
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.target import TargetSearch
 from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.llm.context import context_of
 from cudal1_ci.propose.llm.contrast import REFERENCE
@@ -31,9 +33,10 @@ from cudal1_ci.propose.llm.servers import Message
 from cudal1_ci.propose.llm.task import ProfileRow, Variant
 from cudal1_ci.propose.llm.task import Task as Question
 from cudal1_ci.propose.llm.variants import reference_text, variant_text
-from cudal1_ci.records import Candidate, Device, Evaluation, Exemplar, Problem, Record
+from cudal1_ci.records import Candidate, Device, Evaluation, Exemplar, Problem, Record, Target
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.records.validation import at_least, positive
+from cudal1_ci.render.progress import SilentProgress
 from cudal1_ci.stats import speedups
 from model_training.answers import answer_text, code_of
 from model_training.tasks.record import Task
@@ -89,15 +92,22 @@ def judged(
     policy: str,
     max_candidates: int = 16,
 ) -> Iterator[Evaluation]:
-    """Return every candidate of a task with its verdict, from the archive where that knows it."""
-    problem = task.problem
-    for strategy in strategies:
-        for candidate in strategy.propose(problem, (), max_candidates):
-            known = archive.lookup(problem.id, candidate.id, judge.device().key, policy)
-            if known is None:
-                known = judge.evaluate(problem, candidate)
-                archive.record(known, policy)
-            yield known
+    """Yield every candidate of an accepted task with its verdict, as the product's loop proposes,
+    verifies and records it."""
+    target = Target(
+        path=task.name, qualname="Model", kind="torch_module", first_line=1, last_line=1
+    )
+    context = RunContext(
+        session=judge,  # type: ignore[arg-type]  # the reference was accepted: nothing is checked
+        strategies=tuple(strategies),
+        archive=archive,
+        progress=SilentProgress(),
+        config=ReviewConfig(num_candidates=max_candidates),
+        policy=policy,
+    )
+    search = TargetSearch(target, task.problem, context.strategies, context)
+    for candidate in search.next_candidates():
+        yield search.evaluate(candidate)
 
 
 def examples_of(
