@@ -326,8 +326,7 @@ def _read_number(text: str) -> int | float:
 
 
 def number_spec(value: bool | int | float) -> ArgumentSpec:
-    """Return a number's spec; a non-finite number becomes a call of `float`, which JSON can carry.
-    """
+    """Return a number's spec; JSON carries a non-finite number as a call of `float`."""
     if isinstance(value, float) and not isfinite(value):
         return Instance(factory="builtins:float", args=(Constant(value=str(value)),))
     return Constant(value=value)

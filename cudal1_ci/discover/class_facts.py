@@ -96,8 +96,7 @@ def is_abstract(function: Function) -> bool:
 
 
 def takes_self(function: Function | None) -> bool:
-    """Return whether the first parameter is `self`, unlike `autograd.Function.forward(ctx, ...)`.
-    """
+    """Return whether the first parameter is `self`, unlike in `autograd.Function.forward`."""
     if function is None:
         return False
     first = [*function.args.posonlyargs, *function.args.args][:1]

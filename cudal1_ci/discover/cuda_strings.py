@@ -77,8 +77,7 @@ def owners_in(tree: ast.Module) -> Iterator[Owner]:
 
 
 def kernels_in_strings(tree: ast.Module, owners: list[Owner]) -> Iterator[CudaKernelFact]:
-    """Yield the kernels that string constants define, each with the functions that use the string.
-    """
+    """Yield the kernels that string constants define, each with the string's users."""
     prose = docstrings(tree)
     seen: set[int] = set()
     for owner in owners:

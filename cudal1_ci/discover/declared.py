@@ -78,8 +78,7 @@ def unmatched(declared: Iterable[Declaration], targets: Sequence[Target]) -> lis
 
 
 def module_names(path: str) -> list[str]:
-    """Return the dotted names under which a file may be imported, for every possible import root.
-    """
+    """Return the dotted names under which a file may be imported, for any import root."""
     parts = PurePosixPath(path).with_suffix("").parts
     if parts[-1] == "__init__":
         parts = parts[:-1]

@@ -71,8 +71,7 @@ class IgnoreRules:
         return cls(tuple(above)).inside(root, "")
 
     def inside(self, folder: Path, relative: str) -> IgnoreRules:
-        """Return these rules with those of `folder`, whose path relative to the root is `relative`.
-        """
+        """Return these rules with those of `folder`; `relative` is its path below the root."""
         rules = read_rules(folder)
         if rules is None:
             return self
@@ -80,8 +79,7 @@ class IgnoreRules:
         return IgnoreRules((*self.levels, (prefix, rules)))
 
     def ignores(self, path: str, *, is_folder: bool) -> bool:
-        """Return whether a path relative to the root is ignored; its parents must not be ignored.
-        """
+        """Return whether a path relative to the root is ignored; its parents must not be."""
         path = f"{path}/" if is_folder else path
         for prefix, rules in reversed(self.levels):
             seen = prefix[1:] + path if prefix[0] == "+" else path[len(prefix) - 1 :]
@@ -91,8 +89,7 @@ class IgnoreRules:
         return False
 
     def ignores_root(self) -> bool:
-        """Return whether the rules above the root ignore the root itself or a folder that holds it.
-        """
+        """Return whether the rules above the root ignore the root or a folder that holds it."""
         for prefix, rules in reversed(self.levels):
             parts = prefix[1:-1].split("/")
             for depth in range(len(parts), 0, -1):

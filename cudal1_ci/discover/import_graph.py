@@ -105,8 +105,7 @@ class ImportGraph:
     def steps(
         self, path: str, file: ImportedFile, name: str | None
     ) -> Iterator[tuple[str, str | None]]:
-        """Yield what a file needs: other files, each with one wanted name; None is the whole file.
-        """
+        """Yield what a file needs: files, each with one wanted name; None is the whole file."""
         if name is None:
             statements = list(file.statements)
         else:
@@ -137,8 +136,7 @@ class ImportGraph:
                 yield below, None
 
     def path_of(self, importer: str, module: str) -> str | None:
-        """Return the file of a module: a listed file, or an existing file that discovery left out.
-        """
+        """Return the file of a module: a listed file, or one that discovery left out."""
         path = self.modules.module_path(importer, module)
         if path is not None:
             return path
@@ -174,8 +172,7 @@ class ImportGraph:
             folder = folder.parent
 
     def file(self, path: str) -> ImportedFile:
-        """Return a file's hash and imports. Raises: DiscoveryError when it is no longer readable.
-        """
+        """Return a file's hash and imports. Raises: DiscoveryError when it is unreadable."""
         known = self._files.get(path)
         if known is None:
             try:

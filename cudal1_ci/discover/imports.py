@@ -127,8 +127,7 @@ class ModuleIndex:
         return seen
 
     def imported_from(self, path: str, name: str) -> set[Symbol]:
-        """Return what a module-level name of a file is imported from; empty if it is not imported.
-        """
+        """Return what a module-level name of a file is imported from; empty if not imported."""
         file = self.facts.get(path)
         if file is None or name in self.definitions.get(path, ()):
             return set()

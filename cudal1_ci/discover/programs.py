@@ -1,4 +1,4 @@
-"""A target as a program that a runner can import: where, under which name, and its identity."""
+"""Describe a target as a program that a runner can import: path, name and identity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cudal1_ci.records import Target, TreeProgram
 
 
 def reference_program(root: Path, target: Target, discovery: Discovery) -> TreeProgram:
-    """The target as it stands in the checkout at `root`.
+    """Return the target's program in the checkout at `root`.
 
     Raises: DiscoveryError for what Python cannot import: a CUDA kernel, a kernel made inside of a
     function, a file that discovery did not read.
