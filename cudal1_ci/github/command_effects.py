@@ -1,9 +1,9 @@
-"""What a command that is obeyed asks of GitHub. Pure: requests come out, none is made.
+"""Build GitHub requests for an accepted command. Pure: no request is made.
 
 `run` and `optimize` start the workflow that measures on request, on the default branch: nothing of
 a pull request runs where its comments are read. `ack` and `apply` need the report that the author
-has seen. Our comment names the run that wrote it, so its report is fetched and the commands are
-decided again; it is hostile data, and no more is believed of it than `publish` believes.
+has seen. Our comment names the run that wrote it, so that run's report is fetched and the command
+is decided again. The report is hostile data, and is checked as in `publish`.
 
     decide(asked, command, facts, rules)                first; it may want the report of a run
     decide(asked, command, facts, rules, fetched)       then, with that
@@ -45,7 +45,7 @@ UNUSABLE = "the report of that run is gone or cannot be used; `/cudal1 run` make
 
 
 class Fetched(Record, frozen=True, kw_only=True):
-    """The report of a run; None where it could not be had or is none."""
+    """Hold the report of a run; None where it was unavailable or is no report."""
 
     run: int
     document: Report | None
@@ -54,7 +54,7 @@ class Fetched(Record, frozen=True, kw_only=True):
 def decide(
     asked: Asked, command: Command, facts: Facts, rules: Rules, fetched: Fetched | None = None
 ) -> Decision:
-    """What is done about a command."""
+    """Decide what is done about a command."""
     settled = gate(asked, command, facts)
     if settled is not None or facts.head is None:
         return settled or Decision()
@@ -106,7 +106,7 @@ def _measured(asked: Asked, command: Command, head: Head, rules: Rules) -> Decis
 def _reported(
     asked: Asked, command: Command, facts: Facts, rules: Rules, fetched: Fetched | None
 ) -> Decision:
-    """The report's run, as our comment names it; then what is done with the report."""
+    """Request the report of the run that our comment names, or act on that report."""
     assert facts.head is not None
     found = _seen_report(command, facts, facts.head, rules)
     if found is None:
@@ -131,8 +131,10 @@ def _reported(
 def _seen_report(
     command: Command, facts: Facts, head: Head, rules: Rules
 ) -> tuple[Comment, Marker] | None:
-    """Our comment with the report of this head; that of another workflow where it shows the
-    proposal that is meant."""
+    """Return our comment with this head's report.
+
+    Another workflow's comment is used where it shows the command's proposal.
+    """
     shown = [
         (one, marker)
         for one in facts.comments
@@ -150,7 +152,7 @@ def _seen_report(
 
 
 def _measuring_run(asked: Asked, head: Head, marker: Marker, rules: Rules) -> Occasion:
-    """The run that wrote our comment: what is posted now is posted in its name."""
+    """Return the run that wrote our comment; new posts are made in that run's name."""
     return msgspec.structs.replace(
         rules.occasion,
         head_sha=head.sha,
@@ -164,7 +166,7 @@ def _measuring_run(asked: Asked, head: Head, marker: Marker, rules: Rules) -> Oc
 
 
 def _applied(command: Command, head: Head, document: Report, asked: Asked) -> Decision:
-    """A draft pull request with the proposal's patch, into the branch."""
+    """Propose a draft pull request with the proposal's patch, into the branch."""
     found = [one for one in digest(document).proposals if one.id == command.id]
     patches = {one.evaluation.candidate.patch for one in found}
     if len(patches) != 1 or (patch := patches.pop()) is None:
@@ -193,7 +195,7 @@ def _agreed(
     seen: Comment,
     document: Report,
 ) -> Decision:
-    """The comment and the check anew, with one more regression that is agreed to."""
+    """Post the comment and the check again, with one more accepted regression."""
     entry = _meant(command, document)
     if isinstance(entry, Decision):
         return entry
@@ -225,12 +227,12 @@ def _agreed(
     )
     if not any(errand.what == "comment" for errand in made.errands):
         return refused(f"there is nowhere to keep it: {'; '.join(made.remarks)}.")
-    # The comment first: no check is green for what is written down nowhere.
+    # The comment first: no check turns green without a written record.
     return Decision(reaction="rocket", errands=made.errands[::-1])
 
 
 def _meant(command: Command, document: Report) -> Entry | Decision:
-    """The one open regression that the command names, by its whole name or without the file."""
+    """Return the one open regression that the command names, with or without the file."""
     open_ones = [
         one for one in document.entries if one.comparison and is_open_regression(one.comparison)
     ]
