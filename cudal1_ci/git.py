@@ -21,7 +21,7 @@ from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.records import Change, FileChange
 
 RELATIVE = re.compile(r"[~^@]")
-"""In `HEAD~3`, `v1^`, `main@{1}`: no name that a remote knows."""
+"""Characters of `HEAD~3`, `v1^`, `main@{1}`, which are no names on a remote."""
 GIT_TIMEOUT_S = 60.0
 SOURCE_SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
 # A larger file is data; discovery skips it too.
@@ -100,11 +100,11 @@ def commit_of(top: Path, name: str) -> str:
     try:
         return run_git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
     except DiscoveryError as error:
-        mend = f"fetch it (git fetch origin {name.removeprefix('origin/')})"
+        fix = f"fetch it (git fetch origin {name.removeprefix('origin/')})"
         if RELATIVE.search(name):
-            mend = "fetch more of the history (git fetch --unshallow, where it was cut)"
+            fix = "fetch more of the history (git fetch --unshallow, where it was cut)"
         raise DiscoveryError(
-            f"{name}: no such branch, tag or commit here; {mend} or name another"
+            f"{name}: no such branch, tag or commit here; {fix} or name another"
         ) from error
 
 
@@ -167,10 +167,10 @@ def common_ancestor(top: Path, base: str, head: str = "HEAD") -> str:
         return run_git(top, "merge-base", sha, head).strip()
     except DiscoveryError as error:
         if run_git(top, "rev-parse", "--is-shallow-repository").strip() == "true":
-            mend = "the clone is shallow: git fetch --unshallow (in Actions: fetch-depth: 0)"
+            fix = "the clone is shallow: git fetch --unshallow (in Actions: fetch-depth: 0)"
         else:
-            mend = "the two histories have no commit in common"
-        raise DiscoveryError(f"{base}: no merge base with {head[:12]}; {mend}") from error
+            fix = "the two histories have no commit in common"
+        raise DiscoveryError(f"{base}: no merge base with {head[:12]}; {fix}") from error
 
 
 def differences(top: Path, root: Path, base: str, head: str | None) -> Iterator[Difference]:

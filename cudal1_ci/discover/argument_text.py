@@ -44,7 +44,7 @@ OTHER_NAMES = {
     "fp64": "float64",
     "tensor": "float32",
 }
-"""What else people call a dtype: suggested, not accepted, so that one type has one name."""
+"""Other names of a dtype: suggested, not accepted, so that one type has one name."""
 
 CHANNELS_LAST = {"channels_last": 4, "channels_last_3d": 5}
 """Memory formats, and the number of dimensions that each is for."""

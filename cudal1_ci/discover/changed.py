@@ -36,7 +36,7 @@ class Selection:
     targets: tuple[Target, ...]
     """Each with `selected_because`."""
     removed: tuple[Target, ...] = ()
-    """Targets of the base that are no more, where they were."""
+    """Removed targets, at their place in the base."""
 
 
 def select_changed(discovery: Discovery, change: Change) -> Selection:
@@ -64,7 +64,7 @@ class BaseTree:
     """Read the files of the tree before the change that differ from the tree after the change."""
 
     files: dict[str, FileChange]
-    """By the path that they have now, or had."""
+    """Changes by current path, or by the last one."""
     facts: dict[str, FileFacts]
     modules: ModuleIndex
     renamed: dict[str, str]

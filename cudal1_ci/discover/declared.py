@@ -177,7 +177,7 @@ def call_of(written: object, where: str) -> Call:
         name, spec = _argument(one, f"{where}[{number}]")
         if name is None and kwargs:
             raise ConfigError(
-                f"{where}[{number}]: expected `name=...`, for a keyword argument stands before it, "
+                f"{where}[{number}]: expected `name=...`, for a keyword argument comes before it, "
                 f"got {one!r}; move it to the front or name it"
             )
         if name is None:

@@ -55,15 +55,15 @@ def declared_in_source(target: Target, source: str, sidecar: str | None) -> tupl
     """
     if sidecar is None and not might_declare(source):
         return ()
-    tree = _parsed(source, target.path)
+    tree = _parse_file(source, target.path)
     if tree is None:
         return ()
-    beside = sidecar_path(target.path)
-    sidecar_tree = _parsed(sidecar, beside) if sidecar is not None else None
-    found = list(_marked(target, source, tree))
+    sidecar_file = sidecar_path(target.path)
+    sidecar_tree = _parse_file(sidecar, sidecar_file) if sidecar is not None else None
+    found = list(_mark_workloads(target, source, tree))
     if sidecar_tree is not None:
-        found += _made(target, tree, sidecar_tree, beside)
-    found += _made(target, tree, tree, target.path)
+        found += _function_workloads(target, tree, sidecar_tree, sidecar_file)
+    found += _function_workloads(target, tree, tree, target.path)
     return tuple(found)
 
 
@@ -73,7 +73,7 @@ def might_declare(source: str) -> bool:
     return _MIGHT_DECLARE.search(source) is not None
 
 
-def _parsed(source: str, path: str) -> ast.Module | None:
+def _parse_file(source: str, path: str) -> ast.Module | None:
     try:
         return parse(source)
     except PARSE_ERRORS as error:
@@ -85,7 +85,7 @@ def _parsed(source: str, path: str) -> ast.Module | None:
 # --- get_inputs ------------------------------------------------------------------------------
 
 
-def _made(
+def _function_workloads(
     target: Target, tree: ast.Module, functions_in: ast.Module, path: str
 ) -> Iterator[Workload]:
     """Yield workloads whose arguments the functions of a file make."""
@@ -100,7 +100,7 @@ def _made(
         match = _MAKES_INPUTS.fullmatch(function)
         if match is None:
             continue
-        qualname, name = _addressed(match[1], names)
+        qualname, name = _split_suffix(match[1], names)
         if (qualname or main) != target.qualname:
             continue
         if required := _required_parameters(node):
@@ -120,7 +120,7 @@ def _made(
         )
 
 
-def _addressed(suffix: str | None, names: list[str]) -> tuple[str | None, str | None]:
+def _split_suffix(suffix: str | None, names: list[str]) -> tuple[str | None, str | None]:
     """Split a suffix into the class or function that it begins with and the workload's name."""
     if suffix is None:
         return None, None
@@ -189,7 +189,7 @@ class Mark:
     form: str
 
 
-def _marked(target: Target, source: str, tree: ast.Module) -> Iterator[Workload]:
+def _mark_workloads(target: Target, source: str, tree: ast.Module) -> Iterator[Workload]:
     if "cudal1" not in source:
         return
     lines = source.splitlines()

@@ -41,7 +41,7 @@ class Discovery:
     targets: tuple[Target, ...]
     """In order of path and line."""
     notices: tuple[Notice, ...]
-    """Files and folders that could not be looked at, and why."""
+    """Files and folders that could not be read, and why."""
     facts: Mapping[str, FileFacts]
     modules: ModuleIndex
     imports: ImportGraph

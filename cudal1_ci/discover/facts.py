@@ -47,7 +47,7 @@ class ClassFact(Fact, frozen=True, array_like=True, gc=False):
     assembles: bool
     """Its `__init__` sets attributes: other parts than its base's."""
     acts_as_module: bool
-    """Has the looks of an nn.Module whatever its base is called."""
+    """Looks like an nn.Module, whatever the name of its base."""
 
 
 class FunctionFact(Fact, frozen=True, array_like=True, gc=False):

@@ -48,11 +48,11 @@ class DiscoveryConfig(Record, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     """No file or folder that matches one of these."""
     tests: bool = False
-    """Also look at `tests/`, `test_*.py`, `*_test.py` and `conftest.py`."""
+    """Also read `tests/`, `test_*.py`, `*_test.py` and `conftest.py`."""
     vendored: bool = False
-    """Also look at `third_party/`, `vendor/`, `site-packages/` and their like."""
+    """Also read `third_party/`, `vendor/`, `site-packages/` and similar folders."""
     max_file_bytes: int = 2_000_000
-    """Larger files are data or generated; they are named in a notice."""
+    """Larger files are data or generated; a notice names them."""
     num_processes: int | None = None
     """Processes that read the tree; None is one for each core, up to 8."""
 

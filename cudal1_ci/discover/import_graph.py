@@ -33,7 +33,7 @@ class ImportStatement:
 
     module: str
     names: tuple[tuple[str, str], ...] | None
-    """Name and what it is called here; `*` for all."""
+    """Each name with its local name; `*` for all."""
 
 
 @dataclass(frozen=True)

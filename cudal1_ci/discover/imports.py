@@ -20,7 +20,7 @@ from pathlib import Path
 from cudal1_ci.discover.facts import Binding, FileFacts
 
 MAX_HOPS = 32
-"""Aliases and re-exports that are followed before a chain is taken for a circle."""
+"""Aliases and re-exports that are followed before a chain counts as a cycle."""
 
 
 @dataclass(frozen=True)

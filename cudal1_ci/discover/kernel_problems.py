@@ -32,7 +32,7 @@ IS_LOCAL = NoWorkload(
     "move it to module level",
 )
 IS_INSTALLED = NoWorkload(
-    "its file is built when the package is installed, and the judge installs nothing: a changed "
+    "its file is built when the package is installed, and the verifier installs nothing: a changed "
     "kernel would not be what runs",
     "build it at its first use, by torch.utils.cpp_extension.load(name=..., sources=[...])",
 )

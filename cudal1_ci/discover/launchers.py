@@ -32,7 +32,7 @@ from cudal1_ci.records import Change, Target
 
 NUM_ROUNDS = 5
 """From a kernel to what calls it: a host function, the extension that has it, a function, a
-torch.autograd.Function, a module. What lies farther away spends its time elsewhere."""
+torch.autograd.Function, a module. Callers farther away spend their time elsewhere."""
 
 
 @dataclass(frozen=True)

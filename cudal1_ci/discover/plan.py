@@ -46,7 +46,7 @@ class Plan:
     """By the change, where they were."""
     notices: tuple[Notice, ...] = ()
     discovery: Discovery | None = None
-    """What was read to make it."""
+    """The discovery that the plan was made from."""
 
 
 def survey(

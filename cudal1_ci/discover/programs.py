@@ -17,7 +17,7 @@ def reference_program(root: Path, target: Target, discovery: Discovery) -> TreeP
     """
     where = f"{target.path}:{target.qualname}"
     if target.kind == "cuda_kernel":
-        raise DiscoveryError(f"{where}: a CUDA kernel is not imported; judge one of its launchers")
+        raise DiscoveryError(f"{where}: a CUDA kernel is not imported; verify one of its launchers")
     if "<locals>" in target.qualname:
         raise DiscoveryError(f"{where}: is made inside a function; move it to module level")
     place = discovery.modules.places.get(target.path)

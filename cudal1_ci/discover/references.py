@@ -30,7 +30,7 @@ Key = tuple[str, str]
 """Path and qualname of a unit."""
 
 OPERATORS = "<torch.ops>"
-"""Stands for a path: operators that C++ registers, as Python calls them."""
+"""Path of operators that C++ registers, as Python calls them."""
 _OPERATOR = re.compile(r"(?:torch\.)?ops\.(\w+)\.(\w+)(?:\.\w+)?")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 

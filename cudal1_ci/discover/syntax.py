@@ -14,7 +14,7 @@ Definition = Function | ast.ClassDef
 PARSE_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 MODULE_LEVEL = "<module>"
-"""Stands for a qualified name where code is in no definition."""
+"""Qualified name of code outside of any definition."""
 
 
 def parse(source: bytes | str) -> ast.Module:

@@ -19,7 +19,7 @@ from cudal1_ci.records import Call, Target, TensorSpec, Workload
 BATCH = 8
 LENGTH = 128
 IMAGE = {"Conv1d": (1024,), "Conv2d": (64, 64), "Conv3d": (16, 32, 32)}
-"""Sizes beside batch and channels, such that one call takes some milliseconds on a CPU."""
+"""Sizes besides batch and channels, such that one call takes some milliseconds on a CPU."""
 FIRST_SIZE = {
     "Linear": "in_features",
     "LayerNorm": "normalized_shape",

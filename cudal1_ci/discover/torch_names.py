@@ -185,7 +185,7 @@ UNMISTAKABLE_METHODS = frozenset(
     | {"type_as", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as", "where"}
     | {"abs", "pow", "norm", "amax", "amin", "flip", "roll", "div", "neg", "silu", "add"} - {"add"}
 )
-"""Methods that a value of no other common type has; enough to know a tensor by."""
+"""Methods that no other common type has: one is enough to recognize a tensor."""
 
 NOT_COMPUTE_METHODS = frozenset(
     {"size", "dim", "item", "tolist", "numpy", "cpu", "cuda", "to", "detach", "data_ptr", "numel"}
@@ -195,4 +195,4 @@ NOT_COMPUTE_METHODS = frozenset(
     | {"is_sparse", "storage_offset", "nelement", "half", "float", "double", "long", "bool", "int"}
     | {"bfloat16", "copy_", "zero_", "fill_", "uniform_", "normal_", "retain_grad"}
 )
-"""Methods of tensors that ask, move or copy, and compute nothing."""
+"""Methods of tensors that query, move or copy, and compute nothing."""

@@ -30,7 +30,7 @@ from cudal1_ci.records import (
 )
 
 MAX_LINE = 4_000
-"""Characters of them all: a comment has room for its text, its marker and that."""
+"""Characters of all agreements: a comment has room for its text, its marker and these."""
 UNTIL = "this pull request is closed"
 _LINE = re.compile(r"<!-- cudal1-ci:v1 ack=(?P<agreed>\[[^<>\r\n]{0,4000}\]) -->\r?\n?")
 
@@ -43,7 +43,7 @@ class Agreed(Record, frozen=True, kw_only=True):
     max_slowdown: float
     reason: str
     owner: str
-    """Login of who has agreed."""
+    """Login of the person who agreed."""
 
 
 def name_of(entry: Entry) -> str:
@@ -108,10 +108,10 @@ def covered(document: Report, agreements: Sequence[Agreed]) -> Report:
         if agreed is None or comparison is None or not is_open_regression(comparison):
             entries.append(entry)
         elif comparison.slowdown is not None and comparison.slowdown <= agreed.max_slowdown:
-            entries.append(_acknowledged(entry, comparison, agreed))
+            entries.append(_acknowledge(entry, comparison, agreed))
         else:
             entries.append(entry)
-            notices.append(Notice(path=entry.target.path, message=_exceeded(entry, agreed)))
+            notices.append(Notice(path=entry.target.path, message=_excess_text(entry, agreed)))
     return msgspec.structs.replace(
         document, entries=tuple(entries), warnings=(*document.warnings, *notices)
     )
@@ -122,7 +122,7 @@ def is_open_regression(comparison: Comparison) -> bool:
     return comparison.verdict == "regression" and comparison.acknowledged is None
 
 
-def _acknowledged(entry: Entry, comparison: Comparison, agreed: Agreed) -> Entry:
+def _acknowledge(entry: Entry, comparison: Comparison, agreed: Agreed) -> Entry:
     acknowledged = Acknowledgement(
         target=agreed.target,
         max_slowdown=agreed.max_slowdown,
@@ -134,7 +134,7 @@ def _acknowledged(entry: Entry, comparison: Comparison, agreed: Agreed) -> Entry
     return msgspec.structs.replace(entry, comparison=known)
 
 
-def _exceeded(entry: Entry, agreed: Agreed) -> str:
+def _excess_text(entry: Entry, agreed: Agreed) -> str:
     slowdown = entry.comparison.slowdown if entry.comparison else None
     now = f"{slowdown:.3g}x" if slowdown is not None else "not known how much"
     return (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
 
 FILE_MODES = ("100644", "100755")
-"""Those of git's that are files with contents: no link, no submodule."""
+"""Git's modes of files with contents: no link, no submodule."""
 MAX_FILE_BYTES = 2**20
 _BRANCH = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)*")
 
@@ -41,7 +41,7 @@ class Proposed(Record, frozen=True, kw_only=True):
     base_sha: str
     """The commit that the patch applies to."""
     base_branch: str
-    """What the pull request is to be merged into."""
+    """The branch that the pull request is to be merged into."""
     branch: str
     """The branch that is made for it; the same change should have the same name."""
     title: str
@@ -76,7 +76,7 @@ def open_pull(client: Client, proposed: Proposed) -> Made:
             "draft": True,
         },
     )
-    return _made(made)
+    return _made_pull(made)
 
 
 def _pull_of(client: Client, proposed: Proposed) -> Made | None:
@@ -85,10 +85,10 @@ def _pull_of(client: Client, proposed: Proposed) -> Made | None:
     pulls = client.read(
         "pulls", state="all", head=f"{owner}:{proposed.branch}", base=proposed.base_branch
     )
-    return _made(pulls[0]) if pulls else None
+    return _made_pull(pulls[0]) if pulls else None
 
 
-def _made(pull: Mapping[str, Any]) -> Made:
+def _made_pull(pull: Mapping[str, Any]) -> Made:
     return Made(id=pull["number"], url=pull["html_url"])
 
 

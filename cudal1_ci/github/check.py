@@ -71,7 +71,10 @@ def completed(
     The first payload holds everything except further annotations. `texts` are summaries, the
     longest first.
     """
-    output = {"title": standing.title[:MAX_TITLE], "summary": _fitting(texts, standing.title)}
+    output = {
+        "title": standing.title[:MAX_TITLE],
+        "summary": _longest_fitting(texts, standing.title),
+    }
     batches = [list(annotations[i : i + BATCH]) for i in range(0, len(annotations), BATCH)]
     first, *others = batches or [[]]
     completing = {
@@ -83,7 +86,7 @@ def completed(
     return [completing, *({"output": {**output, "annotations": batch}} for batch in others)]
 
 
-def _fitting(texts: Sequence[str], title: str) -> str:
+def _longest_fitting(texts: Sequence[str], title: str) -> str:
     """Return the first text that fits; never cut one, as half a table would show as none."""
     for text in texts:
         if len(text) <= MAX_SUMMARY_CHARS and len(text.encode()) <= MAX_SUMMARY_BYTES:

@@ -24,10 +24,10 @@ from cudal1_ci.github.plan import Known, Post, Pull
 from cudal1_ci.github.rate_limit import Patience
 
 SECONDS_BETWEEN_WRITES = 1.0
-"""What GitHub asks of those who write more than once."""
+"""GitHub's required pause between writes."""
 TIMEOUT_S = 30
 ACTIONS_LOGIN = "github-actions[bot]"
-"""Who the token of a workflow is; asked for its user, it is refused."""
+"""Login of a workflow's token, for which GitHub refuses to name the user."""
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Client:
         Raises:
             Refusal: GitHub does not say.
         """
-        whole, given = self._whole(path), dict(query)
+        whole, given = self._full_path(path), dict(query)
         return self._ask(
             lambda: self._github.requester.requestJsonAndCheck("GET", whole, parameters=given)[1]
         )
@@ -68,7 +68,7 @@ class Client:
         Raises:
             Refusal: It was not done.
         """
-        return self._written(Post(method=method, path=self._whole(path), payload=dict(payload)))
+        return self._write(Post(method=method, path=self._full_path(path), payload=dict(payload)))
 
     def login(self) -> str:
         """Return our own login.
@@ -125,7 +125,7 @@ class Client:
             Refusal: It was not done.
         """
         path = post.path.replace("{id}", str(first_id))
-        answer = self._written(Post(method=post.method, path=path, payload=post.payload))
+        answer = self._write(Post(method=post.method, path=path, payload=post.payload))
         number, url = answer.get("id"), answer.get("html_url")
         return Made(
             id=number if isinstance(number, int) else None,
@@ -141,10 +141,10 @@ class Client:
         repository = self._github.get_repo(self.repository)
         return self._comments(repository.get_pull(number).get_issue_comments)
 
-    def _whole(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         return f"/repos/{self.repository}/{path}".rstrip("/")
 
-    def _written(self, post: Post) -> Mapping[str, Any]:
+    def _write(self, post: Post) -> Mapping[str, Any]:
         def request() -> object:
             requester = self._github.requester
             return requester.requestJsonAndCheck(post.method, post.path, input=post.payload)[1]
@@ -161,7 +161,7 @@ class Client:
         repository = self._github.get_repo(self._occasion.repository)
         number = self._occasion.number
         if number is None:
-            number = self._looked_up()
+            number = self._find_pull_number()
         if number is None:
             return None
         pull = repository.get_pull(number)
@@ -177,7 +177,7 @@ class Client:
             diff=self._diff(pull) if wants_diff else {},
         )
 
-    def _looked_up(self) -> int | None:
+    def _find_pull_number(self) -> int | None:
         """Return the one open pull request of the branch whose head is the run's commit."""
         occasion = self._occasion
         if not occasion.is_looked_up or occasion.head_repository is None:

@@ -37,7 +37,7 @@ class Command(Record, frozen=True, kw_only=True):
     """Hold a command. `verb` None is an unknown command, with only its `text`."""
 
     text: str
-    """The line, as a person would be shown it."""
+    """The line, as shown to a person."""
     verb: Verb | None = None
     sha: str | None = None
     """The head that was meant, where the command says so."""
@@ -52,11 +52,11 @@ def command_in(body: str) -> Command | None:
     for line in _plain_lines(body[:MAX_BODY]):
         found = _COMMAND.fullmatch(line)
         if found:
-            return _understood((found["rest"] or "").split(), one_line(line, 120))
+            return _parse_command((found["rest"] or "").split(), one_line(line, 120))
     return None
 
 
-def _understood(words: list[str], text: str) -> Command:
+def _parse_command(words: list[str], text: str) -> Command:
     """Return the command, without a verb where a word is extra, missing or of another form."""
     unknown = Command(text=text)
     verb, *others = words or [""]
@@ -64,32 +64,32 @@ def _understood(words: list[str], text: str) -> Command:
         case "help" | "skip":
             return Command(text=text, verb=verb) if not others else unknown
         case "run":
-            rest, sha = _with_sha(others)
+            rest, sha = _split_sha(others)
             return Command(text=text, verb="run", sha=sha) if not rest else unknown
         case "optimize":
-            rest, sha = _with_sha(others)
+            rest, sha = _split_sha(others)
             if len(rest) > 1 or not all(_GLOB.fullmatch(word) for word in rest):
                 return unknown
             glob = rest[0] if rest else None
             return Command(text=text, verb="optimize", sha=sha, glob=glob)
         case "apply":
-            rest, sha = _with_sha(others)
+            rest, sha = _split_sha(others)
             if len(rest) != 1 or not _ID.fullmatch(rest[0]):
                 return unknown
             return Command(text=text, verb="apply", sha=sha, id=rest[0])
         case "ack":
-            return _acknowledgement(others, text) or unknown
+            return _parse_acknowledgement(others, text) or unknown
     return unknown
 
 
-def _with_sha(words: list[str]) -> tuple[list[str], str | None]:
+def _split_sha(words: list[str]) -> tuple[list[str], str | None]:
     """Split the words into those before a final sha, and that sha."""
     if words and _SHA.fullmatch(words[-1]):
         return words[:-1], words[-1]
     return words, None
 
 
-def _acknowledgement(words: list[str], text: str) -> Command | None:
+def _parse_acknowledgement(words: list[str], text: str) -> Command | None:
     """Parse a target and a reason; the sha comes before the reason, which has any words."""
     target, *others = words or [""]
     sha = others.pop(0) if others and _SHA.fullmatch(others[0]) else None

@@ -37,7 +37,7 @@ from cudal1_ci.render.digest import digest
 from cudal1_ci.render.markup import code
 
 ON_REQUEST = "cudal1-ci-on-request.yml"
-"""The workflow that measures what was asked for."""
+"""The workflow that measures on request."""
 SKIP_LABEL = "cudal1:skip"
 MAX_NAMED = 10
 NO_REPORT = "there is no report of this head below this pull request; `/cudal1 run` makes one."
@@ -60,24 +60,24 @@ def decide(
         return settled or Decision()
     head = facts.head
     if command.verb == "skip":
-        return _skipped(asked, rules)
+        return _skip(asked, rules)
     if command.verb in ("run", "optimize"):
-        return _measured(asked, command, head, rules)
+        return _measure(asked, command, head, rules)
     if command.verb == "apply" and head.repository != rules.occasion.repository:
         return refused(
             "the branch is of another repository, where nothing can be written from here. Its "
             "owner takes the diff of the report: `git apply FILE.patch`."
         )
-    return _reported(asked, command, facts, rules, fetched)
+    return _use_report(asked, command, facts, rules, fetched)
 
 
-def _skipped(asked: Asked, rules: Rules) -> Decision:
+def _skip(asked: Asked, rules: Rules) -> Decision:
     path = f"/repos/{rules.occasion.repository}/issues/{asked.number}/labels"
     post = Post(method="POST", path=path, payload={"labels": [SKIP_LABEL]})
     return Decision(reaction="rocket", errands=(Errand(what="label", posts=(post,)),))
 
 
-def _measured(asked: Asked, command: Command, head: Head, rules: Rules) -> Decision:
+def _measure(asked: Asked, command: Command, head: Head, rules: Rules) -> Decision:
     """Start the workflow that measures, on the default branch."""
     if head.repository != rules.occasion.repository and not rules.may_run_forks:
         return refused(
@@ -103,7 +103,7 @@ def _measured(asked: Asked, command: Command, head: Head, rules: Rules) -> Decis
 # --- what needs the report -----------------------------------------------------------------------
 
 
-def _reported(
+def _use_report(
     asked: Asked, command: Command, facts: Facts, rules: Rules, fetched: Fetched | None
 ) -> Decision:
     """Request the report of the run that our comment names, or act on that report."""
@@ -122,8 +122,8 @@ def _reported(
     try:
         refuse_another_commit(fetched.document, run)
         if command.verb == "apply":
-            return _applied(command, facts.head, fetched.document, asked)
-        return _agreed(asked, command, facts, rules, run, seen, fetched.document)
+            return _apply(command, facts.head, fetched.document, asked)
+        return _acknowledge(asked, command, facts, rules, run, seen, fetched.document)
     except ForgeError as error:
         return refused(f"{code(error, 400)}.")
 
@@ -165,7 +165,7 @@ def _measuring_run(asked: Asked, head: Head, marker: Marker, rules: Rules) -> Oc
     )
 
 
-def _applied(command: Command, head: Head, document: Report, asked: Asked) -> Decision:
+def _apply(command: Command, head: Head, document: Report, asked: Asked) -> Decision:
     """Propose a draft pull request with the proposal's patch, into the branch."""
     found = [one for one in digest(document).proposals if one.id == command.id]
     patches = {one.evaluation.candidate.patch for one in found}
@@ -186,7 +186,7 @@ def _applied(command: Command, head: Head, document: Report, asked: Asked) -> De
     return Decision(reaction="rocket", proposed=proposed)
 
 
-def _agreed(
+def _acknowledge(
     asked: Asked,
     command: Command,
     facts: Facts,
@@ -196,7 +196,7 @@ def _agreed(
     document: Report,
 ) -> Decision:
     """Post the comment and the check again, with one more accepted regression."""
-    entry = _meant(command, document)
+    entry = _find_regression(command, document)
     if isinstance(entry, Decision):
         return entry
     assert entry.comparison is not None and facts.head is not None
@@ -231,7 +231,7 @@ def _agreed(
     return Decision(reaction="rocket", errands=made.errands[::-1])
 
 
-def _meant(command: Command, document: Report) -> Entry | Decision:
+def _find_regression(command: Command, document: Report) -> Entry | Decision:
     """Return the one open regression that the command names, with or without the file."""
     open_ones = [
         one for one in document.entries if one.comparison and is_open_regression(one.comparison)

@@ -34,7 +34,7 @@ class Asked(Record, frozen=True, kw_only=True):
     made_at: datetime
     default_branch: str
     is_obeyable: bool
-    """Whether it was just made, by a person, below a pull request, and is as it was written."""
+    """Whether a person just made it on a pull request, and it was not edited."""
 
 
 class _User(msgspec.Struct, frozen=True):

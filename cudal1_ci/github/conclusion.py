@@ -23,14 +23,14 @@ class Standing(Record, frozen=True, kw_only=True):
     num_targets: int
     num_compared: int
     num_regressions: int
-    """Without those that were agreed to."""
+    """Without accepted ones."""
     num_acknowledged: int
     num_improvements: int
     num_inconclusive: int
     num_output_changes: int
     num_proposals: int
     is_complete: bool
-    """Whether every target had its turn."""
+    """Whether every target was processed."""
 
     @property
     def has_news(self) -> bool:
@@ -57,12 +57,12 @@ class Standing(Record, frozen=True, kw_only=True):
     def title(self) -> str:
         """Return one line in our own words and numbers, without text of the report."""
         counted = [
-            _counted(self.num_regressions, "regression"),
-            _counted(self.num_acknowledged, "acknowledged regression"),
-            _counted(self.num_inconclusive, "target", "inconclusive"),
-            _counted(self.num_improvements, "improvement"),
-            _counted(self.num_output_changes, "changed output"),
-            _counted(self.num_proposals, "faster version", "proven"),
+            _count_text(self.num_regressions, "regression"),
+            _count_text(self.num_acknowledged, "acknowledged regression"),
+            _count_text(self.num_inconclusive, "target", "inconclusive"),
+            _count_text(self.num_improvements, "improvement"),
+            _count_text(self.num_output_changes, "changed output"),
+            _count_text(self.num_proposals, "faster version", "proven"),
         ]
         parts = [part for part in counted if part]
         if not self.num_targets:
@@ -116,5 +116,5 @@ def is_acknowledged(comparison: Comparison) -> bool:
     return comparison.slowdown is not None and comparison.slowdown <= agreed.max_slowdown
 
 
-def _counted(number: int, noun: str, after: str = "") -> str:
+def _count_text(number: int, noun: str, after: str = "") -> str:
     return f"{count_text(number, noun)} {after}".rstrip() if number else ""

@@ -24,7 +24,7 @@ from cudal1_ci.github.reply import HELP, Reaction
 from cudal1_ci.records import Record
 
 MAY = ("admin", "maintain", "write")
-"""Permissions of those who are obeyed."""
+"""Permissions of people whose commands are carried out."""
 
 
 class Head(Record, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Facts(Record, frozen=True, kw_only=True):
 
     permission: str
     login: str | None = None
-    """Who we are."""
+    """Our own login."""
     head: Head | None = None
     first_seen: datetime | None = None
     """When the first check suite of the head was made."""
@@ -81,7 +81,7 @@ def gate(asked: Asked, command: Command, facts: Facts) -> Decision | None:
         return refused(f"there is no such command.\n\n{HELP}")
     if not facts.head.is_open:
         return refused("this pull request is closed.")
-    return None if command.verb == "skip" else _unsure(asked, command, facts, facts.head)
+    return None if command.verb == "skip" else _refuse_unseen(asked, command, facts, facts.head)
 
 
 def refused(text: str) -> Decision:
@@ -89,7 +89,7 @@ def refused(text: str) -> Decision:
     return Decision(reaction="confused", reply=text)
 
 
-def _unsure(asked: Asked, command: Command, facts: Facts, head: Head) -> Decision | None:
+def _refuse_unseen(asked: Asked, command: Command, facts: Facts, head: Head) -> Decision | None:
     """Refuse a command for a head that its author may not have seen."""
     if command.sha is not None and command.sha != head.sha:
         return refused(f"the head is `{head.sha}` by now, and nothing was done for the one named.")
@@ -98,6 +98,6 @@ def _unsure(asked: Asked, command: Command, facts: Facts, head: Head) -> Decisio
         return refused(
             "it is not certain that this head was there when the comment was written. Look at it, "
             f"and repeat the command with its sha: `{head.sha}`"
-            f"{' behind the target' if command.verb == 'ack' else ''}."
+            f"{' after the target' if command.verb == 'ack' else ''}."
         )
     return None

@@ -27,7 +27,7 @@ class Drafts(Record, frozen=True, kw_only=True):
 
     opened: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
-    """Merged, or closed by somebody."""
+    """Merged, or closed."""
 
 
 def drafts_of(threads: Iterable[Thread], login: str | None) -> Drafts:

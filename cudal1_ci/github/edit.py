@@ -17,7 +17,7 @@ from cudal1_ci.render.hunks import FileDiff, Hunk, files_of
 
 MAX_FILES = 20
 MAX_PATCH = 2**20
-"""Characters; nobody reads more of a change before taking it."""
+"""Characters; no person reads more of a change before accepting it."""
 
 
 def files_to_edit(patch: str) -> tuple[FileDiff, ...]:

@@ -81,7 +81,7 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         sha = _variable(environ, "GITHUB_SHA")
     return Occasion(
         event=name,
-        repository=_matching(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name"),
+        repository=_match_variable(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name"),
         head_sha=_sha(sha),
         number=number,
         head_repository=head.full_name if head else None,
@@ -104,7 +104,7 @@ def _variable(environ: Mapping[str, str], name: str, default: str = "") -> str:
     return value
 
 
-def _matching(
+def _match_variable(
     environ: Mapping[str, str], name: str, form: re.Pattern[str], words: str, default: str = ""
 ) -> str:
     value = _variable(environ, name, default)
@@ -114,7 +114,7 @@ def _matching(
 
 
 def _url(environ: Mapping[str, str], name: str, default: str) -> str:
-    return _matching(environ, name, _URL, "a URL", default).rstrip("/")
+    return _match_variable(environ, name, _URL, "a URL", default).rstrip("/")
 
 
 def _number(environ: Mapping[str, str], name: str, default: str = "") -> int:

@@ -45,7 +45,7 @@ class Options(Record, frozen=True, kw_only=True):
     comment: CommentWhen = "auto"
     suggestions: bool = True
     check: bool = True
-    """Whether there is a check run; not for a report that was asked for beside the usual one."""
+    """Whether there is a check run; an extra report on request has none."""
 
 
 class Pull(Record, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Known(Record, frozen=True, kw_only=True):
     """Hold what was read from GitHub."""
 
     login: str | None = None
-    """Who we are; None where nobody was asked."""
+    """Our own login; None without a request to GitHub."""
     pull: Pull | None = None
     check_id: int | None = None
     """Of the check run that this run has started."""
@@ -77,7 +77,7 @@ class Post(Record, frozen=True, kw_only=True):
     path: str
     payload: dict[str, Any]
     otherwise: Post | None = None
-    """Of one that is tried by itself: what to send where its contents are refused."""
+    """What to send instead if a single request's contents are refused."""
 
 
 class Errand(Record, frozen=True, kw_only=True):
@@ -227,13 +227,17 @@ def _comment(
         else Post(method="PATCH", path=f"{issues}/comments/{comment.id}", payload={"body": body})
     )
     replaced = [
-        Post(method="PATCH", path=f"{issues}/comments/{old.id}", payload={"body": _left(old, m)})
+        Post(
+            method="PATCH",
+            path=f"{issues}/comments/{old.id}",
+            payload={"body": _superseded_body(old, m)},
+        )
         for old, m in kept
     ]
     return Errand(what="comment", posts=(written, *replaced))
 
 
-def _left(comment: Comment, marker: Marker) -> str:
+def _superseded_body(comment: Comment, marker: Marker) -> str:
     """Return a replaced comment: its own words under a line that says so."""
     now = Marker(
         key=marker.key,

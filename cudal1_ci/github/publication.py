@@ -142,19 +142,19 @@ def run_errand(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Mad
         Refusal: It was not done, or not completed.
     """
     if not errand.posts:
-        return _one_by_one(errand, forge, tell)
+        return _send_singly(errand, forge, tell)
     try:
         first = forge.send(errand.posts[0])
     except Refusal as refusal:
         if not (refusal.is_unprocessable and errand.singly):
             raise
-        return _one_by_one(errand, forge, tell)
+        return _send_singly(errand, forge, tell)
     for post in errand.posts[1:]:
         forge.send(post, first.id)
     return first
 
 
-def _one_by_one(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Made:
+def _send_singly(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Made:
     """Send the requests that GitHub takes; drop the others, which would fail all together."""
     made = Made()
     left = list(errand.singly)

@@ -20,7 +20,7 @@ from cudal1_ci.github.answer import Refusal
 from cudal1_ci.github.sanitize import log_line, one_line
 
 MAX_WAIT_S = 300.0
-"""In all: what is published later than that is better published by another run."""
+"""In total; beyond it another run had better publish."""
 UNSAID_WAIT_S = 60.0
 """A secondary limit that does not say how long lasts at least a minute."""
 BROKEN_WAITS_S = (1.0, 4.0)

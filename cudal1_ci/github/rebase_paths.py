@@ -41,14 +41,14 @@ def from_top(document: Report) -> Report:
         document,
         folder=".",
         entries=tuple(_entry(entry, folder) for entry in document.entries),
-        warnings=tuple(_moved(notice, folder) for notice in document.warnings),
+        warnings=tuple(_move(notice, folder) for notice in document.warnings),
     )
 
 
 def _entry(entry: Entry, folder: str) -> Entry:
     return msgspec.structs.replace(
         entry,
-        target=_moved(entry.target, folder),
+        target=_move(entry.target, folder),
         evaluations=tuple(_evaluation(one, folder) for one in entry.evaluations),
     )
 
@@ -61,7 +61,7 @@ def _evaluation(evaluation: Evaluation, folder: str) -> Evaluation:
     return msgspec.structs.replace(evaluation, candidate=candidate)
 
 
-def _moved(named: T, folder: str) -> T:
+def _move(named: T, folder: str) -> T:
     """Return a record with its `path` moved."""
     path: str = getattr(named, "path")  # noqa: B009 - records of several kinds have one
     return msgspec.structs.replace(named, path=(PurePosixPath(folder) / path).as_posix())

@@ -29,10 +29,10 @@ HELP = """\
 | `/cudal1 skip` | the next pushes are not measured (the label `cudal1:skip`) |
 | `/cudal1 help` | this |
 
-A command is a line of its own, from somebody who may write here. It may end with the full sha of
-the head (`ack`: behind the target), which leaves no doubt about what was meant.
+A command is a line of its own, by a person who may write here. It may end with the full sha of
+the head (`ack`: after the target), which leaves no doubt about what was meant.
 """
-MENDS = {
+FIXES = {
     "run": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
     "optimize": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
     "apply": (
@@ -42,7 +42,7 @@ MENDS = {
     "skip": "the label `cudal1:skip` has to be there already, or the job needs `issues: write`",
     "ack": "the job needs `checks: write` and `pull-requests: write`",
 }
-"""Of a request that GitHub has refused: what may be missing (docs/github.md, Commands)."""
+"""What may be missing when GitHub refuses a request (docs/github.md, Commands)."""
 
 
 def reacted(repository: str, asked: Asked, reaction: Reaction) -> Post:
@@ -67,8 +67,8 @@ def refused_text(verb: str | None, refusal: Refusal) -> str:
     """Return the reply's text for a request that was refused."""
     if refusal.status is None:  # made by us, without a request to GitHub
         return f"{code(refusal, 400)}."
-    mend = MENDS.get(verb or "")
-    return f"GitHub refused: {code(refusal, 400)}." + (f" Perhaps {mend}." if mend else "")
+    fix = FIXES.get(verb or "")
+    return f"GitHub refused: {code(refusal, 400)}." + (f" Perhaps {fix}." if fix else "")
 
 
 def _mark(asked: Asked) -> str:

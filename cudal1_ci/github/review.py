@@ -37,7 +37,7 @@ class Placed(Record, frozen=True, kw_only=True):
     """Hold new comments, and count the proposals without one."""
 
     in_hunks: tuple[tuple[Payload, Payload], ...] = ()
-    """Each with the comment on its file that it is where GitHub refuses it."""
+    """Suggestions, each with the comment on its file that replaces it if GitHub refuses it."""
     on_files: tuple[Payload, ...] = ()
     num_unplaced: int = 0
 

@@ -26,7 +26,7 @@ from cudal1_ci.records import Record
 from cudal1_ci.render.hunks import FileDiff, Hunk, files_of
 
 MAX_LINES = 200
-"""Beyond it a suggestion is a file, which nobody reads in a margin."""
+"""A longer suggestion is too long to read in a margin."""
 MAX_CODE = 30_000
 
 RightSide = dict[int, str]
@@ -82,12 +82,12 @@ def suggestion(patch: str, diff: Mapping[str, str]) -> Suggestion | None:
     if not edits or any(one.end > next_.start for one, next_ in pairwise(edits)):
         return None
     for side in sides:
-        covered = _covered(edits, side)
+        covered = _covered_lines(edits, side)
         if covered is None or not _agrees(file.hunks, side):
             continue
         first, last = covered
         old = "".join(f"{side[number]}\n" for number in range(first, last + 1))
-        new = _replaced(edits, side, first, last)
+        new = _replace(edits, side, first, last)
         if not is_shown_as_it_is(new) or last - first >= MAX_LINES or len(new) > MAX_CODE:
             return None
         return Suggestion(path=file.path, first_line=first, last_line=last, old=old, new=new)
@@ -157,7 +157,7 @@ def _edits(hunk: Hunk) -> list[_Edit]:
     return edits
 
 
-def _covered(edits: list[_Edit], side: RightSide) -> tuple[int, int] | None:
+def _covered_lines(edits: list[_Edit], side: RightSide) -> tuple[int, int] | None:
     """Return the first and last replaced line; None where a line is not of this hunk.
 
     Lines inserted where none is removed replace a neighbor by itself and them.
@@ -177,7 +177,7 @@ def _agrees(hunks: tuple[Hunk, ...], side: RightSide) -> bool:
     return all(_text(line.text) == side[line.old_number or 0] for line in known)
 
 
-def _replaced(edits: list[_Edit], side: RightSide, first: int, last: int) -> str:
+def _replace(edits: list[_Edit], side: RightSide, first: int, last: int) -> str:
     lines: list[str] = []
     number = first
     for edit in edits:

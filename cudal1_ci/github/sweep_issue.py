@@ -83,7 +83,7 @@ class Written(Record, frozen=True, kw_only=True):
     """Hold the text to write and the dismissed ids."""
 
     text: Callable[[Stamp], str]
-    """The text as it is under a marker, which it names the run and the commit of."""
+    """Return the text under a marker; the text names the marker's run and commit."""
     dismissed: tuple[str, ...] = ()
 
 

@@ -73,7 +73,7 @@ class Prepared(Record, frozen=True, kw_only=True):
     known: Known
     max_items: int
     gains: tuple[Gain, ...]
-    """Those that nobody has dismissed."""
+    """Proposals that were not dismissed."""
     drafts: tuple[tuple[Gain, Proposed], ...]
     """Those to be opened."""
 

@@ -27,7 +27,7 @@ from cudal1_ci.records.archive import make_folder
 
 SETUP_TIMEOUT_S = 1800.0
 MOST_TREES = 6
-"""Kept in the folder; those that were not used for longest go."""
+"""Trees kept in the folder; the least recently used are removed."""
 
 
 class Trees:

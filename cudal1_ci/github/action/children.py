@@ -83,7 +83,7 @@ def run_verb(
         process = subprocess.Popen(
             command(words), cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL
         )
-        code = _waited(process, limit_s)
+        code = _wait(process, limit_s)
     _say("::endgroup::")
     return code
 
@@ -102,7 +102,7 @@ class _SilentCommands:
         _say(f"\n::{self._word}::")
 
 
-def _waited(process: subprocess.Popen[bytes], limit_s: float) -> int:
+def _wait(process: subprocess.Popen[bytes], limit_s: float) -> int:
     """Return the exit code; never leave the process running, even if this one is interrupted."""
     try:
         return process.wait(limit_s)

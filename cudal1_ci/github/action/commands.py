@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
 
 FAILED = 5
-"""Exit code where GitHub did not do it; whoever asked was told."""
+"""Exit code where GitHub refused; the reply says so."""
 
 
 def commands(environment: Mapping[str, str]) -> int:
@@ -62,14 +62,14 @@ def commands(environment: Mapping[str, str]) -> int:
         return 0
     client = _client(environment, rules)
     facts = facts_about(client, comment)
-    decision = decide(comment, command, facts, rules, _fetched(environment))
+    decision = decide(comment, command, facts, rules, _fetched_report(environment))
     if decision.report_run is not None:
         tell({"report-run": str(decision.report_run)}, "", environment)
     may_reply = not is_replied(facts.comments, comment, facts.login)
-    return _carried_out(decision, client, comment, command, may_reply=may_reply)
+    return _carry_out(decision, client, comment, command, may_reply=may_reply)
 
 
-def _carried_out(
+def _carry_out(
     decision: Decision, client: Client, comment: Asked, command: Command, *, may_reply: bool
 ) -> int:
     """Make the requests; report a failure in a reply, once for each comment."""
@@ -108,7 +108,7 @@ def _client(environment: Mapping[str, str], rules: Rules) -> Client:
     return with_token(token, rules.occasion, _say)
 
 
-def _fetched(environment: Mapping[str, str]) -> Fetched | None:
+def _fetched_report(environment: Mapping[str, str]) -> Fetched | None:
     """Return the report that an earlier step fetched, as hostile data; None before that step."""
     run = environment.get("REPORT_RUN", "")
     if not run:

@@ -87,9 +87,9 @@ class TrendInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure_inputs(environment: Mapping[str, str]) -> Inputs:
     """Read the inputs of action.yml. Raises: ConfigError, naming the input."""
-    given = _given(environment, Inputs)
+    given = _read_inputs(environment, Inputs)
     include = given.pop("include", "")
-    inputs = _converted({**given, "include": [line for line in include.split() if line]}, Inputs)
+    inputs = _convert({**given, "include": [line for line in include.split() if line]}, Inputs)
     for name in ("budget", "optimize_budget"):
         seconds_of(name, getattr(inputs, name))
     return inputs
@@ -97,29 +97,29 @@ def measure_inputs(environment: Mapping[str, str]) -> Inputs:
 
 def sweep_inputs(environment: Mapping[str, str]) -> SweepInputs:
     """Read the inputs of actions/sweep/action.yml. Raises: ConfigError, naming the input."""
-    given = _given(environment, SweepInputs)
+    given = _read_inputs(environment, SweepInputs)
     include = given.pop("include", "")
-    inputs = _converted({**given, "include": include.split()}, SweepInputs)
+    inputs = _convert({**given, "include": include.split()}, SweepInputs)
     seconds_of("budget", inputs.budget)
     return inputs
 
 
 def publish_inputs(environment: Mapping[str, str]) -> PublishInputs:
     """Read the inputs of actions/publish/action.yml. Raises: ConfigError, naming the input."""
-    given = _given(environment, PublishInputs)
+    given = _read_inputs(environment, PublishInputs)
     if "reports" not in given:
         raise ConfigError("input `reports`: expected a glob of report.json files, got nothing")
-    return _converted(given, PublishInputs)
+    return _convert(given, PublishInputs)
 
 
 def command_inputs(environment: Mapping[str, str]) -> CommandInputs:
     """Read the inputs of actions/commands/action.yml. Raises: ConfigError, naming the input."""
-    return _converted(_given(environment, CommandInputs), CommandInputs)
+    return _convert(_read_inputs(environment, CommandInputs), CommandInputs)
 
 
 def trend_inputs(environment: Mapping[str, str]) -> TrendInputs:
     """Read the inputs of actions/trend/action.yml."""
-    return _converted(_given(environment, TrendInputs), TrendInputs)
+    return _convert(_read_inputs(environment, TrendInputs), TrendInputs)
 
 
 def seconds_of(name: str, text: str) -> float:
@@ -133,13 +133,13 @@ def seconds_of(name: str, text: str) -> float:
         ) from error
 
 
-def _given(environment: Mapping[str, str], record: type[msgspec.Struct]) -> dict[str, str]:
+def _read_inputs(environment: Mapping[str, str], record: type[msgspec.Struct]) -> dict[str, str]:
     names = record.__struct_fields__
     texts = {name: environment.get(f"INPUT_{name.upper()}", "").strip() for name in names}
     return {name: text for name, text in texts.items() if text}
 
 
-def _converted(given: Mapping[str, object], record: type[T]) -> T:
+def _convert(given: Mapping[str, object], record: type[T]) -> T:
     try:
         return msgspec.convert(given, record, strict=False)
     except msgspec.ValidationError as error:

@@ -38,14 +38,14 @@ from cudal1_ci.render.merge import merge
 from cudal1_ci.render.reading import read_report
 
 EVERYTHING = "all"
-"""As `base`: compare with nothing, and look at the whole tree."""
+"""Value of `base`: compare with nothing, and scan the whole tree."""
 
 ANSWERS = (0, 1, 3, 6)
 """Exit codes with a report: done, a regression, inconclusive, the budget was spent."""
 
 
 EXIT_CODES = {6: 0, TIMED_OUT: 4}
-"""Of the step, where it is not the verb's: a spent budget is no failure, one that hangs is."""
+"""The step's code, where it is not the verb's: a spent budget is no failure, a hang is."""
 
 
 class Place(NamedTuple):

@@ -34,9 +34,9 @@ from cudal1_ci.records import Report, content_hash
 from cudal1_ci.render.wording import count_text
 
 EVENTS = ("push", "repository_dispatch", "schedule", "workflow_dispatch")
-"""In which the code is the repository's own."""
+"""Events whose code is the repository's own."""
 TRACED_AT = "traced-at"
-"""File of the state that says at which commit calls were recorded."""
+"""File of the state with the commit at which calls were recorded."""
 
 
 def sweep(environment: Mapping[str, str], run: Runner = run_verb) -> int:
@@ -58,8 +58,8 @@ def sweep(environment: Mapping[str, str], run: Runner = run_verb) -> int:
         notices = [*notices, str(error)]
         raise
     finally:
-        told = summary(headline(document), notices, document)
-        tell(sweep_lines(outcome, document), told, environment)
+        text = summary(headline(document), notices, document)
+        tell(sweep_lines(outcome, document), text, environment)
 
 
 def refuse_pull_requests(event: Event) -> None:
@@ -92,16 +92,16 @@ def swept(
 ) -> tuple[int, list[Report]]:
     """Record calls where that is due, and sweep."""
     limit = limit_s("budget", inputs.budget)
-    told = {**environment, "CUDAL1_CI_STATE_DIR": str(place.state)}
-    if load_settings(place.tree, overrides={}, environ=told).trace:
-        record(place, told, run, limit)
+    child = {**environment, "CUDAL1_CI_STATE_DIR": str(place.state)}
+    if load_settings(place.tree, overrides={}, environ=child).trace:
+        record(place, child, run, limit)
     file = place.reports / "sweep.json"
     words = ["sweep", "--json", str(file), "--budget", inputs.budget, "--fail-on", "never"]
     words += ["--model", inputs.model] if inputs.model else []
     code = run(
         [*words, *shared_words(inputs)],
         cwd=place.tree,
-        environment=with_model_keys(place, told, run, limit),
+        environment=with_model_keys(place, child, run, limit),
         limit_s=limit,
     )
     return code, found_in(file, code)
