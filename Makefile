@@ -41,12 +41,14 @@ test-all: venv rig ## Run all tests that need no GPU, no model and no network
 	@OMP_NUM_THREADS=1 $(PY) -m pytest $(BESIDE) -m "$(ALL) and not times"; \
 		beside=$$?; $(PY) -m pytest -m "$(ALL) and times" && exit $$beside
 
-lint: venv ## Formatting, lint, types and layers
+lint: venv ## Formatting, lint, types, layers and language
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 cudal1_ci/sandboxed # runs in the project's interpreter
 	$(BIN)/lint-imports
+	$(PY) .ci/words
+	$(PY) .ci/architecture --check
 
 check: lint test ## All that CI checks: lint, then test
 

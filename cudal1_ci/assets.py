@@ -1,4 +1,4 @@
-"""Weights and raw results, which are not source: found by hash, wherever they lie.
+"""Find weights and raw results by their hash: in the checkout, a cache, or at an address.
 
     path("results/aa-control.json")                       # one file
     folder("adapters/qwen2.5-coder-0.5b-rewrites")        # all files of a folder, in one folder

@@ -1,4 +1,4 @@
-"""The `@workload` decorator: says how a module or function is called, at no cost at run time.
+"""Declare workloads in a project by the `@workload` decorator.
 
 Discovery reads the decorator from the source text and never imports this file, so a project that
 does not want the dependency can write the same thing as a comment above the definition:

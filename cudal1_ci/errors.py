@@ -1,4 +1,4 @@
-"""Failures of the tool itself, named after the boundary that broke.
+"""Name the failures of the tool after the boundary that broke.
 
 A candidate that is wrong, slow or hostile is not here: that is a `Verdict`, a value.
 

@@ -1,4 +1,4 @@
-"""Read from git what a checkout changed since a base.
+"""Ask git for trees, diffs and merge bases of a checkout.
 
 Runs git's command line and does not deal with targets. Only reads: no lock, no fetch, no prompt, no
 hook and no user's pager or diff tool. The change is from the merge base of BASE and HEAD to the

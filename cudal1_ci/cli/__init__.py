@@ -1,4 +1,4 @@
-"""The front door: `cudal1-ci VERB`. stdout is the result, stderr the progress.
+"""Run the verbs: `cudal1-ci VERB`. stdout is the result, stderr the progress.
 
 One module a verb. This one names them, and imports a verb when it is called: to say the version, to
 list the verbs and to complete a line take click alone.

@@ -1,4 +1,4 @@
-"""Find the targets of a source tree by reading alone.
+"""Find targets in a source tree, and how each can be called, by reading text alone.
 
 `files` lists the repository's own files. `reading` turns each file into `facts`. `imports` resolves
 names across files. `python_targets` and `cuda_targets` choose the definitions that are worth making

@@ -1,4 +1,4 @@
-"""Read changes from GitHub, and post reports to it.
+"""Read GitHub's facts about a run and post the report; `action/` runs the GitHub Action.
 
     payload     parse GitHub's record of the event that started this run
     event       read the event: which commit and pull request this run is about
@@ -31,6 +31,6 @@ Commits as folders:
 
     trees       check commits out, each into its own folder
 
-This package imports `report`, whose rendered text it posts; it renders nothing itself. Only
-`client` and `rate_limit` import PyGithub.
+This package posts what `render` renders, and renders nothing itself. Only `client` and
+`rate_limit` import PyGithub.
 """

@@ -1,1 +1,1 @@
-"""Optimize targets: propose, verify and record candidates, for one target or many."""
+"""Run the one loop: propose, verify and record candidates, for one target or for many."""

@@ -1,4 +1,4 @@
-"""Starts, limits and kills workers. Knows processes, nothing of what they compute.
+"""Start, limit and end sandboxed processes, and hold device locks.
 
     with Local(python).start("judge", num_threads=1, device="cpu") as worker:
         worker.ask(Describe(), timeout_s=60)

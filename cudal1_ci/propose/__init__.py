@@ -1,4 +1,4 @@
-"""Propose candidates for a problem. Nothing a strategy says is believed until it was verified."""
+"""Propose candidates: rewrites, wrappers, launch configurations, a language model."""
 
 from __future__ import annotations
 

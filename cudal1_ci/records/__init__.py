@@ -1,4 +1,4 @@
-"""The nouns. Read this file first.
+"""Define the nouns. Read this room first.
 
 A Change has Targets; a Target with Workloads is a Problem; proposers write Candidates; the judge
 runs a Trial of each and records an Evaluation; Entries of all of it make the Report.

@@ -1,4 +1,4 @@
-"""What was found, for those who want to know: people, programs and other machines.
+"""Render a Report as text, Markdown, comment, HTML, SARIF or JSON.
 
     render(published(report), "html")
 

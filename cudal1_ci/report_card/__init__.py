@@ -1,4 +1,4 @@
-"""The report card: many tasks, several ways to make each faster, one judge.
+"""Draw a report card: tasks by columns, filled by the loop that every command uses.
 
     tasks.py        paths -> tasks: KernelBench checkouts, CUDA-L1's releases, other folders
     names.py        names that tell tasks apart, where two corpora have the same

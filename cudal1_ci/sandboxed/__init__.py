@@ -1,4 +1,4 @@
-"""What runs in the user's own interpreter: the judge, the runners, the tracer.
+"""Run programs beyond the process wall: verifier, runners, tracer. The only torch of the product.
 
 Started by `processes`, never imported by the host but for `wire`, the messages that both sides
 exchange. Needs the standard library and torch, nothing else: none of the tool's own dependencies

@@ -1,4 +1,4 @@
-"""The speed of each target over commits and GPUs: what reports leave behind, and a page of it.
+"""Follow the speed of each target over commits and GPUs.
 
     history = read_lines(Path("history.jsonl"))
     render_page(view(history, commits_of(history)))

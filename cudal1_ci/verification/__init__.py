@@ -1,4 +1,4 @@
-"""A Trial: reference and candidate in, an Evaluation out.
+"""Verify a candidate: a reference, a candidate and workloads become an Evaluation.
 
     with Session(TrialConfig()) as session:
         evaluation = session.evaluate(problem, candidate)
