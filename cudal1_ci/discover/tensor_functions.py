@@ -1,9 +1,9 @@
 """Decide from its syntax tree whether a free function computes with tensors.
 
-Yes when something derived from its parameters passes through an operation of torch, or through a
-method that only tensors have, and comes back (returned, or written in place). No for functions that
-only make or move tensors, that train, load, save, plot or set up, and for those that take no tensor
-at all. Only the function's own body counts: its calls in the repository are not followed.
+Yes when a value derived from its parameters passes through an operation of torch, or through a
+method that only tensors have. The result must be returned, or written in place. No for functions
+that only make or move tensors, that train, load, save, plot or set up, and for those that take no
+tensor at all. Only the function's own body counts: its calls in the repository are not followed.
 
     def rotate_half(x):                      # yes: torch.cat of parts of x is returned
         a, b = x.chunk(2, dim=-1)

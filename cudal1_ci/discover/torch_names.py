@@ -1,8 +1,8 @@
 """Classify torch's names, since the host never imports torch.
 
-Lists the third-party classes that are nn.Modules, the functions that compute with tensors, those
-that only make or move tensors, and the methods that no other common type has. Names are canonical
-and dotted: `torch.nn.functional.softmax`, however the file spells it.
+Lists the third-party classes that are nn.Modules, and the methods that no other common type has.
+Lists the functions that compute with tensors, and those that only make or move tensors. Names
+are canonical and dotted: `torch.nn.functional.softmax`, however the file spells it.
 """
 
 from __future__ import annotations

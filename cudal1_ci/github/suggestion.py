@@ -2,8 +2,8 @@
 
 A suggestion replaces whole lines of the right side of a pull request's diff, all within one hunk;
 GitHub refuses a review with any other. So a proposal becomes a suggestion only if it changes one
-file of the diff, all of its changed lines are in one hunk, and those lines match its text. A patch
-that changes two hunks is no suggestion, since half of it might be applied.
+file of the diff. All of its changed lines must be in one hunk, and match its text. A patch that
+changes two hunks is no suggestion, since half of it might be applied.
 
 `whole` describes a patch that is no suggestion but changes one file of the diff.
 
