@@ -1,9 +1,9 @@
 """Ask git for trees, diffs and merge bases of a checkout.
 
-Knows git's command line and nothing of targets. Reads only: no lock, no fetch, no prompt, no hook
-and no user's pager or diff tool. The change is from the merge base of BASE and HEAD to the working
-tree as it lies there, so work that is not committed yet, or not even added, is part of it; or from
-one commit to another.
+Runs git's command line and does not deal with targets. Only reads: no lock, no fetch, no prompt, no
+hook and no user's pager or diff tool. The change is from the merge base of BASE and HEAD to the
+working tree as it is, with uncommitted and untracked work. It can also be from one commit to
+another.
 
     change = working_tree_change(Path("."), "origin/main")
 """
@@ -21,10 +21,10 @@ from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.records import Change, FileChange
 
 RELATIVE = re.compile(r"[~^@]")
-"""In `HEAD~3`, `v1^`, `main@{1}`: no name that a remote knows."""
+"""Characters of `HEAD~3`, `v1^`, `main@{1}`, which are no names on a remote."""
 GIT_TIMEOUT_S = 60.0
 SOURCE_SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
-# A larger file is data; discovery does not look at it either.
+# A larger file is data; discovery skips it too.
 MAX_FILE_BYTES = 2_000_000
 # https://host/owner/name.git and user@host:owner/name; not the path of a local clone.
 _REMOTE = re.compile(
@@ -33,7 +33,7 @@ _REMOTE = re.compile(
 
 
 class Difference(NamedTuple):
-    """One line of `git diff --name-status`: paths relative to the top of the repository."""
+    """Hold one line of `git diff --name-status`: paths relative to the top of the repository."""
 
     status: str
     before: str | None
@@ -41,10 +41,10 @@ class Difference(NamedTuple):
 
 
 def working_tree_change(root: Path, base: str) -> Change:
-    """What the working tree below `root` changed since it left `base`.
+    """Return what the working tree below `root` changed since it left `base`.
 
     Raises: DiscoveryError when `root` is in no git repository, `base` names no commit, or the
-    history at hand (a shallow clone) does not reach the merge base.
+    available history (a shallow clone) does not reach the merge base.
     """
     top = repository_top(root)
     merge_base = common_ancestor(top, base)
@@ -58,13 +58,14 @@ def working_tree_change(root: Path, base: str) -> Change:
 
 
 def is_clean(top: Path) -> bool:
-    """Whether all that lies in the working tree is committed."""
+    """Return whether the working tree has no uncommitted or untracked file."""
     return not run_git(top, "status", "--porcelain=v1", "--untracked-files=normal").strip()
 
 
 def committed_change(root: Path, base: str, head: str) -> Change:
-    """What the commit `head` changed below `root` since it left `base`; the working tree does not
-    matter.
+    """Return what the commit `head` changed below `root` since it left `base`.
+
+    The working tree does not matter.
 
     Raises: DiscoveryError as `working_tree_change` does.
     """
@@ -80,7 +81,7 @@ def committed_change(root: Path, base: str, head: str) -> Change:
 
 
 def changed_files(top: Path, root: Path, base: str, head: str | None) -> tuple[FileChange, ...]:
-    """Source files that differ between two commits, or a commit and the working tree."""
+    """Return source files that differ between two commits, or a commit and the working tree."""
     found = (
         file_change(top, root, base, head, difference)
         for difference in differences(top, root, base, head)
@@ -90,7 +91,7 @@ def changed_files(top: Path, root: Path, base: str, head: str | None) -> tuple[F
 
 
 def commit_of(top: Path, name: str) -> str:
-    """The commit that a branch, a tag or a hash means.
+    """Return the commit that a branch, a tag or a hash means.
 
     Raises: DiscoveryError when there is none.
     """
@@ -99,16 +100,16 @@ def commit_of(top: Path, name: str) -> str:
     try:
         return run_git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
     except DiscoveryError as error:
-        mend = f"fetch it (git fetch origin {name.removeprefix('origin/')})"
+        fix = f"fetch it (git fetch origin {name.removeprefix('origin/')})"
         if RELATIVE.search(name):
-            mend = "fetch more of the history (git fetch --unshallow, where it was cut)"
+            fix = "fetch more of the history (git fetch --unshallow, where it was cut)"
         raise DiscoveryError(
-            f"{name}: no such branch, tag or commit here; {mend} or name another"
+            f"{name}: no such branch, tag or commit here; {fix} or name another"
         ) from error
 
 
 def head_sha(root: Path) -> str | None:
-    """The commit that is checked out; None outside of git and before the first commit."""
+    """Return the checked out commit; None outside of git and before the first commit."""
     try:
         return run_git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip() or None
     except DiscoveryError:
@@ -116,13 +117,13 @@ def head_sha(root: Path) -> str | None:
 
 
 def repository_name(root: Path) -> str:
-    """`owner/name` of the remote `origin`, else the name of the repository's folder."""
+    """Return `owner/name` of the remote `origin`, else the name of the repository's folder."""
     try:
         name = name_of_remote(run_git(root, "config", "--get", "remote.origin.url").strip())
         if name is not None:
             return name
     except DiscoveryError:
-        pass  # no such remote, or no repository: the folder's name it is
+        pass  # no such remote, or no repository: use the folder's name
     try:
         return Path(run_git(root, "rev-parse", "--show-toplevel").rstrip("\n")).name
     except DiscoveryError:
@@ -130,13 +131,13 @@ def repository_name(root: Path) -> str:
 
 
 def name_of_remote(url: str) -> str | None:
-    """`owner/name` of a repository's address; None where it has none of that form."""
+    """Return `owner/name` of a repository's address; None for an address of another form."""
     match = _REMOTE.fullmatch(url)
     return match["name"] if match else None
 
 
 def folder_in_repository(root: Path) -> str:
-    """`root` below the top of its repository, `.` for the top and where there is none."""
+    """Return `root` below the top of its repository; `.` for the top or without a repository."""
     try:
         top = repository_top(root)
     except DiscoveryError:
@@ -145,7 +146,7 @@ def folder_in_repository(root: Path) -> str:
 
 
 def repository_top(root: Path) -> Path:
-    """The top of the repository that `root` is in. Raises: DiscoveryError when there is none."""
+    """Return the top of the repository of `root`. Raises: DiscoveryError when there is none."""
     if not root.is_dir():
         raise DiscoveryError(f"{root}: expected a folder in a git repository, there is none")
     try:
@@ -158,7 +159,7 @@ def repository_top(root: Path) -> Path:
 
 
 def common_ancestor(top: Path, base: str, head: str = "HEAD") -> str:
-    """The commit at which `head` left `base`."""
+    """Return the commit at which `head` left `base`."""
     sha = commit_of(top, base)
     if head_sha(top) is None:
         raise DiscoveryError(f"{top}: has no commit yet, so there is nothing to compare with")
@@ -166,15 +167,14 @@ def common_ancestor(top: Path, base: str, head: str = "HEAD") -> str:
         return run_git(top, "merge-base", sha, head).strip()
     except DiscoveryError as error:
         if run_git(top, "rev-parse", "--is-shallow-repository").strip() == "true":
-            mend = "the clone is shallow: git fetch --unshallow (in Actions: fetch-depth: 0)"
+            fix = "the clone is shallow: git fetch --unshallow (in Actions: fetch-depth: 0)"
         else:
-            mend = "the two histories have no commit in common"
-        raise DiscoveryError(f"{base}: no merge base with {head[:12]}; {mend}") from error
+            fix = "the two histories have no commit in common"
+        raise DiscoveryError(f"{base}: no merge base with {head[:12]}; {fix}") from error
 
 
 def differences(top: Path, root: Path, base: str, head: str | None) -> Iterator[Difference]:
-    """Source files below `root` that differ; in a working tree also those that git does not know
-    yet."""
+    """Yield source files below `root` that differ; in a working tree also untracked files."""
     below = root.resolve().relative_to(top.resolve()).as_posix()
     listed = run_git(
         top,
@@ -215,7 +215,7 @@ def differences(top: Path, root: Path, base: str, head: str | None) -> Iterator[
 def file_change(
     top: Path, root: Path, base: str, head: str | None, difference: Difference
 ) -> FileChange | None:
-    """Both texts of a file; None for what is not source, or has no text on either side."""
+    """Return both texts of a file; None for what is no source, or has no text on either side."""
     path = difference.after or difference.before or ""
     if not path.endswith(SOURCE_SUFFIXES):
         return None
@@ -239,7 +239,7 @@ def file_change(
 
 
 def relative(path: str, below: Path) -> str:
-    """A path relative to the scanned folder; one from outside of it keeps its own."""
+    """Return a path relative to the scanned folder; a path from outside stays as it is."""
     try:
         return Path(path).relative_to(below).as_posix()
     except ValueError:
@@ -247,12 +247,12 @@ def relative(path: str, below: Path) -> str:
 
 
 def committed_text(top: Path, commit: str, path: str) -> str | None:
-    """A file as it was; None for what is no text."""
+    """Return a file's text in a commit; None if it has no text."""
     return decoded(git_output(top, "cat-file", "blob", f"{commit}:{path}"))
 
 
 def current_text(path: Path) -> str | None:
-    """A file as it is; None when it is gone, unreadable or no text."""
+    """Return a file's current text; None when the file is gone, unreadable or no text."""
     try:
         return decoded(path.read_bytes()) if path.is_file() else None
     except OSError:
@@ -260,7 +260,7 @@ def current_text(path: Path) -> str | None:
 
 
 def decoded(content: bytes) -> str | None:
-    """Text of a source file; None for what is too large or not UTF-8."""
+    """Decode a source file; return None if it is too large or not UTF-8."""
     if len(content) > MAX_FILE_BYTES:
         return None
     try:
@@ -270,7 +270,7 @@ def decoded(content: bytes) -> str | None:
 
 
 def run_git(folder: Path, *arguments: str) -> str:
-    """What git prints. Raises: DiscoveryError with its last line when it fails."""
+    """Return git's output. Raises: DiscoveryError with git's last line when git fails."""
     return git_output(folder, *arguments).decode("utf-8", "surrogateescape")
 
 
@@ -302,7 +302,7 @@ def git_output(folder: Path, *arguments: str) -> bytes:
 
 
 def git_environment() -> dict[str, str]:
-    """The environment without what would redirect git, make it ask, or make it write."""
+    """Return the environment without what would redirect git, make it prompt, or make it write."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return kept | {
         "GIT_OPTIONAL_LOCKS": "0",

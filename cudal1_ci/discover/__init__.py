@@ -1,9 +1,9 @@
 """Find targets in a source tree, and how each can be called, by reading text alone.
 
-Knows which files are the repository's own (`files`), what each says (`facts`, read by `reading`),
-what names mean across files (`imports`), and which definitions are worth making faster
-(`python_targets`, `cuda_targets`); which of them a change touches (`changed`) and how they are
-imported (`programs`). Imports nothing of the tree, runs nothing, and needs no torch.
+`files` lists the repository's own files. `reading` turns each file into `facts`. `imports` resolves
+names across files. `python_targets` and `cuda_targets` choose the definitions that are worth making
+faster. `changed` selects the targets that a change touches. `programs` says how a target is
+imported. The package imports nothing of the tree, runs nothing, and needs no torch.
 
     discovery = discover(Path("."), DiscoveryConfig())
     discovery.targets[0].qualname

@@ -1,7 +1,7 @@
-"""The little language in which people write arguments: text in, specs out.
+"""Parse the text form of arguments into specs.
 
-Knows the words and how to say what is wrong with one, with its position; nothing of where the text
-stands. Never evaluates anything: a symbol is imported later, by a worker.
+A parse error names the position, what was expected and what came. The parser never evaluates
+anything: a worker imports symbols later.
 
     parse_argument("mask=bool[8, 128]") == ("mask", TensorSpec(shape=(8, 128), dtype="bool"))
 
@@ -44,7 +44,7 @@ OTHER_NAMES = {
     "fp64": "float64",
     "tensor": "float32",
 }
-"""What else people call a dtype: suggested, not accepted, so that one type has one name."""
+"""Other names of a dtype: suggested, not accepted, so that one type has one name."""
 
 CHANNELS_LAST = {"channels_last": 4, "channels_last_3d": 5}
 """Memory formats, and the number of dimensions that each is for."""
@@ -62,12 +62,12 @@ Element = TypeVar("Element")
 
 
 class ArgumentTextError(ValueError):
-    """The text is not an argument: what was expected, what came, and where."""
+    """Report that a text is not an argument: what was expected, what came, and where."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """A word of the text and the position of its first character."""
+    """Hold a word of the text and the position of its first character."""
 
     kind: str
     text: str
@@ -75,7 +75,7 @@ class Token:
 
 
 def parse_argument(text: str) -> tuple[str | None, ArgumentSpec]:
-    """The name of a keyword argument, or None, and what is passed.
+    """Parse an argument into its keyword name, or None, and its spec.
 
     Raises: ArgumentTextError.
     """
@@ -87,7 +87,7 @@ def parse_argument(text: str) -> tuple[str | None, ArgumentSpec]:
 
 
 class Reader:
-    """Reads one text from left to right."""
+    """Read one text from left to right."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -99,7 +99,7 @@ class Reader:
         return self.tokens[min(self.at, len(self.tokens) - 1)]
 
     def ahead(self, text: str, steps: int = 0) -> bool:
-        """Whether a mark or name comes, here or some tokens further on."""
+        """Return whether a mark or name comes next, or `steps` tokens further on."""
         index = self.at + steps
         if index >= len(self.tokens):
             return False
@@ -127,7 +127,7 @@ class Reader:
         return ArgumentTextError(f'expected {wanted}, got {got} of "{self.text}"')
 
     def keyword(self) -> str | None:
-        """`name=` if it comes next."""
+        """Read `name=` and return the name; return None if it does not come next."""
         if self.token.kind == "name" and self.ahead("=", 1):
             self.at += 2
             return self.tokens[self.at - 2].text
@@ -158,7 +158,7 @@ class Reader:
             raise self.error("a string as Python writes one", token) from None
 
     def until(self, closing: str, element: Callable[[], Element]) -> list[Element]:
-        """Elements with commas between them, up to and with a closing mark."""
+        """Read elements separated by commas, up to and including a closing mark."""
         found: list[Element] = []
         while not self.accept(closing):
             if found and not self.accept(","):
@@ -169,13 +169,13 @@ class Reader:
         return found
 
     def parenthesized(self) -> ArgumentSpec:
-        """What is in parentheses: a tuple if there is a comma in them or nothing, else itself."""
+        """Read parentheses: a tuple if they are empty or hold a comma, else the value inside."""
         items = self.until(")", self.value)
         is_tuple = len(items) != 1 or self.tokens[self.at - 2].text == ","
         return Items(items=tuple(items), container="tuple") if is_tuple else items[0]
 
     def braced(self) -> ArgumentSpec:
-        """A dict, also when empty, or a set."""
+        """Read a dict, which may be empty, or a set."""
         if self.ahead(":", 1) or self.ahead("}"):
             return Mapping(items=tuple(self.until("}", self.pair)))
         return Items(items=tuple(self.until("}", self.value)), container="set")
@@ -188,7 +188,7 @@ class Reader:
         return key, self.value()
 
     def named(self) -> ArgumentSpec:
-        """What begins with a word: a constant, a tensor, a symbol or a call of one."""
+        """Read what begins with a word: a constant, a tensor, a symbol or a call of a symbol."""
         token = self.token
         if self.ahead("[", 1):
             return self.tensor()
@@ -210,7 +210,7 @@ class Reader:
         return Instance(factory=path, args=tuple(args), kwargs=kwargs)
 
     def symbol(self) -> str:
-        """`torch.float16` or `pkg.mod:Name.Inner` as an import path."""
+        """Read `torch.float16` or `pkg.mod:Name.Inner` as an import path."""
         first = self.token
         module = self.dotted()
         if self.accept(":"):
@@ -253,7 +253,7 @@ class Reader:
         return TensorSpec(shape=shape, dtype=dtype.text, **traits)  # type: ignore[arg-type]
 
     def trait(self, dtype: str, shape: tuple[int, ...], traits: dict[str, object]) -> None:
-        """What is said of a tensor after its shape."""
+        """Read one trait after a tensor's shape and store it in `traits`."""
         token = self.token
         self.at += 1
         if token.text == "in":
@@ -285,7 +285,7 @@ class Reader:
         return value
 
     def range_of(self, dtype: str) -> tuple[float, float]:
-        """`LOW..HIGH`, both inclusive."""
+        """Read `LOW..HIGH`, both inclusive."""
         first = self.token
         whole = "int" in dtype
         wanted = "a whole number" if whole else "a number"
@@ -326,14 +326,14 @@ def _read_number(text: str) -> int | float:
 
 
 def number_spec(value: bool | int | float) -> ArgumentSpec:
-    """A number as a spec: non-finite ones are made by `float`, which JSON can carry."""
+    """Return a number's spec; JSON carries a non-finite number as a call of `float`."""
     if isinstance(value, float) and not isfinite(value):
         return Instance(factory="builtins:float", args=(Constant(value=str(value)),))
     return Constant(value=value)
 
 
 def channels_last_stride(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of `[N, C, ...]` laid out as `[N, ..., C]`."""
+    """Return the strides of `[N, C, ...]` laid out as `[N, ..., C]`."""
     order = [1, *range(len(shape) - 1, 1, -1), 0]
     stride = [0] * len(shape)
     step = 1

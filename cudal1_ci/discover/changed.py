@@ -1,8 +1,8 @@
-"""Which targets a change touches: those that it changed, and those that use what it changed.
+"""Select the targets that a change touches: changed targets, and those that use changed code.
 
-Compares units (`units`), not lines: a comment, a docstring or a new layout changes nothing, and a
-definition that only moved down is the same. A file that was renamed is compared with what it was.
-A target that is gone is returned apart, for there is nothing left to measure.
+Compares units (`units`), not lines. A comment, a docstring, a new layout or a new position is no
+change. A renamed file is compared with its old version. Removed targets are returned separately:
+they cannot be measured.
 
     selection = select_changed(discovery, change)
     selection.targets[0].selected_because == "calls src/ops.py:rotate"
@@ -31,16 +31,16 @@ from cudal1_ci.source.cuda import function_texts
 
 @dataclass(frozen=True)
 class Selection:
-    """What of a tree a change concerns."""
+    """Hold the part of a tree that a change concerns."""
 
     targets: tuple[Target, ...]
     """Each with `selected_because`."""
     removed: tuple[Target, ...] = ()
-    """Targets of the base that are no more, where they were."""
+    """Removed targets, at their place in the base."""
 
 
 def select_changed(discovery: Discovery, change: Change) -> Selection:
-    """The targets of `discovery` (the tree after the change) that the change concerns."""
+    """Return the targets of `discovery` (the tree after the change) that the change concerns."""
     before = BaseTree.of(discovery, change)
     references = References(discovery, change)
     changed: set[Key] = set()
@@ -61,10 +61,10 @@ def select_changed(discovery: Discovery, change: Change) -> Selection:
 
 @dataclass
 class BaseTree:
-    """The tree before the change, as far as it differs."""
+    """Read the files of the tree before the change that differ from the tree after the change."""
 
     files: dict[str, FileChange]
-    """By the path that they have now, or had."""
+    """Changes by current path, or by the last one."""
     facts: dict[str, FileFacts]
     modules: ModuleIndex
     renamed: dict[str, str]
@@ -92,7 +92,7 @@ class BaseTree:
         )
 
     def removed(self, discovery: Discovery) -> tuple[Target, ...]:
-        """Targets of changed files that the tree after the change does not have."""
+        """Return targets of changed files that the tree after the change does not have."""
         touched = {file.previous_path or file.path for file in self.files.values()}
         kept = {(target.path, target.qualname) for target in discovery.targets}
         table = ClassTable.of(self.facts, self.modules)
@@ -105,12 +105,12 @@ class BaseTree:
 
 
 def changed_in(file: FileChange, before: BaseTree, references: References) -> set[Key]:
-    """The units of one file that say something else than before."""
+    """Return the units of one file whose contents differ from before."""
     old_path = file.previous_path or file.path
     old = units_of(old_path, file.before)
     new = units_of(file.path, file.after)
     if file.path not in references.paths and old_path not in before.facts:
-        return set()  # left out of discovery
+        return set()  # discovery excludes the file
     names = changed_units(old, new)
     if file.path.endswith(tuple(PYTHON_SUFFIXES)):
         names = {
@@ -122,7 +122,7 @@ def changed_in(file: FileChange, before: BaseTree, references: References) -> se
 
 
 def units_of(path: str, text: str | None) -> dict[str, Unit]:
-    """The units of a version of a file; none where it did not exist or does not parse."""
+    """Return the units of one version of a file; empty if the file is absent or does not parse."""
     if text is None:
         return {}
     if not path.endswith(".py"):
@@ -136,7 +136,7 @@ def units_of(path: str, text: str | None) -> dict[str, Unit]:
 def is_same_import(
     name: str, old_path: str, before: BaseTree, path: str, references: References
 ) -> bool:
-    """Whether a name is imported from the same definition as before, perhaps of a renamed file."""
+    """Return whether a name is still imported from the same definition, even of a renamed file."""
     old = before.modules.imported_from(old_path, name)
     new = references.modules.imported_from(path, name)
     if not old or not new:
@@ -157,7 +157,7 @@ def reason_for(
     before: BaseTree,
     references: References,
 ) -> str | None:
-    """Why a target is selected; None when the change does not concern it."""
+    """Return why a target is selected; None when the change does not concern the target."""
     qualname = unit_of(target, references)
     key = (target.path, qualname)
     origin = origins.get(key)
@@ -170,8 +170,10 @@ def reason_for(
 
 
 def launched_otherwise(target: Target, changed: set[Key]) -> str | None:
-    """The function that launches a kernel and has changed, where the kernel has not: with other
-    numbers it is another thing to run."""
+    """Return the changed function that launches an unchanged kernel.
+
+    Another launch configuration makes the kernel another program.
+    """
     for launcher in target.launchers:
         path, _, qualname = launcher.partition(":")
         if (path, qualname) in changed:
@@ -182,7 +184,7 @@ def launched_otherwise(target: Target, changed: set[Key]) -> str | None:
 def called_by_launch(
     target: Target, handed: Mapping[Key, set[Key]], origins: Mapping[Key, Key]
 ) -> str | None:
-    """The changed function that a kernel is launched with, or that this one uses."""
+    """Return the changed function that a kernel is launched with, or that this function uses."""
     for key in sorted(handed.get((target.path, target.qualname), ())):
         if key in origins:
             path, name = origins[key]
@@ -191,7 +193,7 @@ def called_by_launch(
 
 
 def unit_of(target: Target, references: References) -> str:
-    """The unit that a target stands in: for what is in a function or a string, what holds it."""
+    """Return the unit that contains a target that is in a function or a string."""
     units = references.units(target.path)
     if target.qualname in units and target.kind != "cuda_kernel":
         return target.qualname
@@ -203,7 +205,7 @@ def unit_of(target: Target, references: References) -> str:
 
 
 def is_unchanged_kernel(target: Target, before: BaseTree, references: References) -> bool:
-    """Whether a kernel in a Python string is as it was, though something beside it changed."""
+    """Return whether a kernel in a Python string is unchanged while its unit changed."""
     file = before.files.get(target.path)
     if target.kind != "cuda_kernel" or not target.path.endswith(".py") or file is None:
         return False
@@ -219,7 +221,7 @@ def is_unchanged_kernel(target: Target, before: BaseTree, references: References
 
 
 def kernel_text(source: bytes, first_line: int, last_line: int) -> str:
-    """The kernel that stands in some lines, without comments and layout."""
+    """Return the kernel's text in a range of lines, without comments and layout."""
     lines = b"\n".join(source.splitlines()[first_line - 1 : last_line])
     return " ".join(
         plain(lines[start:end].decode("utf-8", "replace"))

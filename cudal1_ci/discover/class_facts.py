@@ -1,7 +1,7 @@
-"""One class statement to its facts: bases, methods, whether it has a forward and parts of its own.
+"""Turn one class statement into facts: bases, methods, own forward and own parts.
 
-Heads and short bodies are read from the syntax tree, long ones as text: what is asked of them is
-which names they mention.
+Heads and short bodies are read from the syntax tree. Long bodies are read as text, because only the
+names in them are needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ACTS_AS_MODULE = re.compile(
 def class_fact(
     node: ast.ClassDef, qualname: str, last_line: int, text_of: Callable[[ast.stmt], bytes]
 ) -> ClassFact:
-    """The facts of a class; `text_of` gives the lines of a statement."""
+    """Return the facts of a class; `text_of` returns the lines of a statement."""
     text = text_of(node)
     methods = {
         statement.name: statement
@@ -53,7 +53,7 @@ def class_fact(
 
 
 def base_names(expression: ast.expr) -> Iterator[str]:
-    """The names in a base: `A`, `Generic[T]` is Generic, `with_metaclass(M, A)` is both."""
+    """Yield the names in a base: `A`; Generic of `Generic[T]`; both of `with_metaclass(M, A)`."""
     match expression:
         case ast.Subscript(value=value):
             yield from base_names(value)
@@ -70,7 +70,7 @@ def base_names(expression: ast.expr) -> Iterator[str]:
 
 
 def forward_kind(node: ast.ClassDef, methods: dict[str, Function]) -> ForwardKind:
-    """Whether a class has a forward of its own: a method, or a name assigned to one."""
+    """Return which forward a class defines itself: a method, or a name that is assigned."""
     if "forward" in methods:
         return "abstract" if is_abstract(methods["forward"]) else "own"
     for statement in node.body:
@@ -82,7 +82,7 @@ def forward_kind(node: ast.ClassDef, methods: dict[str, Function]) -> ForwardKin
 
 
 def is_abstract(function: Function) -> bool:
-    """Whether a body only documents, passes or raises NotImplementedError."""
+    """Return whether a body only documents, passes or raises NotImplementedError."""
     for statement in function.body:
         match statement:
             case ast.Pass() | ast.Expr(value=ast.Constant()):
@@ -96,7 +96,7 @@ def is_abstract(function: Function) -> bool:
 
 
 def takes_self(function: Function | None) -> bool:
-    """Whether the first parameter is `self`: not so for `autograd.Function.forward(ctx, ...)`."""
+    """Return whether the first parameter is `self`, unlike in `autograd.Function.forward`."""
     if function is None:
         return False
     first = [*function.args.posonlyargs, *function.args.args][:1]

@@ -1,9 +1,9 @@
-"""CUDA and C++ text to facts: kernels, the functions that launch them, their Python bindings.
+"""Read facts from CUDA and C++ text: kernels, functions that launch them, Python bindings.
 
-Structure comes from tree-sitter, so templates, namespaces, `extern "C"`, structs, preprocessor
-branches and `__launch_bounds__` are what they are. Where unknown macros break the grammar, every
-`__global__` that the tree did not explain is read by its tokens: name, parameters, braces. A
-kernel that only a macro's expansion would define is not found; neither is anything run.
+tree-sitter gives the structure: templates, namespaces, `extern "C"`, structs, preprocessor branches
+and `__launch_bounds__`. Unknown macros can break the grammar. Then every `__global__` that the tree
+did not explain is read by its tokens: name, parameters, braces. A kernel that only a macro
+expansion defines is not found. Nothing is run.
 
     source = cuda_source(b"template <typename T> __global__ void scale(T* x) { ... }")
     source.kernels[0].qualname == "scale"
@@ -26,7 +26,7 @@ from cudal1_ci.source.cuda import (
     text_of,
 )
 
-# What makes a C++ or CUDA file worth parsing.
+# A C++ or CUDA file without any of these is not parsed.
 _MARKS = (b"__global__", b"<<<", b"TORCH_LIBRARY", b"PYBIND11_MODULE", b"cudaLaunchKernel")
 
 _GLOBAL = re.compile(rb"\b__global__\b")
@@ -34,7 +34,7 @@ _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
 COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _COMMENT_OR_STRING = re.compile(rb'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 _BINDING_MACRO = re.compile(rb"TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?|PYBIND11_MODULE")
-# m.def("name(Tensor x) -> Tensor", &function): the name up to its schema, then the function,
+# m.def("name(Tensor x) -> Tensor", &function): the name up to its schema, then the function:
 # bare, behind `&`, in TORCH_FN(...) or as a lambda.
 _DEFINITION = re.compile(
     rb'\.\s*(?:def|impl)\s*\(\s*(?:TORCH_SELECTIVE_\w+\s*\(\s*)?"(?P<name>[\w:.]+)[^"]*"'
@@ -49,7 +49,7 @@ KEYWORDS = frozenset(
 
 @dataclass
 class CudaSource:
-    """What a text defines."""
+    """Hold the definitions of a text."""
 
     kernels: list[CudaKernelFact] = field(default_factory=list)
     host_functions: list[HostFunctionFact] = field(default_factory=list)
@@ -57,12 +57,12 @@ class CudaSource:
 
 
 def may_matter(source: bytes) -> bool:
-    """A first look at the bytes: whether a file could define, launch or bind a kernel."""
+    """Return whether a file's bytes could define, launch or bind a kernel."""
     return any(mark in source for mark in _MARKS)
 
 
 def cuda_source(text: bytes) -> CudaSource:
-    """Read a CUDA or C++ text; never fails, whatever the text."""
+    """Read a CUDA or C++ text; never fail, whatever the text."""
     found = CudaSource()
     explained: list[tuple[int, int]] = []
     for scopes, node in function_definitions(cuda_parser().parse(text).root_node, ()):
@@ -84,7 +84,7 @@ def read_function(
     found: CudaSource,
     explained: list[tuple[int, int]],
 ) -> None:
-    """Take up one function definition: a kernel, a block of bindings, or a host function."""
+    """Record one function definition: a kernel, a block of bindings, or a host function."""
     body = node.child_by_field_name("body")
     name_node = declared_name(node.child_by_field_name("declarator"))
     if body is None or name_node is None:
@@ -101,7 +101,7 @@ def read_function(
             )
         )
     elif _GLOBAL.search(_COMMENT_OR_STRING.sub(b"", head)):
-        return  # a macro swallowed the kernel's head: left to its tokens
+        return  # a macro hid the kernel's head: the tokens are read later
     elif _BINDING_MACRO.fullmatch(name.encode()):
         found.bindings.extend(bindings_in(name, head, block))
     else:
@@ -115,7 +115,7 @@ def read_function(
 
 
 def bindings_in(macro: str, head: bytes, block: bytes) -> Iterator[CudaBindingFact]:
-    """`def` and `impl` of a TORCH_LIBRARY or PYBIND11_MODULE, with every function they name."""
+    """Yield each `def` and `impl` of a TORCH_LIBRARY or PYBIND11_MODULE, with its functions."""
     namespace = ""
     if macro.startswith("TORCH_LIBRARY"):
         words = _IDENTIFIER.findall(head.partition(b"(")[2])
@@ -129,10 +129,10 @@ def bindings_in(macro: str, head: bytes, block: bytes) -> Iterator[CudaBindingFa
 
 
 def kernel_from_tokens(text: bytes, start: int) -> CudaKernelFact | None:
-    """The kernel whose `__global__` ends at `start`; None for a mere declaration.
+    """Return the kernel whose `__global__` ends at `start`; None for a mere declaration.
 
-    The name is the last word before parentheses that a body follows; words with parentheses
-    before it (`__launch_bounds__(256)`, any macro) are attributes.
+    The name is the last word before parentheses that a body follows. Earlier words with parentheses
+    (`__launch_bounds__(256)`, any macro) are attributes.
     """
     position, name = start, None
     while True:
@@ -157,7 +157,7 @@ def kernel_from_tokens(text: bytes, start: int) -> CudaKernelFact | None:
 
 
 def past_bracket(text: bytes, start: int, opening: bytes, closing: bytes) -> int:
-    """The position behind the bracket that closes the one at `start`; the end when none does."""
+    """Return the position after the bracket that closes the one at `start`, or the text's end."""
     depth = 0
     for match in re.compile(re.escape(opening) + b"|" + re.escape(closing)).finditer(text, start):
         depth += 1 if match[0] == opening else -1

@@ -1,9 +1,10 @@
-"""CUDA in Python: kernels in string constants, and the calls that build CUDA files.
+"""Find CUDA in Python files: kernels in string constants, and calls that build CUDA files.
 
-A string that defines a `__global__` function is CUDA, whoever compiles it (`load_inline`, cupy's
-`RawKernel` and `RawModule`, NVRTC, PyCUDA); docstrings are prose. Its launchers are the functions
-of the file that use the string, directly or through module-level names. Lines are exact where the
-string is one literal whose lines are the file's, and those of the whole expression otherwise.
+A string that defines a `__global__` function is CUDA, whatever compiles it (`load_inline`, cupy's
+`RawKernel` and `RawModule`, NVRTC, PyCUDA). Docstrings are excluded. The launchers of such a kernel
+are the functions of the file that use the string, directly or through module-level names. Lines are
+exact where the string is one literal that has the file's own lines. Otherwise they are those of the
+whole expression.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SOURCE_STRING = re.compile(r".*\.(?:cu|cuh|cpp|cc|cxx)")
 
 @dataclass(frozen=True)
 class CudaInPython:
-    """What a Python file holds of CUDA."""
+    """Hold the CUDA kernels and extensions of a Python file."""
 
     kernels: tuple[CudaKernelFact, ...] = ()
     extensions: tuple[ExtensionFact, ...] = ()
@@ -35,7 +36,7 @@ class CudaInPython:
 
 @dataclass(frozen=True)
 class Owner:
-    """A function, method or module-level name, and the statement that makes it."""
+    """Name a function, method or module-level name, and hold the statement that defines it."""
 
     qualname: str
     statement: ast.stmt
@@ -43,12 +44,12 @@ class Owner:
 
 
 def may_matter(source: bytes) -> bool:
-    """A first look at the bytes: whether a file could hold CUDA or build it."""
+    """Return whether a file's bytes could hold CUDA or build it."""
     return b"__global__" in source or any(mark in source for mark in _MARKS)
 
 
 def cuda_in_python(tree: ast.Module, source: bytes) -> CudaInPython:
-    """Kernels in the strings of a file and the extensions that it builds."""
+    """Return the kernels in the strings of a file and the extensions that the file builds."""
     has_kernel = b"__global__" in source
     builds = any(mark in source for mark in _MARKS)
     if not has_kernel and not builds:
@@ -61,7 +62,7 @@ def cuda_in_python(tree: ast.Module, source: bytes) -> CudaInPython:
 
 
 def owners_in(tree: ast.Module) -> Iterator[Owner]:
-    """Functions and methods, then module-level assignments, then the rest of the module."""
+    """Yield functions and methods, then module-level assignments, then the rest of the module."""
     for qualname, node in definitions(tree.body):
         if not isinstance(node, ast.ClassDef) and "<locals>" not in qualname:
             yield Owner(qualname, node, is_function=True)
@@ -76,7 +77,7 @@ def owners_in(tree: ast.Module) -> Iterator[Owner]:
 
 
 def kernels_in_strings(tree: ast.Module, owners: list[Owner]) -> Iterator[CudaKernelFact]:
-    """Kernels that string constants define, each with the functions that use the string."""
+    """Yield the kernels that string constants define, each with the string's users."""
     prose = docstrings(tree)
     seen: set[int] = set()
     for owner in owners:
@@ -92,7 +93,7 @@ def kernels_in_strings(tree: ast.Module, owners: list[Owner]) -> Iterator[CudaKe
 
 
 def string_text(node: ast.AST) -> str | None:
-    """The value of a string; of an f-string too, with `X` for what is filled in."""
+    """Return the value of a string or f-string, with `X` for each field of an f-string."""
     match node:
         case ast.Constant(value=str() as text):
             return text
@@ -108,7 +109,7 @@ def string_text(node: ast.AST) -> str | None:
 
 
 def docstrings(tree: ast.Module) -> set[int]:
-    """Identities of the string nodes that stand alone as statements."""
+    """Return the identities of the string nodes that are statements by themselves."""
     return {
         id(node.value)
         for node in walk(tree)
@@ -117,7 +118,7 @@ def docstrings(tree: ast.Module) -> set[int]:
 
 
 def lines_in_file(node: ast.AST, text: str, kernel: CudaKernelFact) -> tuple[int, int]:
-    """Where a kernel of a string stands in the Python file."""
+    """Return the first and last line in the Python file of a kernel in a string."""
     assert isinstance(node, ast.Constant | ast.JoinedStr)
     end = node.end_lineno or node.lineno
     if end - node.lineno != text.count("\n"):
@@ -126,7 +127,7 @@ def lines_in_file(node: ast.AST, text: str, kernel: CudaKernelFact) -> tuple[int
 
 
 def users_of(owner: Owner, owners: list[Owner]) -> tuple[str, ...]:
-    """Functions that mention an owner's name, through other names too; else the owner itself."""
+    """Return functions that mention an owner's name, also through other names; else the owner."""
     if owner.is_function:
         return (owner.qualname,)
     reached, users = {owner.qualname}, []
@@ -151,7 +152,7 @@ def mentioned_names(statement: ast.stmt) -> set[str]:
 
 
 def extensions_in(owners: list[Owner]) -> Iterator[ExtensionFact]:
-    """Calls that build C++ and CUDA files, by who holds them."""
+    """Yield the calls that build C++ and CUDA files, with the owner of each."""
     for owner in owners:
         for node in walk(owner.statement):
             builder = dotted_name(node.func) if isinstance(node, ast.Call) else None
@@ -166,8 +167,10 @@ def extensions_in(owners: list[Owner]) -> Iterator[ExtensionFact]:
 
 
 def with_constants(owner: Owner, owners: list[Owner]) -> list[Owner]:
-    """An owner with the names of its module that it mentions, through other names too: the list of
-    sources is often made a few lines above, in the same function or beside it."""
+    """Return an owner and the names of its module that it mentions, also through other names.
+
+    The list of sources is often made a few lines above, in the same function or outside it.
+    """
     found = [owner]
     for one in found:
         names = mentioned_names(one.statement)

@@ -1,9 +1,9 @@
-"""CUDA facts of all files to targets, each kernel with what binds it to Python.
+"""Turn the CUDA facts of all files into targets, each kernel with its Python bindings.
 
-A kernel's launchers are, outermost first known: the names under which pybind or TORCH_LIBRARY
-binds a C++ function that reaches it, or, where nothing binds it, the C++ functions that mention
-it; and the Python functions or variables that build its file. Who reaches whom is decided by name,
-within the tree: two functions of one name are not told apart.
+A kernel's launchers come in this order. First come the names under which pybind or TORCH_LIBRARY
+binds a C++ function that reaches the kernel. Without a binding, they are the C++ functions that
+mention the kernel. Then come the Python functions or variables that build its file. Names within
+the tree decide who reaches whom: two functions of one name are not distinguished.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cudal1_ci.records import Target
 
 
 def cuda_targets(facts: Mapping[str, FileFacts]) -> Iterator[Target]:
-    """All `__global__` functions, in CUDA files and in strings of Python files."""
+    """Yield all `__global__` functions, in CUDA files and in strings of Python files."""
     callers = callers_by_name(facts)
     bindings: dict[str, set[str]] = defaultdict(set)
     for path, file in facts.items():
@@ -42,7 +42,7 @@ def cuda_targets(facts: Mapping[str, FileFacts]) -> Iterator[Target]:
 
 
 def callers_by_name(facts: Mapping[str, FileFacts]) -> dict[str, set[tuple[str, str]]]:
-    """For each name, the C++ functions (path and qualname) that mention it."""
+    """Map each name to the C++ functions (path and qualname) that mention it."""
     callers: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for path, file in facts.items():
         for function in file.host_functions:
@@ -56,7 +56,7 @@ def launchers_of(
     callers: Mapping[str, set[tuple[str, str]]],
     bindings: Mapping[str, set[str]],
 ) -> set[str]:
-    """Bindings that reach a kernel, else the functions that mention it."""
+    """Return the bindings that reach a kernel, else the functions that mention the kernel."""
     name = last_name(kernel.qualname)
     direct = callers.get(name, set())
     bound = set(bindings.get(name, ()))
@@ -79,8 +79,10 @@ def last_name(qualname: str) -> str:
 def builders_by_file_name(
     facts: Mapping[str, FileFacts], *, at_use: bool = False
 ) -> dict[str, set[tuple[str, str]]]:
-    """For each source file's own name, the paths that Python builds and who builds them; `at_use`
-    leaves out what is built when the package is installed."""
+    """Map each source file's base name to the paths that Python builds, each with its builder.
+
+    `at_use` leaves out files that are built when the package is installed.
+    """
     builders: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for path, file in facts.items():
         for extension in file.extensions:
@@ -93,7 +95,10 @@ def builders_by_file_name(
 
 
 def built_by(path: str, builders: Mapping[str, set[tuple[str, str]]]) -> set[str]:
-    """Who builds a file: sources are often joined to a folder at run time, so ends must agree."""
+    """Return the builders of a file whose path ends with the path that they build.
+
+    Sources are often joined to a folder at run time, so only the ends of the paths can be compared.
+    """
     found = set()
     for source, builder in builders.get(PurePosixPath(path).name, ()):
         parts = [part for part in PurePosixPath(source).parts if part not in {".", "..", "/"}]

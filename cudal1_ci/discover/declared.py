@@ -1,7 +1,8 @@
-"""Workloads that people declared in the configuration: `[[tool.cudal1-ci.workload]]` tables.
+"""Read workloads declared in the configuration: `[[tool.cudal1-ci.workload]]` tables.
 
-Takes tables that are already parsed, says exactly what is wrong with one, and tells which targets
-one is for. What is declared in source files is `declared_source.py`'s.
+Takes tables that are already parsed. An error names exactly what is wrong with a table. A
+declaration matches the targets that it is for. `declared_source.py` reads declarations in source
+files.
 
     declared = declarations(settings.workloads, "pyproject.toml")
     declared[0].matches(target)
@@ -28,7 +29,7 @@ MODES: tuple[Mode, ...] = ("infer", "train")
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """A table: for which targets, and the workload. `file` and `index` say where it stands."""
+    """Hold a table: its targets and its workload. `file` and `index` give its position."""
 
     file: str
     index: int
@@ -40,7 +41,7 @@ class Declaration:
         return f"{self.file}: tool.cudal1-ci.workload[{self.index}]"
 
     def matches(self, target: Target) -> bool:
-        """Whether the workload is one of this target's.
+        """Return whether the workload belongs to this target.
 
         The pattern is `path.py:Qual` or `pkg.mod:Qual`; both sides of the colon may be globs.
         """
@@ -51,7 +52,7 @@ class Declaration:
 
 
 def declarations(tables: Sequence[Mapping[str, Any]], file: str) -> tuple[Declaration, ...]:
-    """The workloads of parsed `[[tool.cudal1-ci.workload]]` tables of a file.
+    """Return the workloads of a file's parsed `[[tool.cudal1-ci.workload]]` tables.
 
     Raises: ConfigError that names the file, the table's index, the key, and what was expected.
     """
@@ -59,7 +60,7 @@ def declarations(tables: Sequence[Mapping[str, Any]], file: str) -> tuple[Declar
 
 
 def unmatched(declared: Iterable[Declaration], targets: Sequence[Target]) -> list[Notice]:
-    """A notice for each table that is for no target, with the nearest name that there is."""
+    """Return a notice for each table that matches no target, with the nearest existing name."""
     notices = []
     names = [f"{target.path}:{target.qualname}" for target in targets]
     for each in declared:
@@ -77,7 +78,7 @@ def unmatched(declared: Iterable[Declaration], targets: Sequence[Target]) -> lis
 
 
 def module_names(path: str) -> list[str]:
-    """Dotted names under which a file may be imported, whatever folder the import root is."""
+    """Return the dotted names under which a file may be imported, for any import root."""
     parts = PurePosixPath(path).with_suffix("").parts
     if parts[-1] == "__init__":
         parts = parts[:-1]
@@ -141,7 +142,7 @@ def workload_of(
     atol: float | None = None,
     rtol: float | None = None,
 ) -> Workload:
-    """A declared workload from its parts as they were written; `init` None is no arguments.
+    """Build a declared workload from its written parts; `init` None means no arguments.
 
     Raises: ConfigError that begins with `where` and names the part.
     """
@@ -161,7 +162,7 @@ def workload_of(
 
 
 def call_of(written: object, where: str) -> Call:
-    """The arguments of a call from a list with one text (or plain number) for each.
+    """Parse the arguments of a call from a list with one text (or plain number) for each.
 
     Raises: ConfigError that begins with `where` and the number of the argument.
     """
@@ -176,7 +177,7 @@ def call_of(written: object, where: str) -> Call:
         name, spec = _argument(one, f"{where}[{number}]")
         if name is None and kwargs:
             raise ConfigError(
-                f"{where}[{number}]: expected `name=...`, for a keyword argument stands before it, "
+                f"{where}[{number}]: expected `name=...`, for a keyword argument comes before it, "
                 f"got {one!r}; move it to the front or name it"
             )
         if name is None:
@@ -200,7 +201,7 @@ def _argument(one: object, where: str) -> tuple[str | None, ArgumentSpec]:
 
 
 def shapes_name(call: Call) -> str | None:
-    """A name for a workload that has none: the sizes of its first tensor, `8x128x256`."""
+    """Return a name for an unnamed workload: the sizes of its first tensor, `8x128x256`."""
     for spec in (*call.args, *call.kwargs.values()):
         if isinstance(spec, TensorSpec):
             sizes = "x".join(map(str, spec.shape)) or "scalar"

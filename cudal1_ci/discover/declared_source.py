@@ -1,12 +1,12 @@
-"""Workloads that people declared in source files: by convention, by decorator, by comment.
+"""Read workloads declared in source files: by convention, by decorator, by comment.
 
 Reads text, and never imports it. Three forms:
 
 - functions that make the arguments, as in KernelBench: `get_inputs` and `get_init_inputs` for the
-  file's main module, `get_inputs_large` for another workload of it, `get_inputs_Block` for a class
-  or function by its name, `get_inputs_Block_large`; in the file itself or, better, beside it, in
-  `<stem>_workloads.py`, which is not shipped with the model;
-- `@workload(init=[...], inputs=[...])` from `cudal1_ci`, under whatever name it was imported;
+  file's main module, `get_inputs_large` for another workload of that module, `get_inputs_Block` for
+  a class or function by its name, `get_inputs_Block_large`. They are in the file itself or, better,
+  in `<stem>_workloads.py` in the same folder, which is not shipped with the model;
+- `@workload(init=[...], inputs=[...])` from `cudal1_ci`, under any imported name;
 - the same as a comment above the definition: `# cudal1: workload(inputs=["float32[8, 128]"])`.
 """
 
@@ -43,37 +43,37 @@ _MIGHT_DECLARE = re.compile(r"get_inputs|cudal1")
 
 
 def sidecar_path(path: str) -> str:
-    """Where the workloads of a file may stand: `src/model.py` has `src/model_workloads.py`."""
+    """Return where a file's workloads may be: `src/model.py` has `src/model_workloads.py`."""
     file = PurePosixPath(path)
     return str(file.with_name(f"{file.stem}_workloads.py"))
 
 
 def declared_in_source(target: Target, source: str, sidecar: str | None) -> tuple[Workload, ...]:
-    """Workloads of a target in the text of its file and of the file beside it, None without one.
+    """Return a target's workloads from the text of its file and of its sidecar, if any.
 
     Raises: ConfigError for a declaration that is malformed, with file and line.
     """
     if sidecar is None and not might_declare(source):
         return ()
-    tree = _parsed(source, target.path)
+    tree = _parse_file(source, target.path)
     if tree is None:
         return ()
-    beside = sidecar_path(target.path)
-    sidecar_tree = _parsed(sidecar, beside) if sidecar is not None else None
-    found = list(_marked(target, source, tree))
+    sidecar_file = sidecar_path(target.path)
+    sidecar_tree = _parse_file(sidecar, sidecar_file) if sidecar is not None else None
+    found = list(_mark_workloads(target, source, tree))
     if sidecar_tree is not None:
-        found += _made(target, tree, sidecar_tree, beside)
-    found += _made(target, tree, tree, target.path)
+        found += _function_workloads(target, tree, sidecar_tree, sidecar_file)
+    found += _function_workloads(target, tree, tree, target.path)
     return tuple(found)
 
 
 @functools.lru_cache(maxsize=4)
 def might_declare(source: str) -> bool:
-    """A cheap look at a file, before it is parsed."""
+    """Return whether a file's text could declare a workload, before it is parsed."""
     return _MIGHT_DECLARE.search(source) is not None
 
 
-def _parsed(source: str, path: str) -> ast.Module | None:
+def _parse_file(source: str, path: str) -> ast.Module | None:
     try:
         return parse(source)
     except PARSE_ERRORS as error:
@@ -85,10 +85,10 @@ def _parsed(source: str, path: str) -> ast.Module | None:
 # --- get_inputs ------------------------------------------------------------------------------
 
 
-def _made(
+def _function_workloads(
     target: Target, tree: ast.Module, functions_in: ast.Module, path: str
 ) -> Iterator[Workload]:
-    """Workloads whose arguments the functions of a file make."""
+    """Yield workloads whose arguments the functions of a file make."""
     functions = {
         statement.name: statement
         for statement in reachable(functions_in.body)
@@ -100,12 +100,12 @@ def _made(
         match = _MAKES_INPUTS.fullmatch(function)
         if match is None:
             continue
-        qualname, name = _addressed(match[1], names)
+        qualname, name = _split_suffix(match[1], names)
         if (qualname or main) != target.qualname:
             continue
         if required := _required_parameters(node):
             if functions_in is tree:
-                continue  # somebody's own function that happens to have such a name
+                continue  # the user's own function, which only shares the name
             raise ConfigError(
                 f"{path}:{node.lineno}: {function}: expected a function without parameters, got "
                 f"`{required[0]}`; give it a default"
@@ -120,8 +120,8 @@ def _made(
         )
 
 
-def _addressed(suffix: str | None, names: list[str]) -> tuple[str | None, str | None]:
-    """The class or function that a suffix begins with, and the rest, the workload's name."""
+def _split_suffix(suffix: str | None, names: list[str]) -> tuple[str | None, str | None]:
+    """Split a suffix into the class or function that it begins with and the workload's name."""
     if suffix is None:
         return None, None
     for name in sorted(names, key=len, reverse=True):
@@ -135,7 +135,7 @@ def _addressed(suffix: str | None, names: list[str]) -> tuple[str | None, str | 
 def _init_function(
     functions: dict[str, ast.FunctionDef], qualname: str | None, name: str | None
 ) -> str | None:
-    """The function that makes the constructor's arguments: the most particular that there is."""
+    """Return the most specific function that makes the constructor's arguments."""
     prefix = f"get_init_inputs_{qualname}" if qualname else "get_init_inputs"
     candidates = [f"{prefix}_{name}"] if name else []
     return next((each for each in [*candidates, prefix] if each in functions), None)
@@ -162,7 +162,7 @@ def _required_parameters(function: ast.FunctionDef) -> list[str]:
 
 
 def main_module(tree: ast.Module) -> str | None:
-    """The class that a bare `get_inputs` is for: `Model`, or the only one with a forward."""
+    """Return the class that a bare `get_inputs` is for: `Model`, or the only one with a forward."""
     with_forward = [
         statement.name
         for statement in reachable(tree.body)
@@ -182,14 +182,14 @@ def main_module(tree: ast.Module) -> str | None:
 
 @dataclass(frozen=True)
 class Mark:
-    """A `workload(...)` that stands at a definition."""
+    """Hold a `workload(...)` at a definition."""
 
     line: int
     call: ast.Call
     form: str
 
 
-def _marked(target: Target, source: str, tree: ast.Module) -> Iterator[Workload]:
+def _mark_workloads(target: Target, source: str, tree: ast.Module) -> Iterator[Workload]:
     if "cudal1" not in source:
         return
     lines = source.splitlines()
@@ -203,7 +203,7 @@ def _marked(target: Target, source: str, tree: ast.Module) -> Iterator[Workload]
 
 
 def _decorator_names(tree: ast.Module) -> set[str]:
-    """What the decorator is called in a file, by its imports."""
+    """Return the names of the decorator in a file, by its imports."""
     names = set()
     for statement in ast.walk(tree):
         if isinstance(statement, ast.Import):
@@ -232,7 +232,7 @@ def _decorators(node: Definition, names: set[str]) -> Iterator[Mark]:
 
 
 def _comments_above(node: Definition, lines: list[str], path: str) -> Iterator[Mark]:
-    """Marks in the block of comments right above a definition; one may take several lines."""
+    """Yield marks in the comment block right above a definition; a mark may take several lines."""
     end = first_line_of(node) - 1
     start = end
     while start > 0 and _COMMENT.match(lines[start - 1]):

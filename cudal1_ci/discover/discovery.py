@@ -1,7 +1,8 @@
-"""The whole of discovery in order: list, read, resolve.
+"""Run discovery in order: list, read, resolve.
 
-Reading goes in rounds: first the files that mention torch; then those that import a Triton kernel,
-for its launches; then those that derive a class from a Module found so far, until no more do.
+Reading takes rounds. The first round reads the files that mention torch. The second reads the files
+that import a Triton kernel, for its launches. Further rounds read files that derive a class from a
+Module that was found, until none is left.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from cudal1_ci.records import Notice, Target
 
 @dataclass(frozen=True)
 class Discovery:
-    """What was found in a tree, and the facts that later questions are answered from."""
+    """Hold the targets and notices of a tree, and the facts that later steps need."""
 
     root: Path
     config: DiscoveryConfig
     targets: tuple[Target, ...]
     """In order of path and line."""
     notices: tuple[Notice, ...]
-    """Files and folders that could not be looked at, and why."""
+    """Files and folders that could not be read, and why."""
     facts: Mapping[str, FileFacts]
     modules: ModuleIndex
     imports: ImportGraph
@@ -68,7 +69,7 @@ def discover(root: Path, config: DiscoveryConfig | None = None) -> Discovery:
 
 
 def targets_of(facts: Mapping[str, FileFacts], table: ClassTable) -> tuple[Target, ...]:
-    """All targets that the facts of a tree hold, each once, in order of path and line."""
+    """Return each target in a tree's facts once, in order of path and line."""
     found = [
         *module_targets(table),
         *function_targets(facts),
@@ -114,10 +115,10 @@ def read_launchers(
 def read_derived(
     listing: Listing, facts: dict[str, FileFacts], config: DiscoveryConfig
 ) -> tuple[dict[str, FileFacts], ClassTable]:
-    """Read files that were passed over but derive from a Module, until there are none left."""
+    """Read skipped files that derive from a Module, until there are none left."""
     while True:
         table = ClassTable.of(facts, ModuleIndex.of(listing.root, facts))
-        # A file that does not parse is no longer possible: it will not be asked for again.
+        # A file that does not parse is no longer possible: it is not read again.
         waiting = [each for each in facts.values() if each.possible_bases and not each.is_parsed]
         names = WELL_KNOWN_BASES | {
             key[1].rpartition(".")[2] for key in table.classes if waiting and table.is_module(key)
@@ -129,6 +130,6 @@ def read_derived(
 
 
 def read_again(listing: Listing, paths: set[str], config: DiscoveryConfig) -> dict[str, FileFacts]:
-    """All there is to know of some files."""
+    """Read all facts of some files."""
     files = [file for file in listing.files if file.path in paths]
     return read_files(listing.root, files, config, thorough=True, launches=True)

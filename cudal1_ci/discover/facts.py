@@ -1,9 +1,9 @@
-"""What one file says, before it is known what the other files say.
+"""Describe what one file contains, before the other files are known.
 
-Facts are read file by file, in several processes, and cross between them as MessagePack: small
-tuples of strings and numbers, no syntax trees. `python_targets.py` and `cuda_targets.py` turn the
-facts of all files into targets. Lines are 1-based and inclusive; a definition's first line is that
-of its decorators.
+Facts are read file by file, in several processes, which exchange them as MessagePack: small tuples
+of strings and numbers, no syntax trees. `python_targets.py` and `cuda_targets.py` turn the facts of
+all files into targets. Lines are 1-based and inclusive. A definition's first line is that of its
+decorators.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import msgspec
 
 
 class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Base of all facts. Without cycles, so that the garbage collector need not look at them."""
+    """Serve as the base of all facts; facts have no cycles, so the garbage collector skips them."""
 
 
 class Binding(Fact, frozen=True, array_like=True, gc=False):
-    """What a module-level name may stand for.
+    """Describe what a module-level name may refer to.
 
     `import a.b as n` is `("a.b", None)`, `from .a import b` is `(".a", "b")`, and `n = nn.Linear`
     is `("", "nn.Linear")`, to be looked up in the same file.
@@ -32,7 +32,7 @@ ForwardKind = Literal["none", "own", "abstract"]
 
 
 class ClassFact(Fact, frozen=True, array_like=True, gc=False):
-    """A class that can be reached by import (not one made inside a function)."""
+    """Describe a class that can be imported (not one defined inside a function)."""
 
     qualname: str
     first_line: int
@@ -47,11 +47,11 @@ class ClassFact(Fact, frozen=True, array_like=True, gc=False):
     assembles: bool
     """Its `__init__` sets attributes: other parts than its base's."""
     acts_as_module: bool
-    """Has the looks of an nn.Module whatever its base is called."""
+    """Looks like an nn.Module, whatever the name of its base."""
 
 
 class FunctionFact(Fact, frozen=True, array_like=True, gc=False):
-    """A free function that computes with tensors."""
+    """Describe a free function that computes with tensors."""
 
     qualname: str
     first_line: int
@@ -59,7 +59,7 @@ class FunctionFact(Fact, frozen=True, array_like=True, gc=False):
 
 
 class TritonFact(Fact, frozen=True, array_like=True, gc=False):
-    """A `@triton.jit` function. Those that only others call are device functions, not kernels."""
+    """Describe a `@triton.jit` function; one that only others call is no kernel."""
 
     qualname: str
     first_line: int
@@ -69,7 +69,7 @@ class TritonFact(Fact, frozen=True, array_like=True, gc=False):
 
 
 class LaunchFact(Fact, frozen=True, array_like=True, gc=False):
-    """`kernel[grid](...)`, or a kernel mentioned by a function that launches something."""
+    """Describe `kernel[grid](...)`, or a kernel mentioned by a function that launches something."""
 
     launcher: str
     """Qualname of the function or method; `<module>` at module level."""
@@ -81,7 +81,7 @@ class LaunchFact(Fact, frozen=True, array_like=True, gc=False):
 
 
 class CudaKernelFact(Fact, frozen=True, array_like=True, gc=False):
-    """A `__global__` function with a body."""
+    """Describe a `__global__` function with a body."""
 
     qualname: str
     first_line: int
@@ -91,14 +91,14 @@ class CudaKernelFact(Fact, frozen=True, array_like=True, gc=False):
 
 
 class HostFunctionFact(Fact, frozen=True, array_like=True, gc=False):
-    """A C++ function, with the identifiers in it: among them are the kernels that it launches."""
+    """Describe a C++ function and its identifiers, which include the kernels that it launches."""
 
     qualname: str
     mentions: tuple[str, ...]
 
 
 class CudaBindingFact(Fact, frozen=True, array_like=True, gc=False):
-    """`m.def("scale", &scale_cuda)` or `m.impl(...)`: the Python name and the C++ function."""
+    """Describe `m.def("scale", &scale_cuda)` or `m.impl(...)`: Python name and C++ function."""
 
     name: str
     """`scale` for pybind, `ops::scale` for a TORCH_LIBRARY named `ops`."""
@@ -106,7 +106,7 @@ class CudaBindingFact(Fact, frozen=True, array_like=True, gc=False):
 
 
 class ExtensionFact(Fact, frozen=True, array_like=True, gc=False):
-    """`load(sources=[...])` or `CUDAExtension(...)`: where Python builds C++ and CUDA files."""
+    """Describe `load(sources=[...])` or `CUDAExtension(...)`, which build C++ and CUDA files."""
 
     qualname: str
     """The function or variable that holds it; `<module>` when there is none."""
@@ -117,7 +117,7 @@ class ExtensionFact(Fact, frozen=True, array_like=True, gc=False):
 
 
 class FileFacts(Fact, frozen=True, array_like=True, gc=False):
-    """All that discovery keeps of a file."""
+    """Hold all that discovery keeps of a file."""
 
     path: str
     digest: str

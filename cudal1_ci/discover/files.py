@@ -1,8 +1,8 @@
-"""Which files of a tree are looked at, and which are left out and why.
+"""List the files of a tree that discovery reads, and name why others are left out.
 
-Looked at: Python, CUDA and C++ sources. Left out: what git ignores, tests, vendored and generated
-folders, notebooks, what `exclude` names. The rules are about paths below the root and never about
-the root itself, so that a package installed in `site-packages` can be scanned where it lies.
+Read: Python, CUDA and C++ sources. Left out: what git ignores, tests, vendored and generated
+folders, notebooks, what `exclude` names. The rules apply to paths below the root, never to the root
+itself. So a package installed in `site-packages` can be scanned in place.
 
     listing = source_files(Path("."), DiscoveryConfig(exclude=("experiments/**",)))
 """
@@ -32,7 +32,7 @@ VENDORED_FOLDERS = frozenset(
     {"third_party", "third-party", "thirdparty", "3rdparty", "external", "extern"}
     | {"vendor", "vendored", "_vendor", "site-packages", "node_modules"}
 )
-# Never a repository's own sources, whatever the configuration says.
+# These folders never hold a repository's own sources, whatever the configuration says.
 MACHINE_FOLDERS = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".venv", "venv", ".tox", ".nox", ".eggs"}
     | {"build", "dist", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".cudal1-ci"}
@@ -41,18 +41,18 @@ GENERATED_FILE = re.compile(r".*(?:_pb2|_pb2_grpc)\.py")
 
 
 class DiscoveryConfig(Record, frozen=True, kw_only=True):
-    """What of a tree is looked at. Globs are those of `.gitignore`, relative to the root."""
+    """Select the files to read. Globs are those of `.gitignore`, relative to the root."""
 
     include: tuple[str, ...] = ()
     """Only files that match one of these; empty is all."""
     exclude: tuple[str, ...] = ()
     """No file or folder that matches one of these."""
     tests: bool = False
-    """Also look at `tests/`, `test_*.py`, `*_test.py` and `conftest.py`."""
+    """Also read `tests/`, `test_*.py`, `*_test.py` and `conftest.py`."""
     vendored: bool = False
-    """Also look at `third_party/`, `vendor/`, `site-packages/` and their like."""
+    """Also read `third_party/`, `vendor/`, `site-packages/` and similar folders."""
     max_file_bytes: int = 2_000_000
-    """Larger files are data or generated; they are named in a notice."""
+    """Larger files are data or generated; a notice names them."""
     num_processes: int | None = None
     """Processes that read the tree; None is one for each core, up to 8."""
 
@@ -65,7 +65,7 @@ class DiscoveryConfig(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file to be looked at."""
+    """Describe a file to read."""
 
     path: str
     """POSIX path relative to the root."""
@@ -74,7 +74,7 @@ class SourceFile:
 
 @dataclass
 class Listing:
-    """The files of a tree, in order of their paths, and what could not be listed."""
+    """Hold the files of a tree, in order of their paths, and notices of unreadable folders."""
 
     root: Path
     files: list[SourceFile] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Globs:
-    """The configuration's include and exclude patterns."""
+    """Hold the configuration's include and exclude patterns."""
 
     include: GitIgnoreSpec | None
     exclude: GitIgnoreSpec | None
@@ -102,7 +102,7 @@ class Globs:
 
 
 def compiled_globs(key: str, patterns: tuple[str, ...]) -> GitIgnoreSpec | None:
-    """A matcher of the patterns, None for none. Raises: ConfigError for one that is not a glob."""
+    """Compile the patterns, or return None for none. Raises: ConfigError for an invalid glob."""
     if not patterns:
         return None
     try:
@@ -130,7 +130,7 @@ def source_files(root: Path, config: DiscoveryConfig) -> Listing:
 
 @dataclass(frozen=True)
 class Gate:
-    """The same rules, asked of a path that may not be there any more."""
+    """Apply the same rules to a path that may no longer exist."""
 
     root: Path
     rules: IgnoreRules
@@ -142,7 +142,7 @@ class Gate:
         return cls(root, IgnoreRules.of(root), Globs.of(config), config)
 
     def lets_in(self, path: str) -> bool:
-        """Whether a source of that path is looked at, as far as its name says."""
+        """Return whether a source of that path would be read, judged by its name alone."""
         rules, below = self.rules, Path(path)
         for folder in [*below.parents][-2::-1]:
             name = folder.as_posix()
@@ -158,7 +158,7 @@ class Gate:
 
 
 def idle_patterns(listing: Listing, config: DiscoveryConfig) -> list[Notice]:
-    """A notice of what `include` names and the tree does not have among its sources."""
+    """Return a notice for each `include` pattern that matches no source."""
     found, paths = [], [file.path for file in listing.files]
     for one in config.include:
         spec = compiled_globs("include", (one,))
@@ -172,8 +172,11 @@ def idle_patterns(listing: Listing, config: DiscoveryConfig) -> list[Notice]:
 def walk(
     listing: Listing, folder: str, rules: IgnoreRules, globs: Globs, config: DiscoveryConfig
 ) -> None:
-    """Add the sources of one folder and of those below it. Links are not followed, as in git:
-    what they lead to is in the tree by its own name, or is not the tree's."""
+    """Add the sources of one folder and of those below it.
+
+    Links are not followed, as in git. Their destination either has its own name in the tree or is
+    outside it.
+    """
     for entry in read_folder(listing, folder):
         path = f"{folder}/{entry.name}" if folder else entry.name
         try:
@@ -198,7 +201,7 @@ def walk(
 
 
 def read_folder(listing: Listing, folder: str) -> list[os.DirEntry[str]]:
-    """The entries of a folder in order of their names; a notice when it cannot be read."""
+    """Return a folder's entries by name; add a notice when the folder cannot be read."""
     try:
         with os.scandir(listing.root / folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
@@ -208,7 +211,7 @@ def read_folder(listing: Listing, folder: str) -> list[os.DirEntry[str]]:
 
 
 def add_file(listing: Listing, path: str, size_bytes: int, config: DiscoveryConfig) -> None:
-    """Take a file, or say why it is too large. A huge header is nobody's kernel: no words on it."""
+    """Add a file, or a notice that it is too large. A large C++ file gets no notice."""
     if size_bytes > config.max_file_bytes:
         if path.endswith(tuple(CPP_SUFFIXES)):
             return
@@ -226,7 +229,7 @@ def is_left_out(path: str, rules: IgnoreRules, globs: Globs, *, is_folder: bool)
 
 
 def is_left_out_folder(name: str, config: DiscoveryConfig) -> bool:
-    """Whether a folder of this name holds no sources of the repository's own."""
+    """Return whether a folder of this name holds no sources of the repository's own."""
     if name in MACHINE_FOLDERS or name.endswith((".egg-info", ".dist-info")):
         return True
     if name in VENDORED_FOLDERS:
@@ -235,12 +238,12 @@ def is_left_out_folder(name: str, config: DiscoveryConfig) -> bool:
 
 
 def is_left_out_file(name: str, config: DiscoveryConfig) -> bool:
-    """Whether a file of this name is a test or was written by a program."""
+    """Return whether a file of this name is a test or was written by a program."""
     if GENERATED_FILE.fullmatch(name):
         return True
     return not config.tests and TEST_FILE.fullmatch(name) is not None
 
 
 def unreadable(error: OSError) -> str:
-    """A notice's words for a file or folder that the system refused."""
+    """Return a notice's text for a file or folder that the system refused."""
     return f"cannot be read ({error.strerror or error}); fix its permissions or exclude it"

@@ -1,8 +1,8 @@
-"""Which paths git would ignore: `.gitignore` files, nested, with negations, read without git.
+"""Decide which paths git would ignore, from nested `.gitignore` files, without git.
 
-Knows the rules that lie in the tree and, where the root is a folder of a larger repository, those
-of the folders above it. Does not know `core.excludesFile` (a user's own taste) nor the index: a
-file that is tracked although a rule matches it is taken for ignored.
+Reads the rules of the tree and, where the root is a folder of a larger repository, the rules of the
+folders above it. Does not read `core.excludesFile` (a user's own setting) nor the index. So a
+tracked file that matches a rule counts as ignored.
 
     rules = IgnoreRules.of(root)
     rules.ignores("build/x.py", is_folder=False)
@@ -20,13 +20,13 @@ GITIGNORE = ".gitignore"
 
 
 class Rules:
-    """The patterns of one `.gitignore`, matched relative to the folder that it lies in."""
+    """Hold the patterns of one `.gitignore`, matched relative to its folder."""
 
     def __init__(self, text: str) -> None:
         lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
         self._spec = GitIgnoreSpec.from_lines(lines, backend="simple")
-        # Nearly every path matches no pattern at all. One alternation says so in one step, where
-        # the spec tries a hundred patterns in turn; named groups would clash between patterns.
+        # Nearly every path matches no pattern. One alternation finds that in one step, where the
+        # spec tries a hundred patterns in turn. Named groups would clash between patterns.
         sources = [
             re.sub(r"\(\?P<\w+>", "(?:", pattern.regex.pattern)
             for pattern in self._spec.patterns
@@ -35,7 +35,7 @@ class Rules:
         self._any = re.compile("|".join(f"(?:{source})" for source in sources)) if sources else None
 
     def verdict(self, path: str) -> bool | None:
-        """True: ignored, False: kept by a negation, None: these rules say nothing.
+        """Return True for ignored, False for kept by a negation, None for no matching rule.
 
         A folder's path ends in a slash.
         """
@@ -46,7 +46,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class IgnoreRules:
-    """Rules of a folder and of those above it, innermost last."""
+    """Hold the rules of a folder and of those above it, innermost last."""
 
     levels: tuple[tuple[str, Rules], ...] = ()
     """Each with what to put before a path relative to the root, or how much of it to take off:
@@ -54,9 +54,9 @@ class IgnoreRules:
 
     @classmethod
     def of(cls, root: Path) -> IgnoreRules:
-        """Rules that hold at `root`: its own, and its repository's unless they ignore the root.
+        """Return the rules at `root`: its own, and its repository's unless they ignore the root.
 
-        Whoever points at an ignored folder (a package installed in `.venv`) means that folder.
+        A user who names an ignored folder (a package installed in `.venv`) means that folder.
         """
         above: list[tuple[str, Rules]] = []
         top = repository_top(root)
@@ -71,7 +71,7 @@ class IgnoreRules:
         return cls(tuple(above)).inside(root, "")
 
     def inside(self, folder: Path, relative: str) -> IgnoreRules:
-        """These rules with those of `folder`, whose path relative to the root is `relative`."""
+        """Return these rules with those of `folder`; `relative` is its path below the root."""
         rules = read_rules(folder)
         if rules is None:
             return self
@@ -79,7 +79,7 @@ class IgnoreRules:
         return IgnoreRules((*self.levels, (prefix, rules)))
 
     def ignores(self, path: str, *, is_folder: bool) -> bool:
-        """Whether a path relative to the root is ignored; its parents are known not to be."""
+        """Return whether a path relative to the root is ignored; its parents must not be."""
         path = f"{path}/" if is_folder else path
         for prefix, rules in reversed(self.levels):
             seen = prefix[1:] + path if prefix[0] == "+" else path[len(prefix) - 1 :]
@@ -89,7 +89,7 @@ class IgnoreRules:
         return False
 
     def ignores_root(self) -> bool:
-        """Whether the rules above the root ignore the root itself or a folder that holds it."""
+        """Return whether the rules above the root ignore the root or a folder that holds it."""
         for prefix, rules in reversed(self.levels):
             parts = prefix[1:-1].split("/")
             for depth in range(len(parts), 0, -1):
@@ -99,12 +99,12 @@ class IgnoreRules:
 
 
 def repository_top(folder: Path) -> Path | None:
-    """The nearest folder at or above `folder` that holds `.git`."""
+    """Return the nearest folder at or above `folder` that holds `.git`."""
     return next((at for at in (folder, *folder.parents) if (at / ".git").exists()), None)
 
 
 def read_rules(folder: Path) -> Rules | None:
-    """The rules of a folder's `.gitignore`, if it has one that can be read."""
+    """Return the rules of a folder's `.gitignore`; None if it is absent or unreadable."""
     try:
         text = (folder / GITIGNORE).read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,9 +1,10 @@
-"""Which files of the tree a file needs when it is imported, and a hash over all of them.
+"""Find the files that a file needs when it is imported, and hash all of them.
 
-Every import counts, also those inside functions. `from pkg import name` needs `pkg/__init__.py`
-and, where that only re-exports the name, the file it comes from: not all else that the package
-offers. Side effects of that rest are the one thing that the hash does not see. Statements are read
-from the text, a hundred times faster than from a tree; one inside a string adds a file too many.
+Every import counts, also imports inside functions. `from pkg import name` needs `pkg/__init__.py`.
+Where that file only re-exports the name, the import also needs the name's own file, but not the
+rest of the package. The hash misses only the side effects of that rest. Statements are read from
+the text, which is a hundred times faster than from a tree. A statement inside a string adds an
+unneeded file.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ _COMMENT = re.compile(r"#[^\n]*")
 
 @dataclass(frozen=True)
 class ImportStatement:
-    """`from module import names`, or `import module` with names None."""
+    """Describe `from module import names`, or `import module` with names None."""
 
     module: str
     names: tuple[tuple[str, str], ...] | None
-    """Name and what it is called here; `*` for all."""
+    """Each name with its local name; `*` for all."""
 
 
 @dataclass(frozen=True)
 class ImportedFile:
-    """A file as it is now."""
+    """Hold a file's hash and imports as they are now."""
 
     digest: str
     statements: tuple[ImportStatement, ...]
 
     def binding(self, name: str) -> list[ImportStatement]:
-        """The statements that bind a name, each with that name alone."""
+        """Return the statements that bind a name, each with that name alone."""
         return [
             ImportStatement(each.module, (pair,))
             for each in self.statements
@@ -57,7 +58,7 @@ class ImportedFile:
 
 @dataclass
 class ImportGraph:
-    """The files of a tree by what they import; read when asked for, and kept."""
+    """Read which files of a tree import which, on demand, and cache the result."""
 
     root: Path
     modules: ModuleIndex
@@ -70,7 +71,7 @@ class ImportGraph:
     _packages: dict[PurePosixPath, tuple[str, ...]] = field(default_factory=dict)
 
     def digest(self, path: str) -> str:
-        """Hash over a file and all that it needs of the tree."""
+        """Return a hash over a file and all files of the tree that the file needs."""
         known = self._digests.get(path)
         if known is None:
             total = hashlib.sha256()
@@ -80,7 +81,7 @@ class ImportGraph:
         return known
 
     def closure(self, path: str) -> set[str]:
-        """The file and all files of the tree that importing it needs."""
+        """Return the file and all files of the tree that importing it needs."""
         needed = {path, *self.packages_of(path)}
         pending: list[tuple[str, str | None]] = [(path, None)]
         seen = set(pending)
@@ -95,7 +96,7 @@ class ImportGraph:
         return needed
 
     def known_steps(self, path: str, name: str | None) -> tuple[tuple[str, str | None], ...]:
-        """`steps`, found once for all files that lead here."""
+        """Return `steps`, computed once for all files that lead here."""
         key = (path, name)
         if key not in self._steps:
             self._steps[key] = tuple(dict.fromkeys(self.steps(path, self.file(path), name)))
@@ -104,13 +105,13 @@ class ImportGraph:
     def steps(
         self, path: str, file: ImportedFile, name: str | None
     ) -> Iterator[tuple[str, str | None]]:
-        """What a file needs, each a file and the one name wanted of it; None is the whole file."""
+        """Yield what a file needs: files, each with one wanted name; None is the whole file."""
         if name is None:
             statements = list(file.statements)
         else:
             statements = file.binding(name) or file.stars()
             if not statements:
-                yield path, None  # defined here, so all that is here may be needed
+                yield path, None  # defined here: everything here may be needed
                 return
         for statement in statements:
             yield from self.targets_of(path, statement)
@@ -135,7 +136,7 @@ class ImportGraph:
                 yield below, None
 
     def path_of(self, importer: str, module: str) -> str | None:
-        """The file of a module: one that discovery listed, or one that it left out but is there."""
+        """Return the file of a module: a listed file, or one that discovery left out."""
         path = self.modules.module_path(importer, module)
         if path is not None:
             return path
@@ -146,7 +147,7 @@ class ImportGraph:
         return self._paths[key]
 
     def left_out_file(self, import_root: str, module: str) -> str | None:
-        """The file of a module that is in the tree and was not listed."""
+        """Return the file of a module that is in the tree and was not listed."""
         for suffix in (".py", "/__init__.py"):
             candidate = self.root / import_root / (module.replace(".", "/") + suffix)
             if candidate.is_file() and candidate.resolve().is_relative_to(self.root):
@@ -154,7 +155,7 @@ class ImportGraph:
         return None
 
     def packages_of(self, path: str) -> tuple[str, ...]:
-        """The `__init__.py` files that run before a file."""
+        """Return the `__init__.py` files that run before a file."""
         folder = PurePosixPath(path).parent
         if folder not in self._packages:
             self._packages[folder] = tuple(self.packages_above(folder))
@@ -171,7 +172,7 @@ class ImportGraph:
             folder = folder.parent
 
     def file(self, path: str) -> ImportedFile:
-        """A file's hash and imports. Raises: DiscoveryError when it cannot be read any more."""
+        """Return a file's hash and imports. Raises: DiscoveryError when it is unreadable."""
         known = self._files.get(path)
         if known is None:
             try:
@@ -186,7 +187,7 @@ class ImportGraph:
 
 
 def import_statements(source: bytes) -> Iterator[ImportStatement]:
-    """The imports in a text, at any depth."""
+    """Yield the imports in a text, at any depth."""
     for match in _IMPORT.finditer(source):
         if match["modules"] is not None:
             for part in clean(match["modules"]).split(","):
@@ -204,5 +205,5 @@ def import_statements(source: bytes) -> Iterator[ImportStatement]:
 
 
 def clean(text: bytes) -> str:
-    """One line without comments and continuations."""
+    """Return one line without comments and continuations."""
     return _COMMENT.sub("", text.decode("utf-8", "replace")).replace("\\\n", " ").replace("\n", " ")

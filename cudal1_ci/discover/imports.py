@@ -1,9 +1,9 @@
-"""Where a module lies and what its names stand for: imports resolved inside one tree.
+"""Resolve imports inside one tree: where a module is and what its names refer to.
 
 Every Python file has a module name below an import root: the folder above its outermost package
 (`.`, `src`), or the folder of a script. Folders without `__init__.py` are namespace packages when
-the tree imports them as such. What an import names is a definition of the tree, or else a dotted
-name of the outside world. Nothing is imported; `sys.path` edits are not seen.
+the tree imports them as such. An imported name is a definition of the tree, or else a dotted name
+from outside. Nothing is imported; `sys.path` edits are not seen.
 
     modules = ModuleIndex.of(root, facts)
     modules.resolve("src/pkg/model.py", "nn.Linear") == Symbol(None, "torch.nn.Linear")
@@ -20,13 +20,15 @@ from pathlib import Path
 from cudal1_ci.discover.facts import Binding, FileFacts
 
 MAX_HOPS = 32
-"""Aliases and re-exports that are followed before a chain is taken for a circle."""
+"""Aliases and re-exports that are followed before a chain counts as a cycle."""
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """A definition of the tree (`path` and qualname), a module of it (`name` is empty), or, with
-    `path` None, a dotted name from outside."""
+    """Name a definition of the tree, a module of the tree, or a dotted name from outside.
+
+    A definition has a `path` and a qualname, a module an empty `name`, an outside name `path` None.
+    """
 
     path: str | None
     name: str
@@ -34,7 +36,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Place:
-    """How a file is imported."""
+    """Describe how a file is imported."""
 
     import_root: str
     """Relative to the tree's root: `.`, `src`, and `..` where the root is itself a package."""
@@ -43,7 +45,7 @@ class Place:
 
 @dataclass
 class ModuleIndex:
-    """The modules of a tree and what they bind."""
+    """Hold the modules of a tree and their bindings."""
 
     facts: Mapping[str, FileFacts]
     places: dict[str, Place]
@@ -61,10 +63,11 @@ class ModuleIndex:
         return cls(facts, places, dict(paths), definitions)
 
     def module_path(self, importer: str, module: str) -> str | None:
-        """The file of an absolute module name as `importer` would import it.
+        """Return the file of an absolute module name as `importer` would import it.
 
-        Of several the one whose import root is the importer's, or holds it most closely: each of
-        two example folders may have its own `models.py`.
+        Of several files, the one whose import root is the importer's is used, or else the one whose
+        import root is the closest above it: each of two example folders may have its own
+        `models.py`.
         """
         place = self.places.get(importer)
         best: tuple[int, str] | None = None
@@ -83,7 +86,7 @@ class ModuleIndex:
         return best[1] if best else None
 
     def absolute(self, importer: str, module: str) -> str | None:
-        """A module name without its leading dots; None when they lead out of the package."""
+        """Return a module name without its leading dots; None when they lead out of the package."""
         level = len(module) - len(module.lstrip("."))
         if level == 0:
             return module
@@ -98,19 +101,21 @@ class ModuleIndex:
         return ".".join(parts)
 
     def resolve(self, path: str, dotted: str) -> Symbol:
-        """What a dotted name stands for at the module level of a file."""
+        """Return what a dotted name refers to at the module level of a file."""
         symbols = self.resolve_all(path, dotted)
         return next((each for each in symbols if each.path is not None), symbols[0])
 
     def resolve_all(self, path: str, dotted: str) -> tuple[Symbol, ...]:
-        """All that it may stand for: `try` may import it and `except` define it otherwise."""
+        """Return all symbols that a dotted name may mean, as `try` and `except` may define it
+        twice.
+        """
         found = dict.fromkeys(self._resolve(path, dotted, MAX_HOPS, set()))
         return tuple(found) or (Symbol(None, dotted),)
 
     def trail(self, path: str, dotted: str, local: Binding | None = None) -> set[tuple[str, str]]:
-        """Every file and name that a dotted name leads through, aliases and re-exports included.
+        """Return every file and name that a dotted name leads through, with aliases and re-exports.
 
-        `local`: what its first part is bound to in the function that uses it.
+        `local`: what the first part is bound to in the function that uses the name.
         """
         seen: set[tuple[str, str]] = set()
         if local is None:
@@ -122,7 +127,7 @@ class ModuleIndex:
         return seen
 
     def imported_from(self, path: str, name: str) -> set[Symbol]:
-        """What a module-level name of a file is imported from; empty when it is not imported."""
+        """Return what a module-level name of a file is imported from; empty if not imported."""
         file = self.facts.get(path)
         if file is None or name in self.definitions.get(path, ()):
             return set()
@@ -170,7 +175,7 @@ class ModuleIndex:
     def _lookup(
         self, path: str, module: str, parts: list[str], hops: int, seen: set[tuple[str, str]]
     ) -> Iterator[Symbol]:
-        """`parts` seen from a module: submodules first, then names in the deepest one."""
+        """Look up `parts` from a module: submodules first, then names in the deepest one."""
         here = self.module_path(path, module)
         while parts:
             below = self.module_path(path, f"{module}.{parts[0]}")
@@ -190,12 +195,12 @@ class ModuleIndex:
 
 
 def defined_in(file: FileFacts) -> set[str]:
-    """Qualnames that the facts of a file hold."""
+    """Return the qualnames that the facts of a file hold."""
     return {*file.names, *(each.qualname for each in file.classes)}
 
 
 def places_of(root: Path, facts: Mapping[str, FileFacts]) -> dict[str, Place]:
-    """How every Python file of a tree is imported."""
+    """Return how every Python file of a tree is imported."""
     python = [path for path in facts if path.endswith(".py")]
     packages = {folder_of(path) for path in python if path.endswith("__init__.py")}
     above = packages_above(root)
@@ -211,7 +216,7 @@ def places_of(root: Path, facts: Mapping[str, FileFacts]) -> dict[str, Place]:
         if parts[-1] == "__init__":
             parts.pop()
         if import_root == "." and above:
-            # The root is itself a package: its import root lies above it.
+            # The root is itself a package: its import root is above it.
             place = Place("/".join([".."] * len(above)), ".".join([*above, *parts]))
         else:
             depth = 0 if import_root == "." else import_root.count("/") + 1
@@ -221,12 +226,12 @@ def places_of(root: Path, facts: Mapping[str, FileFacts]) -> dict[str, Place]:
 
 
 def folder_of(path: str) -> str:
-    """The folder of a relative POSIX path; `.` for the root."""
+    """Return the folder of a relative POSIX path; `.` for the root."""
     return path.rpartition("/")[0] or "."
 
 
 def packages_above(root: Path) -> list[str]:
-    """Names of the packages that the root folder is (last) and lies in; empty when it is none."""
+    """Return the names of the packages around the root folder, its own last; empty if none."""
     names: list[str] = []
     at = root
     while (at / "__init__.py").is_file() and at.parent != at:
@@ -236,7 +241,7 @@ def packages_above(root: Path) -> list[str]:
 
 
 class Namespaces:
-    """Which folders without `__init__.py` are packages all the same: those imported as such."""
+    """Hold the folders without `__init__.py` that the tree imports as packages."""
 
     def __init__(self, python: list[str], facts: Mapping[str, FileFacts]) -> None:
         self._imported: set[str] = set()
@@ -254,8 +259,10 @@ class Namespaces:
                 self._imported.add(module)
 
     def root_of(self, path: str, top: str) -> str:
-        """The import root of a file whose packages end below the folder `top`: the outermost
-        folder from which the tree imports it, or `top` itself."""
+        """Return the import root of a file whose packages end below the folder `top`.
+
+        The result is the outermost folder from which the tree imports the file, or `top` itself.
+        """
         if top in {".", "src"}:
             return top
         parts = top.split("/")

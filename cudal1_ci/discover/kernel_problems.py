@@ -1,8 +1,8 @@
-"""The problem that a kernel poses: that of what launches it, which can be called and compared.
+"""Build the problem of a kernel from a launcher, which can be called and compared.
 
-A launcher is chosen whose calls are known: from a declaration or a trace before a guess, then the
-nearest, then by path and line. The names of the workloads say which. What keeps a kernel from
-being a problem is said with what would mend it.
+A launcher whose calls are known is chosen. Declarations and traces come before guesses; then the
+nearest launcher comes first, then path and line decide. The workloads' names include the launcher.
+A kernel without a problem gets the reason and its fix.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ IS_LOCAL = NoWorkload(
     "move it to module level",
 )
 IS_INSTALLED = NoWorkload(
-    "its file is built when the package is installed, and the judge installs nothing: a changed "
+    "its file is built when the package is installed, and the verifier installs nothing: a changed "
     "kernel would not be what runs",
     "build it at its first use, by torch.utils.cpp_extension.load(name=..., sources=[...])",
 )
 
 
 def obstacle(target: Target, reach: Reach | None, on_gpu: bool) -> NoWorkload | None:
-    """What keeps a kernel from being judged, whatever is known of calls; `reach` None where nobody
-    has looked farther than what launches it directly."""
+    """Return why a kernel cannot be verified, whatever calls are known.
+
+    `reach` is None where only direct launchers were searched.
+    """
     if "<locals>" in target.qualname and target.kind == "triton_kernel":
         return IS_LOCAL
     if reach is not None and reach.is_installed:
@@ -53,7 +55,7 @@ def obstacle(target: Target, reach: Reach | None, on_gpu: bool) -> NoWorkload | 
 def kernel_problem(
     root: Path, target: Target, reach: Reach, discovery: Discovery, evidence: Evidence
 ) -> Problem | NoWorkload:
-    """The problem of the best launcher whose calls are known, about this kernel."""
+    """Return the problem about this kernel of the best launcher whose calls are known."""
     known = [
         (launcher, found)
         for launcher in reach.launchers
@@ -61,7 +63,7 @@ def kernel_problem(
     ]
     if not known:
         return without_workload(reach)
-    # The launchers are in order: of several that are as good the first one stays.
+    # The launchers are in order: of several equally good ones the first wins.
     launcher, workloads = min(known, key=lambda one: is_guess(one[1]))
     program = reference_program(root, launcher, discovery)
     return Problem(
@@ -89,8 +91,10 @@ def without_workload(reach: Reach) -> NoWorkload:
 
 
 def with_native_files(program: TreeProgram, discovery: Discovery) -> TreeProgram:
-    """A program whose identity has the tree's C++ and CUDA in it: imports do not lead there, and
-    what was measured with another text of a kernel is not to be believed."""
+    """Return the program with the tree's C++ and CUDA files in its identity.
+
+    Imports do not lead to these files, and a measurement of another kernel text is not valid.
+    """
     files = sorted((p, facts.digest) for p, facts in discovery.facts.items() if is_native(p))
     digest = content_hash([program.digest, files]) if files else program.digest
     return msgspec.structs.replace(program, digest=digest)

@@ -1,6 +1,7 @@
-"""Which of the known ways to call a target is used: the best evidence first.
+"""Choose how a target is called: the best evidence first.
 
-declared > benchmark > traced > synthetic. A target without any is told what would give it one.
+declared > benchmark > traced > synthetic. A target without evidence gets a notice of what would
+provide it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ HINT = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of calls before the source is read."""
+    """Hold what is known of calls before the source is read."""
 
     declared: tuple[Declaration, ...] = ()
     traces: Traces = field(default_factory=Traces)
@@ -39,7 +40,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class NoWorkload:
-    """Why nobody knows how a target is called, and what would tell."""
+    """Report why a target's calls are unknown, and what would provide them."""
 
     reason: str
     hint: str = HINT
@@ -48,7 +49,7 @@ class NoWorkload:
 def workloads_of(
     root: Path, target: Target, evidence: Evidence
 ) -> tuple[Workload, ...] | NoWorkload:
-    """The workloads of a target, or why there is none.
+    """Return the workloads of a target, or the reason for having none.
 
     Raises:
         ConfigError: A workload that is declared in the source is malformed.
@@ -73,8 +74,11 @@ def workloads_of(
 
 
 def chosen(workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
-    """The first ones. What trains may be wrong where only inference was looked at, and the other
-    way round: the first of a mode that none of them has takes the place of the last one."""
+    """Return the first workloads, with at least one of each mode that exists.
+
+    A change may be right in inference and wrong in training, or the reverse. So the first workload
+    of a missing mode replaces the last one.
+    """
     first, others = workloads[:MAX_WORKLOADS], workloads[MAX_WORKLOADS:]
     modes = {workload.mode for workload in first}
     missing = next((one for one in others if one.mode not in modes), None)
@@ -82,13 +86,13 @@ def chosen(workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
 
 
 def unique_names(workloads: list[Workload]) -> tuple[Workload, ...]:
-    """Workloads whose names differ, the first of each name."""
+    """Return workloads whose names differ, the first of each name."""
     return tuple({workload.name: workload for workload in reversed(workloads)}.values())[::-1]
 
 
 @functools.lru_cache(maxsize=4)
 def read(path: Path) -> str | None:
-    """A file's text, for all of its targets once: they come one after the other."""
+    """Return a file's text, cached because the targets of a file follow one another."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):

@@ -1,9 +1,9 @@
-"""What can be called to make a kernel run: the modules and functions that launch it, near and far.
+"""Find what can be called to run a kernel: the modules and functions that launch it.
 
-A kernel cannot be called by itself; what launches it can, and so can what calls that. Names are
-followed backwards through files, bindings and the calls that build an extension (references.py).
-Of an extension's users those count that name one of the bindings that reach the kernel, where any
-does: the others call other kernels of it.
+A kernel cannot be called by itself. Its launchers can be called, and so can their callers. Names
+are followed backwards through files, bindings and the calls that build an extension
+(references.py). An extension's user counts only if it names a binding that reaches the kernel,
+where any user does. The other users call other kernels of the extension.
 
     reach = reach_of(discovery, [kernel])[kernel]
     reach.launchers[0].qualname == "silu"
@@ -32,12 +32,12 @@ from cudal1_ci.records import Change, Target
 
 NUM_ROUNDS = 5
 """From a kernel to what calls it: a host function, the extension that has it, a function, a
-torch.autograd.Function, a module. What lies farther away spends its time elsewhere."""
+torch.autograd.Function, a module. Callers farther away spend their time elsewhere."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What leads to a kernel."""
+    """Hold what leads to a kernel."""
 
     launchers: tuple[Target, ...] = ()
     """Modules and functions that can be imported and called, the nearest first."""
@@ -47,10 +47,10 @@ class Reach:
 
 
 def reach_of(discovery: Discovery, kernels: Sequence[Target]) -> dict[Target, Reach]:
-    """What leads to each of these kernels."""
+    """Return what leads to each of these kernels."""
     if not kernels:
         return {}
-    # The tree as it is: nothing of it is changed.
+    # The tree as it is, without changes.
     references = References(discovery, Change(repository="", base_sha="", head_sha=None, files=()))
     roots = {kernel: (kernel.path, unit_of(kernel, references)) for kernel in kernels}
     users: dict[Key, list[Key]] = defaultdict(list)
@@ -72,8 +72,11 @@ def reach_of(discovery: Discovery, kernels: Sequence[Target]) -> dict[Target, Re
 
 
 def functions_to_trace(discovery: Discovery) -> dict[str, list[str]]:
-    """Functions whose calls are workloads, by path: those that are targets, and those through which
-    a kernel is judged. (Modules are seen by their base class.)"""
+    """Return, by path, the functions whose calls are traced as workloads.
+
+    They are the targets, and the functions through which a kernel is verified. Modules are found by
+    their base class.
+    """
     kernels = [one for one in discovery.targets if one.is_kernel and one.launchers]
     launchers = [one for reach in reach_of(discovery, kernels).values() for one in reach.launchers]
     found: dict[str, list[str]] = {}
@@ -84,12 +87,12 @@ def functions_to_trace(discovery: Discovery) -> dict[str, list[str]]:
 
 
 def is_native(path: str) -> bool:
-    """Whether a path, or `path:qualname`, is of a file that is no Python."""
+    """Return whether a path, or `path:qualname`, is of a file other than Python."""
     return not path.partition(":")[0].endswith(".py")
 
 
 def nearest_first(starts: Iterable[Key], users: Mapping[Key, Sequence[Key]]) -> list[Key]:
-    """The starts and all that uses them, round by round; in a round by path and name."""
+    """Return the starts and all their users, round by round; each round by path and name."""
     found = dict.fromkeys(starts)
     ring = list(found)
     while ring:
@@ -104,7 +107,7 @@ def through_bindings(
     names: Iterable[str],
     references: References,
 ) -> list[Key]:
-    """What is reached, without the Python that never reads one of these names of an extension."""
+    """Return what is reached, without Python that never reads one of an extension's `names`."""
     pattern = re.compile(rb"\.(?:" + b"|".join(re.escape(n).encode() for n in names) + rb")\b")
     speaking = [
         key
@@ -118,7 +121,7 @@ def through_bindings(
 
 
 def text_of(key: Key, references: References) -> bytes:
-    """The lines of a unit."""
+    """Return the lines of a unit."""
     path, qualname = key
     unit = references.units(path).get(qualname)
     lines = references.text(path).splitlines(keepends=True)
@@ -128,7 +131,7 @@ def text_of(key: Key, references: References) -> bytes:
 
 
 def is_installed(discovery: Discovery, reached: Sequence[Key], kernel: Target) -> bool:
-    """Whether setup.py builds a file that leads to a kernel, and nothing builds it at its use."""
+    """Return whether setup.py builds a file that leads to a kernel, and no code builds it later."""
     if not is_native(kernel.path):
         return False
     paths = {kernel.path} | {path for path, _ in reached if is_native(path)}
@@ -143,7 +146,7 @@ def is_installed(discovery: Discovery, reached: Sequence[Key], kernel: Target) -
 
 
 class Callables:
-    """Modules and functions of a tree by where they stand."""
+    """Find the modules and functions of a tree by path and qualname."""
 
     def __init__(self, discovery: Discovery, references: References):
         self.references = references
@@ -160,8 +163,10 @@ class Callables:
         self.functions: dict[str, dict[str, Target]] = {}
 
     def among(self, reached: Iterable[Key], kernel: Target) -> Iterator[Target]:
-        """Those among units: targets, and functions that pass their tensors on to an extension,
-        which do nothing that discovery takes for computing."""
+        """Yield those among units: targets, and functions that pass tensors on to an extension.
+
+        Discovery does not count such a function as computing.
+        """
         for path, qualname in reached:
             if not path.endswith(".py") or (path, qualname) in self.kernels:
                 continue
@@ -170,7 +175,7 @@ class Callables:
                 yield found
 
     def functions_of(self, path: str) -> dict[str, Target]:
-        """Functions at the top of a file."""
+        """Return the functions at the top level of a file."""
         if path not in self.functions:
             try:
                 tree = parse(self.references.text(path))

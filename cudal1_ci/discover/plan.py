@@ -1,7 +1,7 @@
-"""What there is to judge: a tree, or a change of it, becomes a Plan of targets with problems.
+"""Turn a tree, or a change of it, into a Plan of targets with problems.
 
 Reads files and runs nothing. Every target is in the plan: with a Problem when a workload is known,
-with the reason and what would mend it when not.
+otherwise with the reason and its fix.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cudal1_ci.records import Change, Notice, Problem, Target, Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A target and the problem it poses, or why it poses none."""
+    """Hold a target and its problem, or the reason for having none."""
 
     target: Target
     problem: Problem | None = None
@@ -33,7 +33,7 @@ class Planned:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All targets of a tree or a change, in the order in which they stand in the source."""
+    """Hold all targets of a tree or a change, in source order."""
 
     root: Path
     repository: str
@@ -46,7 +46,7 @@ class Plan:
     """By the change, where they were."""
     notices: tuple[Notice, ...] = ()
     discovery: Discovery | None = None
-    """What was read to make it."""
+    """The discovery that the plan was made from."""
 
 
 def survey(
@@ -61,9 +61,10 @@ def survey(
     with_problems: bool = True,
     on_gpu: bool = False,
 ) -> Plan:
-    """Everything in a tree, or what a change of it touches, that could be made faster. A listing
-    needs no problems, and the hashes over all imports that they hold take time. `on_gpu` says
-    whether calls with CUDA tensors can be measured.
+    """Plan everything in a tree, or all that a change touches, that could be made faster.
+
+    A listing needs no problems, and their hashes over all imports take time. `on_gpu` says whether
+    calls with CUDA tensors can be measured.
 
     Raises:
         DiscoveryError: `root` cannot be read.
@@ -76,8 +77,8 @@ def survey(
         selection = select_changed(discovery, change)
         targets, removed = selection.targets, selection.removed
     kernels = [target for target in targets if target.is_kernel and target.launchers]
-    # To look for all that leads to a kernel takes time, and without a GPU nothing comes of it; but
-    # a function that is no target is found so, and somebody may have declared how it is called.
+    # Searching all that leads to a kernel takes time, and is useless without a GPU. But it also
+    # finds functions that are no targets, for which a workload may be declared.
     is_asked = on_gpu or unmatched(evidence.declared, discovery.targets)
     reaches = reach_of(discovery, kernels) if is_asked else {}
     launchers = [one for reach in reaches.values() for one in reach.launchers]
@@ -103,7 +104,7 @@ def survey(
 
 
 def removal_notices(removed: Sequence[Target]) -> list[Notice]:
-    """That there is nothing left to look at."""
+    """Return notices that a removed target leaves nothing to measure."""
     return [
         Notice(path=target.path, message=f"{target.qualname} was removed by the change")
         for target in removed
@@ -113,8 +114,10 @@ def removal_notices(removed: Sequence[Target]) -> list[Notice]:
 def planned(
     root: Path, target: Target, discovery: Discovery | None, evidence: Evidence, on_gpu: bool
 ) -> Planned:
-    """One target with its problem (without `discovery` only its workloads), or the reason that it
-    poses none."""
+    """Return a target with its problem, or with the reason for having none.
+
+    Without `discovery` the target gets only its workloads.
+    """
     found = workloads_of(root, target, evidence)
     if isinstance(found, NoWorkload):
         return Planned(target=target, reason=found.reason, hint=found.hint)
@@ -145,7 +148,7 @@ def planned_kernel(
     evidence: Evidence,
     on_gpu: bool,
 ) -> Planned:
-    """A kernel with the problem of what launches it."""
+    """Return a kernel with the problem of its launcher."""
     found: Problem | NoWorkload | None = obstacle(target, reach, on_gpu)
     if found is None and reach is not None:
         found = kernel_problem(root, target, reach, discovery, evidence)
@@ -156,10 +159,10 @@ def planned_kernel(
 
 
 def uses_cuda(workload: Workload) -> bool:
-    """Whether a call has tensors of a CUDA device."""
+    """Return whether a call has tensors of a CUDA device."""
     return "'cuda" in repr(workload.call)
 
 
 def how(workload: Workload) -> str:
-    """`traced, train`: where a workload is from, and what it is not only read for."""
+    """Describe a workload's source, and its mode unless that is inference: `traced, train`."""
     return workload.provenance + (", train" if workload.mode == "train" else "")

@@ -1,4 +1,4 @@
-"""A target as a program that a runner can import: where, under which name, and its identity."""
+"""Describe a target as a program that a runner can import: path, name and identity."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cudal1_ci.records import Target, TreeProgram
 
 
 def reference_program(root: Path, target: Target, discovery: Discovery) -> TreeProgram:
-    """The target as it stands in the checkout at `root`.
+    """Return the target's program in the checkout at `root`.
 
     Raises: DiscoveryError for what Python cannot import: a CUDA kernel, a kernel made inside of a
     function, a file that discovery did not read.
     """
     where = f"{target.path}:{target.qualname}"
     if target.kind == "cuda_kernel":
-        raise DiscoveryError(f"{where}: a CUDA kernel is not imported; judge one of its launchers")
+        raise DiscoveryError(f"{where}: a CUDA kernel is not imported; verify one of its launchers")
     if "<locals>" in target.qualname:
         raise DiscoveryError(f"{where}: is made inside a function; move it to module level")
     place = discovery.modules.places.get(target.path)

@@ -1,8 +1,8 @@
-"""One Python file to its facts: classes, tensor functions, Triton kernels, CUDA in strings.
+"""Read one Python file into facts: classes, tensor functions, Triton kernels, CUDA in strings.
 
-Parses with `ast` and walks only what it must: statements at module level and in class bodies; the
-bodies of free functions that look like computing; whole files only where they mention Triton or
-CUDA. Knows nothing of other files: a base class stays a name here.
+Parses with `ast` and walks only what is needed: statements at module level and in class bodies, and
+the bodies of free functions that seem to compute. Only files that mention Triton or CUDA are walked
+as a whole. Other files are not read: a base class stays a name here.
 
     facts = python_facts("src/model.py", source, digest)
 """
@@ -59,17 +59,17 @@ _GENERATED_HEAD_BYTES = 600
 
 
 def is_generated(source: bytes) -> bool:
-    """Whether the first lines say that a program wrote the file."""
+    """Return whether the first lines say that a program wrote the file."""
     return _GENERATED.search(source[:_GENERATED_HEAD_BYTES]) is not None
 
 
 def may_matter(source: bytes) -> bool:
-    """A first look at the bytes: whether a file could define or launch anything of interest."""
+    """Return whether a file's bytes could define or launch a target."""
     return _MENTIONS.search(source) is not None and _DEFINES.search(source) is not None
 
 
 def possible_bases(source: bytes) -> tuple[str, ...]:
-    """Last names of the bases of all classes, from the text alone."""
+    """Return the last names of the bases of all classes, from the text alone."""
     names = {
         name.rpartition(".")[2]
         for bases in _CLASS_BASES.findall(source)
@@ -81,10 +81,10 @@ def possible_bases(source: bytes) -> tuple[str, ...]:
 def python_facts(
     path: str, source: bytes, digest: str, *, skim: bool = False, launches: bool = False
 ) -> FileFacts:
-    """Facts of a file.
+    """Return the facts of a file.
 
-    `skim`: leave out the bodies of methods where nothing is asked of them; a syntax error in one
-    is not noticed then. `launches`: look for Triton launches even where Triton is not mentioned.
+    `skim`: leave out unneeded bodies of methods; a syntax error in such a body is not noticed.
+    `launches`: look for Triton launches even where Triton is not mentioned.
     """
     if b"\r" in source:
         source = source.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -107,7 +107,7 @@ def python_facts(
 def facts_in(
     path: str, digest: str, outline: Outline, tree: ast.Module, *, launches: bool = False
 ) -> FileFacts:
-    """Facts of a syntax tree and the text that it was read from."""
+    """Return the facts of a syntax tree and its text."""
     outline.read(tree.body, prefix="")
     cuda = cuda_strings.cuda_in_python(tree, outline.source)
     kernels = tuple(triton_facts.triton_kernels_in(tree, outline.canonical)) if launches else ()
@@ -132,10 +132,12 @@ def facts_in(
 
 
 class Outline:
-    """The definitions of one file that can be reached by import, and what its names stand for."""
+    """Hold the definitions of one file that can be imported, and what its names refer to."""
 
     def __init__(self, source: bytes, imported: frozenset[bytes], ends: Mapping[int, int]) -> None:
-        """`imported`: see `may_compute`. `ends`: where statements end whose bodies are not here."""
+        """Start empty. `imported`: see `may_compute`. `ends`: real last lines of skimmed
+        statements.
+        """
         self.source = source
         self._ends = ends
         self._imported = imported
@@ -152,11 +154,11 @@ class Outline:
         return self._ends.get(line, line)
 
     def text(self, node: ast.stmt) -> bytes:
-        """The lines of a definition, without its decorators."""
+        """Return the lines of a definition, without its decorators."""
         return self.source[self._starts[node.lineno - 1] : self._starts[self.last_line(node)]]
 
     def read(self, body: list[ast.stmt], prefix: str) -> None:
-        """Take up the statements of a module or, with its name as prefix, of a class."""
+        """Record the statements of a module or, with its name as prefix, of a class."""
         functions: list[Function] = []
         for statement in reachable(body):
             if isinstance(statement, ast.ClassDef):
@@ -171,7 +173,7 @@ class Outline:
                     self.read_import(statement)
                 case ast.Assign() | ast.AnnAssign():
                     self.read_alias(statement)
-        for function in functions:  # after all imports: some stand below
+        for function in functions:  # after all imports, because some come below
             self.read_function(function)
 
     def bind(self, name: str, module: str, attribute: str | None) -> None:
@@ -195,7 +197,7 @@ class Outline:
                 self.bind(alias.asname or alias.name, module, alias.name)
 
     def read_alias(self, statement: ast.Assign | ast.AnnAssign) -> None:
-        """`Norm = nn.LayerNorm`, `Base = A if HAS_A else nn.Module`."""
+        """Record `Norm = nn.LayerNorm` or `Base = A if HAS_A else nn.Module`."""
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         value = statement.value
         values = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
@@ -206,7 +208,7 @@ class Outline:
                     self.bind(target.id, "", dotted)
 
     def canonical(self, expression: ast.expr) -> str | None:
-        """The dotted name with its first part as it was imported: `F.relu`, in full."""
+        """Return the dotted name with its first part as imported: `F.relu` in full."""
         dotted = dotted_name(expression)
         if dotted is None:
             return None

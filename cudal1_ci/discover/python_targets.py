@@ -1,4 +1,4 @@
-"""Facts of all Python files to targets: Modules, tensor functions, Triton kernels.
+"""Turn the facts of all Python files into targets: Modules, tensor functions, Triton kernels.
 
 A class is an nn.Module when one of its bases is, through any number of files, aliases and
 re-exports. It is a target when it has code of its own that its callers would wait for:
@@ -40,7 +40,7 @@ Key = tuple[str, str]
 
 @dataclass
 class ClassTable:
-    """All classes of a tree with what their bases stand for."""
+    """Hold all classes of a tree and what their bases refer to."""
 
     modules: ModuleIndex
     classes: dict[Key, ClassFact]
@@ -60,7 +60,7 @@ class ClassTable:
         return table
 
     def base(self, path: str, qualname: str, base: str) -> tuple[Symbol, ...]:
-        """What a base stands for; a class nested beside this one comes before the module's."""
+        """Return what a base refers to; a class nested in the same class precedes the module's."""
         outer = qualname.rpartition(".")[0]
         if outer and (path, f"{outer}.{base}") in self.classes:
             return (Symbol(path, f"{outer}.{base}"),)
@@ -72,19 +72,19 @@ class ClassTable:
         )
 
     def parents(self, key: Key) -> Iterator[Key]:
-        """The bases that are classes of the tree."""
+        """Yield the bases that are classes of the tree."""
         for symbol in self.bases.get(key, ()):
             if symbol.path is not None and (symbol.path, symbol.name) in self.classes:
                 yield symbol.path, symbol.name
 
     def outside(self, key: Key) -> Iterator[str]:
-        """Dotted names of the bases that are not."""
+        """Yield the dotted names of the bases that are not classes of the tree."""
         for symbol in self.bases.get(key, ()):
             if symbol.path is None:
                 yield symbol.name
 
     def ancestors(self, key: Key) -> list[Key]:
-        """All bases in the tree, nearest first, each once."""
+        """Return all bases in the tree, nearest first, each once."""
         found: dict[Key, None] = {}
         pending = list(self.parents(key))
         while pending:
@@ -96,11 +96,11 @@ class ClassTable:
         return list(found)
 
     def is_module(self, key: Key) -> bool:
-        """Whether a class of the tree is an nn.Module."""
+        """Return whether a class of the tree is an nn.Module."""
         known = self.are_modules.get(key)
         if known is not None:
             return known
-        self.are_modules[key] = False  # what a circle of bases ends at
+        self.are_modules[key] = False  # the answer for a cycle of bases
         path, qualname = key
         fact = self.classes[key]
         place = self.modules.places.get(path)
@@ -114,7 +114,7 @@ class ClassTable:
         return answer
 
     def is_target(self, key: Key) -> bool:
-        """Whether a Module has code of its own to make faster: see the module's docstring."""
+        """Return whether a Module has code of its own to make faster (see the module)."""
         fact = self.classes[key]
         if fact.forward != "none":
             return fact.forward == "own"
@@ -136,12 +136,12 @@ class ClassTable:
         return own_parts or any(_BOOKKEEPING.fullmatch(name) is None for name in fact.methods)
 
     def forwards_above(self, key: Key) -> list[Key]:
-        """Ancestors that bring a forward."""
+        """Return the ancestors that define a forward."""
         return [each for each in self.ancestors(key) if self.classes[each].forward == "own"]
 
 
 def module_targets(table: ClassTable) -> Iterator[Target]:
-    """Targets among the classes."""
+    """Yield the targets among the classes."""
     for (path, qualname), fact in table.classes.items():
         if table.is_module((path, qualname)) and table.is_target((path, qualname)):
             yield Target(
@@ -154,7 +154,7 @@ def module_targets(table: ClassTable) -> Iterator[Target]:
 
 
 def function_targets(facts: Mapping[str, FileFacts]) -> Iterator[Target]:
-    """Targets among the free functions."""
+    """Yield the targets among the free functions."""
     for path, file in facts.items():
         for fact in file.functions:
             yield Target(
@@ -167,8 +167,10 @@ def function_targets(facts: Mapping[str, FileFacts]) -> Iterator[Target]:
 
 
 def triton_targets(facts: Mapping[str, FileFacts], modules: ModuleIndex) -> Iterator[Target]:
-    """Triton kernels with the functions that launch them; device functions are left out, which
-    others call, by name or as what they are launched with."""
+    """Yield Triton kernels with the functions that launch them.
+
+    Device functions are left out. Other kernels call them by name or receive them at launch.
+    """
     kernels = triton_functions(facts)
     launchers: dict[Key, set[str]] = {key: set() for key in kernels}
     for path, file in facts.items():
@@ -196,14 +198,14 @@ def triton_targets(facts: Mapping[str, FileFacts], modules: ModuleIndex) -> Iter
 
 
 def triton_functions(facts: Mapping[str, FileFacts]) -> dict[Key, TritonFact]:
-    """All jitted functions of a tree."""
+    """Return all jitted functions of a tree."""
     return {
         (path, each.qualname): each for path, file in facts.items() for each in file.triton_kernels
     }
 
 
 def launched_with(facts: Mapping[str, FileFacts], modules: ModuleIndex) -> dict[Key, set[Key]]:
-    """The jitted functions that kernels are launched with, to call them: `ACTIVATION=relu`."""
+    """Return the jitted functions that each kernel receives at launch: `ACTIVATION=relu`."""
     functions = triton_functions(facts)
     found: dict[Key, set[Key]] = {}
     for path, file in facts.items():
@@ -221,7 +223,7 @@ def launched_with(facts: Mapping[str, FileFacts], modules: ModuleIndex) -> dict[
 def triton_keys(
     path: str, name: str, kernels: Mapping[Key, TritonFact], modules: ModuleIndex
 ) -> Iterator[Key]:
-    """The kernels that a dotted name in a file stands for."""
+    """Yield the kernels that a dotted name in a file refers to."""
     local = [
         key for key in kernels if key[0] == path and key[1].rpartition(".<locals>.")[2] == name
     ]

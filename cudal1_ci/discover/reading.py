@@ -1,7 +1,8 @@
-"""Files to facts, on all cores: bytes are looked at first, and parsed only when they may matter.
+"""Read files into facts, on all cores; parse a file only when its bytes may matter.
 
-Large trees are shared out to processes of this interpreter that import nothing but this room, take
-a list of paths on stdin and answer with facts on stdout. Reads files and runs nothing of them.
+A large tree is divided among processes of this interpreter. Each process imports only this package,
+takes a list of paths on stdin and returns facts on stdout. Files are read, and nothing of them is
+run.
 
     facts, notices = read_tree(listing, config)
 """
@@ -31,9 +32,9 @@ from cudal1_ci.records import Notice
 # Starting a process costs as much as reading about one megabyte of source.
 SHARE_BYTES = 1_500_000
 MAX_PROCESSES = 8
-# Trees up to this size (some 250,000 lines) are parsed in full, in about a second: then every file
-# that does not parse is told of. In larger ones, files that do not mention torch and the bodies of
-# methods are passed over.
+# Trees up to this size (some 250,000 lines) are parsed in full, in about a second. Then every
+# file that does not parse gets a notice. In larger trees, files that do not mention torch and
+# the bodies of methods are skipped.
 THOROUGH_BYTES = 8_000_000
 CHILD_TIMEOUT_S = 600.0
 
@@ -44,7 +45,7 @@ _CHILD = (
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):
-    """The files that one process reads."""
+    """List the files that one process reads."""
 
     root: str
     paths: tuple[str, ...]
@@ -54,7 +55,7 @@ class Share(msgspec.Struct, frozen=True, array_like=True):
 
 
 def read_tree(listing: Listing, config: DiscoveryConfig) -> dict[str, FileFacts]:
-    """Facts of every listed file by path; those that could not be read have a message."""
+    """Return the facts of every listed file by path; an unreadable file's facts hold a message."""
     total_bytes = sum(file.size_bytes for file in listing.files)
     return read_files(listing.root, listing.files, config, thorough=total_bytes <= THOROUGH_BYTES)
 
@@ -67,7 +68,7 @@ def read_files(
     thorough: bool,
     launches: bool = False,
 ) -> dict[str, FileFacts]:
-    """Facts of some files by path. `launches`: look for Triton launches in all of them."""
+    """Return the facts of files by path; `launches`: look for Triton launches in all of them."""
     shares = shared_out(list(files), config)
     requests = [
         Share(str(root), tuple(file.path for file in share), thorough, launches) for share in shares
@@ -86,7 +87,7 @@ def read_files(
 
 
 def shared_out(files: list[SourceFile], config: DiscoveryConfig) -> list[list[SourceFile]]:
-    """Split files into shares of about the same size, one a process."""
+    """Split files into shares of about the same size, one for each process."""
     total_bytes = sum(file.size_bytes for file in files)
     limit = config.num_processes or min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
     num_shares = max(1, min(limit, total_bytes // SHARE_BYTES))
@@ -100,7 +101,7 @@ def shared_out(files: list[SourceFile], config: DiscoveryConfig) -> list[list[So
 
 
 def start(request: Share) -> subprocess.Popen[bytes]:
-    """Start a process on its share. Isolated (-I -S): its path is ours and nothing else."""
+    """Start a process on its share, isolated (-I -S) so that only our path is searched."""
     # From a file, not a pipe: a long list would wait there until the process has started.
     with tempfile.TemporaryFile() as written:
         written.write(msgspec.msgpack.encode(request))
@@ -113,13 +114,13 @@ def start(request: Share) -> subprocess.Popen[bytes]:
 
 
 def search_path() -> list[str]:
-    """Where a child finds this package and what it needs; never the folder it is started in."""
+    """Return where a child finds this package and its needs; never the folder it starts in."""
     here = str(Path(__file__).resolve().parents[2])
     return [*(path for path in sys.path if path), here]
 
 
 def collect(child: subprocess.Popen[bytes], request: Share) -> list[FileFacts]:
-    """The facts that a process found. Raises: DiscoveryError when it died."""
+    """Return the facts that a process found. Raises: DiscoveryError when the process died."""
     try:
         output, _ = child.communicate(timeout=CHILD_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
@@ -136,7 +137,7 @@ def collect(child: subprocess.Popen[bytes], request: Share) -> list[FileFacts]:
 
 
 def answer() -> None:
-    """Of a child: a Share on stdin becomes FileFacts on stdout."""
+    """Read a Share from stdin and write FileFacts to stdout; a child runs this."""
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Share)
     sys.stdout.buffer.write(msgspec.msgpack.encode(read_share(request)))
 
@@ -152,7 +153,7 @@ def read_share(request: Share) -> list[FileFacts]:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Syntax trees have no cycles; collecting among their many nodes costs a fifth of the time."""
+    """Turn off garbage collection, a fifth of the time: syntax trees have no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -163,7 +164,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def read_file(root: str, path: str, *, thorough: bool, launches: bool) -> FileFacts:
-    """Facts of one file; a message in them when it cannot be read."""
+    """Return the facts of one file, with a message when the file cannot be read."""
     try:
         source = Path(root, path).read_bytes()
     except OSError as error:
@@ -174,7 +175,7 @@ def read_file(root: str, path: str, *, thorough: bool, launches: bool) -> FileFa
 def facts_of(
     path: str, source: bytes, *, thorough: bool = True, launches: bool = False
 ) -> FileFacts:
-    """Facts of a text that is, or would be, at `path`."""
+    """Return the facts of a text that is, or would be, at `path`."""
     digest = hashlib.blake2b(source, digest_size=16).hexdigest()
     if is_generated(source):
         return FileFacts(path, digest)
@@ -197,5 +198,5 @@ def facts_of(
 
 
 def notices_of(facts: Iterable[FileFacts]) -> list[Notice]:
-    """What to tell of files that could not be read."""
+    """Return notices of files that could not be read."""
     return [Notice(path=each.path, message=each.message) for each in facts if each.message]

@@ -1,9 +1,9 @@
-"""Who uses a changed unit, directly or through others: in its own file and across imports.
+"""Find who uses a changed unit, directly or through others, in its file and across imports.
 
-Follows names backwards, round by round. A file is looked at when its text holds a changed name; a
-unit of it uses the changed one when one of its names leads there, through imports, aliases and
-re-exports. What is used without its name (`getattr`, a registry filled by decorators, an instance
-handed in) is not seen. CUDA is followed by name alone, and into Python where a file is built with
+Follows names backwards, round by round. A file is read when its text holds a changed name. A unit
+uses the changed unit when one of its names leads there, through imports, aliases and re-exports.
+Use without the name is not seen (`getattr`, a registry filled by decorators, an instance passed
+in). CUDA is followed by name alone. CUDA leads into Python where a file is built with
 `load(sources=...)` or an operator is called as `torch.ops.namespace.name`.
 
     References(discovery, change).users_of({("src/ops.py", "rotate")})
@@ -30,13 +30,13 @@ Key = tuple[str, str]
 """Path and qualname of a unit."""
 
 OPERATORS = "<torch.ops>"
-"""Stands for a path: operators that C++ registers, as Python calls them."""
+"""Path of operators that C++ registers, as Python calls them."""
 _OPERATOR = re.compile(r"(?:torch\.)?ops\.(\w+)\.(\w+)(?:\.\w+)?")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 class References:
-    """The units of a tree as a change leaves it, read as far as they are asked for."""
+    """Read the units of a tree after a change, on demand."""
 
     def __init__(self, discovery: Discovery, change: Change) -> None:
         self._root = discovery.root
@@ -55,11 +55,11 @@ class References:
 
     @property
     def paths(self) -> Collection[str]:
-        """All files that discovery looked at."""
+        """Return all files that discovery read."""
         return self._facts.keys()
 
     def text(self, path: str) -> bytes:
-        """A file as the change leaves it; empty when it cannot be read."""
+        """Return a file's text after the change; empty when the file cannot be read."""
         known = self._texts.get(path)
         if known is None:
             try:
@@ -70,7 +70,7 @@ class References:
         return known
 
     def units(self, path: str) -> dict[str, Unit]:
-        """The units of a file by qualname; none when it does not parse."""
+        """Return the units of a file by qualname; empty when the file does not parse."""
         known = self._units.get(path)
         if known is None:
             known = self._units[path] = self._read(path)
@@ -81,7 +81,7 @@ class References:
         if not path.endswith(".py"):
             return cuda_units(source)
         if not self._facts[path].is_parsed:
-            # Discovery passed it over; now its imports are needed after all.
+            # Discovery skipped the file; now its imports are needed.
             self._facts[path] = facts_of(path, source)
             self.modules.definitions[path] = defined_in(self._facts[path])
         try:
@@ -90,7 +90,7 @@ class References:
             return {}
 
     def users_of(self, changed: Iterable[Key]) -> dict[Key, Key]:
-        """The changed units and all that use one, each with the changed one that it comes from."""
+        """Map the changed units and all their users to the changed unit that each comes from."""
         origins: dict[Key, Key] = {key: key for key in changed}
         frontier = set(origins)
         while frontier:
@@ -103,9 +103,12 @@ class References:
         return origins
 
     def edges_to(self, roots: Iterable[Key], num_rounds: int) -> dict[Key, set[Key]]:
-        """Units that use one of the roots, directly or through so many others, each with what it
-        uses directly of the roots and of such units. Of C++ and of modules only what has a name:
-        whatever else mentions a word of a line calls nothing."""
+        """Map each user of the roots, at most `num_rounds` away, to the units that it uses
+        directly.
+
+        In C++ and in modules only named units count: any other line that mentions a word calls
+        nothing.
+        """
         known = set(roots)
         found: dict[Key, set[Key]] = {}
         frontier = set(known)
@@ -118,12 +121,12 @@ class References:
         return found
 
     def _users(self, frontier: set[Key]) -> Iterator[tuple[Key, Key]]:
-        """Units that use one of the frontier directly, with each one that they use, in order."""
+        """Yield each unit that uses one of the frontier directly, with each unit that it uses."""
         by_name: dict[str, list[Key]] = defaultdict(list)
         for key in sorted(frontier):
             for name in names_of(key):
                 by_name[name].append(key)
-        # C++ calls neither Python nor what Python sees of it, though it has the same words.
+        # C++ does not call Python nor its bindings, though it has the same words.
         native = {
             name: found
             for name, keys in by_name.items()
@@ -142,7 +145,7 @@ class References:
                 if path.endswith(".py"):
                     used = self._used_by(path, unit) & frontier
                 else:
-                    # A definition says its own name, and does not use another file's by that.
+                    # A definition says its own name, which uses no unit of another file.
                     names = unit.mentions & native.keys() - {last_name(unit.qualname)}
                     used = {key for name in names for key in meant(native[name], path)}
                 for key in sorted(used):
@@ -150,7 +153,7 @@ class References:
         yield from self._bridges(frontier, native)
 
     def _used_by(self, path: str, unit: Unit) -> set[Key]:
-        """All units that the names of a Python unit lead to or through."""
+        """Return all units that the names of a Python unit lead to or through."""
         key = (path, unit.qualname)
         known = self._uses.get(key)
         if known is None:
@@ -172,7 +175,7 @@ class References:
     def _bridges(
         self, frontier: set[Key], by_name: Mapping[str, list[Key]]
     ) -> Iterator[tuple[Key, Key]]:
-        """From C++ to Python: registered operators, and the Python units that build a file."""
+        """Yield the links from C++ to Python: registered operators, and units that build a file."""
         for path, file in self._facts.items():
             for binding in file.cuda_bindings:
                 for used in meant(by_name.get(binding.function, []), path):
@@ -186,13 +189,13 @@ class References:
 
 
 def words_among(names: Iterable[str]) -> re.Pattern[bytes] | None:
-    """What finds one of these words in a text; None where there are none."""
+    """Return a pattern that finds any of these words; None without words."""
     words = [re.escape(name).encode() for name in names]
     return re.compile(rb"\b(?:" + b"|".join(words) + rb")\b") if words else None
 
 
 def meant(keys: Sequence[Key], path: str) -> Sequence[Key]:
-    """Of several units of one name those that a C++ file means: its own, where it has one."""
+    """Return which units of one name a C++ file means: its own, where it has one."""
     return [key for key in keys if key[0] == path] or keys
 
 
@@ -201,7 +204,7 @@ def is_cuda(path: str) -> bool:
 
 
 def names_of(key: Key) -> list[str]:
-    """The words by which a unit is mentioned."""
+    """Return the words by which a unit is mentioned."""
     path, qualname = key
     if path.endswith(".py"):
         return [] if qualname == MODULE_LEVEL else [qualname.rpartition(".")[2]]

@@ -1,4 +1,4 @@
-"""Python syntax trees: parsing any file there is, dotted names, definitions with their lines."""
+"""Parse any Python file; find dotted names, and definitions with their lines."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Definition = Function | ast.ClassDef
 PARSE_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 MODULE_LEVEL = "<module>"
-"""Stands for a qualified name where code is in no definition."""
+"""Qualified name of code outside of any definition."""
 
 
 def parse(source: bytes | str) -> ast.Module:
-    """The syntax tree. Raises: one of PARSE_ERRORS."""
+    """Return the syntax tree. Raises: one of PARSE_ERRORS."""
     with warnings.catch_warnings():
-        # Another project's invalid escape sequences are not ours to tell.
+        # Another project's invalid escape sequences are not ours to report.
         warnings.simplefilter("ignore")
         return ast.parse(source)
 
 
 def unparsable(source: bytes, error: BaseException) -> str:
-    """A notice's words for a file that `parse` refused."""
+    """Return a notice's text for a file that `parse` refused."""
     if b"\0" in source:
         return "holds null bytes: not Python source; exclude it"
     if isinstance(error, RecursionError | MemoryError):
@@ -46,7 +46,7 @@ def unparsable(source: bytes, error: BaseException) -> str:
 
 
 def dotted_name(expression: ast.expr | None) -> str | None:
-    """`a.b.c` of a chain of attributes, None for anything else."""
+    """Return `a.b.c` for a chain of attributes, None for anything else."""
     parts: list[str] = []
     while isinstance(expression, ast.Attribute):
         parts.append(expression.attr)
@@ -57,7 +57,7 @@ def dotted_name(expression: ast.expr | None) -> str | None:
     return ".".join(reversed(parts))
 
 
-# Contexts, operators and plain values: leaves of no interest, and most of what `ast.walk` visits.
+# Contexts, operators and plain values: leaves without use, and most of what `ast.walk` visits.
 _LEAF_FIELDS = {"ctx", "op", "ops", "id", "arg", "attr", "name", "asname", "kind", "type_comment"}
 _LEAF_FIELDS |= {"is_async", "simple", "conversion", "level", "module", "rest", "type_ignores"}
 _LEAF_FIELDS |= {"kwd_attrs", "is_lazy"}
@@ -69,7 +69,7 @@ _BRANCHES: dict[type[ast.AST], tuple[str, ...]] = {
 
 
 def branches(kind: type[ast.AST]) -> tuple[str, ...]:
-    """The fields of a kind of node that can hold other nodes."""
+    """Return the fields of a kind of node that can hold other nodes."""
     fields = _BRANCHES.get(kind)
     if fields is None:
         fields = tuple(name for name in kind._fields if name not in _LEAF_FIELDS)
@@ -78,7 +78,7 @@ def branches(kind: type[ast.AST]) -> tuple[str, ...]:
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The nodes right below a node, in order, without contexts and operators."""
+    """Return the nodes right below a node, in order, without contexts and operators."""
     found: list[ast.AST] = []
     for name in branches(type(node)):
         child = getattr(node, name, None)
@@ -90,7 +90,7 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and all below it, as `ast.walk` but twice as fast; in no order to rely on."""
+    """Yield a node and all below it, as `ast.walk` but twice as fast; in no order to rely on."""
     pending = [node]
     while pending:
         node = pending.pop()
@@ -99,7 +99,7 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def reachable(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements of a body, and those under its `if`, `try`, `with` and loops."""
+    """Yield the statements of a body, and those under its `if`, `try`, `with` and loops."""
     for statement in body:
         yield statement
         match statement:
@@ -115,7 +115,7 @@ def reachable(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def definitions(body: Iterable[ast.stmt], prefix: str = "") -> Iterator[tuple[str, Definition]]:
-    """All functions and classes at any depth, with qualified names as Python writes them."""
+    """Yield all functions and classes at any depth, with qualified names as Python writes them."""
     for statement in reachable(body):
         if isinstance(statement, ast.ClassDef):
             yield f"{prefix}{statement.name}", statement
@@ -126,7 +126,7 @@ def definitions(body: Iterable[ast.stmt], prefix: str = "") -> Iterator[tuple[st
 
 
 def names_defined(statement: ast.stmt) -> set[str]:
-    """The names that a definition or an assignment makes; those of imports are another matter."""
+    """Return the names that a definition or an assignment makes; imports are excluded."""
     match statement:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
@@ -142,10 +142,10 @@ def is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
 
 
 def first_line_of(node: Definition) -> int:
-    """The line of the first decorator, or of the definition when it has none."""
+    """Return the line of the first decorator, or of the definition when it has none."""
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
 def last_line_of(node: ast.stmt) -> int:
-    """The last line of a statement that came from a file."""
+    """Return the last line of a statement that came from a file."""
     return node.end_lineno or node.lineno

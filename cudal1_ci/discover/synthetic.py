@@ -1,9 +1,10 @@
-"""Workloads that nobody wrote down, guessed from the constructor of a module.
+"""Guess workloads from the constructor of a module.
 
-Only where the text leaves little to guess: every constructor argument has a default, `forward`
-takes one argument that must be given, and the first layer says what that is (nn.Linear,
-nn.LayerNorm: a sequence of its width; nn.Conv1d/2d/3d: an image of its channels; nn.Embedding:
-indices below its size). Such a workload is labeled synthetic and never decides anything.
+Guesses are made only where the text leaves little choice. Every constructor argument has a default.
+`forward` takes one required argument. The first layer determines that argument: nn.Linear and
+nn.LayerNorm take a sequence of their width, nn.Conv1d/2d/3d an image of their channels, and
+nn.Embedding indices below its size. Such a workload is labeled synthetic and never decides
+anything.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cudal1_ci.records import Call, Target, TensorSpec, Workload
 BATCH = 8
 LENGTH = 128
 IMAGE = {"Conv1d": (1024,), "Conv2d": (64, 64), "Conv3d": (16, 32, 32)}
-"""Sizes beside batch and channels, such that one call takes some milliseconds on a CPU."""
+"""Sizes besides batch and channels, such that one call takes some milliseconds on a CPU."""
 FIRST_SIZE = {
     "Linear": "in_features",
     "LayerNorm": "normalized_shape",
@@ -34,7 +35,7 @@ _LAYER = re.compile(rf"\b(?:{'|'.join(FIRST_SIZE)})\(")
 
 
 def synthetic_workload(target: Target, source: str) -> Workload | None:
-    """A guess, or None where it would be more than one."""
+    """Return a guessed workload, or None where the text leaves a choice."""
     if target.kind != "torch_module":
         return None
     text = "".join(source.splitlines(keepends=True)[target.first_line - 1 : target.last_line])
@@ -67,8 +68,10 @@ def synthetic_workload(target: Target, source: str) -> Workload | None:
 
 
 def may_be_guessed(text: str) -> bool:
-    """A cheap look at a class, before it is parsed: a known layer, and no constructor argument
-    whose default is plainly missing."""
+    """Return whether a class may be guessed, before it is parsed.
+
+    It needs a known layer, and no constructor argument that plainly lacks a default.
+    """
     signature = _CONSTRUCTOR.search(text)
     if signature is None or _LAYER.search(text) is None:
         return False
@@ -82,7 +85,7 @@ def find_class(tree: ast.Module, name: str) -> ast.ClassDef | None:
 
 
 def takes_one_input(forward: ast.FunctionDef) -> bool:
-    """Whether one argument must be given, and by position."""
+    """Return whether exactly one argument is required, and is positional."""
     arguments = forward.args
     required = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
     required_by_name = any(default is None for default in arguments.kw_defaults)
@@ -90,7 +93,7 @@ def takes_one_input(forward: ast.FunctionDef) -> bool:
 
 
 def defaults_of(constructor: ast.FunctionDef) -> dict[str, object] | None:
-    """The value of each constructor argument; None when one has none."""
+    """Return the value of each constructor argument; None when one has no default."""
     arguments = constructor.args
     named = [*arguments.posonlyargs, *arguments.args][1:]
     if len(arguments.defaults) < len(named) or None in arguments.kw_defaults:
@@ -111,7 +114,7 @@ def defaults_of(constructor: ast.FunctionDef) -> dict[str, object] | None:
 def first_input(
     constructor: ast.FunctionDef, forward: ast.FunctionDef, defaults: dict[str, object]
 ) -> TensorSpec | None:
-    """What the layer that is given forward's argument takes."""
+    """Return the input of the layer that receives forward's argument."""
     x = [*forward.args.posonlyargs, *forward.args.args][1].arg
     layers = dict(layers_of(constructor))
     for node in ast.walk(forward):
@@ -126,7 +129,7 @@ def first_input(
 
 
 def layers_of(constructor: ast.FunctionDef) -> Iterator[tuple[str, ast.Call]]:
-    """`self.x = nn.Layer(...)`."""
+    """Yield each `self.x = nn.Layer(...)`."""
     for node in ast.walk(constructor):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             for target in node.targets:
@@ -135,7 +138,7 @@ def layers_of(constructor: ast.FunctionDef) -> Iterator[tuple[str, ast.Call]]:
 
 
 def input_of(layer: ast.Call, defaults: dict[str, object]) -> TensorSpec | None:
-    """The input of a layer whose first size is a number or a constructor argument."""
+    """Return the input of a layer whose first size is a number or a constructor argument."""
     function = layer.func
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     keyword = FIRST_SIZE.get(name)

@@ -1,9 +1,9 @@
-"""Does a free function compute with tensors? Decided from its syntax tree, as a reader would.
+"""Decide from its syntax tree whether a free function computes with tensors.
 
-Yes when something derived from its parameters goes through an operation of torch, or through a
-method that only tensors have, and comes back (returned, or written in place). No for functions
+Yes when a value derived from its parameters passes through an operation of torch, or through a
+method that only tensors have. The result must be returned, or written in place. No for functions
 that only make or move tensors, that train, load, save, plot or set up, and for those that take no
-tensor at all. The function's own body decides: what it calls in the repository is not followed.
+tensor at all. Only the function's own body counts: its calls in the repository are not followed.
 
     def rotate_half(x):                      # yes: torch.cat of parts of x is returned
         a, b = x.chunk(2, dim=-1)
@@ -70,7 +70,7 @@ _NOT_CALLED_BY_USERS = re.compile(
 
 
 def imported_calls(source: bytes) -> frozenset[bytes]:
-    """Calls of functions that a file imports from libraries that compute: `b"softmax("`."""
+    """Return calls of functions that a file imports from computing libraries: `b"softmax("`."""
     return frozenset(
         name + b"("
         for match in _IMPORTS.findall(source)
@@ -80,12 +80,12 @@ def imported_calls(source: bytes) -> frozenset[bytes]:
 
 
 def may_compute(text: bytes, imported: frozenset[bytes]) -> bool:
-    """A cheap look at a function's text, before its tree is walked."""
+    """Return whether a function's text may compute, before its tree is walked."""
     return _MAY_COMPUTE.search(text) is not None or any(call in text for call in imported)
 
 
 def computes_tensors(function: Function, canonical: Canonical) -> bool:
-    """Whether a free function takes tensors, computes with them and gives a result back."""
+    """Return whether a free function takes tensors, computes with them and returns a result."""
     if isinstance(function, ast.AsyncFunctionDef) or function.name.startswith("test_"):
         return False
     for decorator in function.decorator_list:
@@ -113,7 +113,7 @@ def computes_tensors(function: Function, canonical: Canonical) -> bool:
 
 
 def may_be_operation(call: ast.Call, canonical: Canonical) -> bool:
-    """Whether a call is one of torch's, or of a method that only tensors have."""
+    """Return whether a call is one of torch's, or of a method that only tensors have."""
     if isinstance(call.func, ast.Attribute):
         method = call.func.attr.rstrip("_")
         if method in UNMISTAKABLE_METHODS:
@@ -123,7 +123,7 @@ def may_be_operation(call: ast.Call, canonical: Canonical) -> bool:
 
 
 def is_arithmetic_on_arrays(node: ast.AST) -> bool:
-    """Whether a node shows by itself that arrays are computed with: `a @ b`, `a[..., None]`."""
+    """Return whether a node alone shows array arithmetic: `a @ b`, `a[..., None]`."""
     match node:
         case ast.BinOp(op=ast.MatMult()):
             return True
@@ -133,7 +133,7 @@ def is_arithmetic_on_arrays(node: ast.AST) -> bool:
 
 
 def own_nodes(function: Function) -> list[ast.AST]:
-    """All nodes of the body in order, not those of functions and classes defined in it."""
+    """Return all nodes of the body in order, except those of nested functions and classes."""
     pending: list[ast.AST] = list(reversed(function.body))
     nodes: list[ast.AST] = []
     while pending:
@@ -146,7 +146,7 @@ def own_nodes(function: Function) -> list[ast.AST]:
 
 
 def returns_no_tensor(annotation: ast.expr) -> bool:
-    """Whether the annotated result is a plain value. `None` may still write in place."""
+    """Return whether the annotated result is a plain value; `None` may still write in place."""
     text = ast.unparse(annotation)
     return text in {"int", "float", "bool", "str", "bytes", "dict", "list[str]", "list[int]"}
 
@@ -156,9 +156,9 @@ def is_tensor_annotation(annotation: ast.expr) -> bool:
 
 
 def parameters(function: Function) -> tuple[set[str], set[str]]:
-    """Names that may hold tensors, and among them those that are annotated to.
+    """Return names that may hold tensors, and those of them that are annotated as tensors.
 
-    None for a function that takes a checkpoint: it converts weights, once.
+    Return nothing for a function that takes a checkpoint: it converts weights, once.
     """
     inputs: set[str] = set()
     tensors: set[str] = set()
@@ -181,7 +181,7 @@ def parameters(function: Function) -> tuple[set[str], set[str]]:
 
 
 def is_script(node: ast.Call, canonical: Canonical) -> bool:
-    """Whether a call belongs to the script around a computation."""
+    """Return whether a call belongs to the script around a computation."""
     if isinstance(node.func, ast.Attribute) and node.func.attr in GLUE_METHODS:
         return True
     dotted = canonical(node.func)
@@ -189,7 +189,7 @@ def is_script(node: ast.Call, canonical: Canonical) -> bool:
 
 
 def adds_dimension(indices: list[ast.expr]) -> bool:
-    """Whether an index holds `None` or `...`, as only those of arrays do."""
+    """Return whether an index holds `None` or `...`, as only indices of arrays do."""
     return any(
         isinstance(index, ast.Constant) and (index.value is None or index.value is Ellipsis)
         for index in indices
@@ -197,7 +197,7 @@ def adds_dimension(indices: list[ast.expr]) -> bool:
 
 
 class Flow:
-    """Which local names are derived from the parameters, and which of all are surely tensors."""
+    """Track which local names derive from the parameters, and which names are surely tensors."""
 
     def __init__(
         self, inputs: set[str], tensors: set[str], canonical: Canonical, *, trusts_calls: bool
@@ -211,7 +211,7 @@ class Flow:
         self.has_numpy = False
 
     def follow(self, nodes: list[ast.AST]) -> None:
-        """Carry the parameters through assignments. Twice, for what a loop carries round."""
+        """Carry the parameters through assignments, twice, to cover what a loop carries over."""
         assignments: list[tuple[ast.expr, ast.expr]] = []
         for node in nodes:
             match node:
@@ -245,7 +245,7 @@ class Flow:
             self.tensors |= names
 
     def is_derived(self, expression: ast.expr) -> bool:
-        """Whether a parameter's value, and not only its shape or type, goes into it."""
+        """Return whether an expression uses a parameter's value, not only its shape or type."""
         pending: list[ast.AST] = [expression]
         while pending:
             node = pending.pop()
@@ -262,7 +262,7 @@ class Flow:
         return False
 
     def is_tensor(self, expression: ast.expr) -> bool:
-        """Whether an expression is surely a tensor (or a few of them)."""
+        """Return whether an expression is surely a tensor (or a few tensors)."""
         match expression:
             case ast.Name(id=name):
                 return name in self.tensors
@@ -296,7 +296,7 @@ class Flow:
         return False
 
     def computes(self, node: ast.AST) -> bool:
-        """Whether a node is an operation on tensors that come from the parameters."""
+        """Return whether a node is an operation on tensors that derive from the parameters."""
         match node:
             case ast.Call(func=function, args=args, keywords=keywords):
                 dotted = self.canonical(function)
@@ -318,7 +318,7 @@ class Flow:
         return False
 
     def gives_back(self, node: ast.AST) -> bool:
-        """Whether a node returns something derived from the parameters, or writes into them."""
+        """Return whether a node returns a value from the parameters, or writes into them."""
         match node:
             case ast.Return(value=ast.expr() as value):
                 return self.is_derived(value) or self.is_tensor(value)

@@ -1,8 +1,8 @@
-"""What discovery knows of torch by name, since the host never imports it.
+"""Classify torch's names, since the host never imports torch.
 
-Which classes of third parties are nn.Modules, which functions compute with tensors, which only
-make or move them, and which methods no other common type has. Names are canonical and dotted:
-`torch.nn.functional.softmax`, however the file spells it.
+Lists the third-party classes that are nn.Modules, and the methods that no other common type has.
+Lists the functions that compute with tensors, and those that only make or move tensors. Names
+are canonical and dotted: `torch.nn.functional.softmax`, however the file spells it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _TRANSFORMERS_MODULE = re.compile(
     r"|Decoder|Norm|RMSNorm|Head|Pooler|Mixin|For[A-Z]\w+)"
 )
 _NOT_TRANSFORMERS_MODULE = re.compile(r"(?:TF|Flax)[A-Z]\w*|\w*(?:Generation|PushToHub)Mixin")
-# Bases known by their own name, wherever a repository imports them from.
+# Bases recognized by their own name, wherever a repository imports them from.
 WELL_KNOWN_BASES = frozenset(
     {"PreTrainedModel", "LightningModule", "ModelMixin", "PyTorchModelHubMixin", "BaseModule"}
     | {"ScriptModule", "GraphModule", "CNNBlockBase", "FairseqEncoder", "FairseqDecoder"}
     | {"FairseqEncoderDecoderModel", "FairseqIncrementalDecoder", "MegatronModule", "NeuralModule"}
 )
-# They have no forward: what derives from them without one cannot be called.
+# They have no forward: a subclass without one cannot be called.
 ABSTRACT_BASES = frozenset(
     {"torch.nn.Module", MODULE, "torch.nn.ModuleList", "torch.nn.ModuleDict"}
     | {"torch.nn.ParameterList", "torch.nn.ParameterDict"}
@@ -61,7 +61,7 @@ _OTHER_FRAMEWORKS = frozenset(
 
 
 def is_module_class(dotted: str) -> bool:
-    """Whether a class outside of the tree is an nn.Module, by its canonical name."""
+    """Return whether a class outside of the tree is an nn.Module, by its canonical name."""
     root, _, _ = dotted.partition(".")
     last = dotted.rpartition(".")[2]
     if root in _OTHER_FRAMEWORKS:
@@ -80,13 +80,13 @@ def is_module_class(dotted: str) -> bool:
 
 
 def has_forward(dotted: str) -> bool:
-    """Whether an outside Module class brings a forward that can be inherited."""
+    """Return whether an outside Module class has a forward that can be inherited."""
     last = dotted.rpartition(".")[2]
     return dotted not in ABSTRACT_BASES and last not in WELL_KNOWN_BASES
 
 
 def may_hide_module(dotted: str) -> bool:
-    """Whether an unknown outside base could be a Module: not of torch, nor of what never is."""
+    """Return whether an unknown outside base could be a Module: not torch's, nor never one."""
     root = dotted.partition(".")[0]
     is_builtin = "." not in dotted
     return not is_builtin and root != "torch" and root not in _OTHER_FRAMEWORKS
@@ -133,13 +133,13 @@ _COMPUTE_LIBRARIES = re.compile(
 
 
 def is_creation(dotted: str) -> bool:
-    """Whether a call makes a tensor from numbers, shapes or foreign arrays."""
+    """Return whether a call makes a tensor from numbers, shapes or foreign arrays."""
     root, _, last = dotted.rpartition(".")
     return root == "torch" and last in _CREATES
 
 
 def is_compute(dotted: str) -> bool:
-    """Whether a call computes a tensor from tensors."""
+    """Return whether a call computes a tensor from tensors."""
     root, _, last = dotted.rpartition(".")
     if root == "torch":
         return (
@@ -152,7 +152,7 @@ def is_compute(dotted: str) -> bool:
 
 
 def is_glue(dotted: str) -> bool:
-    """Whether a call belongs to a script around a computation: files, training, export, set-up."""
+    """Return whether a call belongs to a script: files, training, export, set-up."""
     return dotted in _GLUE_CALLS or _GLUE_LIBRARIES.match(dotted) is not None
 
 
@@ -185,7 +185,7 @@ UNMISTAKABLE_METHODS = frozenset(
     | {"type_as", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as", "where"}
     | {"abs", "pow", "norm", "amax", "amin", "flip", "roll", "div", "neg", "silu", "add"} - {"add"}
 )
-"""Methods that a value of no other common type has; enough to know a tensor by."""
+"""Methods that no other common type has: one is enough to recognize a tensor."""
 
 NOT_COMPUTE_METHODS = frozenset(
     {"size", "dim", "item", "tolist", "numpy", "cpu", "cuda", "to", "detach", "data_ptr", "numel"}
@@ -195,4 +195,4 @@ NOT_COMPUTE_METHODS = frozenset(
     | {"is_sparse", "storage_offset", "nelement", "half", "float", "double", "long", "bool", "int"}
     | {"bfloat16", "copy_", "zero_", "fill_", "uniform_", "normal_", "retain_grad"}
 )
-"""Methods of tensors that ask, move or copy, and compute nothing."""
+"""Methods of tensors that query, move or copy, and compute nothing."""

@@ -1,8 +1,8 @@
-"""Traces of the user's own commands, as workloads.
+"""Read traces of the user's own commands as workloads.
 
-Reads the files that `worker/tracer` wrote, of all processes of a run; joins equal calls and ranks
-them by the time that was spent in them. Damaged lines (a process was killed while it wrote) are
-noticed and left out. Steps of optimizers are joined too: of all processes, each with its own calls.
+Reads the files that `worker/tracer` wrote, of all processes of a run. Joins equal calls and ranks
+them by their total time. A damaged line (a process was killed while it wrote) is left out with a
+notice. Optimizer steps of all processes are joined too, each with its own calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 64 * 2**20
 
 
 class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a trace; unknown fields are those of a newer tracer."""
+    """Hold one line of a trace; unknown fields are those of a newer tracer."""
 
     target: str
     mode: str = "infer"
@@ -40,7 +40,7 @@ class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """The line of a process whose optimizers made steps."""
+    """Hold the line of a process whose optimizers made steps."""
 
     durations_s: list[float]
     device: str | None = None
@@ -48,7 +48,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Traces:
-    """All calls of a run. `total_s` is the time of all of them together."""
+    """Hold all calls of a run. `total_s` is the time of all of them together."""
 
     calls: Mapping[str, tuple[TracedCall, ...]] = field(default_factory=dict)
     """By `path:qualname`; equal calls joined, those that took the most time first."""
@@ -57,7 +57,7 @@ class Traces:
     notices: tuple[Notice, ...] = ()
 
     def workloads(self, target: Target) -> tuple[Workload, ...]:
-        """How the target was called, most time first."""
+        """Return how the target was called, most time first."""
         found = self.calls.get(f"{target.path}:{target.qualname}", ())
         seen: Counter[str] = Counter()
         workloads = []
@@ -70,7 +70,7 @@ class Traces:
         return tuple(workloads)
 
     def reason(self, target: Target) -> str | None:
-        """Why calls of the target could not be recorded; None when it was not called."""
+        """Return why calls of the target could not be recorded; None when it was not called."""
         found = self.calls.get(f"{target.path}:{target.qualname}", ())
         reasons = Counter(call.reason for call in found if call.reason)
         return reasons.most_common(1)[0][0] if reasons else None
@@ -79,7 +79,7 @@ class Traces:
 def workload_of(
     call: TracedCall, name: str, total_s: float, steps: TracedSteps | None = None
 ) -> Workload:
-    """A traced call as a workload."""
+    """Turn a traced call into a workload."""
     assert call.call is not None
     is_in_steps = steps is not None and call.num_in_steps > 0
     return Workload(
@@ -100,7 +100,7 @@ def workload_of(
 
 
 def read_traces(folder: Path) -> Traces:
-    """The traces of a folder; empty where there is none."""
+    """Return the traces of a folder; empty where there is none."""
     notices: list[Notice] = []
     lines: list[TracedCall] = []
     times: list[StepTimes] = []
@@ -124,7 +124,7 @@ def read_traces(folder: Path) -> Traces:
 
 
 def joined_steps(times: Iterable[StepTimes]) -> TracedSteps | None:
-    """The steps of all processes; None where no optimizer made two."""
+    """Return the steps of all processes; None where no optimizer made two."""
     durations_us: list[float] = []
     devices = set()
     for one in times:
@@ -137,7 +137,7 @@ def joined_steps(times: Iterable[StepTimes]) -> TracedSteps | None:
 
 
 def read_lines(text: str, path: Path, notices: list[Notice]) -> Iterable[TracedCall | StepTimes]:
-    """The whole lines of a file."""
+    """Yield the complete lines of a file."""
     damaged = 0
     for line in text.splitlines():
         try:
@@ -153,7 +153,7 @@ def read_lines(text: str, path: Path, notices: list[Notice]) -> Iterable[TracedC
 
 
 def join(lines: Iterable[TracedCall]) -> dict[str, tuple[TracedCall, ...]]:
-    """Equal calls of all processes together; value ranges of the first one stand for all."""
+    """Join equal calls of all processes; the first call's value ranges stand for all."""
     by_key: dict[tuple[str, str], TracedCall] = {}
     for line in lines:
         key = (line.target, signature(line))
@@ -180,7 +180,7 @@ def join(lines: Iterable[TracedCall]) -> dict[str, tuple[TracedCall, ...]]:
 
 
 def signature(line: TracedCall) -> str:
-    """What makes calls equal: everything but the ranges of the values."""
+    """Return what makes calls equal: everything but the ranges of the values."""
 
     def without_ranges(value: Any) -> Any:
         if isinstance(value, dict):

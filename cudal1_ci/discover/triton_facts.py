@@ -1,8 +1,8 @@
-"""Triton in one Python file: `@triton.jit` functions and the functions that launch them.
+"""Find `@triton.jit` functions and the functions that launch them in one Python file.
 
 Decorators may be stacked (`autotune`, `heuristics`), called (`@triton.jit(do_not_specialize=...)`)
-and imported by any name. A launch is `kernel[grid](...)`, however the kernel is spelled; a function
-that hands a kernel of its file on launches it too: `launch(kernel, grid, x)`, `chosen = kernel`.
+and imported by any name. A launch is `kernel[grid](...)`, however the kernel is spelled. A function
+that passes a kernel of its file on launches it too: `launch(kernel, grid, x)`, `chosen = kernel`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAY_LAUNCH = re.compile(rb"\][ \t\n]*\(")
 
 
 def may_matter(source: bytes) -> bool:
-    """A first look at the bytes: whether a file could define or launch a Triton kernel."""
+    """Return whether a file's bytes could define or launch a Triton kernel."""
     return (
         b"triton" in source
         and _IMPORTS_TRITON.search(source) is not None
@@ -37,7 +37,7 @@ def may_matter(source: bytes) -> bool:
 
 
 def is_triton_kernel(decorator: ast.expr, canonical: Callable[[ast.expr], str | None]) -> bool:
-    """Whether a decorator is `triton.jit` or its experimental sibling `gluon.jit`."""
+    """Return whether a decorator is `triton.jit` or its experimental sibling `gluon.jit`."""
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     dotted = canonical(called) or ""
     return dotted.endswith(".jit") and dotted.partition(".")[0] == "triton"
@@ -46,7 +46,7 @@ def is_triton_kernel(decorator: ast.expr, canonical: Callable[[ast.expr], str | 
 def triton_kernels_in(
     tree: ast.Module, canonical: Callable[[ast.expr], str | None]
 ) -> Iterator[TritonFact]:
-    """All jitted functions of a file, device functions too."""
+    """Yield all jitted functions of a file, including device functions."""
     for qualname, node in definitions(tree.body):
         if isinstance(node, ast.ClassDef):
             continue
@@ -57,7 +57,7 @@ def triton_kernels_in(
 
 
 def names_among(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
-    """`relu` and `ops.relu` of what is a name."""
+    """Return `relu` and `ops.relu` for the nodes that are names."""
     kinds = ast.Name | ast.Attribute
     found = {dotted_name(node) for node in nodes if isinstance(node, kinds)}
     return tuple(sorted(name for name in found if name is not None))
@@ -70,8 +70,10 @@ def launches_in(
     launcher: str = MODULE_LEVEL,
     prefix: str = "",
 ) -> Iterator[LaunchFact]:
-    """Every `kernel[grid](...)`, and where one of `kernels`, which are those of the file, is handed
-    on by what is none; a launch in a local function is put down to the outer one."""
+    """Yield every `kernel[grid](...)`, and every place that passes one of the file's `kernels` on.
+
+    A launch in a local function counts for the outer function. Jitted functions pass nothing on.
+    """
     may_hand_on = kernels and launcher != MODULE_LEVEL and launcher not in kernels
     pending: list[ast.AST] = list(reversed(body))
     while pending:
@@ -100,7 +102,7 @@ def launches_in(
 
 
 def handed_on(node: ast.Call | ast.Assign) -> Iterator[str]:
-    """Names that are an argument by themselves, or all that is assigned, in either case."""
+    """Yield names that are an argument by themselves, or all that is assigned, in either case."""
     if isinstance(node, ast.Assign):
         whole = node.value
         values = [whole.body, whole.orelse] if isinstance(whole, ast.IfExp) else [whole]

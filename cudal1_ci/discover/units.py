@@ -1,9 +1,9 @@
-"""A file cut into units: the pieces that a change changes and that use one another.
+"""Cut a file into units: the pieces that a change changes and that use one another.
 
-In Python: functions, classes (methods belong to their class, nested classes stand alone),
-module-level names, imported names, and what is left of the module under `<module>`. In CUDA and
-C++: functions, macros, and the rest. A unit's fingerprint is of what it says, not how: comments,
-docstrings, blank lines and layout are not in it.
+In Python: functions, classes (methods belong to their class, nested classes are separate),
+module-level names, imported names, and the rest of the module under `<module>`. In CUDA and C++:
+functions, macros, and the rest. A unit's fingerprint covers its meaning: comments, docstrings,
+blank lines and layout are excluded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cudal1_ci.source.cuda import function_texts
 
 @dataclass
 class Unit:
-    """A piece of a file: what it says and what it mentions. Pieces of one name are one unit."""
+    """Hold a piece of a file, its meaning and its names. Pieces of one name are one unit."""
 
     qualname: str
     says: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Unit:
 
 
 def python_units(source: bytes) -> dict[str, Unit]:
-    """The units of a Python text. Raises: one of `syntax.PARSE_ERRORS`."""
+    """Return the units of a Python text. Raises: one of `syntax.PARSE_ERRORS`."""
     tree = parse(source)
     units: dict[str, Unit] = {}
     for node in ast.walk(tree):
@@ -73,7 +73,7 @@ def python_units(source: bytes) -> dict[str, Unit]:
 
 
 def drop_docstring(node: ast.AST) -> None:
-    """Take the docstring out of a definition; `pass` stays in its place, as one could write."""
+    """Remove the docstring of a definition; `pass` replaces it, as one could write."""
     if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         return
     first = node.body[0] if node.body else None
@@ -86,7 +86,7 @@ def drop_docstring(node: ast.AST) -> None:
 
 
 def own_parts(statement: ast.stmt) -> Iterator[ast.AST]:
-    """What a statement at module level says itself: all of it, or the head of a block."""
+    """Yield a module-level statement's own parts: all of it, or the head of a block."""
     match statement:
         case ast.If(test=head) | ast.While(test=head) | ast.For(iter=head):
             yield head
@@ -120,14 +120,14 @@ def add(units: dict[str, Unit], qualname: str, node: ast.AST, first_line: int) -
 
 
 def add_class(units: dict[str, Unit], node: ast.ClassDef, prefix: str) -> None:
-    """A class without its nested classes, and those as units of their own."""
+    """Add a class without its nested classes, and those as units of their own."""
     qualname = f"{prefix}{node.name}"
     nested = [each for each in node.body if isinstance(each, ast.ClassDef)]
     first, last = first_line_of(node), last_line_of(node)
     node.body = [each for each in node.body if not isinstance(each, ast.ClassDef)] or [ast.Pass()]
     unit = add(units, qualname, node, first)
     unit.lines[-1] = (first, last)
-    # `self.Inner(...)` and `cls.Inner` are how the outer class uses a nested one.
+    # The outer class uses a nested one as `self.Inner(...)` and `cls.Inner`.
     for each in nested:
         if any(name.rpartition(".")[2] == each.name for name in unit.mentions):
             unit.mentions.add(f"{qualname}.{each.name}")
@@ -135,7 +135,7 @@ def add_class(units: dict[str, Unit], node: ast.ClassDef, prefix: str) -> None:
 
 
 def add_imports(units: dict[str, Unit], statement: ast.Import | ast.ImportFrom) -> None:
-    """Each imported name as a unit that says where it comes from."""
+    """Add each imported name as a unit that holds the name's origin."""
     for name, binding in bindings_of(statement).items():
         unit = units.setdefault(name, Unit(name))
         unit.says.append(f"import {binding.module} {binding.name}")
@@ -144,7 +144,7 @@ def add_imports(units: dict[str, Unit], statement: ast.Import | ast.ImportFrom) 
 
 
 def bindings_of(statement: ast.Import | ast.ImportFrom) -> dict[str, Binding]:
-    """What an import statement binds; `*` under its module's name."""
+    """Return the names that an import statement binds; `*` under its module's name."""
     if isinstance(statement, ast.Import):
         return {
             alias.asname or alias.name.partition(".")[0]: Binding(
@@ -168,7 +168,7 @@ _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\n\\]|\\\n|\\.)*)", r
 
 
 def cuda_units(source: bytes) -> dict[str, Unit]:
-    """The units of a CUDA or C++ text: functions, macros, and the rest line by line."""
+    """Return the units of a CUDA or C++ text: functions, macros, and the rest line by line."""
     units: dict[str, Unit] = {}
     rest = bytearray(source)
     for qualname, first_line, start, end in function_texts(source):
@@ -180,7 +180,7 @@ def cuda_units(source: bytes) -> dict[str, Unit]:
         line = remainder.count("\n", 0, match.start()) + 1
         add_text(units, match[1], plain(match[2]), (line, line))
     for number, text in enumerate(_MACRO.sub("", remainder).split("\n"), 1):
-        # A constant, a struct's field, a type: whoever mentions a name of the line uses it.
+        # A constant, a struct's field, a type: every unit that mentions a name of the line uses it.
         words = _WORD.findall(text)
         if words and not text.lstrip().startswith("#include"):
             add_text(units, f"{MODULE_LEVEL}:{plain(text)}", plain(text), (number, number))
@@ -188,7 +188,7 @@ def cuda_units(source: bytes) -> dict[str, Unit]:
 
 
 def plain(text: str) -> str:
-    """C++ text without comments and layout."""
+    """Return C++ text without comments and layout."""
     return " ".join(COMMENT.sub(b" ", text.encode()).decode("utf-8", "replace").split())
 
 
@@ -203,7 +203,7 @@ def add_text(units: dict[str, Unit], qualname: str, text: str, lines: tuple[int,
 
 
 def changed_units(before: Mapping[str, Unit], after: Mapping[str, Unit]) -> set[str]:
-    """Qualnames of units that say something else now, are new, or are gone."""
+    """Return the qualnames of units that are changed, new, or gone."""
     return {
         name
         for name in before.keys() | after.keys()

@@ -1,33 +1,36 @@
-"""Read what GitHub says of a run and post what was found; `action/` is the front door of the
-Action.
+"""Read GitHub's facts about a run and post the report; `action/` runs the GitHub Action.
 
-    payload     what GitHub said of the event that started this run
-    event       what started this run, and so which commit and pull request is meant
-    conclusion  what a report says for its pull request, in one word
-    marker      how comments of ours are found again
-    check, suggestion, review, plan   what to post: pure, of a report, an event and what is
-                                      there already
-    sanitize    text of a report outside of Markdown
-    client, rate_limit           GitHub itself, and waiting when it asks for that
-    answer      what it made, or why it did not
-    publication the order of it all, and what happens when a part fails
+    payload     parse GitHub's record of the event that started this run
+    event       read the event: which commit and pull request this run is about
+    conclusion  summarize a report for its pull request in one word
+    marker      find our own comments again
+    check, suggestion, review, plan   build what to post from a report, an event and what is
+                                      already there: pure
+    sanitize    make text of a report safe outside of Markdown
+    client, rate_limit         call GitHub, and wait when it says so
+    answer      describe what GitHub made, or why it refused
+    publication publish in order, and handle a part that fails
 
-A comment of a person that asks for something (`/cudal1 ...`):
+A comment with a command (`/cudal1 ...`):
 
-    command, comment_event     what a text says, and who wrote it when
-    fetch_facts     what GitHub says of that person and of the head
-    decision    whether it is obeyed: pure
-    command_effects        what is done then: pure
-    reply       what is said to who asked
-    acknowledgements           slowdowns that were agreed to, kept in our comment
-    branches, edit             a patch as a draft pull request; the patch as texts of files
+    command, comment_event     read what a text says, and who wrote it when
+    fetch_facts read what GitHub says of that person and of the head
+    decision    decide whether the command is carried out: pure
+    command_effects            build the requests of a command: pure
+    reply       write the reply
+    acknowledgements           keep accepted slowdowns in our comment
+    branches, edit             make a draft pull request of a patch; apply a patch to file texts
 
 What a sweep has found:
 
-    sweep_issue     the one issue: how it is found, what people dismissed, what to write: pure
-    drafts      which proposals get a draft pull request: pure
-    sweeps      what is there, and the order in which it is posted
+    sweep_issue find the one issue, read dismissals, write the text: pure
+    drafts      choose which proposals get a draft pull request: pure
+    sweeps      read what is there, and post in order
 
-This room stands above the report's, as it posts what that renders; it renders nothing itself.
-Only `client` and `rate_limit` import PyGithub.
+Commits as folders:
+
+    trees       check commits out, each into its own folder
+
+This package posts what `render` renders, and renders nothing itself. Only `client` and
+`rate_limit` import PyGithub.
 """

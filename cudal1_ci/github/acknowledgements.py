@@ -1,11 +1,12 @@
-"""Slowdowns of one pull request that somebody who may write has agreed to (`/cudal1 ack`).
+"""Keep the slowdowns of one pull request that a person with write access accepted (`/cudal1 ack`).
 
-They are kept in our own comment below it, in a line that nobody sees, right under the marker: there
-they live as long as the pull request does, and nobody else can write them, since a comment is ours
-by its author too. Those that outlive it are in the configuration (compare/agreements.py).
+They are kept in our own comment on the pull request, in a hidden line right under the marker. There
+they live as long as the pull request does. No one else can write them, since our comments are also
+recognized by their author. Longer-lived ones are in the configuration (compare/agreements.py).
 
-An agreement covers what was measured when it was made, up to the upper end of that interval: a
-second measurement of the same code is a little slower half of the time. It covers nothing beyond.
+An agreement covers what was measured at that time, up to the upper end of that interval: a second
+measurement of the same code is a little slower half of the time. An agreement covers nothing
+beyond.
 
     covered(document, agreements_of(comment.body))
 """
@@ -29,29 +30,29 @@ from cudal1_ci.records import (
 )
 
 MAX_LINE = 4_000
-"""Characters of them all: a comment has room for its text, its marker and that."""
+"""Characters of all agreements: a comment has room for its text, its marker and these."""
 UNTIL = "this pull request is closed"
 _LINE = re.compile(r"<!-- cudal1-ci:v1 ack=(?P<agreed>\[[^<>\r\n]{0,4000}\]) -->\r?\n?")
 
 
 class Agreed(Record, frozen=True, kw_only=True):
-    """A slowdown that was agreed to."""
+    """Describe an accepted slowdown."""
 
     target: str
     """`path:qualname`, as `name_of` gives it."""
     max_slowdown: float
     reason: str
     owner: str
-    """Login of who has agreed."""
+    """Login of the person who agreed."""
 
 
 def name_of(entry: Entry) -> str:
-    """What a target is called in an agreement."""
+    """Return the name of a target in an agreement."""
     return f"{entry.target.path}:{entry.target.qualname}"
 
 
 def agreements_of(body: str) -> tuple[Agreed, ...]:
-    """Those that a comment of ours holds."""
+    """Return the agreements in a comment of ours."""
     found = _LINE.match(unmarked(body))
     if found is None or marker_of(body) is None:
         return ()
@@ -62,7 +63,7 @@ def agreements_of(body: str) -> tuple[Agreed, ...]:
 
 
 def agreements_line(agreements: Sequence[Agreed]) -> str:
-    """The line for a comment, right under its marker; empty where there are none."""
+    """Return the line for a comment, right under its marker; empty without agreements."""
     if not agreements:
         return ""
     # Only texts have these characters: no number in it is negative or small.
@@ -73,12 +74,12 @@ def agreements_line(agreements: Sequence[Agreed]) -> str:
 
 
 def without_agreements(text: str) -> str:
-    """The text under the marker without that line."""
+    """Return the text under the marker without that line."""
     return _LINE.sub("", text, count=1) if _LINE.match(text) else text
 
 
 def with_agreement(known: Sequence[Agreed], new: Agreed) -> tuple[Agreed, ...]:
-    """All of them; the newest on a target holds.
+    """Return all agreements; the newest on a target replaces earlier ones.
 
     Raises:
         ForgeError: There is no room for it.
@@ -93,8 +94,11 @@ def with_agreement(known: Sequence[Agreed], new: Agreed) -> tuple[Agreed, ...]:
 
 
 def covered(document: Report, agreements: Sequence[Agreed]) -> Report:
-    """A report with what was agreed to; where that was less than what was measured, a notice says
-    so. What the configuration has acknowledged stays as it is."""
+    """Return a report with the agreements applied.
+
+    An agreement below the measured slowdown adds a notice. What the configuration has acknowledged
+    stays as it is.
+    """
     known = {one.target: one for one in agreements}
     entries: list[Entry] = []
     notices: list[Notice] = []
@@ -104,21 +108,21 @@ def covered(document: Report, agreements: Sequence[Agreed]) -> Report:
         if agreed is None or comparison is None or not is_open_regression(comparison):
             entries.append(entry)
         elif comparison.slowdown is not None and comparison.slowdown <= agreed.max_slowdown:
-            entries.append(_acknowledged(entry, comparison, agreed))
+            entries.append(_acknowledge(entry, comparison, agreed))
         else:
             entries.append(entry)
-            notices.append(Notice(path=entry.target.path, message=_exceeded(entry, agreed)))
+            notices.append(Notice(path=entry.target.path, message=_excess_text(entry, agreed)))
     return msgspec.structs.replace(
         document, entries=tuple(entries), warnings=(*document.warnings, *notices)
     )
 
 
 def is_open_regression(comparison: Comparison) -> bool:
-    """Whether it got slower and nobody has acknowledged it."""
+    """Return whether a target got slower and has no acknowledgement."""
     return comparison.verdict == "regression" and comparison.acknowledged is None
 
 
-def _acknowledged(entry: Entry, comparison: Comparison, agreed: Agreed) -> Entry:
+def _acknowledge(entry: Entry, comparison: Comparison, agreed: Agreed) -> Entry:
     acknowledged = Acknowledgement(
         target=agreed.target,
         max_slowdown=agreed.max_slowdown,
@@ -130,7 +134,7 @@ def _acknowledged(entry: Entry, comparison: Comparison, agreed: Agreed) -> Entry
     return msgspec.structs.replace(entry, comparison=known)
 
 
-def _exceeded(entry: Entry, agreed: Agreed) -> str:
+def _excess_text(entry: Entry, agreed: Agreed) -> str:
     slowdown = entry.comparison.slowdown if entry.comparison else None
     now = f"{slowdown:.3g}x" if slowdown is not None else "not known how much"
     return (

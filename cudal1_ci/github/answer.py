@@ -1,4 +1,4 @@
-"""What GitHub answers to a request of a plan: what it made, or why it did not."""
+"""Describe GitHub's answer to a request of a plan: what it made, or why it did not."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from cudal1_ci.records import Record
 
 
 class Made(Record, frozen=True, kw_only=True):
-    """What a request has made or changed."""
+    """Describe what a request has made or changed."""
 
     id: int | None = None
     url: str | None = None
 
 
 class Refusal(ForgeError):
-    """What GitHub did not do, and why."""
+    """Report what GitHub did not do, and why."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -22,10 +22,10 @@ class Refusal(ForgeError):
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the token may not do this, as that of a pull request from a fork."""
+        """Return whether the token may not do this, as that of a pull request from a fork."""
         return self.status == 403 and "resource not accessible by" in str(self).lower()
 
     @property
     def is_unprocessable(self) -> bool:
-        """Whether the request was understood, and its contents refused."""
+        """Return whether the request was understood, and its contents refused."""
         return self.status == 422

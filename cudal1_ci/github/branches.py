@@ -1,9 +1,9 @@
-"""A patch as a draft pull request, made on GitHub itself: there is no checkout and no git here.
+"""Make a patch a draft pull request on GitHub itself, without a checkout or git.
 
-All files of the patch are one commit, through the Git data API: nobody ever sees half of it. Its
-parent is the commit that the patch was made for, whatever the branch has won since. A second
-request for the same branch finds the pull request of the first, also where that was closed: who
-closed it has answered.
+All files of the patch are one commit, through the Git data API, so no reader ever sees half of it.
+Its parent is the commit that the patch was made for, whatever commits the branch has gained since.
+A second request for the same branch finds the first pull request, also where that was closed: the
+person who closed it has answered.
 
     open_pull(client, Proposed(patch=..., base_sha=head, base_branch="topic", branch="cudal1-ci/x",
                                title="Faster pool", body="..."))
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
 
 FILE_MODES = ("100644", "100755")
-"""Those of git's that are files with contents: no link, no submodule."""
+"""Git's modes of files with contents: no link, no submodule."""
 MAX_FILE_BYTES = 2**20
 _BRANCH = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)*")
 
 
 class Proposed(Record, frozen=True, kw_only=True):
-    """A change that people may take."""
+    """Describe a change that people may take."""
 
     patch: str
     base_sha: str
     """The commit that the patch applies to."""
     base_branch: str
-    """What the pull request is to be merged into."""
+    """The branch that the pull request is to be merged into."""
     branch: str
     """The branch that is made for it; the same change should have the same name."""
     title: str
@@ -49,7 +49,7 @@ class Proposed(Record, frozen=True, kw_only=True):
 
 
 def open_pull(client: Client, proposed: Proposed) -> Made:
-    """The draft pull request, made now or found; `id` is its number.
+    """Return the draft pull request, made now or found; `id` is its number.
 
     Raises:
         Refusal: The patch does not apply, touches what it must not, or GitHub does not do it.
@@ -76,27 +76,27 @@ def open_pull(client: Client, proposed: Proposed) -> Made:
             "draft": True,
         },
     )
-    return _made(made)
+    return _made_pull(made)
 
 
 def _pull_of(client: Client, proposed: Proposed) -> Made | None:
-    """The pull request that this branch has already; open, merged or closed."""
+    """Return this branch's existing pull request: open, merged or closed."""
     owner = client.repository.partition("/")[0]
     pulls = client.read(
         "pulls", state="all", head=f"{owner}:{proposed.branch}", base=proposed.base_branch
     )
-    return _made(pulls[0]) if pulls else None
+    return _made_pull(pulls[0]) if pulls else None
 
 
-def _made(pull: Mapping[str, Any]) -> Made:
+def _made_pull(pull: Mapping[str, Any]) -> Made:
     return Made(id=pull["number"], url=pull["html_url"])
 
 
 def _tree(client: Client, base_sha: str, files: tuple[FileDiff, ...]) -> str:
-    """The tree of the commit with the files changed.
+    """Return the commit's tree with the files changed.
 
     Raises:
-        ForgeError: A file is not what the patch was made for.
+        ForgeError: The patch was made for another text of a file.
     """
     base_tree = client.read(f"git/commits/{base_sha}")["tree"]["sha"]
     entries = []
@@ -116,7 +116,7 @@ def _tree(client: Client, base_sha: str, files: tuple[FileDiff, ...]) -> str:
 
 
 def _entry(client: Client, tree: str, path: str) -> Mapping[str, Any] | None:
-    """What git's tree says of a file; None where there is none.
+    """Return what git's tree holds of a file; None where there is none.
 
     Raises:
         ForgeError: The path leads through a link or to one, or is a folder.
@@ -149,7 +149,7 @@ def _text(client: Client, entry: Mapping[str, Any], path: str) -> str:
 
 
 def _make_branch(client: Client, proposed: Proposed, tree: str) -> None:
-    """The branch, or the one that an earlier attempt has left with the same contents.
+    """Make the branch, or accept the one that an earlier attempt left with the same contents.
 
     Raises:
         Refusal: A branch of that name holds something else, or it cannot be made.

@@ -1,8 +1,7 @@
-"""The check run: its payloads, and the annotations beside the lines that they speak of.
+"""Build the check run: its payloads, and the annotations at the lines that they are about.
 
-A check says what a comment may keep to itself: it is there even when nothing is worth a comment, so
-that silence is not taken for a broken workflow. Annotations are sent fifty at a time, as GitHub
-takes no more in one request.
+A check is there even when a comment is not worthwhile. So silence is not taken for a broken
+workflow. Annotations are sent fifty at a time: GitHub takes no more in one request.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ Payload = dict[str, Any]
 
 
 def external_id(occasion: Occasion) -> str:
-    """By which a run finds the check that it has started."""
+    """Return the id by which a run finds the check that it has started."""
     return f"{key_of(occasion.workflow)[:200]}/{occasion.run_id}/{occasion.attempt}"
 
 
 def started(occasion: Occasion) -> Payload:
-    """A check run in progress."""
+    """Build a check run in progress."""
     return {
         "name": CHECK_NAME,
         "head_sha": occasion.head_sha,
@@ -49,7 +48,7 @@ def started(occasion: Occasion) -> Payload:
 
 
 def abandoned(occasion: Occasion) -> Payload:
-    """Completes a check run whose report cannot be used, so that nobody waits for it."""
+    """Complete a check run whose report is not usable, so that no reader waits for it."""
     return {
         "status": "completed",
         "conclusion": "neutral",
@@ -67,9 +66,15 @@ def completed(
     texts: Sequence[str],
     annotations: Sequence[Payload],
 ) -> list[Payload]:
-    """The payloads that complete a check run, the first of which holds all but further
-    annotations. `texts` are summaries, the longest first."""
-    output = {"title": standing.title[:MAX_TITLE], "summary": _fitting(texts, standing.title)}
+    """Return the payloads that complete a check run.
+
+    The first payload holds everything except further annotations. `texts` are summaries, the
+    longest first.
+    """
+    output = {
+        "title": standing.title[:MAX_TITLE],
+        "summary": _longest_fitting(texts, standing.title),
+    }
     batches = [list(annotations[i : i + BATCH]) for i in range(0, len(annotations), BATCH)]
     first, *others = batches or [[]]
     completing = {
@@ -81,8 +86,8 @@ def completed(
     return [completing, *({"output": {**output, "annotations": batch}} for batch in others)]
 
 
-def _fitting(texts: Sequence[str], title: str) -> str:
-    """The first that fits. A text is never cut: half a table would show as none."""
+def _longest_fitting(texts: Sequence[str], title: str) -> str:
+    """Return the first text that fits; never cut one, as half a table would show as none."""
     for text in texts:
         if len(text) <= MAX_SUMMARY_CHARS and len(text.encode()) <= MAX_SUMMARY_BYTES:
             return text
@@ -90,7 +95,7 @@ def _fitting(texts: Sequence[str], title: str) -> str:
 
 
 def annotations_of(document: Report) -> list[Payload]:
-    """What is said beside lines of code, the worst first."""
+    """Return the annotations of lines of code, the worst first."""
     regressed = sorted(
         (e for e in document.entries if e.comparison and e.comparison.verdict == "regression"),
         key=lambda e: -(e.comparison.slowdown or 0.0) if e.comparison else 0.0,
@@ -128,7 +133,7 @@ def _proposals(document: Report) -> Iterator[Payload | None]:
 
 
 def slowdown_text(comparison: Comparison) -> str:
-    """How much slower, with the interval, and in how many workloads."""
+    """Return how much slower a target is, with the interval, and in how many workloads."""
     number = sum(row.verdict == "regression" for row in comparison.rows)
     where = f" in {count_text(number, 'workload')}" if number else ""
     if comparison.slowdown is None:
@@ -140,7 +145,7 @@ def slowdown_text(comparison: Comparison) -> str:
 
 
 def _annotation(entry: Entry, level: Level, what: str, message: str) -> Payload | None:
-    """None where the path is none that GitHub should be sent."""
+    """Build an annotation; return None for a path that must not be sent to GitHub."""
     path = ordinary_path(entry.target.path)
     if path is None:
         return None

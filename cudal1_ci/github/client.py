@@ -1,7 +1,7 @@
-"""GitHub by way of PyGithub: what is there, and the requests of a plan. Decides nothing.
+"""Read from GitHub and make the requests of a plan through PyGithub; decide nothing.
 
-The token comes from the environment of the command and stays in here. Nothing of a report is part
-of an address: those are made of the run's event and of numbers that GitHub gave.
+The token comes from the command's environment and stays in here. No part of a report is in an
+address: addresses are made from the run's event and from numbers that GitHub gave.
 
     with_token(token, occasion, tell).known(wants_diff=True)
 """
@@ -24,16 +24,16 @@ from cudal1_ci.github.plan import Known, Post, Pull
 from cudal1_ci.github.rate_limit import Patience
 
 SECONDS_BETWEEN_WRITES = 1.0
-"""What GitHub asks of those who write more than once."""
+"""GitHub's required pause between writes."""
 TIMEOUT_S = 30
 ACTIONS_LOGIN = "github-actions[bot]"
-"""Who the token of a workflow is; asked for its user, it is refused."""
+"""Login of a workflow's token, for which GitHub refuses to name the user."""
 
 T = TypeVar("T")
 
 
 class Client:
-    """A repository on GitHub, as one run of a workflow sees it."""
+    """Hold a repository on GitHub, as one run of a workflow sees it."""
 
     def __init__(self, github: Github, occasion: Occasion, patience: Patience) -> None:
         self._github = github
@@ -42,20 +42,20 @@ class Client:
 
     @property
     def repository(self) -> str:
-        """`owner/name`."""
+        """Return `owner/name`."""
         return self._occasion.repository
 
     def about(self, occasion: Occasion) -> Client:
-        """The same GitHub, for another commit."""
+        """Return a client of the same GitHub, for another commit."""
         return Client(self._github, occasion, self._patience)
 
     def read(self, path: str, **query: str | int) -> Any:
-        """What GitHub answers, below the repository: `read("pulls", state="open")`.
+        """Return GitHub's answer to a path below the repository: `read("pulls", state="open")`.
 
         Raises:
             Refusal: GitHub does not say.
         """
-        whole, given = self._whole(path), dict(query)
+        whole, given = self._full_path(path), dict(query)
         return self._ask(
             lambda: self._github.requester.requestJsonAndCheck("GET", whole, parameters=given)[1]
         )
@@ -63,15 +63,15 @@ class Client:
     def write(
         self, method: Literal["POST", "PATCH"], path: str, payload: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Make a request below the repository; what it answers, empty where that is nothing.
+        """Make a request below the repository; return its answer, empty where there is none.
 
         Raises:
             Refusal: It was not done.
         """
-        return self._written(Post(method=method, path=self._whole(path), payload=dict(payload)))
+        return self._write(Post(method=method, path=self._full_path(path), payload=dict(payload)))
 
     def login(self) -> str:
-        """Who we are.
+        """Return our own login.
 
         Raises:
             Refusal: GitHub does not say.
@@ -84,7 +84,7 @@ class Client:
             raise
 
     def known(self, *, wants_diff: bool) -> Known:
-        """What is there already.
+        """Return what is already there.
 
         Raises:
             Refusal: GitHub does not say.
@@ -94,7 +94,7 @@ class Client:
         return Known(login=login, pull=pull, check_id=self.started_check())
 
     def started_check(self) -> int | None:
-        """The check run that this run has started and not completed.
+        """Return the check run that this run has started and not completed.
 
         Raises:
             Refusal: GitHub does not say.
@@ -119,13 +119,13 @@ class Client:
         )
 
     def send(self, post: Post, first_id: int | None = None) -> Made:
-        """Make a request of a plan; `first_id` is for the `{id}` in its path.
+        """Make a request of a plan; `first_id` replaces the `{id}` in its path.
 
         Raises:
             Refusal: It was not done.
         """
         path = post.path.replace("{id}", str(first_id))
-        answer = self._written(Post(method=post.method, path=path, payload=post.payload))
+        answer = self._write(Post(method=post.method, path=path, payload=post.payload))
         number, url = answer.get("id"), answer.get("html_url")
         return Made(
             id=number if isinstance(number, int) else None,
@@ -133,7 +133,7 @@ class Client:
         )
 
     def comments(self, number: int) -> tuple[Comment, ...]:
-        """Those below a pull request.
+        """Return the comments of a pull request.
 
         Raises:
             Refusal: GitHub does not say.
@@ -141,15 +141,15 @@ class Client:
         repository = self._github.get_repo(self.repository)
         return self._comments(repository.get_pull(number).get_issue_comments)
 
-    def _whole(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         return f"/repos/{self.repository}/{path}".rstrip("/")
 
-    def _written(self, post: Post) -> Mapping[str, Any]:
+    def _write(self, post: Post) -> Mapping[str, Any]:
         def request() -> object:
             requester = self._github.requester
             return requester.requestJsonAndCheck(post.method, post.path, input=post.payload)[1]
 
-        # Text that replaces text may be sent again; annotations would be there twice.
+        # A text that replaces a text may be sent again; annotations would be there twice.
         is_repeatable = post.method == "PATCH" and "output" not in post.payload
         answer = self._patience.ask(request, is_repeatable=is_repeatable)
         return answer if isinstance(answer, dict) else {}
@@ -161,7 +161,7 @@ class Client:
         repository = self._github.get_repo(self._occasion.repository)
         number = self._occasion.number
         if number is None:
-            number = self._looked_up()
+            number = self._find_pull_number()
         if number is None:
             return None
         pull = repository.get_pull(number)
@@ -177,8 +177,8 @@ class Client:
             diff=self._diff(pull) if wants_diff else {},
         )
 
-    def _looked_up(self) -> int | None:
-        """The one open pull request of the branch whose head is the run's commit."""
+    def _find_pull_number(self) -> int | None:
+        """Return the one open pull request of the branch whose head is the run's commit."""
         occasion = self._occasion
         if not occasion.is_looked_up or occasion.head_repository is None:
             return None
@@ -215,20 +215,20 @@ class Client:
         return self._ask(request)
 
     def _diff(self, pull: PullRequest) -> dict[str, str]:
-        """Files that are binary or too large have no hunks."""
+        """Return the hunks of each file; binary and too large files have none."""
         return self._ask(lambda: {f.filename: f.patch for f in pull.get_files() if f.patch})
 
 
 def with_token(token: str, occasion: Occasion, tell: Callable[[str], None]) -> Client:
-    """GitHub for whom the token stands."""
+    """Return a client for the token's owner."""
     github = Github(
         base_url=occasion.api_url,
         auth=Auth.Token(token),
         timeout=TIMEOUT_S,
         per_page=100,
-        retry=None,  # `pace` knows how long to wait
+        retry=None,  # `rate_limit` decides how long to wait
         seconds_between_requests=0,
         seconds_between_writes=SECONDS_BETWEEN_WRITES,
-        lazy=True,  # nothing is asked before it is needed
+        lazy=True,  # no request is made before it is needed
     )
     return Client(github, occasion, Patience(tell))

@@ -1,4 +1,4 @@
-"""What a comment asks for: the first of its lines that is a command, and nothing but one. Pure.
+"""Parse a comment's command: the first of its lines that is one. Pure.
 
     /cudal1 run [SHA]                        measure the head again
     /cudal1 optimize [GLOB] [SHA]            look for faster code anywhere
@@ -7,8 +7,8 @@
     /cudal1 skip                             measure no further pushes
     /cudal1 help
 
-A command begins its line. What is quoted, indented, inside of a block of code or of a comment that
-nobody sees is none: people paste text of others. Whether it is obeyed is decided elsewhere.
+A command begins its line. Quoted or indented text, and text in a block of code or in a hidden
+comment, is no command: people paste text of others. `decision.py` decides whether to carry it out.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _GLOB = re.compile(r"[\w*?\[\]./!][\w*?\[\]./!+=-]{0,299}", re.ASCII)
 
 
 class Command(Record, frozen=True, kw_only=True):
-    """What was asked. `verb` None is a command that nobody knows; its `text` is all there is."""
+    """Hold a command. `verb` None is an unknown command, with only its `text`."""
 
     text: str
-    """The line, as a person would be shown it."""
+    """The line, as shown to a person."""
     verb: Verb | None = None
     sha: str | None = None
     """The head that was meant, where the command says so."""
@@ -48,49 +48,49 @@ class Command(Record, frozen=True, kw_only=True):
 
 
 def command_in(body: str) -> Command | None:
-    """The command of a comment; None where there is none."""
+    """Return the command of a comment; None where there is none."""
     for line in _plain_lines(body[:MAX_BODY]):
         found = _COMMAND.fullmatch(line)
         if found:
-            return _understood((found["rest"] or "").split(), one_line(line, 120))
+            return _parse_command((found["rest"] or "").split(), one_line(line, 120))
     return None
 
 
-def _understood(words: list[str], text: str) -> Command:
-    """The command, or one without a verb where a word is too many, missing or of another form."""
+def _parse_command(words: list[str], text: str) -> Command:
+    """Return the command, without a verb where a word is extra, missing or of another form."""
     unknown = Command(text=text)
     verb, *others = words or [""]
     match verb:
         case "help" | "skip":
             return Command(text=text, verb=verb) if not others else unknown
         case "run":
-            rest, sha = _with_sha(others)
+            rest, sha = _split_sha(others)
             return Command(text=text, verb="run", sha=sha) if not rest else unknown
         case "optimize":
-            rest, sha = _with_sha(others)
+            rest, sha = _split_sha(others)
             if len(rest) > 1 or not all(_GLOB.fullmatch(word) for word in rest):
                 return unknown
             glob = rest[0] if rest else None
             return Command(text=text, verb="optimize", sha=sha, glob=glob)
         case "apply":
-            rest, sha = _with_sha(others)
+            rest, sha = _split_sha(others)
             if len(rest) != 1 or not _ID.fullmatch(rest[0]):
                 return unknown
             return Command(text=text, verb="apply", sha=sha, id=rest[0])
         case "ack":
-            return _acknowledgement(others, text) or unknown
+            return _parse_acknowledgement(others, text) or unknown
     return unknown
 
 
-def _with_sha(words: list[str]) -> tuple[list[str], str | None]:
-    """The words without the sha at their end, and that."""
+def _split_sha(words: list[str]) -> tuple[list[str], str | None]:
+    """Split the words into those before a final sha, and that sha."""
     if words and _SHA.fullmatch(words[-1]):
         return words[:-1], words[-1]
     return words, None
 
 
-def _acknowledgement(words: list[str], text: str) -> Command | None:
-    """Who agrees says to what and why; the sha stands before the reason, which has any words."""
+def _parse_acknowledgement(words: list[str], text: str) -> Command | None:
+    """Parse a target and a reason; the sha comes before the reason, which has any words."""
     target, *others = words or [""]
     sha = others.pop(0) if others and _SHA.fullmatch(others[0]) else None
     reason = one_line(" ".join(others), MAX_REASON)
@@ -100,7 +100,7 @@ def _acknowledgement(words: list[str], text: str) -> Command | None:
 
 
 def _plain_lines(body: str) -> Iterator[str]:
-    """Lines that are shown as text of the comment's own."""
+    """Yield the lines that are shown as text of the comment's own."""
     fence: str | None = None
     is_hidden = False
     for line in body.replace("\r\n", "\n").split("\n"):

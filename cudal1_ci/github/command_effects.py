@@ -1,9 +1,9 @@
-"""What a command that is obeyed asks of GitHub. Pure: requests come out, none is made.
+"""Build GitHub requests for an accepted command. Pure: no request is made.
 
 `run` and `optimize` start the workflow that measures on request, on the default branch: nothing of
 a pull request runs where its comments are read. `ack` and `apply` need the report that the author
-has seen. Our comment names the run that wrote it, so its report is fetched and the commands are
-decided again; it is hostile data, and no more is believed of it than `publish` believes.
+has seen. Our comment names the run that wrote it, so that run's report is fetched and the command
+is decided again. The report is hostile data, and is checked as in `publish`.
 
     decide(asked, command, facts, rules)                first; it may want the report of a run
     decide(asked, command, facts, rules, fetched)       then, with that
@@ -37,7 +37,7 @@ from cudal1_ci.render.digest import digest
 from cudal1_ci.render.markup import code
 
 ON_REQUEST = "cudal1-ci-on-request.yml"
-"""The workflow that measures what was asked for."""
+"""The workflow that measures on request."""
 SKIP_LABEL = "cudal1:skip"
 MAX_NAMED = 10
 NO_REPORT = "there is no report of this head below this pull request; `/cudal1 run` makes one."
@@ -45,7 +45,7 @@ UNUSABLE = "the report of that run is gone or cannot be used; `/cudal1 run` make
 
 
 class Fetched(Record, frozen=True, kw_only=True):
-    """The report of a run; None where it could not be had or is none."""
+    """Hold the report of a run; None where it was unavailable or is no report."""
 
     run: int
     document: Report | None
@@ -54,30 +54,30 @@ class Fetched(Record, frozen=True, kw_only=True):
 def decide(
     asked: Asked, command: Command, facts: Facts, rules: Rules, fetched: Fetched | None = None
 ) -> Decision:
-    """What is done about a command."""
+    """Decide what is done about a command."""
     settled = gate(asked, command, facts)
     if settled is not None or facts.head is None:
         return settled or Decision()
     head = facts.head
     if command.verb == "skip":
-        return _skipped(asked, rules)
+        return _skip(asked, rules)
     if command.verb in ("run", "optimize"):
-        return _measured(asked, command, head, rules)
+        return _measure(asked, command, head, rules)
     if command.verb == "apply" and head.repository != rules.occasion.repository:
         return refused(
             "the branch is of another repository, where nothing can be written from here. Its "
             "owner takes the diff of the report: `git apply FILE.patch`."
         )
-    return _reported(asked, command, facts, rules, fetched)
+    return _use_report(asked, command, facts, rules, fetched)
 
 
-def _skipped(asked: Asked, rules: Rules) -> Decision:
+def _skip(asked: Asked, rules: Rules) -> Decision:
     path = f"/repos/{rules.occasion.repository}/issues/{asked.number}/labels"
     post = Post(method="POST", path=path, payload={"labels": [SKIP_LABEL]})
     return Decision(reaction="rocket", errands=(Errand(what="label", posts=(post,)),))
 
 
-def _measured(asked: Asked, command: Command, head: Head, rules: Rules) -> Decision:
+def _measure(asked: Asked, command: Command, head: Head, rules: Rules) -> Decision:
     """Start the workflow that measures, on the default branch."""
     if head.repository != rules.occasion.repository and not rules.may_run_forks:
         return refused(
@@ -103,10 +103,10 @@ def _measured(asked: Asked, command: Command, head: Head, rules: Rules) -> Decis
 # --- what needs the report -----------------------------------------------------------------------
 
 
-def _reported(
+def _use_report(
     asked: Asked, command: Command, facts: Facts, rules: Rules, fetched: Fetched | None
 ) -> Decision:
-    """The report's run, as our comment names it; then what is done with the report."""
+    """Request the report of the run that our comment names, or act on that report."""
     assert facts.head is not None
     found = _seen_report(command, facts, facts.head, rules)
     if found is None:
@@ -122,8 +122,8 @@ def _reported(
     try:
         refuse_another_commit(fetched.document, run)
         if command.verb == "apply":
-            return _applied(command, facts.head, fetched.document, asked)
-        return _agreed(asked, command, facts, rules, run, seen, fetched.document)
+            return _apply(command, facts.head, fetched.document, asked)
+        return _acknowledge(asked, command, facts, rules, run, seen, fetched.document)
     except ForgeError as error:
         return refused(f"{code(error, 400)}.")
 
@@ -131,8 +131,10 @@ def _reported(
 def _seen_report(
     command: Command, facts: Facts, head: Head, rules: Rules
 ) -> tuple[Comment, Marker] | None:
-    """Our comment with the report of this head; that of another workflow where it shows the
-    proposal that is meant."""
+    """Return our comment with this head's report.
+
+    Another workflow's comment is used where it shows the command's proposal.
+    """
     shown = [
         (one, marker)
         for one in facts.comments
@@ -150,7 +152,7 @@ def _seen_report(
 
 
 def _measuring_run(asked: Asked, head: Head, marker: Marker, rules: Rules) -> Occasion:
-    """The run that wrote our comment: what is posted now is posted in its name."""
+    """Return the run that wrote our comment; new posts are made in that run's name."""
     return msgspec.structs.replace(
         rules.occasion,
         head_sha=head.sha,
@@ -163,8 +165,8 @@ def _measuring_run(asked: Asked, head: Head, marker: Marker, rules: Rules) -> Oc
     )
 
 
-def _applied(command: Command, head: Head, document: Report, asked: Asked) -> Decision:
-    """A draft pull request with the proposal's patch, into the branch."""
+def _apply(command: Command, head: Head, document: Report, asked: Asked) -> Decision:
+    """Propose a draft pull request with the proposal's patch, into the branch."""
     found = [one for one in digest(document).proposals if one.id == command.id]
     patches = {one.evaluation.candidate.patch for one in found}
     if len(patches) != 1 or (patch := patches.pop()) is None:
@@ -184,7 +186,7 @@ def _applied(command: Command, head: Head, document: Report, asked: Asked) -> De
     return Decision(reaction="rocket", proposed=proposed)
 
 
-def _agreed(
+def _acknowledge(
     asked: Asked,
     command: Command,
     facts: Facts,
@@ -193,8 +195,8 @@ def _agreed(
     seen: Comment,
     document: Report,
 ) -> Decision:
-    """The comment and the check anew, with one more regression that is agreed to."""
-    entry = _meant(command, document)
+    """Post the comment and the check again, with one more accepted regression."""
+    entry = _find_regression(command, document)
     if isinstance(entry, Decision):
         return entry
     assert entry.comparison is not None and facts.head is not None
@@ -225,12 +227,12 @@ def _agreed(
     )
     if not any(errand.what == "comment" for errand in made.errands):
         return refused(f"there is nowhere to keep it: {'; '.join(made.remarks)}.")
-    # The comment first: no check is green for what is written down nowhere.
+    # The comment first: no check turns green without a written record.
     return Decision(reaction="rocket", errands=made.errands[::-1])
 
 
-def _meant(command: Command, document: Report) -> Entry | Decision:
-    """The one open regression that the command names, by its whole name or without the file."""
+def _find_regression(command: Command, document: Report) -> Entry | Decision:
+    """Return the one open regression that the command names, with or without the file."""
     open_ones = [
         one for one in document.entries if one.comparison and is_open_regression(one.comparison)
     ]

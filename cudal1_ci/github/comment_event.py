@@ -1,7 +1,7 @@
-"""The event of a comment: who wrote what below which pull request, and when.
+"""Read the event of a comment: who wrote what on which pull request, and when.
 
-Read from the file that the runner wrote. Times are those of GitHub's clock, by which it is told
-what was there when the comment was made.
+Read from the file that the runner wrote. Times are GitHub's. They show what was there when the
+comment was made.
 
     asked(os.environ).body
 """
@@ -24,7 +24,7 @@ _BRANCH = re.compile(r"[^\s~^:?*\[\\]{1,255}")
 
 
 class Asked(Record, frozen=True, kw_only=True):
-    """A comment that may hold a command."""
+    """Hold a comment that may contain a command."""
 
     number: int
     """Of the pull request."""
@@ -34,7 +34,7 @@ class Asked(Record, frozen=True, kw_only=True):
     made_at: datetime
     default_branch: str
     is_obeyable: bool
-    """Whether it was just made, by a person, below a pull request, and is as it was written."""
+    """Whether a person just made it on a pull request, and it was not edited."""
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 def asked(environ: Mapping[str, str]) -> Asked:
-    """The comment of this run.
+    """Return the comment of this run.
 
     Raises:
         ConfigError: It is a run of another event, or the event is none.

@@ -1,7 +1,7 @@
-"""What a report says for its pull request, in one word, and whether there is anything to say.
+"""Summarize a report for its pull request in one word, and decide whether it has news.
 
-The worst target decides, as in `slowdown.py`. A regression counts as agreed to only as far as was
-agreed. A report without comparisons says nothing of regressions: then its proposals are the news.
+The worst target decides, as in `slowdown.py`. A regression counts as accepted only up to the
+accepted slowdown. A report without comparisons has no regressions: then its proposals are the news.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ Conclusion = Literal["failure", "neutral", "success"]
 
 
 class Standing(Record, frozen=True, kw_only=True):
-    """Counts over the targets of a report."""
+    """Count the results of a report's targets."""
 
     overall: Overall
     num_targets: int
     num_compared: int
     num_regressions: int
-    """Without those that were agreed to."""
+    """Without accepted ones."""
     num_acknowledged: int
     num_improvements: int
     num_inconclusive: int
     num_output_changes: int
     num_proposals: int
     is_complete: bool
-    """Whether every target had its turn."""
+    """Whether every target was processed."""
 
     @property
     def has_news(self) -> bool:
-        """Whether somebody would want to be told."""
+        """Return whether the report is worth a comment."""
         return bool(
             self.num_regressions
             or self.num_acknowledged
@@ -44,7 +44,7 @@ class Standing(Record, frozen=True, kw_only=True):
         )
 
     def conclusion(self, fail_on: str) -> Conclusion:
-        """Of the check run. What could not be told, or was not all looked at, is no success."""
+        """Return the check run's conclusion; an unclear or incomplete report is no success."""
         if self.overall == "regression":
             return "neutral" if fail_on == "never" else "failure"
         if self.overall == "inconclusive" and fail_on == "inconclusive":
@@ -55,14 +55,14 @@ class Standing(Record, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """One line in our own words and numbers; no text of the report is in it."""
+        """Return one line in our own words and numbers, without text of the report."""
         counted = [
-            _counted(self.num_regressions, "regression"),
-            _counted(self.num_acknowledged, "acknowledged regression"),
-            _counted(self.num_inconclusive, "target", "inconclusive"),
-            _counted(self.num_improvements, "improvement"),
-            _counted(self.num_output_changes, "changed output"),
-            _counted(self.num_proposals, "faster version", "proven"),
+            _count_text(self.num_regressions, "regression"),
+            _count_text(self.num_acknowledged, "acknowledged regression"),
+            _count_text(self.num_inconclusive, "target", "inconclusive"),
+            _count_text(self.num_improvements, "improvement"),
+            _count_text(self.num_output_changes, "changed output"),
+            _count_text(self.num_proposals, "faster version", "proven"),
         ]
         parts = [part for part in counted if part]
         if not self.num_targets:
@@ -78,7 +78,7 @@ class Standing(Record, frozen=True, kw_only=True):
 
 
 def standing(document: Report) -> Standing:
-    """What a report says."""
+    """Count a report's results."""
     comparisons = [e.comparison for e in document.entries if e.comparison is not None]
     verdicts = Counter(one.verdict for one in comparisons)
     acknowledged = sum(is_acknowledged(one) for one in comparisons)
@@ -109,12 +109,12 @@ def standing(document: Report) -> Standing:
 
 
 def is_acknowledged(comparison: Comparison) -> bool:
-    """Whether it is a regression, and no worse than what somebody agreed to."""
+    """Return whether a comparison is a regression, and no worse than what was accepted."""
     agreed = comparison.acknowledged
     if comparison.verdict != "regression" or agreed is None:
         return False
     return comparison.slowdown is not None and comparison.slowdown <= agreed.max_slowdown
 
 
-def _counted(number: int, noun: str, after: str = "") -> str:
+def _count_text(number: int, noun: str, after: str = "") -> str:
     return f"{count_text(number, noun)} {after}".rstrip() if number else ""

@@ -1,13 +1,13 @@
-"""Whether a command is obeyed: decided from the comment and from what GitHub says. Pure.
+"""Decide whether a command is carried out, from the comment and GitHub's facts. Pure.
 
-Who may is who may write to the repository, as GitHub says it now; what the comment says of its
-author's association is not asked. All others get a reaction, and no mail is sent of it.
+A person with write access may command, as GitHub says now. The comment's own claim about its
+author's association is not used. All others get a reaction, for which no mail is sent.
 
-What is acted on is the head that the author has seen. That is so where the command names it in
-full, or where GitHub had a check suite for it before the comment was made: dates of commits are
-whatever who commits likes, those of suites are GitHub's own. Covered is a push between the comment
-and its run. Not covered is a commit that GitHub has seen long before and that is pushed once more
-in that moment; the sha in the command covers that too.
+A command acts on the head that the author has seen. That holds where the command names the head in
+full, or where GitHub had a check suite for it before the comment was made: a committer can choose a
+commit's dates, but not those of a suite. Covered is a push between the comment and its run. Not
+covered is a commit that GitHub has seen long before and that is pushed once more in that moment;
+the sha in the command covers that too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cudal1_ci.github.reply import HELP, Reaction
 from cudal1_ci.records import Record
 
 MAY = ("admin", "maintain", "write")
-"""Permissions of those who are obeyed."""
+"""Permissions of people whose commands are carried out."""
 
 
 class Head(Record, frozen=True, kw_only=True):
-    """A pull request as it is now."""
+    """Describe a pull request as it is now."""
 
     sha: str
     branch: str
@@ -39,11 +39,11 @@ class Head(Record, frozen=True, kw_only=True):
 
 
 class Facts(Record, frozen=True, kw_only=True):
-    """What GitHub says. Of who may not write, nothing else is asked."""
+    """Hold GitHub's facts. Without write access, no other fact is requested."""
 
     permission: str
     login: str | None = None
-    """Who we are."""
+    """Our own login."""
     head: Head | None = None
     first_seen: datetime | None = None
     """When the first check suite of the head was made."""
@@ -51,7 +51,7 @@ class Facts(Record, frozen=True, kw_only=True):
 
 
 class Rules(Record, frozen=True, kw_only=True):
-    """What the workflow says."""
+    """Hold the workflow's rules."""
 
     occasion: Occasion
     """This run; its commit is not the pull request's."""
@@ -62,7 +62,7 @@ class Rules(Record, frozen=True, kw_only=True):
 
 
 class Decision(Record, frozen=True, kw_only=True):
-    """What to do: requests, a pull request, a reply; or first to get the report of a run."""
+    """Describe what to do: requests, a pull request, a reply; or first to fetch a run's report."""
 
     reaction: Reaction | None = None
     reply: str | None = None
@@ -72,7 +72,7 @@ class Decision(Record, frozen=True, kw_only=True):
 
 
 def gate(asked: Asked, command: Command, facts: Facts) -> Decision | None:
-    """What is decided without a look at what the command wants; None where it may have that."""
+    """Return the decision that needs no look at the verb; None where the verb may be handled."""
     if facts.permission not in MAY or facts.head is None:
         return Decision(reaction="confused")
     if command.verb == "help":
@@ -81,16 +81,16 @@ def gate(asked: Asked, command: Command, facts: Facts) -> Decision | None:
         return refused(f"there is no such command.\n\n{HELP}")
     if not facts.head.is_open:
         return refused("this pull request is closed.")
-    return None if command.verb == "skip" else _unsure(asked, command, facts, facts.head)
+    return None if command.verb == "skip" else _refuse_unseen(asked, command, facts, facts.head)
 
 
 def refused(text: str) -> Decision:
-    """A reply that says why not."""
+    """Return a reply with the reason for a refusal."""
     return Decision(reaction="confused", reply=text)
 
 
-def _unsure(asked: Asked, command: Command, facts: Facts, head: Head) -> Decision | None:
-    """Refuses a command for a head that its author may not have seen."""
+def _refuse_unseen(asked: Asked, command: Command, facts: Facts, head: Head) -> Decision | None:
+    """Refuse a command for a head that its author may not have seen."""
     if command.sha is not None and command.sha != head.sha:
         return refused(f"the head is `{head.sha}` by now, and nothing was done for the one named.")
     is_seen = facts.first_seen is not None and facts.first_seen < asked.made_at
@@ -98,6 +98,6 @@ def _unsure(asked: Asked, command: Command, facts: Facts, head: Head) -> Decisio
         return refused(
             "it is not certain that this head was there when the comment was written. Look at it, "
             f"and repeat the command with its sha: `{head.sha}`"
-            f"{' behind the target' if command.verb == 'ack' else ''}."
+            f"{' after the target' if command.verb == 'ack' else ''}."
         )
     return None

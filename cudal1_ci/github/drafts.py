@@ -1,8 +1,8 @@
-"""Draft pull requests with one proposal each: which are opened, under which names. Pure.
+"""Choose the draft pull requests to open, one proposal each, and name them. Pure.
 
-At most so many are open at a time; the best come first. What had one before gets none again: an
-open one is there, a merged one is in the code, and who closed one has said no. They are ours by
-author and by the marker at the beginning of their text.
+The number of open drafts is limited; the best proposals come first. A proposal that had a draft
+gets none again: an open one is there, a merged one is in the code, a closed one was rejected. Our
+drafts are recognized by author and by the marker at the beginning of their text.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _MARKER = re.compile(r"<!-- cudal1-ci:v1 proposal=(?P<id>[0-9a-f]{16}) -->", re.
 
 
 class Drafts(Record, frozen=True, kw_only=True):
-    """Those of ours that are there, by the id of their proposal."""
+    """Hold our existing drafts, by the id of their proposal."""
 
     opened: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
-    """Merged, or closed by somebody."""
+    """Merged, or closed."""
 
 
 def drafts_of(threads: Iterable[Thread], login: str | None) -> Drafts:
-    """Ours among what GitHub lists."""
+    """Return our drafts among what GitHub lists."""
     ours = [
         (found["id"], thread.is_open)
         for thread in threads
@@ -44,14 +44,14 @@ def drafts_of(threads: Iterable[Thread], login: str | None) -> Drafts:
 
 
 def chosen(gains: Sequence[Gain], drafts: Drafts, most: int) -> list[Gain]:
-    """The proposals that get one now, of those that nobody has dismissed."""
+    """Return the undismissed proposals that get a draft now."""
     had = {*drafts.opened, *drafts.ended}
     open_to = [gain for gain in gains if gain.id not in had and is_placeable(gain)]
     return open_to[: max(0, most - len(drafts.opened))]
 
 
 def is_placeable(gain: Gain) -> bool:
-    """Whether its patch is one that we commit: lines of ordinary files, nothing that is hidden."""
+    """Return whether we commit a proposal's patch: lines of ordinary files, nothing hidden."""
     patch = gain.evaluation.candidate.patch
     if patch is None:
         return False
@@ -70,11 +70,11 @@ def title_of(gain: Gain) -> str:
 
 
 def marked(gain: Gain, text: str) -> str:
-    """The text of a pull request under its marker."""
+    """Return a pull request's text under its marker."""
     return f"<!-- cudal1-ci:v1 proposal={gain.id} -->\n{text}"
 
 
 def address_of(repository_url: str, proposal_id: str) -> str:
-    """Where a draft is found, also before it has a number."""
+    """Return the address of a draft, also before it has a number."""
     branch = f"{BRANCHES}-{proposal_id}".replace("/", "%2F")
     return f"{repository_url}/pulls?q=is%3Apr+head%3A{branch}"

@@ -1,9 +1,9 @@
-"""A patch as whole texts of the files that it changes, or a refusal. Pure.
+"""Apply a patch to whole texts of the files that it changes, or refuse. Pure.
 
-A patch of a report is hostile data, and what becomes of it here is committed. So it is applied to
-the very lines that it names, at the very place: no offset, no fuzz. It holds nothing but files and
-hunks, since a header that a reader skips, such as a mode or a rename, is one that nobody checks.
-It goes neither to `.github` nor to what git itself reads, and writes no character that is not seen.
+A patch of a report is hostile data, and its result here is committed. So it is applied to exactly
+the lines that it names, at exactly that place: no offset, no fuzz. It holds only files and hunks. A
+header that a reader skips, such as a mode or a rename, would stay unchecked. The patch changes
+neither `.github` nor files that git itself reads, and writes no hidden character.
 
     edited(files_to_edit(patch)[0], before)
 """
@@ -17,14 +17,14 @@ from cudal1_ci.render.hunks import FileDiff, Hunk, files_of
 
 MAX_FILES = 20
 MAX_PATCH = 2**20
-"""Characters; nobody reads more of a change before taking it."""
+"""Characters; no person reads more of a change before accepting it."""
 
 
 def files_to_edit(patch: str) -> tuple[FileDiff, ...]:
-    """The files of a patch, whose paths are those in the repository.
+    """Return the files of a patch, whose paths are those in the repository.
 
     Raises:
-        ForgeError: It is none, or does more than to change lines of ordinary files.
+        ForgeError: It is no patch, or does more than change lines of ordinary files.
     """
     if len(patch) > MAX_PATCH:
         raise ForgeError(f"the patch: expected at most {MAX_PATCH} characters, got {len(patch)}")
@@ -47,7 +47,7 @@ def files_to_edit(patch: str) -> tuple[FileDiff, ...]:
 
 
 def edited(file: FileDiff, before: str | None) -> str:
-    """A file after the patch; `before` is None where there is none yet.
+    """Return a file after the patch; `before` is None where there is no file yet.
 
     Raises:
         ForgeError: The patch was made for another text.
@@ -68,7 +68,7 @@ def edited(file: FileDiff, before: str | None) -> str:
 
 
 def _follow(hunk: Hunk, path: str, lines: list[str], position: int, made: list[str]) -> int:
-    """Write the hunk's lines; returns where it ends in the old file."""
+    """Write the hunk's lines; return where the hunk ends in the old file."""
     for line in hunk.lines:
         if line.mark == "+":
             made.append(line.text)
@@ -82,7 +82,7 @@ def _follow(hunk: Hunk, path: str, lines: list[str], position: int, made: list[s
 
 
 def _refuse_place(path: str) -> None:
-    """Raises: ForgeError where a change would not be one of the project's own code."""
+    """Refuse a path outside the project's own code. Raises: ForgeError."""
     if ordinary_path(path) is None:
         raise ForgeError(f"{path[:200]!r}: expected a path of ordinary characters in the patch")
     if any(part.lower().startswith(".git") for part in path.split("/")):
@@ -90,7 +90,7 @@ def _refuse_place(path: str) -> None:
 
 
 def _is_all_read(patch: str, files: tuple[FileDiff, ...]) -> bool:
-    """Whether each line of the patch belongs to what was understood of it."""
+    """Return whether each line of the patch belongs to what was parsed."""
     hunks = [hunk for file in files for hunk in file.hunks]
     lines = [line for hunk in hunks for line in hunk.lines]
     cut = sum(not line.text.endswith("\n") for line in lines)
@@ -99,7 +99,7 @@ def _is_all_read(patch: str, files: tuple[FileDiff, ...]) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines with their ends, split where git splits them."""
+    """Return the lines with their ends, split where git splits them."""
     pieces = text.split("\n")
     lines = [f"{piece}\n" for piece in pieces[:-1]]
     return [*lines, pieces[-1]] if pieces[-1] else lines

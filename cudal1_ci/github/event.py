@@ -1,9 +1,9 @@
-"""What started this run, as GitHub says it: it alone names the commit and the pull request.
+"""Read what started this run: it alone names the commit and the pull request.
 
-Reads the environment and the event's file, both written by the runner and not by the code that was
-measured. A report never says where it is posted. A run of `workflow_run` knows a commit and the
-branch it came from; which pull request that is must be looked up (`Occasion.is_looked_up`). One of
-`workflow_dispatch` may be told both: whoever starts one may write to the repository.
+Reads the environment and the event's file. The runner writes both; the measured code does not. A
+report never says where it is posted. A `workflow_run` event has a commit and the branch it came
+from; the pull request must be looked up (`Occasion.is_looked_up`). A `workflow_dispatch` event may
+name both: the person who starts it may write to the repository.
 
     occasion(os.environ).number
 """
@@ -24,7 +24,7 @@ _URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
 
 
 class Occasion(Record, frozen=True, kw_only=True):
-    """A run and what it is about. Holds no secret."""
+    """Describe a run and its subject. Holds no secret."""
 
     event: str
     repository: str
@@ -44,7 +44,7 @@ class Occasion(Record, frozen=True, kw_only=True):
 
     @property
     def is_looked_up(self) -> bool:
-        """Whether there may be a pull request that only GitHub can name."""
+        """Return whether there may be a pull request that only GitHub can name."""
         return self.number is None and self.head_branch is not None
 
     @property
@@ -53,7 +53,7 @@ class Occasion(Record, frozen=True, kw_only=True):
 
 
 def occasion(environ: Mapping[str, str]) -> Occasion:
-    """What started this run.
+    """Return what started this run.
 
     Raises:
         ConfigError: A variable of GitHub Actions is missing or malformed, or the event is no event.
@@ -81,7 +81,7 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         sha = _variable(environ, "GITHUB_SHA")
     return Occasion(
         event=name,
-        repository=_matching(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name"),
+        repository=_match_variable(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name"),
         head_sha=_sha(sha),
         number=number,
         head_repository=head.full_name if head else None,
@@ -104,7 +104,7 @@ def _variable(environ: Mapping[str, str], name: str, default: str = "") -> str:
     return value
 
 
-def _matching(
+def _match_variable(
     environ: Mapping[str, str], name: str, form: re.Pattern[str], words: str, default: str = ""
 ) -> str:
     value = _variable(environ, name, default)
@@ -114,7 +114,7 @@ def _matching(
 
 
 def _url(environ: Mapping[str, str], name: str, default: str) -> str:
-    return _matching(environ, name, _URL, "a URL", default).rstrip("/")
+    return _match_variable(environ, name, _URL, "a URL", default).rstrip("/")
 
 
 def _number(environ: Mapping[str, str], name: str, default: str = "") -> int:

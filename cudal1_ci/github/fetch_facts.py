@@ -1,4 +1,4 @@
-"""What is asked of GitHub before a command is obeyed, as little as possible of strangers.
+"""Fetch from GitHub what decides about a command; fetch as little as possible for strangers.
 
 facts_about(client, asked)
 """
@@ -44,7 +44,7 @@ class _Suites(msgspec.Struct, frozen=True):
 
 
 def facts_about(client: Client, asked: Asked) -> Facts:
-    """What decides about a command.
+    """Return the facts that decide about a command.
 
     Raises:
         Refusal: GitHub does not say.
@@ -70,7 +70,7 @@ def facts_about(client: Client, asked: Asked) -> Facts:
 
 
 def permission_of(client: Client, login: str) -> str:
-    """What somebody may do in the repository; `none` for who is nobody there.
+    """Return a user's permission in the repository; `none` for a stranger.
 
     Raises:
         Refusal: GitHub does not say.
@@ -85,7 +85,7 @@ def permission_of(client: Client, login: str) -> str:
 
 
 def _first_seen(client: Client, sha: str) -> datetime | None:
-    """When GitHub made the first check suite of a commit."""
+    """Return when GitHub made the first check suite of a commit."""
     made: list[datetime] = []
     for page in range(1, MAX_PAGES + 1):
         answer = client.read(f"commits/{sha}/check-suites", per_page=PAGE, page=page)

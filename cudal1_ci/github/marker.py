@@ -1,8 +1,8 @@
-"""Hidden markers: how comments of ours are found again, and which run wrote them.
+"""Mark our comments with hidden markers, which name the run that wrote them.
 
-A marker alone proves nothing, since anybody can write one: a comment is ours when it begins with a
-marker and its author is who we are. The marker stands at the very beginning, so that text of others
-that a bot of the same name repeats is none.
+A marker alone proves nothing, since anyone can write one. A comment is ours when it begins with a
+marker and its author is our login. The marker must be at the very beginning. So a marker in text of
+others that a bot of the same name repeats does not count.
 
     marked(Marker(key="Bench", run=7, attempt=1, sha=sha, verdict="same"), "Nothing changed.")
 """
@@ -28,7 +28,7 @@ _SUGGESTION = re.compile(r"<!-- cudal1-ci:v1 suggestion=(?P<digest>[0-9a-f]{16})
 
 
 class Marker(Record, frozen=True, kw_only=True):
-    """Who wrote a comment last: the workflow, its run, and what that had found."""
+    """Describe a comment's last writer: the workflow, its run, and that run's verdict."""
 
     key: str
     run: int
@@ -38,12 +38,12 @@ class Marker(Record, frozen=True, kw_only=True):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Of two runs the later one has the greater."""
+        """Return a sort key: the later of two runs has the greater one."""
         return self.run, self.attempt
 
 
 class Comment(Record, frozen=True, kw_only=True):
-    """A comment as GitHub has it."""
+    """Hold a comment as GitHub has it."""
 
     id: int
     author: str
@@ -53,12 +53,12 @@ class Comment(Record, frozen=True, kw_only=True):
 
 
 def key_of(workflow: str) -> str:
-    """A workflow's name as it stands in a marker; no name can end the HTML comment."""
+    """Return a workflow's name as in a marker; no name can end the HTML comment."""
     return quote(workflow[:200], safe="").replace("-", "%2D")[:900]
 
 
 def marked(marker: Marker, text: str) -> str:
-    """Text under its marker."""
+    """Return a text under its marker."""
     return (
         f"<!-- cudal1-ci:v1 key={marker.key} run={marker.run} attempt={marker.attempt} "
         f"sha={marker.sha} verdict={marker.verdict} -->\n{text}"
@@ -66,7 +66,7 @@ def marked(marker: Marker, text: str) -> str:
 
 
 def marker_of(body: str) -> Marker | None:
-    """The marker at the beginning of a comment; None where there is none."""
+    """Return the marker at the beginning of a comment; None where there is none."""
     found = _MARKER.match(body)
     if found is None:
         return None
@@ -80,7 +80,7 @@ def marker_of(body: str) -> Marker | None:
 
 
 def ours(comments: Iterable[Comment], key: str, login: str | None) -> list[tuple[Comment, Marker]]:
-    """Comments of a workflow by us, in the order in which they were made."""
+    """Return our comments of a workflow, in the order in which they were made."""
     found = [
         (comment, marker)
         for comment in comments
@@ -92,23 +92,23 @@ def ours(comments: Iterable[Comment], key: str, login: str | None) -> list[tuple
 def current(
     comments: Iterable[Comment], key: str, login: str | None
 ) -> tuple[Comment, Marker] | None:
-    """The comment that stands: of ours the last one that no other has replaced."""
+    """Return our last comment that no other has replaced."""
     pairs = [pair for pair in ours(comments, key, login) if pair[1].verdict != SUPERSEDED]
     return pairs[-1] if pairs else None
 
 
 def unmarked(body: str) -> str:
-    """The text under the marker."""
+    """Return the text under the marker."""
     return _MARKER.sub("", body, count=1)
 
 
 def suggestion_marker(path: str, old: str, new: str) -> tuple[str, str]:
-    """The hash of a suggestion, wherever in its file it stands, and the marker that holds it."""
+    """Return a suggestion's hash, independent of its place, and the marker that holds it."""
     digest = content_hash((path, old, new))
     return digest, f"<!-- cudal1-ci:v1 suggestion={digest} -->"
 
 
 def suggestion_digest(body: str) -> str | None:
-    """The hash in a review comment of ours."""
+    """Return the hash in a review comment of ours."""
     found = _SUGGESTION.match(body)
     return found["digest"] if found else None

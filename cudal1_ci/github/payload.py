@@ -1,9 +1,9 @@
-"""The file in which the runner leaves what GitHub said of an event: as much of it as is looked at.
+"""Parse the used part of the event file that the runner writes for GitHub.
 
-Read once for all who ask: whoever measures asks for the commit to compare with (action/event.py),
-whoever publishes for the pull request (event.py). Some events carry more than their own: a review
-has a pull request in it, a push to one has the commits before and after. What is not the event's
-own is left out, so that nobody takes it for that.
+Two readers use it: measuring needs the commit to compare with (action/event.py), publishing the
+pull request (event.py). Some events carry more than their own data: a review has a pull request in
+it, a push to one has the commits before and after. Data that is not the event's own is left out, so
+that no reader confuses the two.
 
     read_payload("pull_request", path).pull_request.head.sha
 """
@@ -26,7 +26,7 @@ class Repository(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """Of a pull request: what it would change, or the change."""
+    """Describe one side of a pull request: its base or its head."""
 
     sha: str
     ref: str
@@ -41,7 +41,7 @@ class PullRequest(msgspec.Struct, frozen=True):
 
 
 class WorkflowRun(msgspec.Struct, frozen=True):
-    """A run of another workflow, after which this one was started."""
+    """Describe a run of another workflow, after which this one was started."""
 
     id: int
     head_sha: str
@@ -52,21 +52,21 @@ class WorkflowRun(msgspec.Struct, frozen=True):
 
 
 class MergeGroup(msgspec.Struct, frozen=True):
-    """What the merge queue would merge, and into what."""
+    """Describe what the merge queue would merge, and into what."""
 
     base_sha: str
     head_sha: str
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """Of the workflow that measures on request; those of other workflows are not looked at."""
+    """Hold the inputs of the workflow that measures on request; other workflows' are not read."""
 
     number: str | None = msgspec.field(default=None, name="pull-request")
     sha: str | None = None
 
 
 class Payload(msgspec.Struct, frozen=True):
-    """What an event carries of its own; None is what events of its name do not."""
+    """Hold an event's own data; None is what events of its name do not have."""
 
     repository: Repository | None = None
     pull_request: PullRequest | None = None
@@ -90,10 +90,10 @@ NULL = b"null"
 
 
 def read_payload(name: str, path: Path) -> Payload:
-    """What the file of an event says.
+    """Read the file of an event.
 
     Raises:
-        ConfigError: It cannot be read, or is not of this event.
+        ConfigError: The file is unreadable, or is not of this event.
     """
     try:
         if path.stat().st_size > MAX_EVENT_BYTES:
@@ -104,10 +104,10 @@ def read_payload(name: str, path: Path) -> Payload:
 
 
 def payload_of(name: str, raw: bytes) -> Payload:
-    """What an event says.
+    """Parse an event.
 
     Raises:
-        ConfigError: It is not of this name.
+        ConfigError: The data is not of an event of this name.
     """
     own = OWN.get(name, ())
     try:

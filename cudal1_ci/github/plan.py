@@ -1,11 +1,11 @@
-"""What to post: decided from a report, the run's event and what is on GitHub already. Pure.
+"""Plan what to post, from a report, the run's event and what is on GitHub already. Pure.
 
-A plan is the requests themselves, so that a dry run prints what would be sent and not something
-like it. Four errands at most, each of which may fail without the others: the check run, the
-comment, a review with suggestions, and comments on files.
+A plan is the requests themselves, so that a dry run prints exactly what would be sent. It has four
+errands at most, each of which may fail without the others: the check run, the comment, a review
+with suggestions, and comments on files.
 
-The comment is edited in place, and a new one is made only when the verdict turns to a regression,
-as an edit calls nobody. What a later run wrote is left alone.
+The comment is edited in place, since an edit notifies no one. A new comment is made only when the
+verdict turns to a regression. A later run's comment is left unchanged.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ FailOn = Literal["never", "regression", "inconclusive"]
 
 
 class Options(Record, frozen=True, kw_only=True):
-    """What the command line asks for."""
+    """Hold the command line's options."""
 
     fail_on: FailOn = "never"
     comment: CommentWhen = "auto"
     suggestions: bool = True
     check: bool = True
-    """Whether there is a check run; not for a report that was asked for beside the usual one."""
+    """Whether there is a check run; an extra report on request has none."""
 
 
 class Pull(Record, frozen=True, kw_only=True):
-    """A pull request as it is now, and what stands in it."""
+    """Hold a pull request as it is now, and its contents."""
 
     number: int
     head_sha: str
@@ -61,28 +61,31 @@ class Pull(Record, frozen=True, kw_only=True):
 
 
 class Known(Record, frozen=True, kw_only=True):
-    """What was read from GitHub."""
+    """Hold what was read from GitHub."""
 
     login: str | None = None
-    """Who we are; None where nobody was asked."""
+    """Our own login; None without a request to GitHub."""
     pull: Pull | None = None
     check_id: int | None = None
     """Of the check run that this run has started."""
 
 
 class Post(Record, frozen=True, kw_only=True):
-    """One request. `{id}` in a path is that of what the errand's first request has made."""
+    """Hold one request. `{id}` in a path is the id that the errand's first request has made."""
 
     method: Literal["POST", "PATCH"]
     path: str
     payload: dict[str, Any]
     otherwise: Post | None = None
-    """Of one that is tried by itself: what to send where its contents are refused."""
+    """What to send instead if a single request's contents are refused."""
 
 
 class Errand(Record, frozen=True, kw_only=True):
-    """Requests that follow one another. Where there are none, or GitHub refuses the contents of
-    the first and only one, `singly` are tried, each by itself."""
+    """Hold requests that follow one another.
+
+    Without requests, or where GitHub refuses the contents of the first and only one, each of
+    `singly` is tried by itself.
+    """
 
     what: str
     posts: tuple[Post, ...] = ()
@@ -90,19 +93,19 @@ class Errand(Record, frozen=True, kw_only=True):
 
     @property
     def first(self) -> tuple[Post, ...]:
-        """What is sent if nothing is refused."""
+        """Return what is sent if nothing is refused."""
         return self.posts or self.singly
 
 
 class Plan(Record, frozen=True, kw_only=True):
-    """What to post, and what is to be said in the log of what is not."""
+    """Hold what to post, and log lines about what is not posted."""
 
     errands: tuple[Errand, ...]
     remarks: tuple[str, ...] = ()
 
 
 class Texts(Record, frozen=True, kw_only=True):
-    """The report as Markdown, rendered elsewhere, and what its comment keeps besides."""
+    """Hold the report as rendered Markdown, and what its comment keeps besides."""
 
     comment: str
     summary: str
@@ -110,14 +113,14 @@ class Texts(Record, frozen=True, kw_only=True):
 
 
 def plan_start(occasion: Occasion) -> Plan:
-    """A check run in progress."""
+    """Plan a check run in progress."""
     path = f"/repos/{occasion.repository}/check-runs"
     post = Post(method="POST", path=path, payload=check.started(occasion))
     return Plan(errands=(Errand(what="check run", posts=(post,)),))
 
 
 def plan_abandoned(occasion: Occasion, check_id: int) -> Plan:
-    """The end of a check run without a report."""
+    """Plan the end of a check run without a report."""
     path = f"/repos/{occasion.repository}/check-runs/{check_id}"
     post = Post(method="PATCH", path=path, payload=check.abandoned(occasion))
     return Plan(errands=(Errand(what="check run", posts=(post,)),))
@@ -126,7 +129,7 @@ def plan_abandoned(occasion: Occasion, check_id: int) -> Plan:
 def plan(
     document: Report, texts: Texts, occasion: Occasion, options: Options, known: Known
 ) -> Plan:
-    """What to post of a report of the event's own commit."""
+    """Plan the posts for a report of the event's own commit."""
     said = standing(document)
     errands = [_check(document, said, texts, occasion, options, known)] if options.check else []
     pull = known.pull
@@ -147,7 +150,7 @@ def plan(
 
 
 def _silence(occasion: Occasion, pull: Pull | None, key: str, login: str | None) -> str | None:
-    """Why neither a comment nor a review is posted; None where they may be."""
+    """Return why neither a comment nor a review is posted; None where they may be."""
     if pull is None:
         return "no comment: this run is of no open pull request whose head is that commit"
     if pull.head_sha != occasion.head_sha:
@@ -224,14 +227,18 @@ def _comment(
         else Post(method="PATCH", path=f"{issues}/comments/{comment.id}", payload={"body": body})
     )
     replaced = [
-        Post(method="PATCH", path=f"{issues}/comments/{old.id}", payload={"body": _left(old, m)})
+        Post(
+            method="PATCH",
+            path=f"{issues}/comments/{old.id}",
+            payload={"body": _superseded_body(old, m)},
+        )
         for old, m in kept
     ]
     return Errand(what="comment", posts=(written, *replaced))
 
 
-def _left(comment: Comment, marker: Marker) -> str:
-    """A comment that another one has replaced: its own words under a line that says so."""
+def _superseded_body(comment: Comment, marker: Marker) -> str:
+    """Return a replaced comment: its own words under a line that says so."""
     now = Marker(
         key=marker.key,
         run=marker.run,
@@ -246,8 +253,10 @@ def _left(comment: Comment, marker: Marker) -> str:
 def _review(
     document: Report, occasion: Occasion, pull: Pull, login: str | None
 ) -> tuple[list[Errand], list[str]]:
-    """Proposals that are not in the diff yet; and what became of those that are not shown there.
-    No review takes a comment on a file, so each of these goes by itself."""
+    """Plan the proposals that are not in the diff yet; return remarks on those not shown there.
+
+    No review takes a comment on a file, so each of these is sent by itself.
+    """
     known = {suggestion_digest(c.body) for c in pull.review_comments if c.author == login}
     found = placed(document, pull.diff, known, occasion.run_url)
     remarks = []

@@ -1,9 +1,9 @@
-"""The order in which a report is published, and what is done when a part of that fails.
+"""Publish a report in order, and handle a part that fails.
 
-First the summary of the step, which is written even where GitHub does not answer; then the check
-run, the comment, the review and comments on files, each of which is tried whatever became of the
-others. A token that may only read is no failure: that is what pull requests from forks have, and
-the summary says it all.
+First comes the summary of the step, which is written even where GitHub does not answer. Then come
+the check run, the comment, the review and comments on files. Each is tried whatever the others'
+result. A token that may only read is no failure: pull requests from forks have such a token, and
+the summary holds everything.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 class Forge(Protocol):
-    """Where a plan is carried out: `client.Client`."""
+    """Carry out a plan: `client.Client`."""
 
     def send(self, post: Post, first_id: int | None = None) -> Made: ...
 
 
 def refuse_another_commit(document: Report, occasion: Occasion) -> None:
-    """Raises: ForgeError when the report is not of the commit that the event names."""
+    """Raise ForgeError when the report is not of the commit that the event names."""
     if document.head_sha == occasion.head_sha:
         return
     if document.head_sha is None:
@@ -51,7 +51,7 @@ def refuse_another_commit(document: Report, occasion: Occasion) -> None:
 
 
 def about(document: Report, occasion: Occasion, fail_on: str, artifact_url: str | None) -> About:
-    """What is known of the run beside its report."""
+    """Return what is known of the run besides its report."""
     base_sha = document.base_sha
     return About(
         run_url=occasion.run_url,
@@ -63,7 +63,7 @@ def about(document: Report, occasion: Occasion, fail_on: str, artifact_url: str 
 
 
 def write_summary(path: Path, text: str, shorter: str) -> None:
-    """Append to the summary of the step: the text, or the shorter one where it is too large.
+    """Append a text to the summary of the step, or the shorter text where it is too large.
 
     Raises:
         ForgeError: The file cannot be written.
@@ -80,14 +80,14 @@ def write_summary(path: Path, text: str, shorter: str) -> None:
 
 
 def unread(occasion: Occasion) -> Known:
-    """What the event alone says, for a dry run that asks nobody."""
+    """Return what the event alone says, for a dry run that makes no request."""
     if occasion.number is None:
         return Known()
     return Known(pull=Pull(number=occasion.number, head_sha=occasion.head_sha))
 
 
 def kept(known: Known, occasion: Occasion) -> tuple[Agreed, ...]:
-    """What was agreed to in this pull request, as our comment in it says."""
+    """Return what was accepted in this pull request, as our comment in it says."""
     if known.pull is None:
         return ()
     pair = current(known.pull.comments, key_of(occasion.workflow), known.login)
@@ -95,7 +95,7 @@ def kept(known: Known, occasion: Occasion) -> tuple[Agreed, ...]:
 
 
 def printed(plan: Plan) -> str:
-    """The requests of a plan: comments as they would be read, all else as it would be sent."""
+    """Return a plan's requests: comments as they would be read, all else as it would be sent."""
     return "".join(
         f"=== {errand.what}: {post.method} {post.path}\n{_body(post)}\n"
         for errand in plan.errands
@@ -110,10 +110,10 @@ def _body(post: Post) -> str:
 def carry_out(
     plan: Plan, forge: Forge, tell: Callable[[str], None], notice: Callable[[str], None]
 ) -> list[tuple[str, Made]]:
-    """What was posted, by its name.
+    """Carry out a plan; return what was posted, by name.
 
     Raises:
-        ForgeError: Something could not be posted; the message names it. All else was.
+        ForgeError: Something could not be posted; the message names it. All else was posted.
     """
     made: list[tuple[str, Made]] = []
     refused: list[tuple[str, Refusal]] = []
@@ -136,26 +136,26 @@ def carry_out(
 
 
 def run_errand(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Made:
-    """What its first request has made.
+    """Send an errand; return what its first request has made.
 
     Raises:
-        Refusal: It was not done, or not to its end.
+        Refusal: It was not done, or not completed.
     """
     if not errand.posts:
-        return _one_by_one(errand, forge, tell)
+        return _send_singly(errand, forge, tell)
     try:
         first = forge.send(errand.posts[0])
     except Refusal as refusal:
         if not (refusal.is_unprocessable and errand.singly):
             raise
-        return _one_by_one(errand, forge, tell)
+        return _send_singly(errand, forge, tell)
     for post in errand.posts[1:]:
         forge.send(post, first.id)
     return first
 
 
-def _one_by_one(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Made:
-    """Those that GitHub takes; the others are dropped, as one of them would take all with it."""
+def _send_singly(errand: Errand, forge: Forge, tell: Callable[[str], None]) -> Made:
+    """Send the requests that GitHub takes; drop the others, which would fail all together."""
     made = Made()
     left = list(errand.singly)
     while left:

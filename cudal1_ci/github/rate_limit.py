@@ -1,8 +1,8 @@
-"""Asking GitHub at the pace that it wants: waits when told to, for so long in all and no longer.
+"""Keep to GitHub's rate limits: wait when it says so, up to a total time.
 
 Primary and secondary rate limits are waited for, as `Retry-After` or the reset of the limit says,
-else a minute. What may be asked again without harm is, when the server or the line broke. All else
-is a `Refusal`, which says what GitHub said.
+else a minute. A harmless request is repeated when the server or the connection failed. All else is
+a `Refusal` with GitHub's message.
 
 Source: GitHub, Best practices for using the REST API (secondary rate limits).
 """
@@ -20,7 +20,7 @@ from cudal1_ci.github.answer import Refusal
 from cudal1_ci.github.sanitize import log_line, one_line
 
 MAX_WAIT_S = 300.0
-"""In all: what is published later than that is better published by another run."""
+"""In total; beyond it another run had better publish."""
 UNSAID_WAIT_S = 60.0
 """A secondary limit that does not say how long lasts at least a minute."""
 BROKEN_WAITS_S = (1.0, 4.0)
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Patience:
-    """One for all requests of a command."""
+    """Limit the waiting time of all requests of a command."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Patience:
         self._now = now
 
     def ask(self, request: Callable[[], T], *, is_repeatable: bool) -> T:
-        """What the request returns.
+        """Return the request's result.
 
         Raises:
             Refusal: GitHub refuses it, cannot be reached, or asks for more time than is left.
@@ -80,7 +80,7 @@ class Patience:
 
 
 def wait_of(status: int, headers: Mapping[str, str], message: str, now_s: float) -> float | None:
-    """Seconds after which to ask again; None where no rate limit was met."""
+    """Return the seconds to wait before a retry; None where no rate limit was met."""
     if status not in (403, 429):
         return None
     if (after := headers.get("retry-after")) is not None:
@@ -98,7 +98,7 @@ def _seconds(text: str, otherwise: float) -> float:
 
 
 def message_of(error: GithubException) -> str:
-    """The status and what GitHub said, in one line."""
+    """Return the status and GitHub's message, in one line."""
     data = error.data if isinstance(error.data, dict) else {}
     message = data.get("message") or error.message or "no reason was given"
     details = data.get("errors")

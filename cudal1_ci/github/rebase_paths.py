@@ -1,7 +1,7 @@
-"""A report of a folder of a repository, with paths from the repository's top.
+"""Change a report of a folder to paths from the repository's top.
 
-A project may lie below the top: what was scanned is that folder, its configuration and imports
-begin there, and so do the paths of its report. GitHub names files from the top. Whoever posts,
+A project may be below the top. Then that folder was scanned: its configuration and imports begin
+there, and so do the paths of its report. GitHub names files from the top. Every command that posts,
 therefore, first moves the report there; pure.
 
     from_top(read_report(Path("report.json")))
@@ -25,10 +25,10 @@ _FILE = re.compile(r"(?P<mark>(?:---|\+\+\+) [ab]/)(?P<path>.+)")
 
 
 def from_top(document: Report) -> Report:
-    """The same with paths from the top; what is of the top already stays as it is.
+    """Return the report with paths from the top; a report of the top stays as it is.
 
     Raises:
-        ForgeError: The report says that it is of a folder that none can be.
+        ForgeError: The report names a folder that cannot be one.
     """
     folder = document.folder
     if folder == ".":
@@ -41,14 +41,14 @@ def from_top(document: Report) -> Report:
         document,
         folder=".",
         entries=tuple(_entry(entry, folder) for entry in document.entries),
-        warnings=tuple(_moved(notice, folder) for notice in document.warnings),
+        warnings=tuple(_move(notice, folder) for notice in document.warnings),
     )
 
 
 def _entry(entry: Entry, folder: str) -> Entry:
     return msgspec.structs.replace(
         entry,
-        target=_moved(entry.target, folder),
+        target=_move(entry.target, folder),
         evaluations=tuple(_evaluation(one, folder) for one in entry.evaluations),
     )
 
@@ -61,14 +61,14 @@ def _evaluation(evaluation: Evaluation, folder: str) -> Evaluation:
     return msgspec.structs.replace(evaluation, candidate=candidate)
 
 
-def _moved(named: T, folder: str) -> T:
-    """Of what has a `path`."""
+def _move(named: T, folder: str) -> T:
+    """Return a record with its `path` moved."""
     path: str = getattr(named, "path")  # noqa: B009 - records of several kinds have one
     return msgspec.structs.replace(named, path=(PurePosixPath(folder) / path).as_posix())
 
 
 def moved_patch(patch: str, folder: str) -> str:
-    """Names of files are in the lines before a hunk; lines of a hunk may look like them."""
+    """Move a patch's file names, which are before a hunk; lines of a hunk may look like them."""
     lines = []
     old = new = 0
     for line in patch.splitlines(keepends=True):

@@ -1,7 +1,7 @@
-"""What is said to who has written a command: reactions, and one reply where that is not enough.
+"""Answer a command's author: with a reaction, and with one reply where that is not enough.
 
-A reply begins with a hidden line that names the comment, so that a run that is started again
-answers nobody twice. It shows the command as code; no text of a report is in it but names.
+A reply begins with a hidden line that names the comment, so that a restarted run answers no comment
+twice. It shows the command as code. Of a report it contains only names.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ HELP = """\
 | `/cudal1 skip` | the next pushes are not measured (the label `cudal1:skip`) |
 | `/cudal1 help` | this |
 
-A command is a line of its own, from somebody who may write here. It may end with the full sha of
-the head (`ack`: behind the target), which leaves no doubt about what was meant.
+A command is a line of its own, by a person who may write here. It may end with the full sha of
+the head (`ack`: after the target), which leaves no doubt about what was meant.
 """
-MENDS = {
+FIXES = {
     "run": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
     "optimize": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
     "apply": (
@@ -42,33 +42,33 @@ MENDS = {
     "skip": "the label `cudal1:skip` has to be there already, or the job needs `issues: write`",
     "ack": "the job needs `checks: write` and `pull-requests: write`",
 }
-"""Of a request that GitHub has refused: what may be missing (docs/github.md, Commands)."""
+"""What may be missing when GitHub refuses a request (docs/github.md, Commands)."""
 
 
 def reacted(repository: str, asked: Asked, reaction: Reaction) -> Post:
-    """A reaction to the comment."""
+    """Build a reaction to the comment."""
     path = f"/repos/{repository}/issues/comments/{asked.comment_id}/reactions"
     return Post(method="POST", path=path, payload={"content": reaction})
 
 
 def replied(repository: str, asked: Asked, command: Command, text: str) -> Post:
-    """A reply below the pull request."""
+    """Build a reply on the pull request."""
     body = f"{_mark(asked)}\n{code(command.text)}: {text}"
     path = f"/repos/{repository}/issues/{asked.number}/comments"
     return Post(method="POST", path=path, payload={"body": body})
 
 
 def is_replied(comments: Iterable[Comment], asked: Asked, login: str | None) -> bool:
-    """Whether an earlier run has replied to this comment."""
+    """Return whether an earlier run has replied to this comment."""
     return any(c.author == login and c.body.startswith(_mark(asked)) for c in comments)
 
 
 def refused_text(verb: str | None, refusal: Refusal) -> str:
-    """What is said where it was not done."""
-    if refusal.status is None:  # we did not ask GitHub for it
+    """Return the reply's text for a request that was refused."""
+    if refusal.status is None:  # made by us, without a request to GitHub
         return f"{code(refusal, 400)}."
-    mend = MENDS.get(verb or "")
-    return f"GitHub refused: {code(refusal, 400)}." + (f" Perhaps {mend}." if mend else "")
+    fix = FIXES.get(verb or "")
+    return f"GitHub refused: {code(refusal, 400)}." + (f" Perhaps {fix}." if fix else "")
 
 
 def _mark(asked: Asked) -> str:

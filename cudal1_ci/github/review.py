@@ -1,8 +1,9 @@
-"""Proposals beside the code that they are of: what can be applied in the diff, and what cannot.
+"""Place proposals at the code that they change: as suggestions, or as comments on files.
 
-A proposal is a suggestion where it can be one (suggestion.py). One that changes a file of the diff
-in several places, or outside of its hunks, is a comment on that file with the patch to read. All
-others are in the report alone. Each is made once: a comment of ours holds the hash of its change.
+A proposal is a suggestion where it can be one (suggestion.py). A proposal that changes a file of
+the diff in several places, or outside of its hunks, is a comment on that file with the patch to
+read. All others are in the report alone. Each is made once: a comment of ours holds the hash of its
+change.
 
     placed(document, pull.diff, known, run_url)
 """
@@ -33,10 +34,10 @@ Payload = dict[str, Any]
 
 
 class Placed(Record, frozen=True, kw_only=True):
-    """Comments that are not there yet, and how many proposals are none."""
+    """Hold new comments, and count the proposals without one."""
 
     in_hunks: tuple[tuple[Payload, Payload], ...] = ()
-    """Each with the comment on its file that it is where GitHub refuses it."""
+    """Suggestions, each with the comment on its file that replaces it if GitHub refuses it."""
     on_files: tuple[Payload, ...] = ()
     num_unplaced: int = 0
 
@@ -44,7 +45,7 @@ class Placed(Record, frozen=True, kw_only=True):
 def placed(
     document: Report, diff: Mapping[str, str], known: set[str | None], run_url: str
 ) -> Placed:
-    """Where the best proposals are shown; `known` are the hashes of those that are."""
+    """Place the best proposals; `known` are the hashes of those that are placed already."""
     in_hunks: list[tuple[Payload, Payload]] = []
     on_files: list[Payload] = []
     num_unplaced = 0

@@ -1,14 +1,14 @@
-"""A proposal as a suggestion that GitHub can apply, where it is one.
+"""Turn a proposal into a suggestion that GitHub can apply, where possible.
 
 A suggestion replaces whole lines of the right side of a pull request's diff, all within one hunk;
-GitHub refuses a review with any other. So a proposal becomes one only if it changes one file of the
-diff, all of its changed lines lie in one hunk, and those lines are what it says that they are. A
-patch that changes two hunks is no suggestion, since half of it might be applied.
+GitHub refuses a review with any other. So a proposal becomes a suggestion only if it changes one
+file of the diff. All of its changed lines must be in one hunk, and match its text. A patch that
+changes two hunks is no suggestion, since half of it might be applied.
 
-Of a patch that is none but changes one file of the diff, `whole` says what it does there.
+`whole` describes a patch that is no suggestion but changes one file of the diff.
 
-A report is hostile data, and a suggestion is one click from being committed: code with characters
-that are not seen, or that turn text around, is not suggested.
+A report is hostile data, and a suggestion is one click from being committed. So code with hidden
+characters, or with characters that turn text around, is not suggested.
 
     suggestion(patch, {"pkg/model.py": "@@ -1,3 +1,4 @@ ..."})
 """
@@ -26,7 +26,7 @@ from cudal1_ci.records import Record
 from cudal1_ci.render.hunks import FileDiff, Hunk, files_of
 
 MAX_LINES = 200
-"""Beyond it a suggestion is a file, which nobody reads in a margin."""
+"""A longer suggestion is too long to read in a margin."""
 MAX_CODE = 30_000
 
 RightSide = dict[int, str]
@@ -34,7 +34,7 @@ RightSide = dict[int, str]
 
 
 class Suggestion(Record, frozen=True, kw_only=True):
-    """Lines `first_line` to `last_line` of a file, and what would stand there."""
+    """Hold lines `first_line` to `last_line` of a file, and their replacement."""
 
     path: str
     first_line: int
@@ -44,12 +44,12 @@ class Suggestion(Record, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """The same wherever the lines stand."""
+        """Return a hash that does not depend on the lines' place."""
         return suggestion_marker(self.path, self.old, self.new)[0]
 
 
 class Whole(Record, frozen=True, kw_only=True):
-    """All that a patch takes out of a file and puts into it."""
+    """Hold all that a patch removes from a file and adds to it."""
 
     path: str
     old: str
@@ -57,12 +57,12 @@ class Whole(Record, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """That of the suggestion which it would be if its lines were next to one another."""
+        """Return the hash of the suggestion with the same lines next to one another."""
         return suggestion_marker(self.path, self.old, self.new)[0]
 
 
 class _Edit(Record, frozen=True, kw_only=True):
-    """Lines `start` up to `end` (not included) are replaced; none are where both are equal."""
+    """Replace lines `start` up to `end` (not included); insert where both are equal."""
 
     start: int
     end: int
@@ -70,8 +70,10 @@ class _Edit(Record, frozen=True, kw_only=True):
 
 
 def suggestion(patch: str, diff: Mapping[str, str]) -> Suggestion | None:
-    """A patch as a suggestion on a pull request; `diff` holds the hunks of each file of it. None
-    where it is none."""
+    """Return a patch as a suggestion on a pull request; None where it cannot be one.
+
+    `diff` holds the hunks of each file of the pull request.
+    """
     found = _file_of(patch, diff)
     if found is None:
         return None
@@ -80,12 +82,12 @@ def suggestion(patch: str, diff: Mapping[str, str]) -> Suggestion | None:
     if not edits or any(one.end > next_.start for one, next_ in pairwise(edits)):
         return None
     for side in sides:
-        covered = _covered(edits, side)
+        covered = _covered_lines(edits, side)
         if covered is None or not _agrees(file.hunks, side):
             continue
         first, last = covered
         old = "".join(f"{side[number]}\n" for number in range(first, last + 1))
-        new = _replaced(edits, side, first, last)
+        new = _replace(edits, side, first, last)
         if not is_shown_as_it_is(new) or last - first >= MAX_LINES or len(new) > MAX_CODE:
             return None
         return Suggestion(path=file.path, first_line=first, last_line=last, old=old, new=new)
@@ -93,8 +95,10 @@ def suggestion(patch: str, diff: Mapping[str, str]) -> Suggestion | None:
 
 
 def whole(patch: str, diff: Mapping[str, str]) -> Whole | None:
-    """A patch of one file of the diff, wherever in it; None where it is of another state of that
-    file, of more than it, or not shown as it is."""
+    """Return a patch of one file of the diff, wherever in the file its lines are.
+
+    Return None for another state of that file, for more than one file, and for hidden characters.
+    """
     found = _file_of(patch, diff)
     if found is None or not is_shown_as_it_is(patch):
         return None
@@ -107,7 +111,7 @@ def whole(patch: str, diff: Mapping[str, str]) -> Whole | None:
 
 
 def _file_of(patch: str, diff: Mapping[str, str]) -> tuple[FileDiff, list[RightSide]] | None:
-    """The one file that a patch changes, and the hunks that the diff has of it."""
+    """Return the one file that a patch changes, and the diff's hunks of that file."""
     try:
         files = files_of(patch)
         if len(files) != 1 or files[0].is_new or files[0].path not in diff:
@@ -118,7 +122,7 @@ def _file_of(patch: str, diff: Mapping[str, str]) -> tuple[FileDiff, list[RightS
 
 
 def right_sides(hunks: str) -> list[RightSide]:
-    """The right side of each hunk of a file's diff.
+    """Return the right side of each hunk of a file's diff.
 
     Raises:
         ReportError: It is not a unified diff.
@@ -135,7 +139,7 @@ def _text(line: str) -> str:
 
 
 def _edits(hunk: Hunk) -> list[_Edit]:
-    """The runs of changed lines of a patch, in lines of what it applies to."""
+    """Return the runs of changed lines of a hunk, in lines of what the patch applies to."""
     edits: list[_Edit] = []
     position = hunk.old_start + (0 if hunk.old_length else 1)
     start = position
@@ -153,12 +157,14 @@ def _edits(hunk: Hunk) -> list[_Edit]:
     return edits
 
 
-def _covered(edits: list[_Edit], side: RightSide) -> tuple[int, int] | None:
-    """The first and last line that is replaced; None where a line is not of this hunk. Lines put
-    in where none is removed replace a neighbor by itself and them."""
+def _covered_lines(edits: list[_Edit], side: RightSide) -> tuple[int, int] | None:
+    """Return the first and last replaced line; None where a line is not of this hunk.
+
+    Lines inserted where none is removed replace a neighbor by itself and them.
+    """
     first = min(edit.start for edit in edits)
     last = max(edit.end - 1 for edit in edits)
-    if last < first:  # nothing is removed at the place where all begins
+    if last < first:  # an insertion only
         first = first - 1 if first - 1 in side else first
         last = max(first, last)
     inside = all(number in side for number in range(first, last + 1))
@@ -166,12 +172,12 @@ def _covered(edits: list[_Edit], side: RightSide) -> tuple[int, int] | None:
 
 
 def _agrees(hunks: tuple[Hunk, ...], side: RightSide) -> bool:
-    """Whether the patch was made for these lines."""
+    """Return whether the patch was made for these lines."""
     known = [line for hunk in hunks for line in hunk.lines if line.old_number in side]
     return all(_text(line.text) == side[line.old_number or 0] for line in known)
 
 
-def _replaced(edits: list[_Edit], side: RightSide, first: int, last: int) -> str:
+def _replace(edits: list[_Edit], side: RightSide, first: int, last: int) -> str:
     lines: list[str] = []
     number = first
     for edit in edits:
@@ -183,12 +189,12 @@ def _replaced(edits: list[_Edit], side: RightSide, first: int, last: int) -> str
 
 
 def is_shown_as_it_is(code: str) -> bool:
-    """Whether what a person sees is what would be committed."""
+    """Return whether a person sees exactly what would be committed."""
     return all(c in "\n\t" or is_visible(c) for c in code)
 
 
 def fenced(code: str) -> str:
-    """Code in a block that GitHub offers to apply; no code can end it."""
+    """Return code in a block that GitHub offers to apply; no code can end the block."""
     longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
     ticks = "`" * max(3, longest + 1)
     return f"{ticks}suggestion\n{code}{ticks}"

@@ -1,10 +1,9 @@
-"""The one rolling issue of a repository: how it is found again, what people have dismissed in it,
-and what to write. Pure.
+"""Find the one rolling issue of a repository, read its dismissals, and write its text. Pure.
 
-It is ours by its author and by the marker at its beginning, as comments are (marker.py). The marker
-holds the run that had news last, and the ids that people have dismissed, which stay so for as long
-as the issue is there. A box that somebody ticked counts, as only those who may write (or triage)
-can edit the issue of another; so does a line of a comment by someone who may write.
+The issue is recognized by author and by the marker at its beginning, as comments are (marker.py).
+The marker holds the last run that had news, and the ids that people have dismissed. A dismissal
+lasts as long as the issue. A ticked box counts, as only those who may write (or triage) can edit
+another user's issue. So does a line of a comment by someone who may write.
 
     plan_issue(found, written, occasion)
 """
@@ -39,7 +38,7 @@ _COMMAND = re.compile(r"^/cudal1 dismiss (?P<id>[0-9a-f]{16})[ \t]*$", re.MULTIL
 
 
 class Thread(Record, frozen=True, kw_only=True):
-    """An issue or a pull request, as GitHub lists both."""
+    """Hold an issue or a pull request, as GitHub lists both."""
 
     number: int
     author: str
@@ -49,7 +48,7 @@ class Thread(Record, frozen=True, kw_only=True):
 
 
 class Stamp(Record, frozen=True, kw_only=True):
-    """The marker of the issue."""
+    """Hold the marker of the issue."""
 
     run: int
     attempt: int
@@ -63,7 +62,7 @@ class Stamp(Record, frozen=True, kw_only=True):
 
 
 class Found(Record, frozen=True, kw_only=True):
-    """The issue that is there."""
+    """Hold the existing issue."""
 
     number: int
     is_open: bool
@@ -72,7 +71,7 @@ class Found(Record, frozen=True, kw_only=True):
 
     @property
     def listed(self) -> frozenset[str]:
-        """Ids of the items that it shows."""
+        """Return the ids of the items that the issue shows."""
         return items_in(self.body)
 
     @property
@@ -81,15 +80,15 @@ class Found(Record, frozen=True, kw_only=True):
 
 
 class Written(Record, frozen=True, kw_only=True):
-    """What there is to say."""
+    """Hold the text to write and the dismissed ids."""
 
     text: Callable[[Stamp], str]
-    """The text as it is under a marker, which it names the run and the commit of."""
+    """Return the text under a marker; the text names the marker's run and commit."""
     dismissed: tuple[str, ...] = ()
 
 
 def found_issue(threads: Iterable[Thread], login: str | None) -> Found | None:
-    """The oldest issue of ours."""
+    """Return our oldest issue."""
     for thread in sorted(threads, key=lambda thread: thread.number):
         body = thread.body.replace("\r\n", "\n")
         stamp = stamp_of(body)
@@ -99,12 +98,12 @@ def found_issue(threads: Iterable[Thread], login: str | None) -> Found | None:
 
 
 def items_in(text: str) -> frozenset[str]:
-    """Ids of the items that a text shows."""
+    """Return the ids of the items that a text shows."""
     return frozenset(found["id"] for found in _ITEM.finditer(text))
 
 
 def stamp_of(body: str) -> Stamp | None:
-    """The marker at the beginning of an issue; None where there is none."""
+    """Return the marker at the beginning of an issue; None where there is none."""
     found = _MARKER.match(body)
     if found is None:
         return None
@@ -118,7 +117,7 @@ def stamp_of(body: str) -> Stamp | None:
 
 
 def stamped(stamp: Stamp, text: str) -> str:
-    """A text under its marker."""
+    """Return a text under its marker."""
     return (
         f"<!-- cudal1-ci:v1 sweep run={stamp.run} attempt={stamp.attempt} sha={stamp.sha} "
         f"dismissed={','.join(stamp.dismissed)} -->\n{text}"
@@ -128,8 +127,10 @@ def stamped(stamp: Stamp, text: str) -> str:
 def dismissed_in(
     found: Found, comments: Iterable[Comment], may_write: Callable[[str], bool]
 ) -> tuple[str, ...]:
-    """All that people have dismissed, the oldest first. Who may write is asked of those alone who
-    wrote the command."""
+    """Return all that people have dismissed, the oldest first.
+
+    `may_write` is called only for the authors of the command.
+    """
     ids = dict.fromkeys((*found.stamp.dismissed, *found.ticked))
     for comment in comments:
         body = comment.body.replace("\r\n", "\n")
@@ -142,8 +143,10 @@ def dismissed_in(
 def plan_issue(
     found: Found | None, written: Written, occasion: Occasion
 ) -> tuple[Errand | None, str | None]:
-    """What to post, or why nothing is. A text that says what the issue says already is not posted,
-    whatever run it is of."""
+    """Return what to post, or why nothing is posted.
+
+    A text equal to the issue's text is not posted, whatever run it is of.
+    """
     now = Stamp(
         run=occasion.run_id,
         attempt=occasion.attempt,
@@ -169,7 +172,7 @@ def plan_issue(
 
 
 def _silence(found: Found, written: Written, now: Stamp, text: str) -> str | None:
-    """Why an issue stays as it is; None where it does not."""
+    """Return why an issue stays as it is; None where it changes."""
     if found.stamp.order > now.order:
         return f"that of the later run {found.stamp.run} is left as it is"
     if not found.is_open:

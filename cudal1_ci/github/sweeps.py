@@ -1,9 +1,8 @@
-"""What a sweep has found, posted: draft pull requests where they are wanted, and the one rolling
-issue that lists all.
+"""Post what a sweep has found: draft pull requests where wanted, and the rolling issue.
 
-The drafts come first, as the issue leads to them; one that GitHub refuses is not in it, and stops
-nothing. What is posted is decided in `rolling` and `drafts`; this asks what is there, and keeps the
-order.
+The drafts come first, as the issue links to them. A draft that GitHub refuses is not in the issue,
+and stops nothing. `sweep_issue` and `drafts` decide what is posted; this module reads what is
+there, and keeps the order.
 
     known = known_of(client)
     prepared = prepare(document, run, known, Options(max_open_prs=1))
@@ -51,14 +50,14 @@ MOST_PAGES = 100
 
 
 class Options(Record, frozen=True, kw_only=True):
-    """What the command line asks for."""
+    """Hold the command line's options."""
 
     max_items: int = NUM_ITEMS
     max_open_prs: int = 0
 
 
 class Known(Record, frozen=True, kw_only=True):
-    """What is on GitHub already; nothing where nobody was asked."""
+    """Hold what is on GitHub already; empty without a request."""
 
     default_branch: str | None = None
     issue: Found | None = None
@@ -67,14 +66,14 @@ class Known(Record, frozen=True, kw_only=True):
 
 
 class Prepared(Record, frozen=True, kw_only=True):
-    """A report, and what of it may be posted."""
+    """Hold a report, and what of it may be posted."""
 
     document: Report
     occasion: Occasion
     known: Known
     max_items: int
     gains: tuple[Gain, ...]
-    """Those that nobody has dismissed."""
+    """Proposals that were not dismissed."""
     drafts: tuple[tuple[Gain, Proposed], ...]
     """Those to be opened."""
 
@@ -83,7 +82,7 @@ class Prepared(Record, frozen=True, kw_only=True):
 
 
 def known_of(client: Client) -> Known:
-    """What is on GitHub.
+    """Return what is on GitHub.
 
     Raises:
         Refusal: GitHub does not say.
@@ -106,7 +105,7 @@ def known_of(client: Client) -> Known:
 
 
 def _pages(client: Client, path: str, **query: str) -> Iterator[dict[str, Any]]:
-    """All of a list. Its end is an empty page: a shorter one may be followed by others."""
+    """Yield a list's items; it ends at an empty page, as a shorter page may not be the last."""
     for page in range(1, MOST_PAGES + 1):
         listed = client.read(path, **query, per_page=PAGE, page=page)
         if not listed:
@@ -131,7 +130,7 @@ def _comment(each: dict[str, Any]) -> Comment:
 
 
 def _writers(client: Client) -> Callable[[str], bool]:
-    """Who may write, each asked for once; who cannot be told may not."""
+    """Return a function that says who may write, with one request a login; unknown may not."""
     known: dict[str, bool] = {}
 
     def may_write(login: str) -> bool:
@@ -151,7 +150,7 @@ def _writers(client: Client) -> Callable[[str], bool]:
 def prepare(
     document: Report, occasion: Occasion, branch: str, known: Known, options: Options
 ) -> Prepared:
-    """What of a report is worth posting; `branch` is where its commit is from."""
+    """Choose what of a report is worth posting; `branch` is the branch of its commit."""
     gains = [gain for gain in gains_of(document) if gain.id not in known.dismissed]
     about = _about(occasion, Stamp(run=occasion.run_id, attempt=1, sha=occasion.head_sha))
     drafts = [
@@ -179,7 +178,7 @@ def prepare(
 
 
 def planned(prepared: Prepared, opened: Sequence[str]) -> Plan:
-    """The issue, when the drafts of these proposals were opened."""
+    """Plan the issue, after the drafts of these proposals were opened."""
     known, occasion = prepared.known, prepared.occasion
     address = f"{occasion.server_url}/{occasion.repository}"
     ids = (*known.drafts.opened, *opened)
@@ -201,7 +200,7 @@ def planned(prepared: Prepared, opened: Sequence[str]) -> Plan:
 
 
 def summary_of(prepared: Prepared) -> str:
-    """The same list for the summary of the step."""
+    """Return the same list for the summary of the step."""
     occasion = prepared.occasion
     stamp = Stamp(
         run=occasion.run_id,
@@ -222,7 +221,7 @@ def _about(occasion: Occasion, stamp: Stamp, drafts: dict[str, str] | None = Non
 
 
 def printed_draft(proposed: Proposed) -> str:
-    """A draft as it would be read."""
+    """Return a draft as it would be read."""
     return (
         f"=== draft pull request: {proposed.branch} into {proposed.base_branch} at "
         f"{proposed.base_sha}\n{proposed.title}\n\n{proposed.body}\n{proposed.patch}\n"
@@ -235,7 +234,7 @@ def printed_draft(proposed: Proposed) -> str:
 def open_drafts(
     prepared: Prepared, open_pull: Callable[[Proposed], Made]
 ) -> tuple[dict[str, Made], list[tuple[str, Refusal]]]:
-    """The drafts that were opened, by the id of their proposal, and those that GitHub refused."""
+    """Open the drafts; return those opened, by proposal id, and those that GitHub refused."""
     made: dict[str, Made] = {}
     refused: list[tuple[str, Refusal]] = []
     for gain, proposed in prepared.drafts:

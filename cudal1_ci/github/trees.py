@@ -1,8 +1,8 @@
-"""Commits as folders: a tree for each, made once, with what the project builds in it.
+"""Check commits out, each once into its own folder, with what the project builds in it.
 
-No worktree of git's: that writes into the user's repository and runs hooks of it. The files of a
-commit are written through an index of our own; attributes and filters of the repository apply, as
-in a checkout, hooks do not run, and submodules stay empty. A tree has no `.git`.
+This is not a git worktree: that writes into the user's repository and runs its hooks. The files of
+a commit are written through our own index. Attributes and filters of the repository apply, as in a
+checkout; hooks do not run, and submodules stay empty. A tree has no `.git`.
 
     trees = Trees(Path("."), Path(".cudal1-ci/trees"), setup=("pip install -e .",))
     base = trees.of("0123abcd...")
@@ -27,22 +27,21 @@ from cudal1_ci.records.archive import make_folder
 
 SETUP_TIMEOUT_S = 1800.0
 MOST_TREES = 6
-"""Kept in the folder; those that were not used for longest go."""
+"""Trees kept in the folder; the least recently used are removed."""
 
 
 class Trees:
-    """The trees of commits of one repository."""
+    """Hold the trees of commits of one repository."""
 
     def __init__(self, root: Path, folder: Path, *, setup: Sequence[str] = ()):
-        """`root` is the scanned folder, perhaps below the top of its repository; `setup` are the
-        commands that are run once in each tree."""
+        """Use `root`, the scanned folder, perhaps below the top; run `setup` once in each tree."""
         self.top = repository_top(root)
         self.below = root.resolve().relative_to(self.top.resolve())
         self.folder = folder.absolute()  # git is run at the top, wherever this process is
         self.setup = tuple(setup)
 
     def of(self, sha: str) -> Path:
-        """The scanned folder as it is in a commit.
+        """Return the scanned folder as it is in a commit.
 
         Raises:
             DiscoveryError: The commit has no such folder, or git fails.
@@ -61,7 +60,7 @@ class Trees:
         return found
 
     def _make(self, sha: str, tree: Path) -> None:
-        """The tree under its name only when all of it is there."""
+        """Make the tree, and give it its name only when all of it is there."""
         with tempfile.TemporaryDirectory(
             prefix="making-", dir=self.folder, ignore_cleanup_errors=True
         ) as scratch:
@@ -76,7 +75,7 @@ class Trees:
 
 
 def git(top: Path, environment: Mapping[str, str], *arguments: str) -> None:
-    """Raises: DiscoveryError with git's own words."""
+    """Run git. Raises: DiscoveryError with git's own words."""
     done = subprocess.run(
         ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments],
         cwd=top,
@@ -92,10 +91,10 @@ def git(top: Path, environment: Mapping[str, str], *arguments: str) -> None:
 
 
 def run_setup(command: str, folder: Path) -> None:
-    """A command of the configuration, in a tree, without the secrets of this process.
+    """Run a command of the configuration in a tree, without the secrets of this process.
 
     Raises:
-        UnsupportedError: It failed, with the last that it said.
+        UnsupportedError: It failed; the message ends with its last output.
     """
     try:
         done = subprocess.run(
@@ -120,7 +119,7 @@ def run_setup(command: str, folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One process at a time makes and removes trees."""
+    """Lock a folder, so that one process at a time makes and removes trees."""
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     with (folder / ".lock").open("w") as lock:
@@ -129,7 +128,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def remove_oldest(folder: Path, most: int) -> None:
-    """Trees beyond `most`, and what was left when one was being made."""
+    """Remove trees beyond `most`, and the remains of an interrupted one."""
     trees = [one for one in folder.iterdir() if one.is_dir()]
     whole = [one for one in trees if not one.name.startswith("making-")]
     old = sorted(whole, key=lambda one: one.stat().st_mtime)[:-most]

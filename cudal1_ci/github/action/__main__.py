@@ -1,4 +1,4 @@
-"""`python -m cudal1_ci.github.action DOOR`: failures become annotations and exit codes."""
+"""Run `python -m cudal1_ci.github.action DOOR`; turn failures into annotations and exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOORS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Go through a door; the exit codes are those of docs/exit-codes.md."""
+    """Run one entry point; the exit codes are those of docs/exit-codes.md."""
     if len(arguments) != 1 or arguments[0] not in DOORS:
         sys.stderr.write(f"usage: python -m cudal1_ci.github.action {'|'.join(DOORS)}\n")
         return 2

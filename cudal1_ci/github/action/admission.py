@@ -1,10 +1,10 @@
-"""Whose code may run on this machine, and by whose settings. Decided before anything is started.
+"""Decide whose code may run on this machine, and by whose settings, before anything starts.
 
 Covered: code of a fork on a machine that is kept after the job; events that carry the rights of the
-base while the code is the head's; settings that the judged change itself has written. Not covered:
-a workflow file that was edited in the fork. GitHub takes the file of a `pull_request` from the
-head, so that whoever may start workflows can leave this check out; docs/security.md says what stops
-that.
+base while the code is the head's; settings that the measured change itself has written. Not
+covered: a workflow file that was edited in the fork. GitHub takes the file of a `pull_request` from
+the head, so a person who may start workflows can remove this check. docs/security.md says what
+stops that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cudal1_ci.github.action.event import Event
 
 PHRASE = "i-understand-that-code-of-strangers-will-run-on-this-machine"
 
-# Those in which the code that is checked out was written by who may write to the repository, and
+# Events whose checked out code was written by people who may write to the repository, and
 # `pull_request`, which gives forks neither secrets nor a token that writes.
 EVENTS = frozenset(
     {
@@ -35,14 +35,14 @@ CONFIGURATION = ".github/cudal1-ci.toml"
 
 
 def refusal(event: Event, runner_environment: str, phrase: str | None) -> str | None:
-    """Why the head of this event is not run here; None where it may be.
+    """Return why the head of this event is not run here; None where it may run.
 
     Args:
         runner_environment: RUNNER_ENVIRONMENT; all but `github-hosted` is a machine that is kept.
-        phrase: What `allow-fork-code` says.
+        phrase: The text of `allow-fork-code`.
 
     Raises:
-        ConfigError: The event is none to measure in, or the phrase is another.
+        ConfigError: The event cannot be measured, or the phrase is another.
     """
     if event.name not in EVENTS:
         raise ConfigError(
@@ -62,7 +62,7 @@ def refusal(event: Event, runner_environment: str, phrase: str | None) -> str | 
 
 
 def is_the_phrase(phrase: str | None) -> bool:
-    """Whether code of forks is welcome. Raises: ConfigError for any other phrase."""
+    """Return whether code of forks is welcome. Raises: ConfigError for any other phrase."""
     if phrase is not None and phrase != PHRASE:
         raise ConfigError(
             "input `allow-fork-code`: expected nothing, or the phrase of docs/security.md "
@@ -72,7 +72,7 @@ def is_the_phrase(phrase: str | None) -> bool:
 
 
 def configuration_changed(root: Path, merge_base: str) -> bool:
-    """Whether the tree below `root` has other settings than it had at the merge base."""
+    """Return whether the tree below `root` has other settings than it had at the merge base."""
     top = repository_top(root)
     below = root.resolve().relative_to(top.resolve())
     return any(
@@ -86,11 +86,11 @@ def _text_at(top: Path, commit: str, path: str) -> str | None:
     try:
         return committed_text(top, commit, path)
     except DiscoveryError:
-        return None  # not there at that commit
+        return None  # absent in that commit
 
 
 def _settings(name: str, text: str | None) -> object:
-    """What of a file is settings of this tool. A file that is no TOML is itself."""
+    """Return a file's settings of this tool; the text itself if it is no TOML."""
     if text is None or name == CONFIGURATION:
         return text
     try:

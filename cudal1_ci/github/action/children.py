@@ -1,10 +1,8 @@
-"""Starting a verb of the command line from a job: what it is told, for how long, and how loud it
-may be.
+"""Run a verb of the command line from a job, with a limited environment, time and output.
 
 A verb starts code of the pull request: its tests, to record workloads, the modules that are
-measured, the build commands of a comparison. So it is started with an environment of which nothing
-opens a door, from an isolated interpreter, and what it prints is shown to the runner as text, not
-as commands.
+measured, the build commands of a comparison. So the verb gets an isolated interpreter, and an
+environment without secrets. The runner shows the verb's output as text, not as commands.
 """
 
 from __future__ import annotations
@@ -22,15 +20,15 @@ import cudal1_ci
 from cudal1_ci.processes.environment import without_secrets
 from cudal1_ci.render.workflow_log import workflow_command
 
-# By this the runner finds what a job has left running, and ends it.
+# The runner uses this to find and end processes that a job has left.
 TRACKED_BY = "RUNNER_TRACKING_ID"
 
-# Enough to end what is being measured and to write the report.
+# Enough time to end a measurement and to write the report.
 GRACE_S = 180.0
 KILL_AFTER_S = 30.0
 TIMED_OUT = 124
 
-# -I keeps the working folder, PYTHONPATH and the user's packages out; the checkout of this tool,
+# -I keeps the working folder, PYTHONPATH and the user's packages out. The checkout of this tool,
 # which need not be installed, is added by name.
 BOOTSTRAP = (
     "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
@@ -39,7 +37,7 @@ BOOTSTRAP = (
 
 
 class Runner(Protocol):
-    """How a verb is run; `run_verb`, or what tests put in its place."""
+    """Run a verb: `run_verb`, or a replacement in tests."""
 
     def __call__(
         self, words: Sequence[str], *, cwd: Path, environment: Mapping[str, str], limit_s: float
@@ -47,7 +45,7 @@ class Runner(Protocol):
 
 
 def command(words: Sequence[str]) -> list[str]:
-    """The command line of a verb, in this interpreter and of this checkout."""
+    """Return the command line of a verb, in this interpreter and of this checkout."""
     checkout = Path(cudal1_ci.__file__).resolve().parents[1]
     return [sys.executable, "-I", "-c", BOOTSTRAP, str(checkout), *words]
 
@@ -55,11 +53,11 @@ def command(words: Sequence[str]) -> list[str]:
 def scrubbed(
     environment: Mapping[str, str], state: Path, keys: Sequence[str] = ()
 ) -> dict[str, str]:
-    """What a verb may know of the job's environment.
+    """Return the part of the job's environment that a verb may read.
 
     Args:
-        state: Where it keeps its archive: not in the checkout, which may bring one along.
-        keys: Names of secrets that it needs itself.
+        state: The archive's folder: outside the checkout, which may bring one along.
+        keys: Names of secrets that the verb needs itself.
     """
     kept = without_secrets(environment) | {
         name: value
@@ -76,22 +74,22 @@ def run_verb(
 ) -> int:
     """Run a verb with its output in a group of the log.
 
-    It has `limit_s` seconds; then it is interrupted, as with Ctrl-C, and in the end killed:
+    After `limit_s` seconds the verb is interrupted, as with Ctrl-C, and in the end killed:
     TIMED_OUT.
     """
     _say(workflow_command("group", f"cudal1-ci {' '.join(words)}"))
-    # What it prints may hold text of the pull request: `::add-path::`, `::set-output::`.
+    # The output may hold text of the pull request: `::add-path::`, `::set-output::`.
     with _SilentCommands():
         process = subprocess.Popen(
             command(words), cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL
         )
-        code = _waited(process, limit_s)
+        code = _wait(process, limit_s)
     _say("::endgroup::")
     return code
 
 
 class _SilentCommands:
-    """Workflow commands in the log mean nothing meanwhile, but for one that cannot be guessed."""
+    """Turn off workflow commands in the log, except one that cannot be guessed."""
 
     def __init__(self) -> None:
         self._word = f"cudal1-ci-{secrets.token_hex(16)}"
@@ -100,12 +98,12 @@ class _SilentCommands:
         _say(f"::stop-commands::{self._word}")
 
     def __exit__(self, *_: object) -> None:
-        # The newline: what was printed last may have been cut in the middle of a line.
+        # The newline: the last output may have been cut in the middle of a line.
         _say(f"\n::{self._word}::")
 
 
-def _waited(process: subprocess.Popen[bytes], limit_s: float) -> int:
-    """The exit code; never leaves it running, also where this process is interrupted."""
+def _wait(process: subprocess.Popen[bytes], limit_s: float) -> int:
+    """Return the exit code; never leave the process running, even if this one is interrupted."""
     try:
         return process.wait(limit_s)
     except subprocess.TimeoutExpired:

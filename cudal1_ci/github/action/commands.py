@@ -1,13 +1,15 @@
-"""actions/commands/action.yml: a comment below a pull request is answered. Runs nothing of the pull
-request, checks nothing out and starts no process, so that the token stays in this one.
+"""Answer a comment on a pull request (actions/commands/action.yml).
 
-The step is there twice. First it decides; where the report that the author has seen is needed, it
-names that report's run (output `report-run`), the next step fetches its artifacts, and this one
-decides again, with the report and with what GitHub says by then. So each command is carried out
-once, and never on facts that are older than a second.
+Runs nothing of the pull request, checks nothing out and starts no process, so that the token stays
+in this process.
 
-There is no verb of the command line for it: a person has the website, and a verb that posts in the
-name of a comment would have to be told whose.
+The step runs twice. The first run decides. If it needs the report that the author has seen, it
+names that report's workflow run (output `report-run`), and the next step fetches its artifacts. The
+second run decides again, with the report and with GitHub's current facts. So each command is
+carried out once, and never on facts older than a second.
+
+No verb of the command line does this. A person has the website, and a verb that posts in the name
+of a comment would need that name.
 """
 
 from __future__ import annotations
@@ -41,11 +43,11 @@ if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
 
 FAILED = 5
-"""Exit code where GitHub did not do it; whoever asked was told."""
+"""Exit code where GitHub refused; the reply says so."""
 
 
 def commands(environment: Mapping[str, str]) -> int:
-    """Answer the comment of this event; returns the exit code of the step."""
+    """Answer the comment of this event; return the exit code of the step."""
     inputs = command_inputs(environment)
     rules = Rules(
         occasion=occasion(environment),
@@ -60,17 +62,17 @@ def commands(environment: Mapping[str, str]) -> int:
         return 0
     client = _client(environment, rules)
     facts = facts_about(client, comment)
-    decision = decide(comment, command, facts, rules, _fetched(environment))
+    decision = decide(comment, command, facts, rules, _fetched_report(environment))
     if decision.report_run is not None:
         tell({"report-run": str(decision.report_run)}, "", environment)
     may_reply = not is_replied(facts.comments, comment, facts.login)
-    return _carried_out(decision, client, comment, command, may_reply=may_reply)
+    return _carry_out(decision, client, comment, command, may_reply=may_reply)
 
 
-def _carried_out(
+def _carry_out(
     decision: Decision, client: Client, comment: Asked, command: Command, *, may_reply: bool
 ) -> int:
-    """Make the requests; a failure is told in a reply, once for each comment."""
+    """Make the requests; report a failure in a reply, once for each comment."""
     reaction, reply, code = decision.reaction, decision.reply, 0
     try:
         for errand in decision.errands:
@@ -89,7 +91,7 @@ def _carried_out(
 
 
 def _react(reaction: Reaction, client: Client, comment: Asked) -> None:
-    """A comment that was deleted meanwhile has no place for one."""
+    """Add a reaction to the comment, unless the comment was deleted meanwhile."""
     try:
         client.send(reacted(client.repository, comment, reaction))
     except Refusal as refusal:
@@ -97,8 +99,8 @@ def _react(reaction: Reaction, client: Client, comment: Asked) -> None:
 
 
 def _client(environment: Mapping[str, str], rules: Rules) -> Client:
-    """Raises: ConfigError where there is no token."""
-    from cudal1_ci.github.client import with_token  # PyGithub: measuring does without
+    """Return a client with the job's token. Raises: ConfigError where there is no token."""
+    from cudal1_ci.github.client import with_token  # imports PyGithub; measuring does not
 
     token = environment.get("GITHUB_TOKEN")
     if not token:
@@ -106,8 +108,8 @@ def _client(environment: Mapping[str, str], rules: Rules) -> Client:
     return with_token(token, rules.occasion, _say)
 
 
-def _fetched(environment: Mapping[str, str]) -> Fetched | None:
-    """The report that an earlier step has fetched: hostile data. None before that step."""
+def _fetched_report(environment: Mapping[str, str]) -> Fetched | None:
+    """Return the report that an earlier step fetched, as hostile data; None before that step."""
     run = environment.get("REPORT_RUN", "")
     if not run:
         return None

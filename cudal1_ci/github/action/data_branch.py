@@ -1,7 +1,7 @@
-"""A branch that holds data and no code: brought here, and sent back with one commit more.
+"""Fetch a branch that holds data and no code, and push it with one more commit.
 
-It has no history in common with the code, so that neither can be merged into the other by mistake.
-The token is told to git by its environment: what is on a command line, others on the machine read.
+The branch shares no history with the code, so neither can be merged into the other by mistake. Git
+gets the token from its environment: other users of the machine can read a command line.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from cudal1_ci.errors import ConfigError, ForgeError
 from cudal1_ci.git import git_environment
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)*")
-# Who commits in a workflow, by GitHub's own number.
+# The author of commits in a workflow, by GitHub's own number.
 AUTHOR = ("github-actions[bot]", "41898282+github-actions[bot]@users.noreply.github.com")
 LIMIT_S = 300.0
 
 
 class DataBranch:
-    """A branch of a remote in a folder of its own, which is made."""
+    """Hold a branch of a remote in a new folder of its own."""
 
     def __init__(self, folder: Path, remote: str, branch: str, token: str | None) -> None:
         if not NAME.fullmatch(branch) or ".." in branch or branch.endswith(".lock"):
@@ -30,7 +30,7 @@ class DataBranch:
         self._remote, self._branch, self._token = remote, branch, token
 
     def fetch(self) -> None:
-        """What the branch holds now; nothing where it is not there yet.
+        """Fetch the branch; leave the folder empty if the branch does not exist yet.
 
         Raises:
             ForgeError: It cannot be fetched.
@@ -45,10 +45,10 @@ class DataBranch:
             self._git("symbolic-ref", "HEAD", ref)
 
     def push(self, name: str, message: str) -> bool:
-        """Commit one file and send it; whether it had changed.
+        """Commit one file and push it; return whether the file had changed.
 
         Raises:
-            ForgeError: The token may not write, or somebody else wrote meanwhile.
+            ForgeError: The token may not write, or another push came first.
         """
         self._git("add", "--", name)
         if not self._git("status", "--porcelain", "--", name).strip():
@@ -77,7 +77,7 @@ class DataBranch:
         return done.stdout
 
     def _settings(self) -> dict[str, str]:
-        """A link in the branch is a file with a path in it, and leads nowhere."""
+        """Return git's settings; a link in the branch becomes a file with a path, not a link."""
         settings = {
             "user.name": AUTHOR[0],
             "user.email": AUTHOR[1],

@@ -1,4 +1,4 @@
-"""The event that started the workflow: whose code it is about, and what it is to be compared with.
+"""Read the event that started the workflow: whose code it is about, and its base.
 
 Read from the file that the runner wrote (github/payload.py), never from the checkout.
 """
@@ -18,7 +18,7 @@ NO_COMMIT = "0" * 40
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What of an event matters here; None where the event does not tell."""
+    """Hold the parts of an event that matter here; None where the event has no such part."""
 
     name: str
     repository: str
@@ -35,7 +35,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_event(environment: Mapping[str, str]) -> Event:
-    """The event of this run. Raises: ConfigError outside of a workflow."""
+    """Return the event of this run. Raises: ConfigError outside of a workflow."""
     name, file = environment.get("GITHUB_EVENT_NAME"), environment.get("GITHUB_EVENT_PATH")
     if not name or not file:
         raise ConfigError(
@@ -46,7 +46,7 @@ def read_event(environment: Mapping[str, str]) -> Event:
 
 
 def event_of(name: str, payload: Payload, repository: str = "") -> Event:
-    """An event from what it carries; `repository` where the event names none."""
+    """Build an event from its payload; `repository` is used where the event names none."""
     known = Event(
         name=name,
         repository=payload.repository.full_name if payload.repository else repository,

@@ -1,4 +1,4 @@
-"""What the workflow asks for, read from `INPUT_*` variables: `fail-on` is `INPUT_FAIL_ON`.
+"""Read the workflow's inputs from `INPUT_*` variables: `fail-on` is `INPUT_FAIL_ON`.
 
 Defaults are those of action.yml, which always sets every variable; an empty one is not given.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of action.yml. Durations stay text: they go to the verbs as they were written."""
+    """Hold the inputs of action.yml. Durations stay text: the verbs get them as written."""
 
     path: str = "."
     base: str | None = None
@@ -39,7 +39,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of actions/publish/action.yml but for the token, which stays in the environment."""
+    """Hold the inputs of actions/publish/action.yml; the token stays in the environment."""
 
     reports: str
     start: bool = False
@@ -55,7 +55,7 @@ class PublishInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of actions/sweep/action.yml."""
+    """Hold the inputs of actions/sweep/action.yml."""
 
     path: str = "."
     include: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class SweepInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of actions/commands/action.yml but for the token, which stays in the environment."""
+    """Hold the inputs of actions/commands/action.yml; the token stays in the environment."""
 
     fail_on: FailOn = "never"
     workflow: str = "cudal1-ci"
@@ -77,7 +77,7 @@ class CommandInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrendInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of actions/trend/action.yml but for the token, which stays in the environment."""
+    """Hold the inputs of actions/trend/action.yml; the token stays in the environment."""
 
     reports: str = "reports/**/report.json"
     checkout: str = "source"
@@ -86,44 +86,44 @@ class TrendInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_inputs(environment: Mapping[str, str]) -> Inputs:
-    """Inputs of action.yml. Raises: ConfigError, naming the input."""
-    given = _given(environment, Inputs)
+    """Read the inputs of action.yml. Raises: ConfigError, naming the input."""
+    given = _read_inputs(environment, Inputs)
     include = given.pop("include", "")
-    inputs = _converted({**given, "include": [line for line in include.split() if line]}, Inputs)
+    inputs = _convert({**given, "include": [line for line in include.split() if line]}, Inputs)
     for name in ("budget", "optimize_budget"):
         seconds_of(name, getattr(inputs, name))
     return inputs
 
 
 def sweep_inputs(environment: Mapping[str, str]) -> SweepInputs:
-    """Inputs of actions/sweep/action.yml. Raises: ConfigError, naming the input."""
-    given = _given(environment, SweepInputs)
+    """Read the inputs of actions/sweep/action.yml. Raises: ConfigError, naming the input."""
+    given = _read_inputs(environment, SweepInputs)
     include = given.pop("include", "")
-    inputs = _converted({**given, "include": include.split()}, SweepInputs)
+    inputs = _convert({**given, "include": include.split()}, SweepInputs)
     seconds_of("budget", inputs.budget)
     return inputs
 
 
 def publish_inputs(environment: Mapping[str, str]) -> PublishInputs:
-    """Inputs of actions/publish/action.yml. Raises: ConfigError, naming the input."""
-    given = _given(environment, PublishInputs)
+    """Read the inputs of actions/publish/action.yml. Raises: ConfigError, naming the input."""
+    given = _read_inputs(environment, PublishInputs)
     if "reports" not in given:
         raise ConfigError("input `reports`: expected a glob of report.json files, got nothing")
-    return _converted(given, PublishInputs)
+    return _convert(given, PublishInputs)
 
 
 def command_inputs(environment: Mapping[str, str]) -> CommandInputs:
-    """Inputs of actions/commands/action.yml. Raises: ConfigError, naming the input."""
-    return _converted(_given(environment, CommandInputs), CommandInputs)
+    """Read the inputs of actions/commands/action.yml. Raises: ConfigError, naming the input."""
+    return _convert(_read_inputs(environment, CommandInputs), CommandInputs)
 
 
 def trend_inputs(environment: Mapping[str, str]) -> TrendInputs:
-    """Inputs of actions/trend/action.yml."""
-    return _converted(_given(environment, TrendInputs), TrendInputs)
+    """Read the inputs of actions/trend/action.yml."""
+    return _convert(_read_inputs(environment, TrendInputs), TrendInputs)
 
 
 def seconds_of(name: str, text: str) -> float:
-    """A duration with its unit. Raises: ConfigError, naming the input."""
+    """Return a duration with its unit in seconds. Raises: ConfigError, naming the input."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -133,13 +133,13 @@ def seconds_of(name: str, text: str) -> float:
         ) from error
 
 
-def _given(environment: Mapping[str, str], record: type[msgspec.Struct]) -> dict[str, str]:
+def _read_inputs(environment: Mapping[str, str], record: type[msgspec.Struct]) -> dict[str, str]:
     names = record.__struct_fields__
     texts = {name: environment.get(f"INPUT_{name.upper()}", "").strip() for name in names}
     return {name: text for name, text in texts.items() if text}
 
 
-def _converted(given: Mapping[str, object], record: type[T]) -> T:
+def _convert(given: Mapping[str, object], record: type[T]) -> T:
     try:
         return msgspec.convert(given, record, strict=False)
     except msgspec.ValidationError as error:

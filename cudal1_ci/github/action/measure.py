@@ -1,10 +1,11 @@
-"""action.yml: what changed got slower or not, and what could be faster. Writes a report, posts
-nothing.
+"""Measure whether a change is slower and what could be faster (action.yml).
+
+Writes a report, posts nothing.
 
     event, inputs -> may it run here? -> base -> compare -> scan --changed -> one report -> outputs
 
-A summary and the outputs are written whatever happens. The exit code is that of `fail-on`, as
-`compare` gives it, or of the tool's own failure; a spent budget is neither.
+A summary and the outputs are written in every case. The exit code is that of `fail-on`, as
+`compare` gives it, or of the tool's own failure. A spent budget is neither.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from cudal1_ci.render.merge import merge
 from cudal1_ci.render.reading import read_report
 
 EVERYTHING = "all"
-"""As `base`: compare with nothing, and look at the whole tree."""
+"""Value of `base`: compare with nothing, and scan the whole tree."""
 
 ANSWERS = (0, 1, 3, 6)
 """Exit codes with a report: done, a regression, inconclusive, the budget was spent."""
 
 
 EXIT_CODES = {6: 0, TIMED_OUT: 4}
-"""Of the step, where it is not the verb's: a spent budget is no failure, one that hangs is."""
+"""The step's code, where it is not the verb's: a spent budget is no failure, a hang is."""
 
 
 class Place(NamedTuple):
-    """Where things are in this job."""
+    """Name the folders and files of this job."""
 
     tree: Path
     reports: Path
@@ -56,7 +57,7 @@ class Place(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What the verbs came back with."""
+    """Hold the reports and exit codes of the verbs."""
 
     code: int
     reports: list[Report]
@@ -64,7 +65,7 @@ class Measured(NamedTuple):
 
 
 def measure(environment: Mapping[str, str], run: Runner = run_verb) -> int:
-    """Judge the change of this event; returns the exit code of the step."""
+    """Measure the change of this event; return the exit code of the step."""
     outcome, notices, document = Outcome(verdict="error"), list[str](), None
     try:
         inputs, event = measure_inputs(environment), read_event(environment)
@@ -90,7 +91,7 @@ def measure(environment: Mapping[str, str], run: Runner = run_verb) -> int:
 
 
 def place_of(environment: Mapping[str, str], path: str) -> Place:
-    """Folders of the job; what is written is outside of the checkout, which is the change's."""
+    """Return the job's folders; output is outside of the checkout, which the change controls."""
     workspace = Path(environment.get("GITHUB_WORKSPACE") or ".").resolve()
     own = Path(environment.get("RUNNER_TEMP") or workspace / ".cudal1-ci").resolve() / "cudal1-ci"
     reports = own / "report"
@@ -103,7 +104,7 @@ def place_of(environment: Mapping[str, str], path: str) -> Place:
 def measured_on(
     event: Event, inputs: Inputs, place: Place, environment: Mapping[str, str], run: Runner
 ) -> Measured:
-    """Run the verbs, one after the other: both would measure on the same machine."""
+    """Run the verbs, one after the other: both measure on the same machine."""
     notices = []
     base = merge_base_of(place.tree, inputs.base, event)
     checked_out = head_sha(place.tree)
@@ -140,13 +141,13 @@ def measured_on(
         scanned = run(words, cwd=place.tree, environment=keyed, limit_s=limit)
         reports += found_in(file, scanned)
         notices += ended_badly("scan", scanned)
-        # Whether the change is slower is what the step answers; proposals are a gift.
+        # The step's result is whether the change is slower. Proposals are extra.
         code = scanned if compared is None and scanned not in ANSWERS else code
     return Measured(code, reports, notices)
 
 
 def merge_base_of(tree: Path, asked: str | None, event: Event) -> str | None:
-    """The commit that the tree left its base at; None where there is nothing to compare with.
+    """Return the commit that the tree left its base at; None where nothing can be compared.
 
     Raises: DiscoveryError when the base is not here, as in a shallow clone.
     """
@@ -154,7 +155,7 @@ def merge_base_of(tree: Path, asked: str | None, event: Event) -> str | None:
     if base is None or base == EVERYTHING:
         return None
     if asked is None and event.name == "pull_request" and _is_merge_of(tree, event.head_sha):
-        # GitHub's own merge of the two: what the base has won since is on both sides of this.
+        # GitHub's own merge of the two: the base's later commits are on both sides of this.
         base = "HEAD^1"
     return common_ancestor(tree, base)
 
@@ -165,7 +166,7 @@ def _is_merge_of(tree: Path, head: str | None) -> bool:
 
 
 def compare_words(inputs: Inputs, base: str, file: Path) -> list[str]:
-    """`cudal1-ci compare` of the tree that is checked out with its merge base."""
+    """Return `cudal1-ci compare` of the checked out tree with its merge base."""
     return [
         *("compare", base, "--json", str(file), "--budget", inputs.budget),
         *("--fail-on", inputs.fail_on),
@@ -174,7 +175,7 @@ def compare_words(inputs: Inputs, base: str, file: Path) -> list[str]:
 
 
 def scan_words(inputs: Inputs, base: str | None, file: Path) -> list[str]:
-    """`cudal1-ci scan` of what changed since the merge base, or of everything."""
+    """Return `cudal1-ci scan` of what changed since the merge base, or of everything."""
     return [
         *("scan", "--json", str(file), "--budget", inputs.optimize_budget, "--fail-on", "never"),
         *(("--changed", base) if base else ()),
@@ -184,7 +185,7 @@ def scan_words(inputs: Inputs, base: str | None, file: Path) -> list[str]:
 
 
 def shared_words(inputs: Inputs | SweepInputs) -> list[str]:
-    """Options that all verbs have that measure."""
+    """Return the options that all measuring verbs have."""
     words = ["--python", inputs.python]
     for name in ("device", "executor", "container_image"):
         value = getattr(inputs, name)
@@ -196,15 +197,18 @@ def shared_words(inputs: Inputs | SweepInputs) -> list[str]:
 
 
 def limit_s(name: str, budget: str) -> float:
-    """After a budget a verb ends by itself; one that does not is ended a little later."""
+    """Return a limit a little above the verb's budget, after which a verb ends by itself."""
     return seconds_of(name, budget) + GRACE_S
 
 
 def with_model_keys(
     place: Place, environment: Mapping[str, str], run: Runner, limit: float
 ) -> dict[str, str]:
-    """The environment of a verb that asks models itself: with their keys, unless it would
-    also run the project's tests. Those have recorded what they record before, without the keys."""
+    """Return the environment of a verb that calls models, with the keys of the models.
+
+    A verb that would also run the project's tests gets no keys. The tests are first recorded
+    without the keys.
+    """
     without = scrubbed(environment, place.state)
     settings = load_settings(place.tree, overrides={})
     names = (settings.model.api_key_env, settings.opinion.api_key_env)
@@ -219,12 +223,12 @@ def with_model_keys(
 
 
 def found_in(file: Path, code: int) -> list[Report]:
-    """The report of a verb; none where it has failed before there was one."""
+    """Return the report of a verb; empty where the verb failed before it wrote one."""
     return [read_report(file)] if code in (*ANSWERS, TIMED_OUT) and file.is_file() else []
 
 
 def ended_badly(verb: str, code: int) -> list[str]:
-    """What the reader of the summary has to know of a verb's end."""
+    """Return what the summary's reader must know of a verb's end."""
     if code == 6:
         return [f"`{verb}` has spent its budget: what is missing from the report was not measured."]
     if code == TIMED_OUT:
@@ -237,7 +241,7 @@ def ended_badly(verb: str, code: int) -> list[str]:
 
 
 def joined(reports: list[Report]) -> tuple[Report, list[str]]:
-    """Comparison and proposals as one report; the comparison alone where they do not fit."""
+    """Return comparison and proposals as one report; the comparison alone where they do not fit."""
     try:
         return merge(reports), []
     except ReportError as error:
@@ -245,7 +249,7 @@ def joined(reports: list[Report]) -> tuple[Report, list[str]]:
 
 
 def written(document: Report, folder: Path) -> Outcome:
-    """Write the report for the artifact; what is left of the verbs' own is removed."""
+    """Write the report for the artifact, and remove the verbs' own files."""
     for part in folder.glob("*.json"):
         part.unlink()
     outcome = msgspec.structs.replace(

@@ -1,5 +1,4 @@
-"""What the workflow is told: outputs, the step's summary, notices. Pure, but for the writing at the
-end."""
+"""Build the workflow's outputs, the step's summary and notices; write them at the end."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ CUT = "\n_The rest is in report.md: a summary may have 1 MiB._\n"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The outputs of action.yml."""
+    """Hold the outputs of action.yml."""
 
     verdict: Verdict
     regressions: int = 0
@@ -45,8 +44,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def outcome_of(document: Report) -> Outcome:
-    """Counts of a report, and the verdict: that of its worst target, never a mean. A regression
-    that somebody has acknowledged is none."""
+    """Return a report's counts and its verdict: that of its worst target, never a mean.
+
+    An acknowledged regression does not count.
+    """
     compared = [entry.comparison for entry in document.entries if entry.comparison is not None]
     found = ["same" if one.acknowledged else one.verdict for one in compared]
     best = [entry.evaluations[entry.best] for entry in document.entries if entry.best is not None]
@@ -61,7 +62,7 @@ def outcome_of(document: Report) -> Outcome:
 
 
 def output_lines(outcome: Outcome) -> dict[str, str]:
-    """Outputs by name, as text; what is absent is empty."""
+    """Return the outputs by name, as text; an absent one is empty."""
     speedup = outcome.best_speedup
     return {
         "verdict": outcome.verdict,
@@ -76,7 +77,7 @@ def output_lines(outcome: Outcome) -> dict[str, str]:
 
 
 def headline(outcome: Outcome) -> str:
-    """The verdict in words, for the first line of the summary."""
+    """Return the verdict in words, for the first line of the summary."""
     match outcome.verdict:
         case "regression":
             said = f"{count_text(outcome.regressions, 'target')} got slower"
@@ -96,14 +97,14 @@ def headline(outcome: Outcome) -> str:
 
 
 def device_notices(document: Report) -> list[str]:
-    """What has to be known of the machine to read the numbers right."""
+    """Return what a reader must know of the machine to interpret the numbers."""
     if document.devices and all(device.kind == "cpu" for device in document.devices):
         return ["Times are those of the CPU: no GPU was used. They say little of one."]
     return []
 
 
 def summary(headline: str, notices: Iterable[str], document: Report | None) -> str:
-    """Markdown for the step's summary."""
+    """Return the Markdown of the step's summary."""
     parts = [headline, *(f"> {notice}" for notice in notices)]
     if document is not None:
         parts.append(render(document, "md"))
@@ -111,7 +112,7 @@ def summary(headline: str, notices: Iterable[str], document: Report | None) -> s
 
 
 def limited(text: str) -> str:
-    """Whole lines of a text that is too long for a summary."""
+    """Cut a text that is too long for a summary after a whole line."""
     encoded = text.encode()
     if len(encoded) <= MAX_SUMMARY_BYTES:
         return text

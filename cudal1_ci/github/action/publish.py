@@ -1,8 +1,7 @@
-"""actions/publish: reports that other jobs have left are posted. Runs nothing of the pull
-request.
+"""Post the reports that other jobs have left (actions/publish).
 
-The files are hostile data. Here they are counted and no more; `cudal1-ci publish` reads them as
-such.
+Runs nothing of the pull request. The files are hostile data. They are only counted here; `cudal1-ci
+publish` reads them as hostile.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from cudal1_ci.github.action.children import Runner, run_verb, scrubbed
 from cudal1_ci.github.action.inputs import PublishInputs, publish_inputs
 from cudal1_ci.github.action.outcome import tell
 
-# One a GPU. A matrix has at most 256 jobs; more files than that are nobody's measurements.
+# One for each GPU. A matrix has at most 256 jobs; more files than that are no measurements.
 MAX_REPORTS = 256
 LIMIT_S = 600.0
 
@@ -27,7 +26,7 @@ NOTHING = (
 
 
 def publish(environment: Mapping[str, str], run: Runner = run_verb) -> int:
-    """Post the reports; without any, say so and be content: measuring was refused or has failed."""
+    """Post the reports; without any, print that and succeed: measuring was refused or failed."""
     inputs = publish_inputs(environment)
     workspace = Path(environment.get("GITHUB_WORKSPACE") or os.curdir)
     files = [] if inputs.start else reports_of(workspace, inputs.reports)
@@ -35,20 +34,20 @@ def publish(environment: Mapping[str, str], run: Runner = run_verb) -> int:
         tell({}, NOTHING, environment)
         if inputs.sweep or not inputs.check or not environment.get("GITHUB_TOKEN"):
             return 0
-    # It speaks to the service and starts nothing: of the job's environment it needs the token, the
-    # event and where to write the summary, and not what else is secret here.
+    # The verb calls GitHub and starts nothing. Of the job's environment it needs the token, the
+    # event and where to write the summary, and no other secret.
     state = Path(environment.get("RUNNER_TEMP") or workspace) / "cudal1-ci" / "state"
     known = scrubbed(environment, state, keys=tuple(publisher_names(environment)))
     return run(publish_words(inputs, files), cwd=workspace, environment=known, limit_s=LIMIT_S)
 
 
 def publisher_names(environment: Mapping[str, str]) -> list[str]:
-    """The variables of the job that `cudal1-ci publish` reads: what GitHub says, and the token."""
+    """Return the job's variables that `cudal1-ci publish` reads: GitHub's, and the token."""
     return [name for name in environment if name.startswith("GITHUB_")]
 
 
 def reports_of(workspace: Path, pattern: str) -> list[Path]:
-    """Files that the glob names, sorted; links are not followed to where they lead.
+    """Return the files that the glob matches, sorted; links are not followed.
 
     Raises:
         ConfigError: There are more than any matrix makes.
@@ -68,7 +67,7 @@ def reports_of(workspace: Path, pattern: str) -> list[Path]:
 
 
 def publish_words(inputs: PublishInputs, files: list[Path]) -> list[str]:
-    """The verb for what is there: reports, or a check run to begin or to end."""
+    """Return the verb for what is there: reports, or a check run to begin or to end."""
     if not files:
         words = ["publish", "--start" if inputs.start else "--abandon"]
         words += ["--workflow", inputs.workflow] if inputs.workflow else []

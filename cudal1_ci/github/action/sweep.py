@@ -1,10 +1,9 @@
-"""actions/sweep: the whole repository, for as long as the budget lasts. Writes a report, posts
-nothing.
+"""Search the whole repository until the budget ends (actions/sweep).
 
-What a sweep knows has to be there at the next one, on this machine: it is kept in the runner's
-cache of tools, which no job removes, or where the configuration says. The project's own command
-whose calls are workloads (`trace`) is run again when another commit is checked out, as code that
-has come since is called by nothing that was recorded before.
+Writes a report, posts nothing. A sweep's state must be there at the next sweep, on this machine. It
+is kept in the runner's cache of tools, which no job removes, or in the configured folder. The
+project's own command whose calls are workloads (`trace`) is run again for another commit, because
+an earlier recording does not call newer code.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from cudal1_ci.records import Report, content_hash
 from cudal1_ci.render.wording import count_text
 
 EVENTS = ("push", "repository_dispatch", "schedule", "workflow_dispatch")
-"""In which the code is the repository's own."""
+"""Events whose code is the repository's own."""
 TRACED_AT = "traced-at"
-"""File of the state that says at which commit calls were recorded."""
+"""File of the state with the commit at which calls were recorded."""
 
 
 def sweep(environment: Mapping[str, str], run: Runner = run_verb) -> int:
-    """One sweep of this checkout; returns the exit code of the step."""
+    """Sweep this checkout once; return the exit code of the step."""
     outcome, notices, document = Outcome(verdict="error"), list[str](), None
     try:
         inputs, event = sweep_inputs(environment), read_event(environment)
@@ -59,12 +58,12 @@ def sweep(environment: Mapping[str, str], run: Runner = run_verb) -> int:
         notices = [*notices, str(error)]
         raise
     finally:
-        told = summary(headline(document), notices, document)
-        tell(sweep_lines(outcome, document), told, environment)
+        text = summary(headline(document), notices, document)
+        tell(sweep_lines(outcome, document), text, environment)
 
 
 def refuse_pull_requests(event: Event) -> None:
-    """Raises: ConfigError for an event whose code may be anybody's."""
+    """Raise ConfigError for an event whose code may be anyone's."""
     if event.name not in EVENTS or event.number is not None:
         raise ConfigError(
             f"sweep: expected one of the events {', '.join(EVENTS)}, got {event.name}; pull "
@@ -73,7 +72,7 @@ def refuse_pull_requests(event: Event) -> None:
 
 
 def state_of(environment: Mapping[str, str], place: Place, repository: str, path: str) -> Path:
-    """Where this project's sweeps keep what they know."""
+    """Return where this project's sweeps keep their state."""
     settings = load_settings(place.tree, overrides={}, environ=environment)
     (origin,) = (origin for key, _, origin in settings.origins() if key == "state-dir")
     if origin != "default":
@@ -93,16 +92,16 @@ def swept(
 ) -> tuple[int, list[Report]]:
     """Record calls where that is due, and sweep."""
     limit = limit_s("budget", inputs.budget)
-    told = {**environment, "CUDAL1_CI_STATE_DIR": str(place.state)}
-    if load_settings(place.tree, overrides={}, environ=told).trace:
-        record(place, told, run, limit)
+    child = {**environment, "CUDAL1_CI_STATE_DIR": str(place.state)}
+    if load_settings(place.tree, overrides={}, environ=child).trace:
+        record(place, child, run, limit)
     file = place.reports / "sweep.json"
     words = ["sweep", "--json", str(file), "--budget", inputs.budget, "--fail-on", "never"]
     words += ["--model", inputs.model] if inputs.model else []
     code = run(
         [*words, *shared_words(inputs)],
         cwd=place.tree,
-        environment=with_model_keys(place, told, run, limit),
+        environment=with_model_keys(place, child, run, limit),
         limit_s=limit,
     )
     return code, found_in(file, code)
@@ -121,7 +120,7 @@ def record(place: Place, environment: Mapping[str, str], run: Runner, limit: flo
 
 
 def sweep_lines(outcome: Outcome, document: Report | None) -> dict[str, str]:
-    """Outputs by name."""
+    """Return the outputs by name."""
     speedup = outcome.best_speedup
     return {
         "proposals": str(outcome.proposals),
@@ -133,7 +132,7 @@ def sweep_lines(outcome: Outcome, document: Report | None) -> dict[str, str]:
 
 
 def headline(document: Report | None) -> str:
-    """The first line of the summary."""
+    """Return the first line of the summary."""
     if document is None:
         return "**cudal1-ci sweep: nothing was measured; the log says why**"
     totals = document.totals

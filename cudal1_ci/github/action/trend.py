@@ -1,8 +1,8 @@
-"""actions/trend: reports of a commit are appended to the history, and the page is rendered.
+"""Append reports of a commit to the history, and render the page (actions/trend).
 
-Runs nothing of the repository: of its clone the commits are read by git alone. The
-reports are hostile data; one of another commit than the workflow's is left out, so that no job can
-rewrite the past of others by what its report says.
+Runs nothing of the repository: git alone reads the commits of its clone. The reports are hostile
+data. A report of another commit than the workflow's is left out, so that no job can rewrite the
+past of others with its report.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def trend(environment: Mapping[str, str], run: Runner = run_verb) -> int:
 def verbs_of(
     inputs: TrendInputs, files: Sequence[Path], file: Path, workspace: Path
 ) -> list[list[str]]:
-    """To append what there is, and to render."""
+    """Return the verbs that append what there is, and that render."""
     clone = ["--checkout", str(workspace / inputs.checkout)]
     shown = ["report", *clone, "--history", str(file)]
     site = workspace / inputs.site
@@ -72,7 +72,7 @@ def verbs_of(
 def reports_of_commit(
     workspace: Path, inputs: TrendInputs, commit: str
 ) -> tuple[list[Path], list[str]]:
-    """Reports of the workflow's commit, and why others are left out."""
+    """Return the reports of the workflow's commit, and why others are left out."""
     files, notices = [], []
     for file in reports_of(workspace, inputs.reports):
         try:
@@ -88,7 +88,7 @@ def reports_of_commit(
 
 
 def remote_of(environment: Mapping[str, str]) -> str:
-    """The repository of the workflow. Raises: ConfigError outside of one."""
+    """Return the repository of the workflow. Raises: ConfigError outside of one."""
     server, name = environment.get("GITHUB_SERVER_URL"), environment.get("GITHUB_REPOSITORY")
     if not server or not name:
         raise ConfigError(
