@@ -13,7 +13,7 @@ class Strategy(Protocol):
 
     @property
     def name(self) -> str:
-        """`rewrites`, `wrappers`: what a report and a flag call the strategy."""
+        """Return the strategy's name in reports and flags: `rewrites` or `wrappers`."""
         ...
 
     def propose(

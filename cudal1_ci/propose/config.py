@@ -1,4 +1,4 @@
-"""Say what may be proposed without a model."""
+"""Configure what is proposed without a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudal1_ci.records import Record
 
 
 class PlaybookConfig(Record, frozen=True, kw_only=True):
-    """What may be proposed without a model. None means where the device suits."""
+    """Configure what is proposed without a model. None means: where the device suits."""
 
     skip: tuple[str, ...] = ()
     """Names of rewrites, wrappers or families to leave out."""

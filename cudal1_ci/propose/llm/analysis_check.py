@@ -1,4 +1,4 @@
-"""Holds the numbers of a model's analysis against what was measured.
+"""Compare the numbers of a model's analysis with the measurements.
 
     contradictions(evaluation, problem, rows)      # rows: the profile of the reference
     # (Contradiction(claim="This is 5x faster.", measured="measured 2.03x [1.98, 2.09] ..."),)

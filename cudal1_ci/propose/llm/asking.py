@@ -1,4 +1,4 @@
-"""Several conversations with a model at once; answers that were given before are not asked again.
+"""Hold several conversations with a model at once, and reuse earlier answers.
 
 An answer is kept under what was asked, of whom, with which seed. A run that was killed asks the
 same questions again, and finds here what it had: nothing is generated twice, and what follows from
@@ -26,7 +26,7 @@ Ready = queue.SimpleQueue["tuple[Question, Answer, float]"]
 
 
 class Memory(Protocol):
-    """Where answers are kept, from any thread; the archive is one."""
+    """Store answers from any thread; the archive implements it."""
 
     def note(self, kind: str, key: str, value: Any) -> None: ...
     def noted(self, kind: str, key: str, form: type[T]) -> T | None: ...
@@ -34,7 +34,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class Question:
-    """One conversation that wants an answer."""
+    """A conversation that needs an answer."""
 
     messages: tuple[Message, ...]
     seed: int
@@ -44,7 +44,7 @@ class Question:
 
 @dataclass
 class Times:
-    """Seconds of a run's questions, added up."""
+    """Total seconds of a run's questions."""
 
     generating_s: float = 0.0
     waiting_s: float = 0.0
@@ -53,7 +53,7 @@ class Times:
 
 @dataclass
 class Asker:
-    """Asks a model, from one thread; the answers come from others."""
+    """Ask a model from one thread; other threads produce the answers."""
 
     model: LanguageModel
     memory: Memory
@@ -63,8 +63,9 @@ class Asker:
     times: Times = field(default_factory=Times)
 
     def answers(self, questions: Sequence[Question]) -> Iterator[tuple[Question, Answer]]:
-        """Each question with its answer, as it comes. What is under way is ended when the iterator
-        is closed, or the time over."""
+        """Yield each question with its answer when it is ready. Closing the iterator or the end of
+        the time cancels the rest.
+        """
         open_questions = []
         for question in questions:
             known = self.memory.noted(KIND, self.key(question), Answer)
@@ -119,7 +120,7 @@ class Asker:
                     thread.join(PATIENCE_S)
 
     def _next(self, ready: Ready) -> tuple[Question, Answer, float] | None:
-        """What comes next; None when it is over before."""
+        """Return the next answer; None if the time ends before."""
         while not self.is_over():
             with contextlib.suppress(queue.Empty):
                 return ready.get(timeout=PATIENCE_S)

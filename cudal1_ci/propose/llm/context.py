@@ -1,4 +1,4 @@
-"""The reference in its context: what of a checkout a model must see to rewrite one definition.
+"""Collect the context of a reference: what a model must see to rewrite one definition.
 
 Text alone is read, nothing is imported. A text program is its source. For a tree program it is the
 top-level definition that holds the target, as it was written, and what that uses: imports,
@@ -45,7 +45,7 @@ MAX_HOPS = 4
 
 
 class Part(Record, frozen=True, kw_only=True):
-    """A piece of the reference's surroundings, shown whole or not at all."""
+    """A part of the reference's context, shown whole or not at all."""
 
     title: str
     """Markdown in one line, safe to show."""
@@ -56,7 +56,7 @@ class Part(Record, frozen=True, kw_only=True):
 
 
 def context_of(problem: Problem) -> tuple[Part, ...]:
-    """What to show of a problem's reference, the most important first.
+    """Return what to show of a problem's reference, the most important part first.
 
     Raises:
         PromptError: The reference's text is not in the checkout, or is no Python.
@@ -92,7 +92,7 @@ def context_of(problem: Problem) -> tuple[Part, ...]:
 
 
 def _located(problem: Problem, program: TreeProgram) -> tuple[str, str, str]:
-    """Path, text and name of the reference."""
+    """Return path, text and name of the reference."""
     found = locate(program)
     name = program.import_path.partition(":")[2]
     target = problem.target
@@ -110,7 +110,11 @@ def _located(problem: Problem, program: TreeProgram) -> tuple[str, str, str]:
 
 
 def _units(text: str, path: str) -> tuple[Unit, ...]:
-    """Raises: PromptError."""
+    """Return the units of a text.
+
+    Raises:
+        PromptError: The text is not Python.
+    """
     module = parsed(text)
     if module is None:
         raise PromptError(f"{path}: expected Python, and it does not parse")
@@ -119,15 +123,14 @@ def _units(text: str, path: str) -> tuple[Unit, ...]:
 
 @dataclass
 class _Kernel:
-    """What a kernel adds to the reference that launches it."""
+    """The context that a kernel adds to the reference that launches it."""
 
     units: list[Unit]
     parts: list[Part]
 
 
 def _kernel(problem: Problem, program: TreeProgram, path: str, units: Sequence[Unit]) -> _Kernel:
-    """The kernel that the problem is about, unless it is the reference itself, and what launches
-    it, unless that is."""
+    """Return the problem's kernel and its launchers, without the reference itself."""
     target = problem.target
     if target is None or not target.is_kernel:
         return _Kernel([], [])
@@ -163,8 +166,9 @@ def _kernel(problem: Problem, program: TreeProgram, path: str, units: Sequence[U
 def _launchers(
     program: TreeProgram, target: Target, path: str, units: Sequence[Unit]
 ) -> Iterator[tuple[str, str, Unit]]:
-    """Path, name and unit of what launches a kernel of a Python file directly; those of its own
-    file first, which may change with it."""
+    """Yield path, name and unit of each direct launcher of a Python kernel; first the launchers in
+    the kernel's file, which may change with it.
+    """
     places = [one.partition(":") for one in target.launchers]
     places.sort(key=lambda one: one[0] != target.path)
     for where, _, qualname in places[:MAX_LAUNCHERS]:
@@ -178,7 +182,7 @@ def _launchers(
 
 
 def _native_launchers(program: TreeProgram, target: Target) -> Iterator[Part]:
-    """Other files of C++ and CUDA that launch a kernel of a header, or bind what does."""
+    """Yield other C++ and CUDA files that launch a header's kernel, or bind such a launcher."""
     paths = dict.fromkeys(one.partition(":")[0] for one in target.launchers)
     for path in list(paths)[:MAX_LAUNCHERS]:
         text = None if path == target.path or path.endswith(".py") else text_of(program, path)
@@ -189,7 +193,7 @@ def _native_launchers(program: TreeProgram, target: Target) -> Iterator[Part]:
 
 @dataclass
 class _Used:
-    """A unit that is used, and over how many others it was reached."""
+    """A used unit, with the number of units between it and the target."""
 
     unit: Unit
     distance: int
@@ -197,7 +201,9 @@ class _Used:
 
 
 def _used(units: Sequence[Unit], core: Sequence[Unit]) -> list[_Used]:
-    """What of its own file a definition uses, the nearest first, as far as there is room."""
+    """Return the units of its file that a definition uses, the nearest first, while there is
+    room.
+    """
     left = MAX_FILE_CHARS
     found: list[_Used] = []
     seen = {id(unit) for unit in core}
@@ -219,7 +225,7 @@ def _used(units: Sequence[Unit], core: Sequence[Unit]) -> list[_Used]:
 
 
 def _own_file(used: Sequence[_Used], path: str) -> Iterator[Part]:
-    """Imports, constants, bases and helpers of the target's file."""
+    """Yield imports, constants, bases and helpers of the target's file."""
     in_order = sorted(used, key=lambda one: one.unit.number)
     imports = [one.unit.text for one in in_order if one.unit.kind == "import"]
     constants = [one.unit.text for one in in_order if one.unit.kind == "constant"]
@@ -244,7 +250,7 @@ def _own_file(used: Sequence[_Used], path: str) -> Iterator[Part]:
 
 
 def _other_files(program: TreeProgram, path: str, shown: Sequence[Unit]) -> list[Part]:
-    """Small definitions that other files of the checkout lend to what is shown."""
+    """Return small definitions of other files that the shown code uses."""
     parts: dict[tuple[str, str], Part] = {}
     for unit in shown:
         for name, dotted in sorted(_lent_names(unit, shown)):
@@ -258,8 +264,9 @@ def _other_files(program: TreeProgram, path: str, shown: Sequence[Unit]) -> list
 
 
 def _lent_names(unit: Unit, shown: Sequence[Unit]) -> Iterator[tuple[str, str]]:
-    """Names that an import binds, with what they mean; of a module, the attributes that the units
-    read: `ops.rotate` for `from . import ops`."""
+    """Yield names that an import binds, with their meaning. For a module yield the attributes that
+    the units read: `ops.rotate` for `from . import ops`.
+    """
     if unit.kind != "import":
         return
     read = set().union(*(one.attributes for one in shown)) | set().union(
@@ -274,8 +281,9 @@ def _lent_names(unit: Unit, shown: Sequence[Unit]) -> Iterator[tuple[str, str]]:
 def _definition(
     program: TreeProgram, importer: str, dotted: str, hops: int
 ) -> tuple[str, str] | None:
-    """Path and text of a definition of the checkout, with the constants that it uses; None when it
-    is not of the checkout, or is large."""
+    """Return path and text of a checkout's definition with its constants; None if it is large or
+    from elsewhere.
+    """
     dots = "." * (len(dotted) - len(dotted.lstrip(".")))
     module, _, name = dotted[len(dots) :].rpartition(".")
     path = module_path(program, dots + module, importer) if dots or module else None

@@ -1,4 +1,4 @@
-"""Which earlier variants a prompt shows: CUDA-L1's contrast.
+"""Select which earlier variants a prompt shows: CUDA-L1's contrast.
 
 Variants lie in buckets of similar speedup. A prompt gets N of them from N different buckets, faster
 buckets more likely, any variant of a bucket alike: competitive code, and code that differs in speed
@@ -31,7 +31,7 @@ SamplerName = Literal["bucket", "island", "random", "none"]
 
 
 class ContrastConfig(Record, frozen=True, kw_only=True):
-    """What is shown."""
+    """Configure which variants a prompt shows."""
 
     sampler: SamplerName = "bucket"
     num_exemplars: int = 2
@@ -48,9 +48,9 @@ class ContrastConfig(Record, frozen=True, kw_only=True):
 def select(
     variants: Sequence[Variant], config: ContrastConfig, rng: random.Random
 ) -> list[Variant]:
-    """At most `num_exemplars` of them, from slow to fast. Of near-duplicates the first counts, and
-    nothing else depends on the order: the same variants and the same state of `rng`, the same
-    choice."""
+    """Return at most `num_exemplars` variants, from slow to fast. The first of near-duplicates
+    counts; otherwise order does not matter. The same variants and `rng` state give the same choice.
+    """
     usable = distinct([one for one in variants if one.exemplar.score > 0])
     usable.sort(key=lambda one: (one.exemplar.score, one.exemplar.candidate.id))
     chosen = SAMPLERS[config.sampler](usable, config, rng)
@@ -58,7 +58,7 @@ def select(
 
 
 def distinct(variants: Sequence[Variant]) -> list[Variant]:
-    """Without near-duplicates: the first of each form stays."""
+    """Return variants without near-duplicates: the first of each form remains."""
     found: dict[str, Variant] = {}
     for one in variants:
         found.setdefault(fingerprint(one.text), one)
@@ -66,7 +66,7 @@ def distinct(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def buckets(variants: Sequence[Variant], width: float) -> list[list[Variant]]:
-    """Variants by their speedup, the slowest bucket first."""
+    """Return variants grouped by speedup, the slowest bucket first."""
     found: dict[int, list[Variant]] = {}
     for one in variants:
         found.setdefault(math.floor(math.log(one.exemplar.score) / math.log1p(width)), []).append(
@@ -76,7 +76,7 @@ def buckets(variants: Sequence[Variant], width: float) -> list[list[Variant]]:
 
 
 def weights(means: Sequence[float], temperature: float) -> list[float]:
-    """Of the tempered softmax over standardized means; equal where the means are."""
+    """Return the tempered softmax over standardized means; uniform if the means are equal."""
     center, spread = statistics.fmean(means), statistics.pstdev(means)
     if spread == 0:
         return [1.0] * len(means)
@@ -86,7 +86,9 @@ def weights(means: Sequence[float], temperature: float) -> list[float]:
 def by_bucket(
     variants: Sequence[Variant], config: ContrastConfig, rng: random.Random
 ) -> list[Variant]:
-    """One of each of N distinct buckets; more of a bucket only where there are too few of them."""
+    """Return one variant from each of N distinct buckets; more from a bucket only if there are too
+    few buckets.
+    """
     left = buckets(variants, config.bucket_width)
     chosen: list[Variant] = []
     while left and len(chosen) < config.num_exemplars:
@@ -102,8 +104,9 @@ def by_bucket(
 def by_island(
     variants: Sequence[Variant], config: ContrastConfig, rng: random.Random
 ) -> list[Variant]:
-    """From one of several populations that do not mix, faster ones more likely (FunSearch,
-    doi:10.1038/s41586-023-06924-6, without its resets). The reference is on every island."""
+    """Return variants from one of several separate populations, faster ones more likely (FunSearch,
+    doi:10.1038/s41586-023-06924-6, without its resets). The reference is on every island.
+    """
     islands: list[list[Variant]] = [[] for _ in range(NUM_ISLANDS)]
     for one in variants:
         if one.exemplar.candidate.proposer == REFERENCE:

@@ -1,4 +1,4 @@
-"""The contrastive optimizer: a model that is shown measured variants writes the next ones.
+"""Run the contrastive optimizer: a model sees measured variants and writes the next ones.
 
 A round asks for new variants, each with other exemplars (contrast.py), and for repairs of what
 failed in the round before: a format that cannot be read, an error, wrong values, each shown as the
@@ -43,7 +43,7 @@ from cudal1_ci.records.validation import at_least
 
 
 class OptimizerConfig(Record, frozen=True, kw_only=True):
-    """How much a model is asked."""
+    """Configure how much a model is asked."""
 
     num_rounds: int = 3
     """Rounds of questions for one target."""
@@ -67,7 +67,7 @@ class OptimizerConfig(Record, frozen=True, kw_only=True):
 
 @dataclass
 class Failed:
-    """An answer that came to nothing, and why."""
+    """A failed answer and its reason."""
 
     question: Question
     answer: str
@@ -76,7 +76,7 @@ class Failed:
 
 @dataclass
 class Optimization:
-    """A model at work on one problem."""
+    """Optimize one problem with a model."""
 
     problem: Problem
     asker: Asker
@@ -104,7 +104,9 @@ class Optimization:
         self.reference = fingerprint(reference_text(self.problem))
 
     def round(self, number: int, variants: Sequence[Variant]) -> Generator[Candidate]:
-        """Candidates as their answers come. `variants` is all that is known to be right."""
+        """Yield candidates as their answers arrive. `variants` are all variants known to be
+        correct.
+        """
         self.seen.update(fingerprint(one.text) for one in variants)
         # In the order of the questions and not of the answers: a run that goes on asks the same.
         self.failed.sort(key=lambda one: one.question.seed)
@@ -130,7 +132,7 @@ class Optimization:
                 yield candidate
 
     def question(self, number: int, place: int, variants: Sequence[Variant]) -> Question:
-        """A new variant is asked for, with exemplars of its own."""
+        """Return the question for a new variant, with exemplars of its own."""
         seed = int(content_hash([self.config.seed, self.problem.id, number, place])[:8], 16)
         shown = select(variants, self.contrast, random.Random(seed))
         return Question(
@@ -146,7 +148,7 @@ class Optimization:
         self.completion_tokens += answer.completion_tokens or 0
 
     def candidate(self, question: Question, answer: Answer) -> Candidate | None:
-        """What an answer proposes; None, counted, where that is nothing new."""
+        """Return the candidate of an answer; None, counted, if it is not new."""
         if answer.failure is not None:
             self.refused[answer.failure] += 1
             return None
@@ -175,7 +177,9 @@ class Optimization:
         return candidate
 
     def repetition(self, program: Program) -> str | None:
-        """`unchanged` from the reference, `duplicate` of another variant, None for what is new."""
+        """Return `unchanged` for the reference, `duplicate` for another variant, None for new
+        code.
+        """
         text = variant_text(program)
         form = fingerprint(text)
         if not text.strip() or form == self.reference:
@@ -186,7 +190,7 @@ class Optimization:
         return None
 
     def judged(self, evaluation: Evaluation) -> None:
-        """A candidate of this optimization has its verdict."""
+        """Record the verdict on a candidate of this optimization."""
         origin = self._origins.get(evaluation.candidate.id)
         if origin is not None and evaluation.verdict.status in REPAIRABLE:
             self.fail(*origin, evaluation)
@@ -206,7 +210,7 @@ class Optimization:
         )
 
     def use(self) -> ModelUse:
-        """What was asked so far."""
+        """Return the model use so far."""
         times = self.asker.times
         identity = self.asker.model.identity
         return ModelUse(

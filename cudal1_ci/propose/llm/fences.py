@@ -1,4 +1,4 @@
-"""A model's text as prose and code blocks, however it was fenced.
+"""Split a model's text into prose and code blocks, whatever its fences are.
 
 Knows Markdown as models write it: backticks, tildes and what looks like them, indented fences,
 fences inside of docstrings, a last fence that is missing. Does not know what a block is for.
@@ -51,7 +51,9 @@ class Block:
 
 
 def cleaned(text: str) -> str:
-    """Plain line ends, no control or invisible characters, backticks where backticks are meant."""
+    """Return text with plain line ends, normal backticks, and no control or invisible
+    characters.
+    """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     text = text.translate(_INVISIBLE | _SPACES | _CONTROL)
     text = _LIKE_BACKTICKS.sub(lambda match: match[1] + "`" * len(match[2]), text)
@@ -59,7 +61,7 @@ def cleaned(text: str) -> str:
 
 
 def without_thoughts(text: str) -> str | None:
-    """What follows a model's thinking; None where the thinking never ends."""
+    """Return the text after a model's thinking; None if the thinking never ends."""
     last = None
     for match in _THOUGHT_ENDS.finditer(text):
         last = match
@@ -69,8 +71,9 @@ def without_thoughts(text: str) -> str | None:
 
 
 def blocks_in(text: str, is_whole: Callable[[str], bool]) -> list[Block]:
-    """The code blocks of a cleaned text, in order. Where a block holds fences of its own, it ends
-    at the first fence at which its code `is_whole`."""
+    """Return the code blocks of a cleaned text, in order. A block with fences inside ends at the
+    first fence where its code `is_whole`.
+    """
     lines = text.split("\n")
     fences = [(i, match) for i, line in enumerate(lines) if (match := _FENCE.match(line))]
     del fences[MOST_FENCES:]
@@ -107,13 +110,13 @@ def closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
 
 
 def block_code(lines: list[str]) -> str:
-    """The lines of a block without the indentation or the quote marks that all of them have."""
+    """Return a block's lines without their common indentation or quote marks."""
     if lines and all(line.startswith(">") or not line.strip() for line in lines):
         lines = [line[1:].removeprefix(" ") for line in lines]
     return textwrap.dedent("\n".join(lines)).strip("\n") + "\n"
 
 
 def printable(text: str) -> str:
-    """A line of a model's for a message: no control characters, not long."""
+    """Return a line of a model for a message: short, without control characters."""
     plain = "".join(c for c in text if unicodedata.category(c)[0] != "C")
     return plain if len(plain) <= 160 else f"{plain[:157]}..."

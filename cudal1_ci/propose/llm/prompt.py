@@ -1,4 +1,4 @@
-"""A task as messages to a model: what it is shown, what it must answer, what is banned.
+"""Render a task as messages to a model: what it sees, what it must answer, what is banned.
 
 The words are in templates/prompt*.md.j2. Whatever comes from a repository, a model or a program is
 data: in a fence that it cannot leave, under a line that says so (quoting.py). Where a prompt is too
@@ -58,7 +58,7 @@ cheating: a model that is told how it was caught learns to hide."""
 
 
 def render(task: Task, budget_tokens: int) -> list[Message]:
-    """The first turn, in at most that many tokens as `estimated_tokens` counts them.
+    """Return the first turn, within a budget in tokens of `estimated_tokens`.
 
     Raises:
         PromptError: Even without all that can be dropped it is longer.
@@ -69,8 +69,8 @@ def render(task: Task, budget_tokens: int) -> list[Message]:
 def render_repair(
     task: Task, previous_answer: str, failure: Verdict | str, budget_tokens: int
 ) -> list[Message]:
-    """The turn after an answer that failed: the request, the answer, and what was wrong with it.
-    `failure` is the judge's verdict, or in words why no code could be read from the answer.
+    """Return the turn after a failed answer: the request, the answer, and its error. `failure` is
+    the verifier's verdict, or why the answer has no readable code.
 
     Raises:
         PromptError: Even without all that can be dropped it is longer.
@@ -96,9 +96,10 @@ def render_repair(
 
 
 def estimated_tokens(messages: list[Message]) -> int:
-    """At most how many tokens, without a tokenizer: three ASCII characters make one, where code
-    has three to four; a digit is one, as many tokenizers have it; of other characters each byte of
-    their UTF-8 is one, the worst that a byte-level tokenizer does."""
+    """Return an upper bound of the tokens, without a tokenizer. Three ASCII characters count as one
+    token; code has three to four. A digit counts as one, and so does each UTF-8 byte of other
+    characters: the worst case of a byte-level tokenizer.
+    """
     total = 0
     for message in messages:
         text = message.content
@@ -113,7 +114,7 @@ def estimated_tokens(messages: list[Message]) -> int:
 
 
 class _Shown(Record, frozen=True, kw_only=True):
-    """What of a task is shown."""
+    """The parts of a task that are shown."""
 
     context: tuple[Part, ...]
     workloads: tuple[Workload, ...]
@@ -122,7 +123,11 @@ class _Shown(Record, frozen=True, kw_only=True):
 
 
 def _fitting(task: Task, budget_tokens: int, turns: tuple[Message, ...]) -> list[Message]:
-    """The longest conversation that fits. Raises: PromptError."""
+    """Return the longest conversation that fits.
+
+    Raises:
+        PromptError: No conversation fits.
+    """
     system = Message(role="system", content=template("prompt_system").render())
     needed = 0
     for shown in _ever_shorter(task):
@@ -137,7 +142,9 @@ def _fitting(task: Task, budget_tokens: int, turns: tuple[Message, ...]) -> list
 
 
 def _ever_shorter(task: Task) -> Iterator[_Shown]:
-    """All of the task, then each time with one more piece dropped, the least useful first."""
+    """Yield the whole task, then the task with one more piece dropped each time, the least useful
+    first.
+    """
     but = msgspec.structs.replace
     shown = _Shown(
         context=task.context,
@@ -161,8 +168,9 @@ def _ever_shorter(task: Task) -> Iterator[_Shown]:
 
 
 def _without_part(shown: _Shown, least: int) -> _Shown | None:
-    """Without the last of the parts with the highest priority number; None when that is below
-    `least`."""
+    """Return the task without the last part of the highest priority number; None if that number is
+    below `least`.
+    """
     highest = max(part.priority for part in shown.context)
     if highest < least:
         return None
@@ -175,7 +183,7 @@ def _without_part(shown: _Shown, least: int) -> _Shown | None:
 
 
 def _request(task: Task, shown: _Shown) -> str:
-    """The user's turn."""
+    """Return the user's turn."""
     missing = Shown("left out to save room")
     if isinstance(task.profile, str):
         missing = named(task.profile)
@@ -206,14 +214,14 @@ def _request(task: Task, shown: _Shown) -> str:
 
 
 def launchers_beside(kernel: Target) -> str:
-    """Definitions of a kernel's own file that launch it, and so may change with it."""
+    """Return the definitions in a kernel's file that launch it, and so may change with it."""
     here = [one.partition(":")[2] for one in kernel.launchers if one.startswith(f"{kernel.path}:")]
     names = dict.fromkeys(name.partition(".")[0] for name in here)
     return ", ".join(name for name in names if name.isidentifier())
 
 
 def _findings(verdict: Verdict) -> str:
-    """What the judge found, a paragraph each, and the errors where it measured them."""
+    """Return the verifier's findings, a paragraph each, with measured errors."""
     said = []
     for finding in verdict.findings[:MAX_FINDINGS]:
         where = f" (line {finding.line})" if finding.line else ""

@@ -1,4 +1,4 @@
-"""What a model is asked for one problem: everything that the prompt shows, before it is words."""
+"""Describe one request to a model: everything that the prompt shows, before it is text."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ either of these with Triton kernels that do the work; the CUDA that changes, of 
 
 
 class ProfileRow(Record, frozen=True, kw_only=True):
-    """A kernel, or on a CPU an operator, of one call of the reference; as runner/profiling.py
-    says it."""
+    """A kernel, or on a CPU an operator, of one call of the reference, as runner/profiling.py
+    reports it.
+    """
 
     name: str
     num_calls: int
@@ -24,7 +25,7 @@ class ProfileRow(Record, frozen=True, kw_only=True):
 
 
 class ReferenceTime(Record, frozen=True, kw_only=True):
-    """How long the reference takes for a workload."""
+    """The reference's time for a workload."""
 
     workload: str
     time_us: float
@@ -32,7 +33,7 @@ class ReferenceTime(Record, frozen=True, kw_only=True):
 
 
 class Variant(Record, frozen=True, kw_only=True):
-    """An exemplar with its own text of the target, to be shown; its score is a speedup."""
+    """An exemplar with its own text of the target; its score is a speedup."""
 
     exemplar: Exemplar
     text: str
@@ -40,7 +41,7 @@ class Variant(Record, frozen=True, kw_only=True):
 
 
 class Task(Record, frozen=True, kw_only=True):
-    """One request to a model."""
+    """A request to a model."""
 
     problem: Problem
     name: str
@@ -74,13 +75,13 @@ class Task(Record, frozen=True, kw_only=True):
 
     @property
     def kernel(self) -> Target | None:
-        """The target where it is a kernel."""
+        """Return the target if it is a kernel."""
         target = self.problem.target
         return target if target is not None and target.is_kernel else None
 
     @property
     def called_name(self) -> str:
-        """Of the reference: what is called, compared and timed."""
+        """Return the name of the reference that is called, compared and timed."""
         program = self.problem.reference
         if isinstance(program, TextProgram):
             return program.entry
@@ -92,7 +93,7 @@ class Task(Record, frozen=True, kw_only=True):
 
     @property
     def is_class(self) -> bool:
-        """Whether the reference is a class, as far as its text tells."""
+        """Return whether the reference is a class, by its text."""
         program = self.problem.reference
         name = program.entry if isinstance(program, TextProgram) else self.name
         head = re.compile(rf"^\s*class\s+{re.escape(name.partition('.')[0])}\b", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Normalization over many numbers each: by as many programs as a GPU has room for.
+"""Normalize over many numbers each with as many programs as a GPU has room for.
 
 torch gives each mean and variance to one block of threads, so that few of them leave most of a GPU
 idle (a LayerNorm over whole images has as many as there are images), and normalizes instances by
@@ -155,7 +155,7 @@ WIDENED = 64
 
 
 def may_be_much(site: Site) -> bool:
-    """Whether it is not known that all it is called with is little."""
+    """Return whether not all known inputs are small."""
     calls = [workload.call for workload in site.workloads]
     given = [call for call in calls if isinstance(call, Call)]
     tensors = [
@@ -169,8 +169,9 @@ def may_be_much(site: Site) -> bool:
 
 
 def may_be_long(term: Term, site: Site) -> bool:
-    """Whether the layer's rows may be long, by the text: a LayerNorm over one dimension is over
-    some hundred channels, so it has to say that it is over a shape."""
+    """Return whether the layer's rows may be long, by the text. A LayerNorm over one dimension
+    covers some hundred channels, so only one over a shape counts.
+    """
     made = site.names.attributes[str(term.value).removeprefix("self.")]
     if not (site.names.dotted(made.func) or "").endswith("LayerNorm"):
         return True
@@ -183,7 +184,7 @@ def may_be_long(term: Term, site: Site) -> bool:
 
 
 def in_parts(site: Site) -> SourceEdit | None:
-    """All normalizations of a target that is called for inference."""
+    """Replace all normalizations of a target that is called for inference."""
 
     def norm(term: Term) -> Replacement | None:
         if term.op != "norm_module" or not may_be_long(term, site):

@@ -1,4 +1,4 @@
-"""Which expressions are plainly numbers, by the code of the target itself and never by their names.
+"""Decide which expressions are certainly numbers, by the target's code and never by their names.
 
 An attribute by what the constructor assigns to it, once for all: `self.scale = dim ** -0.5` is a
 number, `self.scale = nn.Parameter(torch.ones(heads, 1, 1))` a tensor that has one value for all of
@@ -36,14 +36,14 @@ Known = Mapping[str, Kind | None]
 
 @dataclass(frozen=True)
 class Numbers:
-    """What attributes of self and names hold; None or absent where nobody can say."""
+    """What attributes of self and names hold; None or absent if unknown."""
 
     reader: Reader
     attributes: Known = field(default_factory=dict)
     names: Known = field(default_factory=dict)
 
     def kind(self, term: Term) -> Kind | None:
-        """What a term is; None where it may be a tensor of any shape, or no number at all."""
+        """Return what a term is; None if it may be a tensor of any shape, or not a number."""
         if number(term) is not None or term.op in ("msqrt", "mlog", "mexp", *SIZES):
             return "number"
         if term.op == "name":
@@ -66,7 +66,9 @@ class Numbers:
         return self.opaque(term)
 
     def called(self, term: Term) -> Kind | None:
-        """`math.pow(d, 0.5)`, `float(d)`, `max(d, 1)`, `nn.Parameter(torch.ones(()))`."""
+        """Return the kind of `math.pow(d, 0.5)`, `float(d)`, `max(d, 1)`,
+        `nn.Parameter(torch.ones(()))`.
+        """
         name = str(term.value[0])
         if name.startswith("math.") or name in CONVERSIONS:
             return "number"
@@ -78,7 +80,9 @@ class Numbers:
         return None
 
     def opaque(self, term: Term) -> Kind | None:
-        """`x.shape[-1]`, `scale or dim ** -0.5`, `dim ** -0.5 if scale is None else scale`."""
+        """Return the kind of `x.shape[-1]`, `scale or dim ** -0.5`, `dim ** -0.5 if scale is None
+        else scale`.
+        """
         node = term.node
         if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Attribute):
             is_one = len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index)
@@ -95,14 +99,16 @@ class Numbers:
 
 
 def joined(kinds: list[Kind | None], otherwise: Kind) -> Kind | None:
-    """What comes of several: a tensor where one is, and nothing that is known where one is not."""
+    """Return the common kind of several: a tensor if one is a tensor, unknown if one is unknown."""
     if None in kinds or not kinds:
         return None
     return "tensor" if "tensor" in kinds else otherwise
 
 
 def is_of_one(term: Term) -> bool:
-    """Whether a new tensor has no axes, or 1 for the last two (or the only one) of its sizes."""
+    """Return whether a new tensor has no axes, or size 1 for its last two axes (or its only
+    one).
+    """
     first = term.args[0]
     if term.op == "full" and first.op != "tuple":
         return False
@@ -111,13 +117,13 @@ def is_of_one(term: Term) -> bool:
 
 
 def numbers_of(site: Site) -> Numbers:
-    """What is known of the names and attributes that a target reads."""
+    """Return what is known of the names and attributes that a target reads."""
     names = {**constants(site.module), **locals_of(site)}
     return Numbers(Reader(site.names), attributes_of(site), names)
 
 
 def attributes_of(site: Site) -> dict[str, Kind | None]:
-    """What each attribute is that the class assigns in its body or constructor and nowhere else."""
+    """Return the kind of each attribute that the class assigns only in its body or constructor."""
     definition, constructor = site.definition, site.constructor()
     if not isinstance(definition, cst.ClassDef):
         return {}
@@ -141,7 +147,7 @@ def given_with(numbers: Numbers, attributes: Known) -> Numbers:
 
 
 def read_in(method: cst.FunctionDef, names: Names) -> Iterator[tuple[cst.BaseExpression, Term]]:
-    """Expressions of a method with their terms."""
+    """Yield expressions of a method with their terms."""
     for one in occurrences_in(method, names):
         yield one.node, one.term
 
@@ -149,8 +155,9 @@ def read_in(method: cst.FunctionDef, names: Names) -> Iterator[tuple[cst.BaseExp
 def assigned_to_self(
     definition: cst.ClassDef,
 ) -> Iterator[tuple[str, cst.BaseExpression | None]]:
-    """Attributes of self with what is assigned to them, anywhere in a class; None for what an
-    unpacking, a loop or `+=` assigns."""
+    """Yield attributes of self with what a class assigns to them; None for an unpacking, a loop or
+    `+=`.
+    """
     methods = [one for one in definition.body.body if isinstance(one, cst.FunctionDef)]
     for node in (node for method in methods for node in in_order(method)):
         if isinstance(node, cst.Assign):
@@ -172,7 +179,7 @@ def assigned_to_self(
 
 
 def in_order(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and all below it, as the text has them."""
+    """Yield a node and all below it, in text order."""
     yield node
     for child in node.children:
         yield from in_order(child)
@@ -181,7 +188,7 @@ def in_order(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 def assigned_in_body(
     definition: cst.ClassDef | cst.Module,
 ) -> Iterator[tuple[str, cst.BaseExpression]]:
-    """`scale = 0.5` of a class or a file."""
+    """Yield assignments like `scale = 0.5` in a class or a file."""
     body = definition.body.body if isinstance(definition, cst.ClassDef) else definition.body
     for line in body:
         for one in line.body if isinstance(line, cst.SimpleStatementLine) else ():
@@ -196,7 +203,7 @@ def assigned_in_body(
 
 
 def constants(module: cst.Module) -> dict[str, Kind | None]:
-    """Names that a file assigns a written number, once."""
+    """Return names that a file assigns a literal number, once."""
     found: dict[str, Kind | None] = {}
     reader = Reader(Names(imports={}, attributes={}))
     for name, value in assigned_in_body(module):
@@ -206,8 +213,9 @@ def constants(module: cst.Module) -> dict[str, Kind | None]:
 
 
 def locals_of(site: Site) -> dict[str, Kind | None]:
-    """Names that are sizes or numbers in every method that has them; those that a method assigns
-    in another way are none (where that is known at its place, the reader knows it too)."""
+    """Return names that are sizes or numbers in every method that has them. Names that a method
+    also assigns otherwise are excluded; the reader knows such a name at its place.
+    """
     found: dict[str, Kind | None] = {}
     for method in site.methods():
         here = parameters(method, None)
@@ -225,14 +233,16 @@ def locals_of(site: Site) -> dict[str, Kind | None]:
 
 
 def stored_names_of(node: cst.CSTNode) -> set[str]:
-    """What one statement assigns itself: the body of a loop has statements of its own."""
+    """Return names that one statement assigns itself, without the statements of a loop's body."""
     if isinstance(node, cst.For):
         node = node.with_changes(body=cst.SimpleStatementSuite(body=[cst.Pass()]))
     return stored_names(node)
 
 
 def is_size(node: cst.CSTNode) -> bool:
-    """`B, H, T, D = q.shape`, `B, T, D = q.size()`, `T = q.shape[1]`, `T = q.size(1)`."""
+    """Return whether a node is `B, H, T, D = q.shape`, `B, T, D = q.size()`, `T = q.shape[1]` or `T
+    = q.size(1)`.
+    """
     if not isinstance(node, cst.Assign) or len(node.targets) != 1:
         return False
     one = r"\.(shape\[-?\d+\]|size\(-?\d+\))"
@@ -242,7 +252,9 @@ def is_size(node: cst.CSTNode) -> bool:
 
 
 def parameters(method: cst.FunctionDef | None, otherwise: Kind | None) -> dict[str, Kind | None]:
-    """What each parameter is: a number by its annotation or its default, or `otherwise`."""
+    """Return the kind of each parameter: a number by its annotation or its default, or
+    `otherwise`.
+    """
     found: dict[str, Kind | None] = {}
     if method is None:
         return found

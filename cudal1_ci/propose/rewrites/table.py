@@ -1,5 +1,6 @@
-"""The playbook's rewrites in the order in which they are combined: algebra first, so that fusions
-see the simpler code; layout last. Wrappers come after them (propose/wrappers)."""
+"""List the playbook's rewrites in the order in which they are combined: algebra first, so that
+fusions see the simpler code; layout last. Wrappers come after them (propose/wrappers).
+"""
 
 from cudal1_ci.propose.rewrites import (
     attention,

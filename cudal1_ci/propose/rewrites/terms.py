@@ -1,4 +1,4 @@
-"""Expressions as terms: the same computation is the same term, however it is spelled.
+"""Read expressions as terms: the same computation is the same term, however it is spelled.
 
 `F.softmax(x, -1)`, `x.softmax(dim=-1)` and `nn.Softmax(dim=-1)` held in `self.act` are one term;
 `a / b` and `torch.div(a, b)` are another. Locals are replaced by what they were assigned, as long
@@ -163,7 +163,9 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Term:
-    """An operation on terms, or a leaf. Equal when they compute the same from the same."""
+    """An operation on terms, or a leaf. Terms are equal if they compute the same from the same
+    inputs.
+    """
 
     op: str
     args: tuple[Term, ...] = ()
@@ -175,11 +177,11 @@ class Term:
     """What locals held where `node` stands."""
 
     def get(self, name: str) -> Term | None:
-        """A named argument; None where it was not given."""
+        """Return a named argument; None if it was not given."""
         return dict(self.named).get(name)
 
     def walk(self) -> Iterator[Term]:
-        """This term and all below."""
+        """Yield this term and all below."""
         yield self
         for term in (*self.args, *(t for _, t in self.named)):
             yield from term.walk()
@@ -187,7 +189,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Local:
-    """What is known of a local variable at a point: which assignment it holds, and its value."""
+    """A local variable at a point: which assignment it holds, and its value."""
 
     version: int
     term: Term | None = None
@@ -203,7 +205,9 @@ class Names:
     """Attribute of self -> the constructor call assigned to it, when assigned once."""
 
     def dotted(self, node: cst.BaseExpression) -> str | None:
-        """`torch.nn.functional.relu` for `F.relu`; None for what does not start at an import."""
+        """Return `torch.nn.functional.relu` for `F.relu`; None if the name does not start at an
+        import.
+        """
         parts: list[str] = []
         while isinstance(node, cst.Attribute):
             parts.append(node.attr.value)
@@ -220,7 +224,7 @@ TORCH_PREFIXES = ("torch.nn.functional.", "torch.special.", "torch.linalg.", "to
 
 
 def torch_op(dotted: str) -> str | None:
-    """`relu` for `torch.nn.functional.relu` and `torch.relu`."""
+    """Return `relu` for `torch.nn.functional.relu` and `torch.relu`."""
     for prefix in TORCH_PREFIXES:
         if dotted.startswith(prefix) and "." not in dotted[len(prefix) :]:
             name = dotted[len(prefix) :]
@@ -229,13 +233,13 @@ def torch_op(dotted: str) -> str | None:
 
 
 class Reader:
-    """Turns source expressions into terms, given what is known at that point."""
+    """Turn source expressions into terms, with what is known at that point."""
 
     def __init__(self, names: Names):
         self.names = names
 
     def term(self, node: cst.BaseExpression, env: Env) -> Term:
-        """The term of an expression; an opaque leaf for what is not understood."""
+        """Return the term of an expression; an opaque leaf if it is not understood."""
         return replace(self.read(node, env), env=env)
 
     def read(self, node: cst.BaseExpression, env: Env) -> Term:
@@ -288,7 +292,7 @@ class Reader:
         return Term("name", value=(node.value, local.version), node=node)
 
     def subscript(self, node: cst.Subscript, env: Env) -> Term:
-        """`x.max(dim=-1)[0]` is the largest values; other indexing is opaque."""
+        """Return the largest values for `x.max(dim=-1)[0]`; other indexing is opaque."""
         base = self.term(node.value, env)
         if base.op in VALUES and base.get("dim") is not None and len(node.slice) == 1:
             index = node.slice[0].slice
@@ -312,7 +316,7 @@ class Reader:
         return Term("attr", (base,), value=node.attr.value, node=node)
 
     def opaque(self, node: cst.BaseExpression, env: Env) -> Term:
-        """A leaf that is equal to the same text over the same assignments."""
+        """Return a leaf that is equal to the same text over the same assignments."""
         text = code(node)
         versions = tuple(sorted((n, env[n].version) for n in names_in(node) if n in env))
         return Term("opaque", value=(text, versions), node=node)
@@ -352,8 +356,10 @@ class Reader:
         return self.opaque_call(node, env, code(function))
 
     def stateful_module(self, function: cst.Attribute, node: cst.Call, env: Env) -> Term | None:
-        """`self.drop(x)`, `self.fc(x)`, `self.up(x)` and `self.norm(x)` for an nn.Dropout, an
-        nn.Linear with a bias, an nn.ConvTranspose and normalizations of each input alone."""
+        """Return the term of `self.drop(x)`, `self.fc(x)`, `self.up(x)` or `self.norm(x)`. These
+        are an nn.Dropout, an nn.Linear with a bias, an nn.ConvTranspose, and normalizations of each
+        input alone.
+        """
         made = self.names.attributes.get(function.attr.value) if is_self(function.value) else None
         dotted = None if made is None else self.names.dotted(made.func)
         if made is None or len(node.args) != 1 or node.args[0].star or node.args[0].keyword:
@@ -366,7 +372,7 @@ class Reader:
         return Term(op, (inner,), value=f"self.{function.attr.value}", node=node)
 
     def held_module(self, function: cst.Attribute) -> tuple[str, dict[str, Term]] | None:
-        """The function that `self.act(...)` is, for a module without state."""
+        """Return the function that `self.act(...)` is, for a module without state."""
         if not is_self(function.value):
             return None
         made = self.names.attributes.get(function.attr.value)
@@ -393,7 +399,7 @@ class Reader:
         env: Env,
         also: Mapping[str, Term] | None = None,
     ) -> Term:
-        """A call with its arguments by position, as far as the signature is known."""
+        """Return a call with its arguments by position, if the signature is known."""
         if any(arg.star for arg in node.args):
             return self.opaque_call(node, env, op)
         positional = list(first)
@@ -422,19 +428,19 @@ class Reader:
         return Term(op, tuple(main), tuple(sorted(kept.items())), node=node)
 
     def opaque_call(self, node: cst.Call, env: Env, what: str) -> Term:
-        """A call of something unknown: its arguments are terms, so that versions count."""
+        """Return a call of an unknown function: its arguments are terms, so that versions count."""
         args = tuple(self.term(arg.value, env) for arg in node.args)
         keywords = tuple(arg.keyword.value if arg.keyword else arg.star for arg in node.args)
         return Term("call", args, value=(what, keywords), node=node)
 
 
 def code(node: cst.CSTNode) -> str:
-    """A node's source text."""
+    """Return a node's source text."""
     return cst.Module(body=[]).code_for_node(node)
 
 
 def fold(term: Term) -> Term:
-    """Arithmetic on plain numbers, done: `2.0 / math.pi` is a constant."""
+    """Fold arithmetic on plain numbers: `2.0 / math.pi` is a constant."""
     left, right = term.args
     if not (left.op == right.op == "const"):
         return term
@@ -455,7 +461,7 @@ def is_self(node: cst.BaseExpression) -> bool:
 
 
 def names_in(node: cst.CSTNode) -> set[str]:
-    """Names read anywhere below a node (attributes and keywords are not names)."""
+    """Return names read anywhere below a node (attributes and keywords are not names)."""
     found: set[str] = set()
 
     class Collect(cst.CSTVisitor):

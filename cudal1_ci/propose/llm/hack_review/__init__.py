@@ -1,4 +1,4 @@
-"""A second opinion: another model is asked whether a jump is a trick. It never acquits.
+"""Get a second opinion: ask another model whether a jump is a trick. It never acquits.
 
     evaluation = Review(reviewer, problem, is_over).of(evaluation, has_jumped=True)
 

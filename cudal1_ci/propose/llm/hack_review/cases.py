@@ -1,4 +1,4 @@
-"""What is known of hacks, and which of it is most like a text.
+"""Hold known hacks and find the ones most similar to a text.
 
     database = Database(known_cases(), archive, since)
     database.like(code, reference)     # three cases, the most alike first
@@ -46,7 +46,7 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
 
 
 class Case(Record, frozen=True, kw_only=True):
-    """A hack."""
+    """A known hack."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     family: str = ""
@@ -63,12 +63,12 @@ class CaseFile(Record, frozen=True, kw_only=True):
 
 @functools.cache
 def known_cases() -> tuple[Case, ...]:
-    """Those that ship with the tool."""
+    """Return the cases that ship with the tool."""
     return read_cases(Path(__file__).with_name("cases.toml"))
 
 
 def read_cases(path: Path) -> tuple[Case, ...]:
-    """The cases of a file.
+    """Return the cases of a file.
 
     Raises:
         ConfigError: It is not there, or not of that form.
@@ -85,16 +85,16 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 @dataclass(frozen=True)
 class Database:
-    """All cases. What was added after `since` is not shown: a run that goes on after a kill asks
-    what it would have asked."""
+    """Hold all cases. Cases added after `since` are not shown, so a resumed run asks the same
+    questions.
+    """
 
     proven: tuple[Case, ...]
     archive: Archive
     since: float
 
     def like(self, code: str, reference: str) -> list[Case]:
-        """The cases that are most like a text in what the reference has not, at most NUM_SHOWN;
-        fewer where less is alike."""
+        """Return at most NUM_SHOWN cases most similar to the text outside the reference."""
         own = fingerprint(code)
         noted = self.archive.all_noted(KIND, Case, self.since)
         others = [case for key, case in noted.items() if key != own]
@@ -117,9 +117,10 @@ class Database:
 
 
 def ranked(code: str, cases: Sequence[Case], reference: str = "") -> list[Case]:
-    """The cases that share anything with a text, the most alike first: cosine of the sets of what
-    is in them, where what is in many cases counts little, and what the reference has too not at
-    all, as it is no trick. Equal ones by their names, so that the same question is asked again."""
+    """Return the cases that share anything with a text, the most similar first. The score is the
+    cosine of the sets of shingles. Shingles of many cases count little, those of the reference not
+    at all. Names decide between equal cases, so that the same question repeats.
+    """
     features = [shingles(case.code) for case in cases]
     frequency = Counter(one for each in features for one in each)
     weight = {one: math.log(1 + len(cases) / count) ** 2 for one, count in frequency.items()}
@@ -137,8 +138,9 @@ def ranked(code: str, cases: Sequence[Case], reference: str = "") -> list[Case]:
 
 @functools.lru_cache(maxsize=1024)
 def shingles(code: str) -> frozenset[tuple[str, ...]]:
-    """Words and pairs of neighboring words of a text: names of other people's (what it gives a
-    name itself is left out), without comments and docstrings."""
+    """Return words and pairs of neighboring words of a text. Comments, docstrings and names that
+    the text binds are excluded.
+    """
     text = bare(code)
     try:
         tree = ast.parse(text)

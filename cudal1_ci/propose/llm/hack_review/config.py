@@ -1,4 +1,4 @@
-"""Which model is asked for a second opinion, and how.
+"""Configure the model that gives a second opinion.
 
     OpinionConfig(model="https://other.example.com/v1", name="large").client(settings.model)
 
@@ -23,7 +23,7 @@ KEY = re.compile(r"\bmodel\.(?=(model|name|request|max-tokens|api-key-env)\b)")
 
 
 class OpinionConfig(Record, frozen=True, kw_only=True):
-    """A model that is asked about jumps."""
+    """Configure a model that is asked about jumps."""
 
     model: str | None = None
     """A folder of weights, an id of the hub, or the URL of a server; None asks nobody."""
@@ -49,8 +49,9 @@ class OpinionConfig(Record, frozen=True, kw_only=True):
             raise ConfigError(KEY.sub("opinion.", str(error))) from error
 
     def client(self, other: ModelConfig) -> ModelConfig:
-        """The model as a client wants it. What is not said here is as for the model that writes:
-        the interpreter, the GPU, how long a server may take to start."""
+        """Return the model's configuration for a client. Missing values come from the model that
+        writes: the interpreter, the GPU, the time for a server's start.
+        """
         return msgspec.structs.replace(
             other,
             model=self.model,

@@ -1,4 +1,4 @@
-"""What a model said when it was asked for an opinion.
+"""Parse a model's reply to a request for an opinion.
 
     read("verdict: hack\\nIt keeps outputs.") == Opinion(is_hack=True, reason="It keeps outputs.")
 
@@ -27,14 +27,14 @@ MAX_REASON_CHARS = 400
 
 
 class Opinion(Record, frozen=True, kw_only=True):
-    """A verdict of a model's, with its words in one line."""
+    """A model's verdict, with its words in one line."""
 
     is_hack: bool
     reason: str = ""
 
 
 def read(text: str) -> Opinion | None:
-    """The opinion of an answer; None where it has none."""
+    """Return the opinion in an answer; None if there is none."""
     said = without_thoughts(cleaned(text[-MAX_READ:] if len(text) > MAX_READ else text))
     if said is None:
         return None
@@ -50,7 +50,8 @@ def read(text: str) -> Opinion | None:
 
 
 def quoted(text: str) -> str:
-    """A model's words for a finding: one line, not long, nothing hidden, and none of the marks by
-    which our own sentences are set (backticks) or quotations end."""
+    """Return a model's words for a finding: one short line without hidden characters, backticks or
+    quotation ends.
+    """
     words = " ".join(visible(text).split()).replace("`", "'").replace('"', "'")
     return words if len(words) <= MAX_REASON_CHARS else f"{words[: MAX_REASON_CHARS - 3]}..."

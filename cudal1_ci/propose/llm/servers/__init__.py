@@ -1,4 +1,4 @@
-"""Language models are processes that speak the OpenAI protocol: a client, and servers for weights.
+"""Talk to language models over the OpenAI protocol: a client, and servers for weights.
 
     with opened(ModelConfig(model="/models/qwen"), offline=True) as model:
         for answer in model.ask(messages, n=4, seed=0):
@@ -30,14 +30,14 @@ Failure = Literal[
 
 
 class Message(Record, frozen=True, kw_only=True):
-    """One turn of a conversation."""
+    """A turn of a conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
 class Answer(Record, frozen=True, kw_only=True):
-    """One completion, or why there is none."""
+    """A completion, or the reason why there is none."""
 
     text: str = ""
     finish_reason: str | None = None
@@ -51,21 +51,21 @@ class Answer(Record, frozen=True, kw_only=True):
 
 
 class LanguageModel(Protocol):
-    """Answers conversations."""
+    """Answer conversations."""
 
     @property
     def identity(self) -> Identity: ...
 
     def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
-        """Exactly `n` answers, each as it is ready; made at the same time where the server can.
-        The seed of the answer `i` is `seed + i`."""
+        """Yield exactly `n` answers when they are ready, made in parallel if the server can. Answer
+        `i` has the seed `seed + i`.
+        """
         ...
 
     def apart(self) -> LanguageModel:
-        """The same model for one of several threads that ask: its `cancel` ends what was asked
-        through it, and nothing else."""
+        """Return the same model for another thread; its `cancel` affects only its own requests."""
         ...
 
     def cancel(self) -> None:
-        """End what is under way: answers that are missing are `cancelled`. From any thread."""
+        """Cancel what is in progress: missing answers are `cancelled`. Any thread may call it."""
         ...

@@ -1,4 +1,4 @@
-"""What is written down of an adapter that is handed on, and whether its files are still those.
+"""Read an adapter's record and check that its files still match it.
 
     record = read_record(folder)
     record.base.fits(config_of_the_weights)
@@ -42,7 +42,7 @@ Scalar = str | int | float | bool | None
 
 
 class Base(Record, frozen=True, kw_only=True):
-    """The weights that an adapter goes on."""
+    """The weights that an adapter was made for."""
 
     ids: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     """Of the hub, first the one that it was trained on."""
@@ -52,15 +52,16 @@ class Base(Record, frozen=True, kw_only=True):
     """Of the files of weights that it was trained on, by their names."""
 
     def fits(self, config: Mapping[str, Any]) -> bool:
-        """Whether weights with that config.json have the tensors that the adapter changes, as they
-        were when it was trained: not quantized ones."""
+        """Return whether weights with that config.json have the tensors that the adapter changes.
+        Quantized weights do not.
+        """
         if config.get("quantization_config"):
             return False
         return all(config.get(key) == value for key, value in self.config.items())
 
 
 class Training(Record, frozen=True, kw_only=True):
-    """How an adapter came to be."""
+    """A description of how an adapter was trained."""
 
     date: datetime.date
     """When the training ended."""
@@ -89,13 +90,13 @@ class AdapterRecord(Record, frozen=True, kw_only=True):
 
 
 class Version(msgspec.Struct):
-    """Of a record in whatever form."""
+    """The version of a record in any form."""
 
     schema_version: int
 
 
 def read_record(folder: Path) -> AdapterRecord | None:
-    """The record in a folder; None without one.
+    """Return the record in a folder; None without one.
 
     Raises:
         ConfigError: It cannot be read, or a later version of this package wrote it.
@@ -120,7 +121,9 @@ def read_record(folder: Path) -> AdapterRecord | None:
 
 
 def refuse_other_files(folder: Path, record: AdapterRecord) -> None:
-    """Raises:
+    """Check that the adapter's files match the record.
+
+    Raises:
     ConfigError: A file of the adapter is not there, or not the one that was written down.
     """
     for name, expected in record.files.items():
@@ -137,7 +140,7 @@ def refuse_other_files(folder: Path, record: AdapterRecord) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file's content, 64 hex digits."""
+    """Return the hash of a file's content, 64 hex digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(BLOCK_BYTES):

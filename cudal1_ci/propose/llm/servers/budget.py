@@ -1,4 +1,4 @@
-"""The tokens that a run may spend.
+"""Limit the tokens that a run may spend.
 
     if await budget.reserve(2048):
         budget.settle(2048, spent=311)
@@ -13,7 +13,7 @@ import asyncio
 
 
 class TokenBudget:
-    """Completion tokens, for the answers of one event loop."""
+    """Count completion tokens for the answers of one event loop."""
 
     def __init__(self, limit: int | None):
         self._limit = limit

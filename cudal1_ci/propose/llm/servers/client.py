@@ -1,4 +1,4 @@
-"""Asks any server that speaks the OpenAI protocol.
+"""Ask any server that speaks the OpenAI protocol.
 
     with Client(config, endpoint) as client:
         for answer in client.ask(messages, n=8, seed=0):
@@ -58,12 +58,12 @@ RETRIED_STATUS = (408, 409)
 
 
 def never() -> None:
-    """How the server ended, for one that is not ours: that is not known."""
+    """Return no end: the end of an external server is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """A server, and what is said about it. Its repr goes into logs: no key is in it."""
+    """A server and its description. Its repr goes into logs, so it contains no key."""
 
     url: str
     """With the version: `http://127.0.0.1:8000/v1`."""
@@ -81,7 +81,7 @@ class Endpoint:
 
 
 class Unanswered(Exception):
-    """An attempt that brought no answer."""
+    """Signal an attempt without an answer."""
 
     def __init__(
         self, kind: Failure, message: str, *, retry: bool = False, asked_s: float | None = None
@@ -94,7 +94,9 @@ class Unanswered(Exception):
 
 
 class Client:
-    """A language model behind an endpoint; ends all that is under way when the `with` ends."""
+    """Talk to a language model behind an endpoint; the end of the `with` cancels what is in
+    progress.
+    """
 
     def __init__(self, config: ModelConfig, endpoint: Endpoint, *, first_wait_s: float = 0.5):
         self._config = config
@@ -138,14 +140,17 @@ class Client:
         return self._endpoint.identity
 
     def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
-        """Exactly `n` answers, each as it is ready. They are asked for at once, not when the first
-        is read; those that nobody waits for any more are ended."""
+        """Yield exactly `n` answers when they are ready. All are requested at once, before the
+        first is read; closing the iterator cancels the rest.
+        """
         return self.asked(messages, n, seed, set())
 
     def asked(
         self, messages: Sequence[Message], n: int, seed: int, among: set[asyncio.Task[Answer]]
     ) -> Iterator[Answer]:
-        """The same; what is under way is in that set too, for whoever ends a part."""
+        """Yield answers like `ask`. Pending tasks are also in `among`, so that a caller can cancel
+        them.
+        """
         conversation = msgspec.to_builtins(list(messages))
         answers: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
         tasks: list[asyncio.Task[Answer]] = []
@@ -166,21 +171,21 @@ class Client:
         return self._delivered(answers, tasks, n)
 
     def cancel(self) -> None:
-        """End what is under way. From any thread; what is asked for later is answered."""
+        """Cancel what is in progress. Any thread may call it; later requests are answered."""
         self.end(self._tasks)
 
     def end(self, tasks: set[asyncio.Task[Answer]]) -> None:
-        """End these. From any thread."""
+        """Cancel these tasks. Any thread may call it."""
         with self._lock:
             if not self._is_closed:
                 self._loop.call_soon_threadsafe(end, tasks)
 
     def apart(self) -> Share:
-        """For one of several threads that ask."""
+        """Return a share of the client for another thread."""
         return Share(self)
 
     def models(self) -> list[str]:
-        """The names that the server lists.
+        """Return the names that the server lists.
 
         Raises:
             ModelError: It lists none, or does not answer.
@@ -208,7 +213,7 @@ class Client:
         await self._sdk.close()
 
     async def _answer(self, conversation: list[dict[str, str]], seed: int) -> Answer:
-        """An answer, after as many attempts as it takes or may take."""
+        """Return an answer after the allowed attempts."""
         async with self._slots:
             started_s = time.monotonic()
             answer = await self._persist(lambda: self._attempt(conversation, seed))
@@ -232,7 +237,7 @@ class Client:
             await asyncio.sleep(pause_s)
 
     async def _attempt(self, conversation: list[dict[str, str]], seed: int) -> Answer:
-        """One request, again at once where only a parameter was not liked."""
+        """Send one request; repeat it at once if only a parameter was rejected."""
         ending = self._endpoint.ended()
         if ending is not None:
             raise Unanswered("server", self._told(ending))
@@ -320,8 +325,9 @@ class Client:
         return {**sent, "extra_body": self._endpoint.extra}
 
     def _adapts_to(self, error: Any, request: dict[str, Any]) -> bool:
-        """Whether another request is worth sending, because the error names a parameter of this
-        one that the next does without."""
+        """Return whether another request is worthwhile: the error names a parameter that the next
+        request omits.
+        """
         if error.status_code not in (400, 422):
             return False
         words = set(re.findall(r"\w+", error_text(error)))
@@ -356,7 +362,7 @@ class Client:
         return Unanswered("server", self._said(f"the connection failed: {said}"), retry=True)
 
     def _told(self, ending: str) -> str:
-        """How the server ended: in full for the first answer that it costs."""
+        """Return how the server ended: in full for the first answer that it costs."""
         first, self._is_end_told = not self._is_end_told, True
         return self._said(ending if first else ending.splitlines()[0])
 
@@ -387,7 +393,7 @@ class Client:
 
 
 class Share:
-    """A client as one of several threads has it: what it cancels is what it asked."""
+    """A client for one of several threads; it cancels only its own requests."""
 
     def __init__(self, client: Client):
         self._client = client
@@ -413,7 +419,7 @@ def end(tasks: Sequence[asyncio.Task[Answer]] | set[asyncio.Task[Answer]]) -> No
 
 
 def outcome(task: asyncio.Task[Answer]) -> Answer | BaseException:
-    """What a finished task delivers to whom asked."""
+    """Return the result or exception of a finished task."""
     if task.cancelled():
         return cancelled()
     return task.exception() or task.result()
@@ -424,7 +430,7 @@ def cancelled() -> Answer:
 
 
 def error_text(error: Any) -> str:
-    """What a server says of its refusal: the message of its JSON, or the beginning of its page."""
+    """Return a server's error text: the message of its JSON, or the beginning of its page."""
     body = error.body
     if isinstance(body, dict):
         said = body.get("message") or body.get("detail") or body
@@ -435,7 +441,7 @@ def error_text(error: Any) -> str:
 
 
 def sdk() -> ModuleType:
-    """The openai package, which only those need who use a model."""
+    """Import the openai package, which only runs with a model need."""
     try:
         return importlib.import_module("openai")
     except ImportError as error:
@@ -445,8 +451,9 @@ def sdk() -> ModuleType:
 
 
 def transport_error(openai: ModuleType) -> type[Exception]:
-    """What the SDK's HTTP library raises while a body is read: which library that is depends on
-    the SDK's version."""
+    """Return what the SDK's HTTP library raises while a body is read. The SDK's version decides
+    which library that is.
+    """
     library = openai.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0]
     error: type[Exception] = importlib.import_module(library).HTTPError
     return error

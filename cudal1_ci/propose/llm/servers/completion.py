@@ -1,4 +1,4 @@
-"""What the bytes of one reply mean: an answer, or why it is none.
+"""Parse the bytes of one reply into an answer, or a failure.
 
     completion = Completion(max_tokens=2048)
     for data in reply:
@@ -54,7 +54,7 @@ class Content(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """`delta` of an event, `message` of a document."""
+    """A choice: `delta` of an event, `message` of a document."""
 
     delta: Content | None = None
     message: Content | None = None
@@ -63,7 +63,7 @@ class Choice(msgspec.Struct):
 
 
 class Piece(msgspec.Struct):
-    """An event, or a document: of the protocol only what is read."""
+    """An event or a document, with only the fields that are read."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
@@ -71,7 +71,7 @@ class Piece(msgspec.Struct):
 
 
 class Completion:
-    """One reply, as it comes."""
+    """Read one reply piece by piece."""
 
     def __init__(self, max_tokens: int):
         self.text = ""
@@ -90,7 +90,7 @@ class Completion:
 
     @property
     def num_tokens(self) -> int:
-        """Completion tokens: the server's count, else an estimate that is rather too high."""
+        """Return the completion tokens: the server's count, else an estimate on the high side."""
         if self._usage.completion_tokens is not None:
             return self._usage.completion_tokens
         return max(self._num_pieces, len(self.text) // 3)
@@ -111,7 +111,7 @@ class Completion:
         return self._is_done or self._failure is not None
 
     def answer(self) -> Answer:
-        """What it came to, when the reply has ended or enough of it was seen."""
+        """Return the result when the reply has ended or is long enough."""
         if self._failure is None:
             self._end()
         if self._failure is not None:
@@ -130,7 +130,7 @@ class Completion:
         )
 
     def _end(self) -> None:
-        """The reply is over: is it an answer?"""
+        """Handle the end of the reply: decide whether it is an answer."""
         if not self._is_stream:
             self._read(bytes(self._rest))
         elif self._rest:
@@ -186,12 +186,12 @@ class Completion:
                 self._fail("degenerate", f"the same words again and again: {shown(loop)}")
 
     def _fail(self, kind: Failure, message: str) -> None:
-        """The first failure is the one that counts."""
+        """Record a failure; the first one counts."""
         self._failure = self._failure or (kind, message)
 
 
 def repeated(text: str) -> str | None:
-    """The few words of which the end of a text is made; None for a text that goes on."""
+    """Return the few words that the end of a text repeats; None if it does not repeat."""
     words = WORD.findall(text[-LOOP_CHARS:])[-LOOP_WORDS:]
     if len(words) < LOOP_WORDS:
         return None
@@ -202,6 +202,6 @@ def repeated(text: str) -> str | None:
 
 
 def shown(text: str) -> str:
-    """Words of a server on one line, shortened."""
+    """Return a server's words on one line, shortened."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_SHOWN_CHARS else line[:MAX_SHOWN_CHARS] + "…"

@@ -1,4 +1,4 @@
-"""What a language model is asked with, and where it is.
+"""Configure a language model: where it is and how it samples.
 
     ModelConfig(model="/models/qwen", adapter="/models/qwen-cuda", temperature=0.7)
     ModelConfig(model="https://api.example.com/v1", name="large")
@@ -25,7 +25,7 @@ GPUS = re.compile(r"([\w-]+(,[\w-]+)*)?")
 
 
 class ModelConfig(Record, frozen=True, kw_only=True):
-    """A model, how its server is started where it has none, and how its answers are drawn."""
+    """A model, how its server starts where needed, and how answers are sampled."""
 
     model: str | None = None
     """A folder of weights, an id of the hub, or the URL of a server; None is no model."""
@@ -107,10 +107,10 @@ class ModelConfig(Record, frozen=True, kw_only=True):
 
     @property
     def is_url(self) -> bool:
-        """Whether the model is served already."""
+        """Return whether the model is already served."""
         return self.model is not None and self.model.startswith(("http://", "https://"))
 
 
 def wrong(field: str, what: str) -> ConfigError:
-    """The error of a value, with the key that it has in a file."""
+    """Return the error of a value, with its key in a file."""
     return ConfigError(f"{key_of(ROOM, field)}: {what}")

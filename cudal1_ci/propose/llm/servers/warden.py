@@ -1,4 +1,4 @@
-"""Runs one command and sees that it does not outlive the tool. Started as a script.
+"""Run one command and ensure that it does not outlive the tool. Started as a script.
 
     python warden.py COMMAND ARGUMENT...
 
@@ -59,7 +59,7 @@ def end_with_the_tool(group: int) -> None:
 
 
 def is_running(group: int) -> bool:
-    """Whether a process of the group has not ended."""
+    """Return whether a process of the group is still running."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, _, process_group = path.read_text().rpartition(")")[2].split()[:3]

@@ -1,4 +1,4 @@
-"""A model's answer becomes the program that is judged: what is measured is what is proposed.
+"""Splice a model's answer into the program that is verified: what is measured is what is proposed.
 
     program = splice(problem, parsed)
 
@@ -27,7 +27,7 @@ __all__ = ["splice"]
 
 
 def splice(problem: Problem, parsed: Parsed) -> Program | Unusable:
-    """The program that an answer proposes instead of the reference."""
+    """Return the program that an answer proposes instead of the reference."""
     reference, target = problem.reference, problem.target
     if parsed.language == "cuda":
         if isinstance(reference, TextProgram) or target is None or target.kind != "cuda_kernel":
@@ -43,7 +43,9 @@ def splice(problem: Problem, parsed: Parsed) -> Program | Unusable:
 
 
 def with_python(program: TreeProgram, target: Target | None, code: str) -> Program | Unusable:
-    """The checkout with a Python answer in the file of the kernel, or else of what is called."""
+    """Return the checkout with a Python answer in the file of the kernel, or else of the called
+    target.
+    """
     path = file_of(program)
     if target is not None and target.is_kernel:
         if not target.path.endswith(".py"):
@@ -85,7 +87,7 @@ def with_python(program: TreeProgram, target: Target | None, code: str) -> Progr
 
 
 def with_cuda(program: TreeProgram, target: Target, code: str) -> Program | Unusable:
-    """The checkout with a CUDA answer in the file of the kernel."""
+    """Return the checkout with a CUDA answer in the file of the kernel."""
     text = file_text(program, target.path)
     if text is None:
         return unsupported("the file of the kernel cannot be read")

@@ -1,4 +1,4 @@
-"""What of an answer must come along with its definition: functions, classes, kernels, constants.
+"""Collect what a definition of an answer needs: functions, classes, kernels, constants.
 
 Only what the definition reaches is taken; demonstrations, tests and settings at the end of an
 answer stay behind. A name that the file has for the same thing is the file's; a name that it has
@@ -34,7 +34,7 @@ ALWAYS_LOADED = frozenset({"torch.nn", "torch.nn.functional", "torch.cuda", "tor
 
 @dataclass(frozen=True)
 class Luggage:
-    """What is put into a file beside the definitions."""
+    """What is put into a file in addition to the definitions."""
 
     answer: cst.Module
     """With names that clash written anew."""
@@ -44,7 +44,7 @@ class Luggage:
 
 @dataclass(frozen=True)
 class Known:
-    """The names of a file."""
+    """Describe the names of a file."""
 
     names: frozenset[str]
     """Bound when it runs or for type checkers."""
@@ -73,7 +73,7 @@ def known_of(file: cst.Module) -> Known:
 
 
 def packed(answer: cst.Module, file: cst.Module, entries: Collection[str]) -> Luggage | Unusable:
-    """All that the definitions `entries` of an answer need and the file does not have."""
+    """Return all that the definitions `entries` of an answer need and the file does not have."""
     known = known_of(file)
     problem = star_import(answer)
     if problem is not None:
@@ -122,7 +122,7 @@ def star_import(answer: cst.Module) -> Unusable | None:
 
 
 def reached(answer: cst.Module, entries: Collection[str]) -> list[cst.BaseStatement]:
-    """The statements of an answer that its entries need, in order; not the entries themselves."""
+    """Return the statements of an answer that its entries need, in order, without the entries."""
     definitions = [found for name in entries if (found := find(answer, name)) is not None]
     others = [item for item in answer.body if item not in definitions]
     wanted = {name for definition in definitions for name in uses(definition)}
@@ -142,7 +142,9 @@ def reached(answer: cst.Module, entries: Collection[str]) -> list[cst.BaseStatem
 
 
 def touches(item: cst.CSTNode) -> set[str]:
-    """Names whose values a statement changes: `table[0] = 1`, `ops.register(f)`, `@op.register`."""
+    """Return names whose values a statement changes: `table[0] = 1`, `ops.register(f)`,
+    `@op.register`.
+    """
     (statement, *_) = ast.parse(code_of(item)).body
     match statement:
         case ast.Assign(targets=targets):
@@ -183,7 +185,7 @@ def is_compound(item: cst.CSTNode) -> bool:
 def clashes(
     needed: Sequence[cst.BaseStatement], known: Known, entries: Collection[str]
 ) -> Iterator[str]:
-    """Names of an answer that mean something else in the file."""
+    """Yield names of an answer that mean something else in the file."""
     for item in needed:
         if dump(item) in known.dumps:
             continue
@@ -197,7 +199,9 @@ def clashes(
 
 
 def unused_name(name: str, answer: cst.Module, known: Known) -> str:
-    """What to call a name that clashes: as the file calls the same module, or something new."""
+    """Return a new name for a name that clashes: the file's name of the same module, or a free
+    name.
+    """
     body = ast.parse(answer.code).body
     meaning = next((one.meaning for one in imports_in(body) if one.local == name), None)
     taken = {*known.names, *bound_names(body), *BUILTINS}
@@ -209,7 +213,7 @@ def unused_name(name: str, answer: cst.Module, known: Known) -> str:
 
 
 def is_known(item: cst.CSTNode, known: Known) -> bool:
-    """Whether a statement only imports, behind a condition, what the file has imported."""
+    """Return whether a statement only imports, conditionally, what the file has imported."""
     meanings = {one.local: one.meaning for one in imports_in(ast.parse(code_of(item)).body)}
     return bool(meanings) and all(known.imports.get(n) == meanings.get(n, "") for n in binds(item))
 
@@ -217,7 +221,7 @@ def is_known(item: cst.CSTNode, known: Known) -> bool:
 def missing_imports(
     answer: cst.Module, known: Known, needing: Sequence[cst.CSTNode]
 ) -> Iterator[Import]:
-    """Imports of the answer, and obvious ones that it forgot, that code needs in this file."""
+    """Yield the answer's imports, and obvious forgotten ones, that code needs in this file."""
     used = {name for item in needing for name in uses(item)}
     text = "\n".join(code_of(item) for item in needing)
     lines = [item for item in answer.body if is_import(item)]
@@ -240,5 +244,5 @@ def missing_imports(
 
 
 def obvious_top(one: Import) -> Import:
-    """`import a` for `import a.b` of which only `a` is used."""
+    """Return `import a` for `import a.b` if code uses only `a`."""
     return Import(one.local, one.meaning, f"import {one.local}")
