@@ -2,9 +2,9 @@
 
     candidate = apply(problem, None, [SDPA, COMPILE])      # None where nothing changed
 
-Each rewrite sees the result of the one before. Name, techniques, analysis and design of the
-candidate come from the edits that were made, so that they cannot claim an edit that was not. Knows
-how a file is put together; does not know when a rewrite matches.
+Each rewrite sees the result of the one before. The candidate's name, techniques, analysis and
+design come from the edits that were made, so the candidate cannot claim any other edit. This module
+knows how a file is put together, but not when a rewrite matches.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Compute what a GPU can do at best, and how near a call comes to it.
 
-Knows the figures of vendors' data sheets and plain arithmetic. The bound is that of memory: what a
-call reads and writes at least, at full bandwidth. Parameters are not known here, so it is of inputs
-and outputs alone, and a call can be far from it for a good reason: a large matrix product is bound
-by arithmetic. What fits into the L2 cache may be faster than the bound.
+The figures are those of vendors' data sheets. The bound is the memory bound: the least that a call
+reads and writes, at full bandwidth. Parameters are unknown here, so the bound covers inputs and
+outputs alone. A call can be far from it for a good reason: a large matrix product is bound by
+arithmetic. What fits into the L2 cache may be faster than the bound.
 
     facts = facts_of("NVIDIA H200")
     lower_bound_us(48_000_000, facts) == 10.0

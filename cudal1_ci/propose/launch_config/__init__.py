@@ -1,9 +1,9 @@
 """Vary the launch configuration of Triton and CUDA kernels.
 
-How much one block does, how many warps share it and how many loads run ahead decide how much memory
-traffic is under way at a time. Each number is first moved by itself, a step and two; then those
-that gained are put together, and the best of them goes on in its direction. The kernel stays as it
-is, and so do numbers that the source computes, or an autotuner chooses.
+The work of a block, its number of warps and its number of stages decide how much memory traffic is
+in progress at a time. First each number moves by itself, by one step and by two. Then the changes
+that gained are combined, and the best change moves further. The kernel does not change. Numbers
+that the source computes or an autotuner chooses do not change either.
 
     launch_candidates(problem, (), 12)
 """

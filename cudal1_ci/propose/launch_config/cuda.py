@@ -2,8 +2,8 @@
 
     kernel<<<(n + 255) / 256, 256>>>(x, n);
 
-A size counts where the source has it as a number: in the launch itself, in a `dim3`, or behind a
-name that is defined once. Also where the text stands in a string of a Python file.
+A size counts if it is a literal number: in the launch, in a `dim3`, or in a name that is defined
+once. CUDA text in a string of a Python file counts too.
 """
 
 from __future__ import annotations

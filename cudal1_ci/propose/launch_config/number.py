@@ -3,7 +3,7 @@
     (block, warps) = triton_numbers(text, "silu_kernel", text)
     written(text, {block: 2048, warps: 8})
 
-Knows numbers and places, nothing of kernels.
+This module knows numbers and places, but no kernels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Find numbers in launches of a Triton kernel: block sizes, warps and stages.
 
-A size counts where it is a power of two that the source has as a number: in the launch itself, or
-behind a name that is bound once. What is computed is left alone, and so is a kernel that an
-autotuner launches.
+A size counts if it is a literal power of two: in the launch, or in a name that is bound once.
+Computed sizes and kernels with an autotuner are left alone.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     contradictions(evaluation, problem, rows)      # rows: the profile of the reference
     # (Contradiction(claim="This is 5x faster.", measured="measured 2.03x [1.98, 2.09] ..."),)
 
-Three kinds of numbers are read: how many times faster the new code is, how long one call takes, and
-which share of the time an operator has. A sentence counts where, from its first word, it has one of
-a few forms and nothing in it takes the number back. A number that is not flagged is not confirmed.
+The check reads three kinds of numbers: how many times faster the new code is, how long a call
+takes, and which share of the time an operator has. A sentence counts if it has one of a few forms
+from its first word and nothing takes the number back. A number without a flag is not confirmed.
 """
 
 from __future__ import annotations

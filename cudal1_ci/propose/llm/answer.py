@@ -2,11 +2,11 @@
 
     parsed = parse(text, wanted=("ModelNew", "Model"))
 
-The wanted form is three parts, `## Performance analysis`, `## Algorithm design` and `## Code`, and
-one fenced block. Small models write something near it, so headings may be of any style or missing
-and fences too; what the code says is never guessed: of several blocks one is taken as it is, and
-an answer that was cut off is refused. Messages are written for the model, to be shown in a repair
-turn. Nothing is run; what the code is good for is splice's question and then the judge's.
+The wanted form has three parts, `## Performance analysis`, `## Algorithm design` and `## Code`, and
+one fenced block. Small models write similar forms, so headings may have any style, and headings and
+fences may be missing. Code is never guessed: one of several blocks is used unchanged, and a cut
+answer is refused. The messages address the model and appear in a repair turn. This module runs no
+code; splice and then the verifier check it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Extract the prose of an answer: analysis and design, under headings of any style.
 
-Knows how models write headings (`## 1. Performance Analysis:`, bold, numbered, bare); where there
-are none, all that stands before the code is the analysis.
+Headings have the forms that models write (`## 1. Performance Analysis:`, bold, numbered, bare).
+Without headings, all text before the code is the analysis.
 """
 
 from __future__ import annotations

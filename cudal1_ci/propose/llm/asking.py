@@ -1,8 +1,8 @@
 """Hold several conversations with a model at once, and reuse earlier answers.
 
-An answer is kept under what was asked, of whom, with which seed. A run that was killed asks the
-same questions again, and finds here what it had: nothing is generated twice, and what follows from
-the answers is the same. Failures are not kept.
+The store keys an answer by question, model and seed. A killed run asks the same questions when it
+resumes, and finds its earlier answers here. No answer is generated twice, and the results are the
+same. Failures are not stored.
 """
 
 from __future__ import annotations

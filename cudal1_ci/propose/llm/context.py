@@ -1,16 +1,16 @@
 """Collect the context of a reference: what a model must see to rewrite one definition.
 
-Text alone is read, nothing is imported. A text program is its source. For a tree program it is the
-top-level definition that holds the target, as it was written, and what that uses: imports,
-constants, base classes and helpers of its file, and small definitions that other files of the
-checkout lend it. For a kernel it is also the kernel, with its CUDA file where it has one, and what
-launches it, with its grid and block sizes. Names are
-followed as they are spelled: what is reached through `getattr`, a registry or `import *` is not.
+This module reads text and imports nothing. A text program is its source. For a tree program the
+context is the top-level definition that holds the target, and what that definition uses. These are
+imports, constants, base classes and helpers of its file, and small definitions of other files. For
+a kernel the context also has the kernel, its CUDA file if any, and its launchers with grid and
+block sizes. Names are followed by their spelling, not through `getattr`, a registry or `import *`.
 
     for part in context_of(problem):
         print(part.priority, part.title)
 
-A budget drops whole parts, those of the highest priority number first, and never `ESSENTIAL` ones.
+A budget drops whole parts, those with the highest priority number first, and never `ESSENTIAL`
+ones.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Select which earlier variants a prompt shows: CUDA-L1's contrast.
 
-Variants lie in buckets of similar speedup. A prompt gets N of them from N different buckets, faster
-buckets more likely, any variant of a bucket alike: competitive code, and code that differs in speed
-so that there is something to explain. Training draws from the same function.
+Variants are grouped in buckets of similar speedup. A prompt gets N variants from N different
+buckets. Faster buckets are more likely; variants of one bucket are equally likely. So the prompt
+has competitive code, and code that differs in speed. Training draws from the same function.
 
-Source: arXiv 2507.14111, section 2.4.3, equation 1: P(bucket) is proportional to
-exp((mean - mean of means) / temperature). Departures: the means are standardized, since centring
-alone changes no softmax and one temperature then suits every problem; they are means of logarithms,
-so that twice as fast and half as fast are as far from 1; a bucket's width is a ratio for the same
-reason. Width and temperature are not published: the defaults are ours.
+Source: arXiv 2507.14111, section 2.4.3, equation 1: P(bucket) is proportional to exp((mean - mean
+of means) / temperature). There are three departures. The means are standardized: centring alone
+changes no softmax, and one temperature then suits every problem. The means are means of logarithms:
+twice as fast and half as fast are equally far from 1. For the same reason a bucket's width is a
+ratio. Width and temperature are not published: the defaults are ours.
 
-Also here, for comparison: islands (FunSearch), random variants, none.
+For comparison the module also has islands (FunSearch), random variants, and none.
 """
 
 from __future__ import annotations

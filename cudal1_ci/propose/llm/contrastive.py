@@ -1,13 +1,13 @@
 """Run the contrastive optimizer: a model sees measured variants and writes the next ones.
 
-A round asks for new variants, each with other exemplars (contrast.py), and for repairs of what
-failed in the round before: a format that cannot be read, an error, wrong values, each shown as the
-judge said it. An answer becomes a candidate when it can be read (answer.py), put into the user's
-file (splice/), and is neither the reference nor a variant that was seen before.
+A round asks for new variants, each with other exemplars (contrast.py). It also asks for repairs of
+failed answers of the round before: an unreadable format, an error, or wrong values, each with the
+verifier's message. An answer becomes a candidate if it can be read (answer.py) and spliced into the
+user's file (splice/). It must differ from the reference and from every earlier variant.
 
-With the weights as they are this is the evolutionary baseline of CUDA-L1's paper ("evolve"); with
-an adapter that contrastive training made (model_training/) it is CUDA-L1. Nothing that a model says
-is believed: what a candidate is worth, the judge finds.
+With unchanged weights this is the evolutionary baseline of CUDA-L1's paper ("evolve"). With an
+adapter from contrastive training (model_training/) it is CUDA-L1. The optimizer trusts no statement
+of a model: the verifier finds a candidate's worth.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Split a model's text into prose and code blocks, whatever its fences are.
 
-Knows Markdown as models write it: backticks, tildes and what looks like them, indented fences,
-fences inside of docstrings, a last fence that is missing. Does not know what a block is for.
+This module knows Markdown as models write it: backticks, tildes and similar characters, indented
+fences, fences inside docstrings, a missing last fence. It does not know what a block is for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Detect variants with the same code, and count the operators of a variant.
 
-Two texts are near-duplicates when they differ in names of variables, comments, docstrings and
-layout alone: neither teaches what the other does not. Knows syntax, nothing of what code does.
+Two texts are near-duplicates if they differ only in names of variables, comments, docstrings and
+layout. This module knows syntax, but not what code does.
 """
 
 from __future__ import annotations

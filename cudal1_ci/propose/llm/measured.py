@@ -1,6 +1,6 @@
 """Format a task's facts and measurements as lines: workloads, device, profile.
 
-What is said of shapes and names comes from the repository: it is shown in a fence.
+Shapes and names come from the repository, so they are shown in a fence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Split a Python file into units that can be shown alone, and resolve its imports.
 
-A unit is a statement at module level, with the comments above it; of `if`, `try` and `with` around
-definitions each definition is one. Says what a unit binds and which names it reads.
+A unit is a statement at module level, with the comments above it. Each definition in an `if`, `try`
+or `with` is also a unit. A unit knows the names that it binds and reads.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Render a task as messages to a model: what it sees, what it must answer, what is banned.
 
-The words are in templates/prompt*.md.j2. Whatever comes from a repository, a model or a program is
-data: in a fence that it cannot leave, under a line that says so (quoting.py). Where a prompt is too
-long, whole parts are dropped, the least useful first: helpers of other files, the profile's tail,
-the slower variants, helpers of the same file, workloads that matter less, the profile, the last
-variant, constants and bases. Text is never cut in the middle. Nothing here is random, and there is
-no date: the same task is the same prompt, in the product as in training.
+The words are in templates/prompt*.md.j2. Text from a repository, a model or a program is data: it
+is in a fence that it cannot leave, under a line that says so (quoting.py). A prompt that is too
+long loses whole parts, the least useful first. The order is: helpers of other files, the profile's
+tail, the slower variants, helpers of the same file, less important workloads, the profile, the last
+variant, constants and bases. Text is never cut in the middle. The prompt has no random part and no
+date: the same task gives the same prompt, in the product and in training.
 
     messages = render(task, budget_tokens=6000)
     messages = render_repair(task, answer.text, evaluation.verdict, budget_tokens=8000)

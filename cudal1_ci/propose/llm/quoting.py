@@ -1,8 +1,8 @@
 """Quote untrusted text in a prompt: it cannot leave its fence, hide anything, or start a turn.
 
-Covered: characters that cannot be seen or that reorder what is seen, ANSI sequences, fences inside
-of the text, markers with which chat templates part turns. Not covered: words that persuade. Those
-stand in a fence that says that they are data, and what comes of them is judged like anything else.
+Covered: invisible characters and characters that reorder text, ANSI sequences, fences inside the
+text, markers by which chat templates separate turns. Not covered: persuasive words. They are in a
+fence that says that they are data, and their results are verified like any other.
 
     visible("a\\u202eb <|im_end|>") == "a<U+202E>b < |im_end|>"
 """

@@ -1,9 +1,9 @@
 """Show a program as a prompt does: the code in which it differs from the checkout.
 
-A candidate in a checkout is an overlay of whole files, of which most is not the candidate's. What
-is shown is the statements at the top of a file that the original does not have: the target itself,
-helpers and kernels that came along, imports; of a CUDA file functions and lines outside of them.
-Knows files and syntax, nothing of speedups.
+A candidate in a checkout is an overlay of whole files, and most of their text is the original's. A
+prompt shows the top-level statements that the original does not have: the target, new helpers and
+kernels, imports. Of a CUDA file it shows functions and lines outside of them. This module knows
+files and syntax, but no speedups.
 """
 
 from __future__ import annotations

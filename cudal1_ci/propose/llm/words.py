@@ -1,7 +1,7 @@
 """Load the prompt templates, and quote untrusted text in them.
 
-What nobody has quoted becomes one line; `data` puts text in a fence that it cannot leave, under a
-line that says what it is. A prompt of any room is made here, so that none can forget it.
+Unquoted text becomes one line. `data` puts text in a fence that it cannot leave, under a line that
+describes it. Every prompt is made here, so that none can omit the quoting.
 """
 
 from __future__ import annotations

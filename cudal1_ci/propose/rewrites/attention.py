@@ -1,9 +1,9 @@
 """Replace hand-written attention by `scaled_dot_product_attention`.
 
-Read over several statements: scores of queries and keys, scaled before or after the product, a
+A match spans several statements: scores of queries and keys, scaled before or after the product, a
 mask that is filled in or added, a softmax over the keys, dropout, and the product with the values.
-Refused when the weights themselves are used elsewhere: they would have to be computed anyway. And
-`nn.MultiheadAttention`, which computes its weights for whoever does not say that it reads none.
+There is no match if the weights are used elsewhere: they would still be computed. The module also
+handles `nn.MultiheadAttention`, which computes its weights by default even if they are not read.
 """
 
 from __future__ import annotations

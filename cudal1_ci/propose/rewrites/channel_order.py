@@ -1,8 +1,8 @@
 """Convert modules of 2-D convolutions to channels-last order, inputs and weights.
 
-A class holds convolutions where its own text makes them (`nn.Sequential(nn.Conv2d(...), ...)` too),
-or where it makes what another class or function of its file is that does. What comes from other
-files is not seen.
+A class holds convolutions if its own text makes them (`nn.Sequential(nn.Conv2d(...), ...)` too), or
+if it makes another class of its file, or calls a function of it, that does. Convolutions from other
+files are not seen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Remove lines, and keep the comments that were between them.
 
-A comment on a line of its own may speak of more than the next line: it goes above the statement
-that took the place of what was taken out. One behind code speaks of that code, and goes with it.
+A comment on its own line may describe more than the next line, so it goes above the statement that
+replaces the removed lines. A comment behind code describes that code, and is removed with it.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@
     else:
         y = ...                             # this
 
-Read from tests of the function or of torch's version, and of what was assigned or returned from
+The evidence is a test of the function or of torch's version, and what is assigned or returned from
 such a test (`self.flash = hasattr(...)`). A test of another attribute of self, or of a name of the
-file, decides of the same where the other branch calls the function: whoever turned it off means it.
+file, counts too if its other branch calls the function: the user turned the function off on
+purpose.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Hoist tables that every forward creates, and that could be created once.
 
-A mask, a table of positions or frequencies, a window: what depends on nothing but numbers of the
-constructor becomes a buffer that is not part of the state_dict. What also depends on one size of
-the input (a sequence length) is made for the size that the class names (`self.max_len` and its
-like), and a slice of it is used; the ranks of all parts must be known to say which slice. Nothing
-says that no input is longer, unless the method refuses such: for a longer one it is made as before.
+A table is a mask, a table of positions or frequencies, or a window. A table that depends only on
+the constructor's numbers becomes a buffer outside the state_dict. A table that also depends on one
+size of the input (a sequence length) is made for the size that the class names (`self.max_len` and
+similar names). The method then uses a slice; the ranks of all parts must be known to choose the
+slice. A longer input is possible unless the method refuses it; for a longer input the table is made
+as before.
 
-The constructor makes a table whatever its numbers are. What the method asks of a number by itself
-(`if self.max_len > 0`) it may not ask in vain: a table of that number stays where it is.
+The constructor makes a table for any numbers. If the method tests a number by itself (`if
+self.max_len > 0`), a table of that number remains where it is.
 """
 
 from __future__ import annotations

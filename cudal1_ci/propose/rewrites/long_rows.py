@@ -1,10 +1,11 @@
 """Normalize over many numbers each with as many programs as a GPU has room for.
 
-torch gives each mean and variance to one block of threads, so that few of them leave most of a GPU
-idle (a LayerNorm over whole images has as many as there are images), and normalizes instances by
-the routines of batches. Here a row is read in parts: one kernel takes mean and variance of each
-part, and a second one, which reads it again, joins those of the row's parts first. The second
-begins where the first has ended, of which the cache still has something.
+torch gives each mean and variance to one block of threads, so few of them leave most of a GPU idle.
+A LayerNorm over whole images, for example, has only one mean per image. For instances torch uses
+the routines of batches. Here one kernel computes mean and variance of each part of a row. A second
+kernel joins those of the row's parts, then reads the row again. The second kernel begins at the
+rows that the first one read last, which may still be in the cache.
+
 Source of the joining: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for
 Computing Sample Variances", Stanford STAN-CS-79-773, 1979.
 """

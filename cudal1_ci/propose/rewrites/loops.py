@@ -1,8 +1,8 @@
 """Replace Python loops over a dimension by one batched operation.
 
-`torch.vmap` says it without knowing the operations in the body: what was computed for one index is
-computed for all of them, and one kernel runs where there were as many as iterations. The loop
-variable may only be used to pick slices, so iterations cannot depend on each other.
+`torch.vmap` does so without knowing the operations of the body. It computes for all indices what
+the body computed for one, with one kernel instead of one per iteration. The loop variable may only
+pick slices, so iterations cannot depend on each other.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Decide which expressions are certainly numbers, by the target's code and never by their names.
 
-An attribute by what the constructor assigns to it, once for all: `self.scale = dim ** -0.5` is a
-number, `self.scale = nn.Parameter(torch.ones(heads, 1, 1))` a tensor that has one value for all of
-the last two axes, `self.scale = scale` whatever the caller gave. A local by what is assigned to it,
-or by the shape that it is a size of; a parameter by its annotation or its default. Of all else
-nothing is known.
+An attribute is what the constructor assigns to it, once: `self.scale = dim ** -0.5` is a number.
+`self.scale = nn.Parameter(torch.ones(heads, 1, 1))` is a tensor with one value for all of the last
+two axes. `self.scale = scale` is what the caller passed. A local is what is assigned to it, or a
+size of a shape. A parameter is known by its annotation or its default. Nothing else is known.
 """
 
 from __future__ import annotations

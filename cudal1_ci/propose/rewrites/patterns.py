@@ -1,9 +1,8 @@
 """Match patterns over terms, and fill the expressions that replace a match.
 
-A pattern is written as text: `mul(X, sigmoid(X))`. Upper-case names are variables (`K...` only
-constants), numbers match within rounding, lower-case calls are operations with their arguments by
-position and by name. Products and sums match in any order and nesting: `0.5 * x * y`,
-`y * (x / 2)`.
+A pattern is text: `mul(X, sigmoid(X))`. Upper-case names are variables (`K...` only constants).
+Numbers match within rounding. Lower-case calls are operations with their arguments by position and
+by name. Products and sums match in any order and nesting: `0.5 * x * y`, `y * (x / 2)`.
 
     match(pattern("mul(X, sigmoid(X))"), term) -> {"X": ...} or None
 """

@@ -3,9 +3,9 @@
     ranks = ranks_of(site)                 # {"x": 2}, of the target's own parameters
     rank_of(term, ranks)                   # 2 for self.fc(x)
 
-Parameters are known from the workloads, as traced, or from the `get_inputs` of a program in
-KernelBench form, where its tensors are made on the spot; and from a method that takes their shape
-apart (`B, H, T, D = k.shape`). Other tensors from what made them: `x.view(B, T, H, D)`.
+Ranks of parameters come from traced workloads, or from the `get_inputs` of a KernelBench-form
+program that makes its tensors there. They also come from a method that unpacks a parameter's shape
+(`B, H, T, D = k.shape`). Ranks of other tensors come from what made them: `x.view(B, T, H, D)`.
 """
 
 from __future__ import annotations

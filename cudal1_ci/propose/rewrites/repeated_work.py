@@ -1,10 +1,10 @@
 """Detect replacements that would compute the same work a second time.
 
-A match may span statements: it reads through a local to what that was assigned. Where the local is
-read elsewhere too, its line stays, and the replacement does the same work again: a product that was
-made without a bias for one branch, a copy that another branch needs, attention weights that are
-returned. Nothing is gained by that. Arithmetic and views are too cheap to stand in the way: what
-one routine replaces has other passes beside them.
+A match may span statements: it reads through a local to the assigned value. If the local is also
+read elsewhere, its line remains, and the replacement does the same work again. Examples are a
+product without a bias for one branch, a copy that another branch needs, and returned attention
+weights. Such a replacement gains nothing. Arithmetic and views are too cheap to matter: the
+replaced code has other passes too.
 """
 
 from __future__ import annotations

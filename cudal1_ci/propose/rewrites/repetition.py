@@ -1,8 +1,8 @@
 """Share the result of operations that are computed twice on the same tensors.
 
-Within a block of a function that writes into no tensor: the same operation, spelled alike, on names
-that nothing assigns in between. Both results must only be read by another operation: returned or
-kept they were two tensors, and would be one.
+The search covers a block of a function that writes into no tensor. It finds the same operation,
+with the same spelling, on names without an assignment in between. Only other operations may read
+both results: two tensors that are returned or kept would become one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Define rewrites, apply them to a target, and replace matched expressions.
 
-A rewrite changes the text inside of one target and nothing else but the imports that it needs; it
-keeps the author's formatting and comments. It states its precondition, its family and why it is
-faster; where it does not match, it leaves the code alone.
+A rewrite changes the text of one target and the imports that it needs, and nothing else. It keeps
+the author's formatting and comments. It has a precondition, a family and the reason why it is
+faster. Without a match it leaves the code alone.
 """
 
 from __future__ import annotations

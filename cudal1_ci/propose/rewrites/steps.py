@@ -1,8 +1,8 @@
 """Check steps of a function that assign one name repeatedly (`x = f(x)`, `x = g(x)`), and in-place
 changes of tensors.
 
-What a rewrite captures may read `x` as it was before such steps. It can be written after them only
-where they go with what it replaces: where nothing else reads what they assigned.
+A capture may read `x` as it was before such steps. The capture can be written after the steps only
+if they are removed with the replaced code: if nothing else reads what they assigned.
 """
 
 from __future__ import annotations

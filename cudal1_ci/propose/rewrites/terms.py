@@ -1,11 +1,11 @@
 """Read expressions as terms: the same computation is the same term, however it is spelled.
 
-`F.softmax(x, -1)`, `x.softmax(dim=-1)` and `nn.Softmax(dim=-1)` held in `self.act` are one term;
-`a / b` and `torch.div(a, b)` are another. Locals are replaced by what they were assigned, as long
-as nothing in between can have changed it, so that a pattern may span several statements. A term
-remembers the source node it came from, so that what a pattern captures can be written again.
+`F.softmax(x, -1)`, `x.softmax(dim=-1)` and `nn.Softmax(dim=-1)` in `self.act` are one term; `a / b`
+and `torch.div(a, b)` are another. A local is replaced by its assigned value if nothing in between
+can have changed it, so a pattern may span several statements. A term keeps its source node, so that
+a capture can be written again.
 
-Knows spellings, not equivalences: those are the rules'.
+This module knows spellings, not equivalences: the rules know those.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Remove names that a file imports from modules and no longer uses after a rewrite: `from torch
 import einsum`. Imports of whole modules remain, as other files may use them.
 
-A name counts as used wherever its word stands outside of the imports at the top of the file, in a
-comment or a string too (`__all__`, an annotation). What was unused before is left to its author,
-and so is what other files of the checkout may find there: all of a package's `__init__.py`, and of
-another module what any file takes from one of that name.
+A name is used if its word is anywhere outside the imports at the top of the file, including
+comments and strings (`__all__`, an annotation). Names that were unused before the rewrite remain.
+So do names that other files of the checkout may import: all of a package's `__init__.py`, and of
+another module what any file takes from a module of that name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Read a function statement by statement: where each expression is, and what locals hold there.
 
-Straight-line reading: a local is known until it is assigned again, in whatever branch; what a loop
-assigns is unknown inside of it. After a replacement, assignments that nobody reads any more go.
+The reading is straight-line: a local is known until it is assigned again, in any branch. What a
+loop assigns is unknown inside the loop. After a replacement, unread assignments are removed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Break lines that a rewrite made too long, inside a call's parentheses.
 
-The arguments of the call with the most to say go on a line of their own or, where they do not fit,
-on one each; what is still too long is broken again. Lines that the author wrote stay.
+The arguments of the longest call go on a line of their own or, if they do not fit, on one line
+each. Lines that are still too long are broken again. The author's lines do not change.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     bare("x = f(y)  # verified to be honest\\n") == "x = f(y)"
 
-Not covered: words in names and in strings that are used, those of CUDA in a Python string too.
+Not covered: words in names and in strings that are used, including CUDA in a Python string.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Hold known hacks and find the ones most similar to a text.
 
     database = Database(known_cases(), archive, since)
-    database.like(code, reference)     # three cases, the most alike first
+    database.like(code, reference)     # three cases, the most similar first
 
-Three sources. Cases that ship with the tool or stand in a file of the user's are *proven*: people
-wrote them. What the judge convicts is proven too. What only a model said is *suspected*, and stays
-so: the label is shown with it, at most one of three cases is a suspected one, and none is shown to
-a question about the very code that it was made of. So a model that was wrong once, or was talked
-into it, cannot vote for itself again.
+Cases have three sources. Cases that ship with the tool or are in a user's file are *proven*: people
+wrote them. Cases that the verifier convicts are proven too. A case that only a model reported is
+*suspected*, and remains so. The label is shown with the case, and at most one of three cases is
+suspected. A question never shows a case made from the same code. So a model that was wrong once, or
+was persuaded, cannot support itself later.
 """
 
 from __future__ import annotations

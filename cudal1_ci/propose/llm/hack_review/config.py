@@ -2,9 +2,9 @@
 
     OpinionConfig(model="https://other.example.com/v1", name="large").client(settings.model)
 
-None by default, and never the model that writes the candidates by itself: a model that is asked
-about its own work is not a second one. How a server is started for weights is said once, by the
-keys of `model`; what is said here is what has to differ.
+The default is None, and never the model that writes the candidates: a model that reviews its own
+work gives no second opinion. The keys of `model` say how a server for weights starts; the keys here
+say only what differs.
 """
 
 from __future__ import annotations

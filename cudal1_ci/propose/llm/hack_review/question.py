@@ -1,8 +1,8 @@
 """Build the question about a jump: the reference, the candidate, and the hacks most like it.
 
 The words are in templates/prompt_opinion*.md.j2. The candidate's own analysis is not shown: it was
-written to convince. What does not fit is left out whole: cases, the least alike first, then nobody
-is asked, since half of a candidate could be the honest half.
+written to convince. Parts that do not fit are left out whole, the least similar cases first. If the
+candidate itself does not fit, no question is sent: half of a candidate could be the honest half.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     read("verdict: hack\\nIt keeps outputs.") == Opinion(is_hack=True, reason="It keeps outputs.")
 
-The first line with a verdict counts, outside of code, after any thinking. A line that only repeats
-the form (`verdict: hack|fine`) is none. Where there is none, the answer says nothing: whoever reads
-more into it would decide by accident.
+The first line with a verdict counts, outside code and after any thinking. A line that only repeats
+the form (`verdict: hack|fine`) does not count. An answer without such a line has no verdict: any
+other reading would decide by accident.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Decide when to ask for a second opinion, and apply it.
 
-A candidate that a model suspects is `inconclusive` and not convicted: a model's word is no
-measurement, it is wrong in a part of the cases, and its answer could be provoked by text in a
-repository. It is not proposed either: what a patch is worth is decided by a person, who finds the
-candidate in the report with the reason. So the worst that a wrong or a hostile answer can do is to
-take a proposal back; no answer can make one.
+A candidate that a model suspects is `inconclusive`, not convicted. A model's opinion is no
+measurement, is sometimes wrong, and could be provoked by text in a repository. The candidate is not
+proposed either: a person finds it in the report with the reason, and decides. So a wrong or hostile
+answer can at worst block a proposal; no answer can make one.
 """
 
 from __future__ import annotations

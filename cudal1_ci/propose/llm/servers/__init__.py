@@ -4,8 +4,8 @@
         for answer in model.ask(messages, n=4, seed=0):
             ...
 
-client.py asks any such server; serving.py starts one for weights and ends it. Whatever a server
-does wrong costs an answer, which then says what happened, and never the run.
+client.py asks any such server; serving.py starts one for weights and ends it. A server's error
+costs one answer, which then reports the error, and never the run.
 """
 
 from __future__ import annotations

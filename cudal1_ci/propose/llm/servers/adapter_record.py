@@ -4,8 +4,8 @@
     record.base.fits(config_of_the_weights)
     refuse_other_files(folder, record)
 
-The form of `record.json`, which lies beside the files of a LoRA adapter. An adapter without one is
-somebody's own, and nothing is known of it.
+The record is the file `record.json` in the folder of a LoRA adapter. An adapter without a record
+comes from elsewhere, and nothing is known of it.
 """
 
 from __future__ import annotations

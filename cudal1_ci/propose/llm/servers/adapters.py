@@ -4,14 +4,14 @@
     chosen(ModelConfig(model="/models/qwen", adapter="/models/lora"))
     chosen(ModelConfig(model="/models/qwen", adapter="none"))        # None
 
-A bundled adapter is a folder of `cudal1_ci/adapters` with a record; its files are assets
-(cudal1_ci/assets.py), found by hash when a configuration takes it. A model that was named by an id
-of the hub is known by that id: others of the same sizes are other weights. A folder of weights has
-no name that could be trusted, and is known by the sizes in its config.json. Of two that fit the one
-that was trained later is taken.
+A bundled adapter is a folder of `cudal1_ci/adapters` with a record. Its files are assets
+(cudal1_ci/assets.py), found by hash when a configuration uses the adapter. A model with a hub id is
+identified by that id: weights of the same sizes may be others. A folder of weights has no trusted
+name, and is identified by the sizes in its config.json. If two adapters fit, the one trained later
+is used.
 
-What is wrong with a file is an error, also of a bundled one: whoever believes to have the adapter
-would otherwise read a report of another model.
+A damaged file is an error, also in a bundled adapter: otherwise the report would describe another
+model.
 """
 
 from __future__ import annotations

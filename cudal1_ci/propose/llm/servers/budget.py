@@ -3,8 +3,8 @@
     if await budget.reserve(2048):
         budget.settle(2048, spent=311)
 
-An answer is asked for only when all that it may have is still there, so the limit holds whatever
-the answers turn out to be; what was reserved and not used goes back to those that wait for it.
+An answer is requested only when the budget has all tokens that it may use, so the limit always
+holds. Tokens that were reserved and not used return to waiting requests.
 """
 
 from __future__ import annotations

@@ -4,15 +4,15 @@
         for answer in client.ask(messages, n=8, seed=0):
             ...
 
-Answers are made at the same time, on an event loop in a thread of the client's own: only so does a
-limit of wall clock hold for a server that sends a byte a minute, and cancelling end what waits for
-a header. What goes wrong with one answer is in that answer; an exception is a fault of this tool.
+Answers are made in parallel, on an event loop in the client's own thread. Only so does a wall-clock
+limit hold for a server that sends a byte a minute, and cancelling ends a wait for a header. An
+answer holds its own failure; an exception is a bug of this tool.
 
-A server that does not know a parameter says so with a 400 that names it. It is then left out for
-the rest of the run, if what is asked for stays the same without it: `seed` and the options of
-streaming always, `top_p` and `temperature` at 1, which is what their absence means.
+A server that does not know a parameter answers 400 and names the parameter. The client then omits
+the parameter for the rest of the run if the request means the same without it. That holds for
+`seed` and the streaming options always, and for `top_p` and `temperature` at 1, their default.
 
-Covered: keys in the words of a server, in full or cut off. Not covered: a key that it sends back
+Covered: keys in a server's words, in full or cut off. Not covered: a key that the server sends back
 encoded.
 """
 

@@ -3,8 +3,8 @@
     packages = installed(sys.executable)                       # {"vllm": "0.26.0", ...}
     command(packages, config, weights, lora, port=8000, place=folder)
 
-Both servers draw with what a folder's generation_config.json says unless told otherwise, and
-transformers takes the likeliest word whatever the temperature: the record would be wrong.
+By default both servers sample as the folder's generation_config.json says. transformers then
+decodes greedily at any temperature, and the record would be wrong.
 """
 
 from __future__ import annotations

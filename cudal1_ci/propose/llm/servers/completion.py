@@ -6,9 +6,9 @@
             break
     completion.answer()
 
-Reads a stream of events and a plain document alike, as some servers send the second though asked
-for the first. It reads bytes itself, where the SDK would: only so is the size of one event limited
-too, and a page of HTML seen for what it is. Knows no network.
+The parser reads a stream of events or a plain document, since some servers send a document instead
+of a stream. It reads bytes itself, unlike the SDK: only so is the size of one event limited, and a
+page of HTML recognized. It knows no network.
 """
 
 from __future__ import annotations

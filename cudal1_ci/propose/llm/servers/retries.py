@@ -2,7 +2,7 @@
 
     wait_s(attempt=2, asked_s=None, first_s=0.5, jitter=random.Random())   # 1.0 to 2.0
 
-What the server asks for goes before what is computed, up to a limit.
+The server's own wait takes precedence over the computed one, up to a limit.
 """
 
 from __future__ import annotations

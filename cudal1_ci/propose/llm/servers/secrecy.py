@@ -2,7 +2,7 @@
 
     Secrets(["sk-0123456789abcdef"]).hidden("no such key: sk-0123456789abcdef")  # no such key: ***
 
-Covers a secret as it is, and cut off after its first characters. Not one that was encoded.
+Covered: a secret as it is, or cut off after its first characters. Not covered: an encoded secret.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     with Server(config, offline=True) as server:
         server.endpoint.url, server.endpoint.identity
 
-The server is a child of this process in a group of its own, behind a warden that ends it when this
-process ends in whatever way. It listens on this machine only, sees none of the host's secrets
-except the hub's token where it may have to download, and writes into a log, whose end is in the
-error when it fails. It runs no code that comes with weights.
+The server is a child of this process in its own process group. A warden ends the server when this
+process ends in any way. The server listens on this machine only, and sees no secrets of the host
+except the hub's token for a download. It writes a log whose end is in the error when the server
+fails. It runs no code that comes with weights.
 """
 
 from __future__ import annotations

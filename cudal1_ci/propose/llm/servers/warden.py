@@ -2,12 +2,11 @@
 
     python warden.py COMMAND ARGUMENT...
 
-The tool holds the other end of standard input. When the tool ends, in whatever way, the kernel
-closes it: the command, which has a process group of its own, is asked to end with all that it
-started, and is killed after that. What a command that ends by itself leaves behind is treated the
-same way: vLLM's processes give back shared memory after the one that started them is gone. Should
-this process be killed, the kernel kills the command with it. Not covered: what leaves the process
-group.
+The tool holds the other end of standard input. When the tool ends in any way, the kernel closes
+that end. The warden then asks the command's process group to end, and kills it after a grace
+period. A command that ends by itself gets the same treatment for the processes that it leaves:
+vLLM's processes release shared memory after their parent is gone. If the warden is killed, the
+kernel kills the command with it. Not covered: processes that leave the process group.
 """
 
 import contextlib

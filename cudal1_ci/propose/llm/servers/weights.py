@@ -3,7 +3,7 @@
     weights = found("Qwen/Qwen2.5-Coder-0.5B-Instruct", offline=True)
     weights.folder, revision(weights)
 
-Reads headers and samples, never all of the weights, and loads nothing.
+This module reads headers and samples, never all weights, and loads nothing.
 """
 
 from __future__ import annotations

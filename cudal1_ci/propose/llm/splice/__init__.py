@@ -3,11 +3,11 @@
     program = splice(problem, parsed)
 
 A KernelBench-form problem gets a file with `ModelNew`. A problem of a checkout gets the user's file
-with the answer in it as a drop-in: the same public name, signatures, docstrings and comments, its
-imports merged, its helpers before it, formatted as the repository is, and no other byte changed.
-Python replaces Python (with Triton kernels and inline extensions in it), CUDA replaces the kernel
-of a CUDA file or of a string. For a kernel its own file is what changes, and no other. What cannot
-be put in safely is refused with a reason that the model can mend.
+with the answer as a drop-in. The public name, signatures, docstrings and comments remain. Imports
+are merged, helpers go before the definition, and the repository's formatter runs. No other byte
+changes. Python replaces Python, including Triton kernels and inline extensions; CUDA replaces the
+kernel of a CUDA file or of a string. For a kernel only its own file changes. An answer that cannot
+be spliced safely is refused with a reason that the model can fix.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Splice a CUDA answer into the user's CUDA text.
 
-An answer that has all of a file's functions replaces the whole file, unless it changes some that
-have nothing to do with the kernel. Otherwise its kernel takes the
-place of the file's, functions that the file has and that launch the kernel are replaced too, new
-ones and what else it defines go before the kernel, and new `#include` lines behind the others. All
-other text stays to the byte. Knows the grammar, not the preprocessor: whether it compiles is for
-the judge to see.
+An answer with all functions of a file replaces the whole file, unless it changes functions
+unrelated to the kernel. Otherwise its kernel replaces the file's, and so do its versions of the
+file's functions that launch the kernel. New functions and other definitions go before the kernel,
+and new `#include` lines after the others. All other text is unchanged to the byte. This module
+knows the grammar, not the preprocessor: the verifier finds out whether the text compiles.
 """
 
 from __future__ import annotations

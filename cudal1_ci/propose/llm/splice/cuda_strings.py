@@ -1,6 +1,6 @@
 """Splice a CUDA answer into a kernel that is a string of a Python file.
 
-Only strings whose text is their value, without escapes, can be written by hand; others are refused.
+A string is replaced only if its text is its value, without escapes; others are refused.
 """
 
 from __future__ import annotations

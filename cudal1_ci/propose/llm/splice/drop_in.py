@@ -1,8 +1,9 @@
 """Merge a model's definition into the user's: keep what the user wrote where the answer changes no
 behaviour.
 
-Signatures, annotations, decorators, class attributes, bases, docstrings and comments stay; methods
-that the answer leaves out stay as they are; methods that it repeats unchanged stay to the byte.
+Signatures, annotations, decorators, class attributes, bases, docstrings and comments remain.
+Methods that the answer leaves out remain; methods that it repeats unchanged are the same to the
+byte.
 """
 
 from __future__ import annotations

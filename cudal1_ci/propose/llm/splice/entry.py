@@ -2,7 +2,7 @@
 
     answer, name = entry_in(answer, wanted=("RMSNorm", "ModelNew", "Model"), is_class=True)
 
-A definition under another name is given the first of the wanted names throughout the answer.
+A definition under another name gets the first wanted name throughout the answer.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Run the repository's own formatter on the lines that a splice wrote and no others.
 
-Which formatter, and how it is set, is read from the checkout (`ruff.toml`, `pyproject.toml`); the
-program that runs is the one installed beside this tool, never one of the checkout or of the
-project's interpreter: those are the user's code, and the host executes none. It gets the text on
-stdin and the configuration by its path, in an environment of its own with a time limit. Where it
-is not installed, fails or is not known (yapf, autopep8), the text stays as libcst wrote it, which
-follows the file's indentation and line ends already.
+The checkout says which formatter to use and how (`ruff.toml`, `pyproject.toml`). The program is the
+one installed with this tool, never one of the checkout or of the project's interpreter: the host
+executes no user code. It gets the text on stdin and the configuration by its path, in its own
+environment with a time limit. If it is missing, fails or is unknown (yapf, autopep8), the text
+remains as libcst wrote it. libcst already follows the file's indentation and line ends.
 
-The formatter sees the whole file; of its changes those inside of written lines are taken, and only
-if the code still means the same.
+The formatter sees the whole file. Only its changes inside written lines are used, and only if the
+code still means the same.
 """
 
 from __future__ import annotations

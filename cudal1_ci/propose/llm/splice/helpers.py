@@ -1,8 +1,8 @@
 """Collect what a definition of an answer needs: functions, classes, kernels, constants.
 
-Only what the definition reaches is taken; demonstrations, tests and settings at the end of an
-answer stay behind. A name that the file has for the same thing is the file's; a name that it has
-for something else is written anew in the answer, or the answer is refused.
+Only what the definition reaches is included; an answer's demonstrations, tests and settings are
+left out. If the file has a name for the same thing, the file's is used. If the file uses the name
+for something else, the answer's is renamed, or the answer is refused.
 """
 
 from __future__ import annotations

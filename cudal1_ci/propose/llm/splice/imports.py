@@ -1,8 +1,8 @@
 """Analyse a file's imports, and add those that an answer needs.
 
-Two imports are one when the same name means the same thing (`import torch.nn as nn`, `from torch
-import nn`). What only type checkers see binds nothing. New lines go to the section of the file's
-imports that they belong to: standard library, other packages, the project's own.
+Two imports are equal if the same name means the same thing (`import torch.nn as nn`, `from torch
+import nn`). Imports for type checkers alone bind nothing. New lines go to their section of the
+file's imports: standard library, other packages, the project's own.
 """
 
 from __future__ import annotations

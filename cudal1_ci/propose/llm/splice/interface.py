@@ -1,7 +1,7 @@
 """Check what callers rely on: a definition's signatures and the keys of its state.
 
-Compares the text of the user's definition with the model's. Finds what is surely missing; whether
-the state that is left is the same is for the judge to see.
+The check compares the text of the user's definition with the model's, and finds what is certainly
+missing. The verifier finds out whether the remaining state is the same.
 """
 
 from __future__ import annotations

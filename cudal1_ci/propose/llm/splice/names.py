@@ -1,6 +1,6 @@
 """Find the names that Python code binds and takes from its module, and rename them.
 
-Knows scopes, by the standard library's symbol tables; does not know what a name stands for.
+This module knows scopes, by the standard library's symbol tables, but not what a name means.
 """
 
 from __future__ import annotations

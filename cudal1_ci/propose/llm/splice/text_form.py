@@ -1,7 +1,7 @@
 """Turn an answer for a KernelBench-form problem into the file that the verifier loads.
 
-What the judge makes itself (`get_inputs`, `get_init_inputs`) and what runs when the file is a
-script are left out; imports that everybody means are added; nothing else is changed.
+The answer loses what the verifier makes itself (`get_inputs`, `get_init_inputs`) and what runs when
+the file is a script. It gains obvious imports that it forgot; nothing else changes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     text = with_answer(text, "RMSNorm", code, others=())
 
-Everything outside of the replaced definitions, the helpers above them and the new imports is the
-file's to the byte.
+Everything outside the replaced definitions, the helpers above them and the new imports is unchanged
+to the byte.
 """
 
 from __future__ import annotations
