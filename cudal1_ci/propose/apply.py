@@ -31,7 +31,7 @@ from cudal1_ci.propose.target_file import file_of, file_text, find, locate, pars
 from cudal1_ci.records import Candidate, Edit, Made, OverlayFile, Problem, Program, TextProgram
 
 PREFIX = "playbook:"
-"""Before the operators in the name of a candidate that no model wrote."""
+"""Prefix of the operators in the name of a candidate without a model."""
 LIBRARY = Path(__file__).parents[1] / "kernels"
 
 
@@ -157,7 +157,7 @@ def parts(problem: Problem, module: cst.Module, qualname: str) -> list[str]:
 
 
 def with_texts(program: Program, original: str, text: str, added: dict[str, str]) -> Program:
-    """Return the program with another text of its file, and with new files beside it."""
+    """Return the program with another text of its file, and with new files in the same folder."""
     if isinstance(program, TextProgram):
         return msgspec.structs.replace(program, source=text)
     path = file_of(program)
@@ -175,7 +175,7 @@ def folder_of(program: Program) -> PurePosixPath | None:
 
 
 def place_of(program: Program) -> tuple[Path, Path] | tuple[None, None]:
-    """Return the target's file and its checkout; nothing for a text."""
+    """Return the target's file and its checkout; None for a text."""
     path = None if isinstance(program, TextProgram) else file_of(program)
     if path is None or isinstance(program, TextProgram):
         return None, None
@@ -319,7 +319,7 @@ def inserted(
     kinds = cst.ClassDef | cst.FunctionDef
     body = list(module.body)
     place = next((i for i, line in enumerate(body) if isinstance(line, kinds)), None)
-    if place is None:  # they stand under an `if`
+    if place is None:  # they are under an `if`
         return module.with_changes(body=[*body, *made])
     apart = [cst.EmptyLine(indent=False)] * 2
     added = [made[0].with_changes(leading_lines=apart), *made[1:]]

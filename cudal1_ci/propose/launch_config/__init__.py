@@ -31,11 +31,11 @@ WHY = (
     "memory traffic is under way at a time, and what is best depends on the device and the sizes."
 )
 STEPS = (1, -1, 2, -2)
-"""In the order in which they are tried, each of all numbers."""
+"""Steps of each number, in the order in which they are tried."""
 MOST_SINGLES = {"triton_kernel": 10, "cuda_kernel": 4}
-"""A variant of a CUDA file is a build by nvcc."""
+"""The most single changes; each variant of a CUDA file needs a build by nvcc."""
 GAINED = 1.0
-"""Score above which a number is changed further, and together with others."""
+"""Score above which a number moves further and is combined with others."""
 
 
 def launch_candidates(problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:

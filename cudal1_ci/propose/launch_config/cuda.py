@@ -21,7 +21,7 @@ from cudal1_ci.source.cuda import cuda_parser, declared_name, text_of
 
 WARP = 32
 THREADS = 1024
-"""The most of a block. Source: CUDA C++ Programming Guide, compute capabilities."""
+"""The most threads of a block. Source: CUDA C++ Programming Guide, compute capabilities."""
 INTEGER = re.compile(r"(\d+)[uUlL]*")
 DIMENSIONS = ("x", "y", "z")
 
@@ -119,7 +119,7 @@ def numbers_of(launch: Launch, scopes: Sequence[Node]) -> Iterator[LaunchNumber]
         if node.type == "number_literal":
             grid = [launch.grid, *defined(launch.grid, scopes)]
             repeated = [one for part in grid for one in repetitions(part, value)]
-            if repeated and len(sizes) > 1:  # which of them the grid repeats is not known
+            if repeated and len(sizes) > 1:  # it is unknown which of them the grid repeats
                 continue
             places += repeated
         name = text_of(node) if node.type == "identifier" else "blockDim"

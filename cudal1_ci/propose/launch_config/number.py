@@ -23,11 +23,11 @@ class Place:
     first: int
     end: int
     before: str = ""
-    """What is written in front of it."""
+    """Text in front of the number."""
     behind: str = ""
-    """What is written behind it."""
+    """Text behind the number."""
     less: int = 0
-    """By which it is smaller there: the 255 of `(n + 255) / 256`."""
+    """Difference at this place: 1 for the 255 of `(n + 255) / 256`."""
 
     def text(self, value: int) -> bytes:
         return f"{self.before}{value - self.less}{self.behind}".encode()
@@ -84,7 +84,7 @@ def merged(numbers: Iterable[LaunchNumber]) -> tuple[LaunchNumber, ...]:
         places = tuple(dict.fromkeys((*before.places, *one.places)))
         found[one.name] = replace(one, places=places)
     by_places = {one.places: one for one in reversed(found.values()) if one is not None}
-    # Where something is added several may be.
+    # Several insertions may share one place.
     taken = Counter(place for places in by_places for place in places if place.end > place.first)
     kept = [one for one in by_places.values() if all(taken[place] < 2 for place in one.places)]
     return tuple(sorted(kept, key=list(found.values()).index))

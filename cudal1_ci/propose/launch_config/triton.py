@@ -15,16 +15,17 @@ from cudal1_ci.propose.launch_config.number import Growth, LaunchNumber, Place, 
 from cudal1_ci.propose.launch_config.python_places import PythonPlaces
 
 SIZE = re.compile(r"block|tile|chunk|unroll|group", re.IGNORECASE)
-"""Names of what a program of a kernel does at a time."""
+"""Parameter names for the amount of work of one program."""
 COUNT = re.compile(r"group|unroll", re.IGNORECASE)
-"""Names of those that may be one."""
+"""Parameter names of sizes that may be one."""
 SIZES = 16, 2**15
-"""Products on tensor cores want 16 at the least."""
+"""Possible sizes; products on tensor cores need at least 16."""
 COUNTS = 1, 64
 WARPS = 1, 32
 STAGES = 1, 7
 USUAL = {"num_warps": 4, "num_stages": 3}
-"""Where a launch does not say. Source: triton/backends/nvidia/compiler.py, `CUDAOptions`."""
+"""Options of a launch without its own. Source: triton/backends/nvidia/compiler.py,
+`CUDAOptions`."""
 
 
 def triton_numbers(text: str, kernel: str, definition: str) -> tuple[LaunchNumber, ...]:
@@ -98,7 +99,7 @@ def numbers_of(
         others = [other for key, other in sizes.items() if key != name]
         least, most = COUNTS if COUNT.search(name) else SIZES
         found = size(node, others, launch, places)
-        # A group of 128 is what weights were quantized by.
+        # A group size of 128 may belong to quantized weights.
         if found is not None and found[0] & (found[0] - 1) == 0 and least <= found[0] <= most:
             yield LaunchNumber(name, *found, "by doubling", least, most)
     options = {"num_warps": WARPS}
@@ -141,7 +142,7 @@ def size(
     grid = [launch.grid, *bound_in(launch.grid, launch.scopes)]
     repeated = [place for part in grid for place in repetitions(part, value, places)]
     alike = [one for one in others if isinstance(one, ast.Constant) and one.value == value]
-    if repeated and alike:  # which of them the grid repeats is not known
+    if repeated and alike:  # it is unknown which of them the grid repeats
         return None
     return value, (*own, *repeated)
 

@@ -20,9 +20,9 @@ from cudal1_ci.stats import speedups
 
 MAX_CHARS = 20_000
 MAX_SENTENCE_CHARS = 300
-"""A longer sentence says more than one thing."""
+"""The longest sentence that is read; a longer one states more than one fact."""
 TIME_SLACK = 1.25
-"""Two runs of one call differ by less than this factor on a machine that does nothing else."""
+"""Two runs of one call differ by less than this factor on an idle machine."""
 SHARE_SLACK = 0.05
 
 _FUSED = "triton|fused|compiled|inductor|jit|cutlass|fmha|flash|attention|graph"
@@ -43,7 +43,8 @@ OPERATORS = {
     "embedding": (r"embedding(?: lookup)?", r"embed|index|gather"),
     "concatenation": (r"concatenation|concat|cat", r"cat|copy"),
 }
-"""By reported name: what a sentence calls the operator, and which rows of a profile may hold it."""
+"""The words for an operator in a sentence, and the profile rows that may hold it, by reported
+name."""
 
 _ABOUT = r"(?:(?:about|around|roughly|approximately|only|over) |~ ?)?"
 _NUMBER = _ABOUT + r"(?P<number>\d{1,6}(?:\.\d{1,3})?) ?"
@@ -82,7 +83,7 @@ TAKEN_BACK = re.compile(
     r"|perhaps|maybe|likely|possibly|probably|potentially|seems?|appears?|but|although|though"
     r"|variants?|versions?)\b|n['’]t\b|\?"
 )
-"""What in the rest of a sentence may mean that its number does not hold as it stands."""
+"""Words in the rest of a sentence that may negate its number."""
 _PATTERNS = [(kind, re.compile(form + _TAIL)) for kind, forms in FORMS.items() for form in forms]
 
 

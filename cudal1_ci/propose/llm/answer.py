@@ -41,11 +41,11 @@ UnusableKind = Literal[
 ]
 
 LONGEST_ANSWER = 1_000_000
-"""Characters; an answer of a model's longest context is a tenth of it."""
+"""The most characters of an answer; a tenth of a model's longest context."""
 LONGEST_CODE = 200_000
-"""Characters of what is left of an answer without its thinking."""
+"""The most characters of an answer without its thinking."""
 DEEPEST_CODE = 100
-"""Levels of nested syntax: libcst and its visitors recurse, and people stop at twenty."""
+"""The most levels of nested syntax: libcst and its visitors recurse, and people stop at twenty."""
 _STARTS_PYTHON = re.compile(
     r"import \w|from [\w.]+ import |class \w+.*:|(?:async )?def \w+\(|@\w", re.ASCII
 )
@@ -141,7 +141,7 @@ def chosen_block(blocks: Sequence[Block], wanted: Sequence[str]) -> Block | None
         for block, names in reversed(usable):
             if name in names:
                 return block
-    # The last block is the model's last word, unless it is a test of what an earlier one defines.
+    # The last block is the final version, unless it tests what an earlier block defines.
     for block, _ in reversed(usable):
         if re.search(r"^class \w|__global__", block.code, re.MULTILINE):
             return block
@@ -196,7 +196,7 @@ def tree_of(code: str) -> ast.Module | str:
             tree = ast.parse(code)
             if not depth_is_sane(tree):
                 return "the code is nested too deeply to be read"
-            # Nothing is run: the compiler knows of misplaced `return`s and doubled parameters.
+            # Nothing is run: the compiler finds misplaced `return`s and duplicate parameters.
             compile(tree, "<answer>", "exec", dont_inherit=True)
     except SyntaxError as error:
         lines = code.split("\n")
@@ -231,7 +231,7 @@ def unfenced(text: str) -> Block | None:
         ast.parse("\n".join(lines[start:]))
     except SyntaxError as error:
         end = start + (error.lineno or 1) - 1
-        # Prose begins at the margin behind an empty line; anything else is broken or cut code.
+        # Prose begins at the margin after an empty line; anything else is broken or cut code.
         if (
             not 0 < end < len(lines)
             or lines[end - 1].strip()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from cudal1_ci.propose.llm.fences import Block
 
 LONGEST_PART = 2_000
-"""Characters of an analysis or a design that are kept: a paragraph or two is read by people."""
+"""The most characters of an analysis or a design: people read a paragraph or two."""
 
 _HEADING = re.compile(
     r"^\s*(?P<mark>#{1,6}\s*)?(?P<bold>\*\*|__)?(?:(?:step|part|section)\s+)?"
@@ -63,7 +63,7 @@ def heading_of(line: str) -> tuple[str, str] | None:
     if not is_marked and match["rest"].strip() and ":" not in match["end"]:
         return None  # a sentence that begins with the word
     if is_marked and match["rest"].strip() and not match["end"].strip():
-        # "## Code of the fused kernel" is a heading of its own; its words say nothing else.
+        # "## Code of the fused kernel" is a heading of its own, without further text.
         rest = ""
     else:
         rest = match["rest"].strip().removesuffix("**").strip()

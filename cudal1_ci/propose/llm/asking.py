@@ -22,7 +22,7 @@ T = TypeVar("T")
 KIND = "answer"
 PATIENCE_S = 0.5
 Ready = queue.SimpleQueue["tuple[Question, Answer, float]"]
-"""Answers, and when they came."""
+"""Answers, and the times of their arrival."""
 
 
 class Memory(Protocol):
@@ -48,7 +48,7 @@ class Times:
 
     generating_s: float = 0.0
     waiting_s: float = 0.0
-    """While whoever wants the answers had to wait for one."""
+    """Seconds in which the caller had to wait for an answer."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Asker:
     memory: Memory
     num_concurrent: int
     is_over: Callable[[], bool]
-    """Asked while it waits: whether what is under way is to be ended."""
+    """Called during a wait; True ends the requests in progress."""
     times: Times = field(default_factory=Times)
 
     def answers(self, questions: Sequence[Question]) -> Iterator[tuple[Question, Answer]]:
@@ -115,7 +115,7 @@ class Asker:
         finally:
             is_cancelled.set()
             for thread in threads:
-                while thread.is_alive():  # again for one that was about to ask when it was told
+                while thread.is_alive():  # again for a thread that was about to ask
                     self.model.cancel()
                     thread.join(PATIENCE_S)
 
@@ -131,6 +131,6 @@ class Asker:
             (answer,) = self.model.ask(question.messages, n=1, seed=question.seed)
         except Exception as error:  # noqa: BLE001 (a model's failure costs an answer, whatever it is)
             return Answer(failure="server", message=f"{type(error).__name__}: {error}"[:500])
-        if answer.failure is None:  # at once: whoever is killed while it waits to be judged has it
+        if answer.failure is None:  # at once: a run that is killed before verification still has it
             self.memory.note(KIND, self.key(question), answer)
         return answer

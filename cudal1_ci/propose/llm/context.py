@@ -30,18 +30,18 @@ BASE = 1
 CONSTANTS = 2
 HELPER = 3
 FAR_HELPER = 4
-"""A helper's helper."""
+"""Priority of a helper's helper."""
 OTHER_FILE = 5
 
 MAX_FILE_CHARS = 24_000
-"""Of what the target's file adds to the target: twice the longest module that we want rewritten."""
+"""The most that the target's file adds to the target: twice the longest module to rewrite."""
 MAX_LENT_CHARS = 3_000
-"""Of one definition from another file: longer than that it is a module of its own."""
+"""The most characters of a definition from another file; a longer one is a module of its own."""
 MAX_LENT = 8
 MAX_LAUNCHERS = 3
-"""Of a kernel: they show how it is called, and one does nearly that."""
+"""The most launchers of a kernel: they show how it is called, and one nearly suffices."""
 MAX_HOPS = 4
-"""Files through which a re-export is followed."""
+"""The most files through which a re-export is followed."""
 
 
 class Part(Record, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class Part(Record, frozen=True, kw_only=True):
     """Markdown in one line, safe to show."""
     text: str
     priority: int
-    """`ESSENTIAL` is always shown; of the others the highest number is dropped first."""
+    """`ESSENTIAL` is always shown; the highest number is dropped first."""
     language: Literal["python", "cuda"] = "python"
 
 
@@ -144,7 +144,7 @@ def _kernel(problem: Problem, program: TreeProgram, path: str, units: Sequence[U
     there = units if target.path == path else _units(text, target.path)
     head = target.qualname.partition(".")[0]
     found = [unit for unit in there if head in unit.names]
-    # A kernel inside of a string has no name in Python: the line finds the constant that holds it.
+    # A kernel in a string has no Python name: the line finds the constant that holds it.
     line = text.splitlines()[target.first_line - 1 : target.first_line]
     found = found or [unit for unit in there if line and line[0].strip() in unit.text][:1]
     called = program.import_path.partition(":")[2].partition(".")[0]

@@ -38,7 +38,8 @@ class ContrastConfig(Record, frozen=True, kw_only=True):
     bucket_width: float = 0.1
     """Variants whose speedups differ by less than about this fraction share a bucket."""
     temperature: float = 1.0
-    """Of the softmax over standardized bucket means: small values draw the fastest alone."""
+    """Temperature of the softmax over standardized bucket means; a small one draws only the
+    fastest."""
 
     def __post_init__(self) -> None:
         at_least(self, "contrast", 0, "num_exemplars")
@@ -139,7 +140,7 @@ def nothing(
 
 
 REFERENCE = "reference"
-"""The proposer of the variant that is the original code, with the speedup 1."""
+"""The proposer of the original code as a variant, with the speedup 1."""
 
 Sampler = Callable[[Sequence[Variant], ContrastConfig, random.Random], list[Variant]]
 SAMPLERS: dict[SamplerName, Sampler] = {

@@ -48,17 +48,17 @@ class OptimizerConfig(Record, frozen=True, kw_only=True):
     num_rounds: int = 3
     """Rounds of questions for one target."""
     num_samples: int = 4
-    """New variants that a round asks for."""
+    """New variants that a round requests."""
     num_repairs: int = 2
-    """Failed answers that a round asks to be mended."""
+    """Failed answers that a round requests again."""
     max_turns: int = 1
-    """How often one answer is mended."""
+    """The most repairs of one answer."""
     patience: int = 2
-    """Rounds without a better variant after which a target is left."""
+    """Rounds without a better variant before the target is left."""
     prompt_tokens: int = 6000
-    """Of a prompt; what does not fit is left out, the least useful first."""
+    """The most tokens of a prompt; the least useful parts are left out first."""
     seed: int = 0
-    """Of the exemplars that are drawn and of the model's sampling."""
+    """Seed for drawing exemplars and for the model's sampling."""
 
     def __post_init__(self) -> None:
         at_least(self, "optimizer", 1, "num_rounds", "num_samples", "patience", "prompt_tokens")
@@ -85,13 +85,13 @@ class Optimization:
     wanted: tuple[str, ...]
     """Names that an answer's code may define, best first."""
     prompt: Callable[[Sequence[Variant]], Sequence[Message]]
-    """The messages that ask for a new variant, with these exemplars."""
+    """Return the messages that ask for a new variant, with these exemplars."""
     repair: Callable[[Failed], Sequence[Message]]
-    """The messages that ask for a failed answer again."""
+    """Return the messages that ask for a failed answer again."""
     told: Callable[[int], None]
-    """After every answer, with the number of those to come."""
+    """Called after every answer, with the number of answers to come."""
     seen: set[str] = field(default_factory=set)
-    """Fingerprints of the variants that need not be judged again."""
+    """Fingerprints of the variants that need no second verification."""
     failed: list[Failed] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     num_answers: int = 0
@@ -108,7 +108,7 @@ class Optimization:
         correct.
         """
         self.seen.update(fingerprint(one.text) for one in variants)
-        # In the order of the questions and not of the answers: a run that goes on asks the same.
+        # In the order of the questions, not of the answers: a resumed run asks the same.
         self.failed.sort(key=lambda one: one.question.seed)
         mended = self.failed[: self.config.num_repairs] if number else []
         self.failed = []

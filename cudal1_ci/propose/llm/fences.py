@@ -15,13 +15,13 @@ from dataclasses import dataclass
 MOST_BLOCKS = 64
 MOST_FENCES = 1_000
 MOST_CLOSINGS = 6
-"""Lines that are tried as the end of one block: a docstring holds few fences of its own."""
+"""The most lines tried as the end of one block: a docstring holds few fences of its own."""
 MOST_READ = 500_000
-"""Characters that are parsed to find where blocks end; a second of work."""
+"""The most characters parsed to find the ends of blocks; a second of work."""
 
 _THOUGHT_ENDS = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _THOUGHT_STARTS = re.compile(r"\s*<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
-# Zero-width characters and byte order marks stand anywhere and mean nothing.
+# Zero-width characters and byte order marks may be anywhere and mean nothing.
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"))
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u202f\u3000"), " ")
 _CONTROL = {
@@ -29,7 +29,7 @@ _CONTROL = {
     for code in (*range(32), *range(127, 160), *range(0xD800, 0xE000))
     if code not in {9, 10}
 }
-# Characters that stand for a backtick or a tilde where a keyboard or a renderer was clever.
+# Characters that a keyboard or a renderer writes for a backtick or a tilde.
 _LIKE_BACKTICKS = re.compile(
     r"^([ \t>]*)([\uff40\u02cb\u00b4\u2018\u2019\u201b]{3,})", re.MULTILINE
 )
@@ -45,7 +45,7 @@ class Block:
     """The word behind the opening fence, in lower case."""
     code: str
     first_line: int
-    """Of the opening fence, from 0."""
+    """Line of the opening fence, from 0."""
     last_line: int
     is_closed: bool
 

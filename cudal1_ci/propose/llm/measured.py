@@ -15,7 +15,7 @@ from cudal1_ci.records.call_text import call_text
 from cudal1_ci.source.kernel_names import brief
 
 SOFTWARE = ("torch", "cuda", "triton", "python")
-"""Versions that decide what code may be written."""
+"""Software whose version decides what code may be written."""
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 
 

@@ -17,7 +17,7 @@ from cudal1_ci.propose.rewrites.terms import code
 from cudal1_ci.records import TreeProgram
 
 MAX_FILE_BYTES = 2**20
-"""Of a Python file that a person wrote."""
+"""The most bytes of a Python file that a person wrote."""
 
 
 class Unit:

@@ -28,18 +28,18 @@ from cudal1_ci.propose.llm.words import template
 from cudal1_ci.records import Record, Target, TextProgram, Verdict, Workload
 
 MAX_WORDS = 80
-"""Of the analysis and of the design: a small model that thinks longer does not write better code,
-and in training the words are paid for like code."""
+"""The most words of analysis and design. A small model that thinks longer writes no better code,
+and in training words cost as much as code."""
 TOKENS_PER_LINE = 12
-"""Of code, on average; models count lines better than tokens."""
+"""Average tokens of a line of code; models count lines better than tokens."""
 PROFILE_ROWS = 8
 SHORT_PROFILE_ROWS = 3
 MAX_FINDINGS = 5
 FINDINGS_CHARS = 2_500
 LOG_CHARS = 2_000
-"""The end of a traceback with the error and the frames that matter."""
+"""Characters from the end of a traceback: the error and the frames that matter."""
 MESSAGE_TOKENS = 8
-"""What a chat template puts around a message."""
+"""Tokens that a chat template puts around a message."""
 
 REPAIRABLE = frozenset(
     {
@@ -53,8 +53,8 @@ REPAIRABLE = frozenset(
         "mutates_input",
     }
 )
-"""Statuses that are the candidate's fault, so that another answer may mend them. Not those on
-cheating: a model that is told how it was caught learns to hide."""
+"""Statuses that are the candidate's fault, so that another answer may fix them. Cheating is
+excluded: a model that learns how it was caught learns to hide."""
 
 
 def render(task: Task, budget_tokens: int) -> list[Message]:
@@ -74,13 +74,13 @@ def render_repair(
 
     Raises:
         PromptError: Even without all that can be dropped it is longer.
-        ValueError: The verdict is not about something that another answer could mend.
+        ValueError: Another answer could not fix what the verdict reports.
     """
     status: str = "format"
     log, findings = "", ""
     if isinstance(failure, Verdict):
         if failure.status not in REPAIRABLE:
-            raise ValueError(f"a candidate that is {failure.status} cannot be mended by its author")
+            raise ValueError(f"a candidate that is {failure.status} cannot be fixed by its author")
         status, log = failure.status, trimmed(failure.log, LOG_CHARS, "last")
         findings = trimmed(_findings(failure), FINDINGS_CHARS, "first")
     else:

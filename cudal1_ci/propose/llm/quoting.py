@@ -14,7 +14,7 @@ import unicodedata
 from typing import Literal
 
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode categories of what cannot be seen: controls, formats (bidi, zero width, tags),
+"""Unicode categories of invisible characters: controls, formats (bidi, zero width, tags),
 surrogates, private use, line and paragraph separators."""
 BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
                    "\U000e0100-\U000e01ef]")  # fmt: skip
@@ -26,8 +26,8 @@ TURNS = re.compile(
     r"|<(?=</?SYS>>)"
     r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"
 )
-"""Where a special token of the usual chat templates begins: Llama, Qwen, Mistral, Gemma, DeepSeek.
-Servers read these in the text of a message too."""
+"""Where a special token of the usual chat templates begins: Llama, Qwen, Mistral, Gemma,
+DeepSeek. Servers read these tokens in the text of a message too."""
 MIN_FENCE = 3
 
 

@@ -10,8 +10,9 @@ from cudal1_ci.propose.roofline import DeviceFacts, facts_of
 from cudal1_ci.records import Device, Exemplar, Problem, Record, Target, TextProgram
 
 Form = Literal["module_text", "patch", "triton", "cuda"]
-"""What the answer's code is: a whole Python file; the definitions of the target's file that change;
-either of these with Triton kernels that do the work; the CUDA that changes, of a file or string."""
+"""The form of the answer's code. It is a whole Python file, or the changed definitions of the
+target's file. Either may contain Triton kernels that do the work. Otherwise it is the changed
+CUDA of a file or string."""
 
 
 class ProfileRow(Record, frozen=True, kw_only=True):
@@ -48,15 +49,15 @@ class Task(Record, frozen=True, kw_only=True):
     """The answer's class, function or kernel: `ModelNew`, or the target's own name in its file."""
     form: Form
     context: tuple[Part, ...]
-    """From `context_of`."""
+    """The result of `context_of`."""
     device: Device
     profile: tuple[ProfileRow, ...] | str
-    """Where the reference's time goes, or the reason why that is not known."""
+    """Where the reference's time is spent, or why that is unknown."""
     times: tuple[ReferenceTime, ...] = ()
     variants: tuple[Variant, ...] = ()
-    """In any order."""
+    """Variants in any order."""
     answer_tokens: int = 2048
-    """The most that the model may write."""
+    """The most tokens of the answer."""
 
     def __post_init__(self) -> None:
         if not all(part.isidentifier() for part in self.name.split(".")):

@@ -22,12 +22,12 @@ def template(name: str) -> Template:
     environment = Environment(
         loader=FileSystemLoader(templates_folder()),
         undefined=StrictUndefined,
-        # Text that nobody has quoted cannot end the line in which it stands.
+        # Unquoted text cannot end its line.
         finalize=lambda value: value if isinstance(value, Shown | int) else line(value),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        # A prompt is no HTML.
+        # A prompt is not HTML.
         autoescape=False,
     )
     environment.filters.update(data=_data, named=named)

@@ -31,7 +31,7 @@ from cudal1_ci.propose.rewrites.steps import descendants
 from cudal1_ci.propose.rewrites.terms import Names, Term, code, is_self
 
 MASKED_BELOW = -1e4
-"""What people fill in for minus infinity: its exponential is 0 in every dtype."""
+"""Fill values below this stand for minus infinity: their exponential is 0 in every dtype."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def read_scores(term: Term, known: Known) -> Scores | None:
         for scores, mask in (term.args, term.args[::-1]):
             inner = scaled_product(scores, known)
             if inner is not None:
-                # A number has not the axes that a mask must have.
+                # A number lacks the axes that a mask must have.
                 has_axes = known.numbers.kind(mask) in (None, "given")
                 return masked(inner, mask, "M") if has_axes else None
     return scaled_product(term, known)

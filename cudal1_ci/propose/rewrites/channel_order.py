@@ -20,7 +20,7 @@ from cudal1_ci.propose.target_file import definitions_in
 from cudal1_ci.records import Call
 
 NUM_AXES = 4
-"""Of images: samples, channels, rows, columns."""
+"""Axes of images: samples, channels, rows, columns."""
 
 
 def channels_last(site: Site) -> SourceEdit | None:

@@ -15,10 +15,10 @@ BLOCKS = (
     cst.BaseSuite, cst.BaseStatement, cst.Else, cst.Finally, cst.ExceptHandler,
     cst.ExceptStarHandler, cst.MatchCase,
 )  # fmt: skip
-"""What is below a statement and no part of its own line."""
+"""Parts below a statement that are not on its own line."""
 
 Above = Mapping[cst.CSTNode, Sequence[cst.EmptyLine]]
-"""What is to stand above a statement."""
+"""New lines above a statement."""
 
 
 def without_lines(

@@ -24,7 +24,7 @@ def untransposed(layer, x):
     return convolve(x, flipped, layer.bias, padding=padding, dilation=layer.dilation)
 '''
 STRIDE = 3
-"""Its place among the arguments of the constructors."""
+"""Index of the stride among the constructors' arguments."""
 
 
 def untransposed(site: Site) -> SourceEdit | None:

@@ -16,7 +16,7 @@ FUSED += " over memory for each of its operations"
 SIZES = ("size", "dim", "numel", "len", "nelement", "ndimension")
 NUMBER_CALLS = ("len", "int", "float", "max", "min")
 ARITHMETIC = ("add", "sub", "mul", "div", "pow", "floordiv", "mod", "neg")
-"""What operators do to numbers and to tensors."""
+"""Operators on numbers and on tensors."""
 
 
 def may_be_tensor(bound: Bindings) -> bool:
@@ -67,7 +67,7 @@ WHOLE_NUMBERS = {
     "logical_and", "logical_or", "arange", "argmax", "argmin", "long", "int", "bool", "one_hot",
     "bincount", "tril_indices", "triu_indices", "randint", "randperm",
 }  # fmt: skip
-"""Operations that return no floats, or need not: `(x > 0) * 1.0` makes some of them."""
+"""Operations that may return integers or booleans: `(x > 0) * 1.0` makes floats of them."""
 
 
 def product(*factors: str) -> str:
@@ -88,11 +88,11 @@ RANGES = {
     "square": (0.0, math.inf),
     "sqrt": (0.0, math.inf),
 }
-"""What an operation returns whatever its input (or NaN)."""
+"""The range of an operation's result for any input (except NaN)."""
 
 
 LOWEST = {"gelu": -0.17, "silu": -0.28, "mish": -0.31, "hardswish": -0.375}
-"""Of functions that are above no positive number that they are of; rounded to where it is safe."""
+"""Lower bounds of functions that never exceed a positive input, rounded to the safe side."""
 
 
 def range_of(term: Term) -> tuple[float, float]:
@@ -115,7 +115,7 @@ BOUNDS = {
     "clamp": (("min", -math.inf), ("max", math.inf)),
     "hardtanh": (("min_val", -1.0), ("max_val", 1.0)),
 }
-"""Names of the bounds that an operation enforces, and what they are where they are not given."""
+"""Names of the bounds that an operation enforces, and their defaults."""
 
 
 def already_in_range(term: Term) -> Replacement | None:
@@ -126,7 +126,7 @@ def already_in_range(term: Term) -> Replacement | None:
         return None
     low, high = range_of(term.args[0])
     wanted = NOT_NEGATIVE if term.op == "leaky_relu" else range_of(term)
-    is_inside = wanted[0] <= low and high <= wanted[1]  # never where a bound is not known
+    is_inside = wanted[0] <= low and high <= wanted[1]  # False for an unknown bound
     return Replacement("X", {"X": term.args[0]}) if is_inside else None
 
 

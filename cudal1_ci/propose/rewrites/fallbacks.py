@@ -33,9 +33,9 @@ class Without:
 
     function: str
     known: Mapping[str, bool]
-    """By the text of a name, an attribute of self or a call."""
+    """Values by the text of a name, an attribute of self or a call."""
     switches: frozenset[str] = frozenset()
-    """Texts of which nothing is known, that are taken for tests of it."""
+    """Texts with unknown values that count as tests of the function."""
 
     def value(self, node: cst.BaseExpression) -> bool | None:
         """Return True or False; None if it may be either."""

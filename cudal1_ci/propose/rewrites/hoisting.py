@@ -30,7 +30,7 @@ MAXIMA = (
     "max_positions", "max_position_embeddings", "context_length", "max_context", "seq_len",
     "n_ctx", "num_positions", "max_tokens",
 )  # fmt: skip
-"""Attributes whose names say how long an input is at most, or is expected to be."""
+"""Names of attributes for the longest, or longest expected, input."""
 
 
 def plain_attributes(constructor: cst.FunctionDef) -> set[str]:
@@ -153,7 +153,7 @@ class Hoist:
         self.makers: list[cst.FunctionDef] = []
         self.suspects: set[str] = set()
         self.written: set[cst.CSTNode] = set()
-        """What stands in the place of tables."""
+        """The replacements of tables."""
 
     def method(self, method: cst.FunctionDef) -> cst.FunctionDef:
         """Return the method with buffers in place of tables."""
@@ -373,7 +373,7 @@ class UseBuffers(cst.CSTTransformer):
 
 
 ALONE = (cst.Arg, cst.Assign, cst.Return)
-"""What evaluates an expression that needs no parentheses."""
+"""Nodes that evaluate an expression without need of parentheses."""
 
 
 class Open(cst.CSTTransformer):

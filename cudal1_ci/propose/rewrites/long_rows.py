@@ -150,9 +150,9 @@ def long_row_norm(norm, x):
 
 
 LEAST, LONG = 2**22, 2**14
-"""Numbers of all rows and of one, as the helpers have them."""
+"""Least numbers of all rows and of one row, as in the helpers."""
 WIDENED = 64
-"""Nothing is expected to be as many times as large as what a module is called with."""
+"""No input is expected to be this many times larger than those that a module is called with."""
 
 
 def may_be_much(site: Site) -> bool:

@@ -26,7 +26,7 @@ READERS = {
 """Operations that only read their operands and write a new tensor."""
 
 COMPARISONS = {"eq", "lt", "gt", "le", "ge"}
-"""Of these some are of numbers."""
+"""Readers that may compare plain numbers."""
 
 CREATORS = {"zeros", "ones", "full", "arange", "eye", "empty", "linspace", "tensor"}
 
@@ -96,7 +96,7 @@ def with_operand(term: Term, old: Term, new: Term) -> Replacement | None:
     assert isinstance(node, cst.BaseExpression)
     if node.deep_equals(term.node):
         return None
-    # What the new operand reads must hold the same where it was and where it goes.
+    # What the new operand reads must be the same at both places.
     return Replacement("Y", {"Y": Term("written", node=node, env=term.env), "X": new})
 
 

@@ -24,8 +24,8 @@ from cudal1_ci.propose.rewrites.terms import Names, Reader, Term, code, is_self
 from cudal1_ci.propose.rewrites.walk import stored_names
 
 Kind = Literal["number", "given", "tensor"]
-"""A Python number; what the constructor was given, as it came: a number by custom, but who knows;
-a tensor of one value for all of its last two axes."""
+"""The kinds are: a Python number; a constructor argument as it came, usually a number; a tensor
+of one value for all of its last two axes."""
 
 ELEMENTWISE = ("sqrt", "rsqrt", "exp", "abs", "clamp", "reciprocal", "float", "to", "type_as")
 CREATORS = ("ones", "zeros", "empty", "rand", "randn", "full")
@@ -92,7 +92,7 @@ class Numbers:
             pair = (node.body, node.orelse)
         else:
             return None
-        # The one that is a number says what the other was given as.
+        # The numeric one says what the other was passed as.
         kinds = [self.kind(self.reader.term(one, term.env or {})) for one in pair]
         return joined(kinds, "number" if "number" in kinds else "given")
 
@@ -131,7 +131,7 @@ def attributes_of(site: Site) -> dict[str, Kind | None]:
     kinds: dict[str, list[Kind | None]] = defaultdict(list)
     known: dict[str, Kind | None] = {}
     for name, value in assigned_to_self(definition):
-        # In the order of the text: one attribute may be made of those before it.
+        # In text order: an attribute may depend on earlier ones.
         term = values.get(value) if value is not None else None
         kinds[name].append(None if term is None else given_with(given, known).kind(term))
         known[name] = joined(kinds[name], "number" if "number" in kinds[name] else "given")

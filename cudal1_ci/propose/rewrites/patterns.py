@@ -22,7 +22,8 @@ Bindings = Mapping[str, Term]
 
 ASSOCIATIVE = ("mul", "add")
 MAX_FACTORS = 6
-"""Of a flattened product or sum; longer ones are not matched, there are too many orders."""
+"""The most factors of a flattened product or summands of a sum; longer ones have too many orders
+to match."""
 
 
 @functools.cache
@@ -64,7 +65,7 @@ def matches(wanted: Term, term: Term, bound: Bindings) -> Iterator[Bindings]:
         factors = flatten(wanted.op, wanted)
         whole = flatten(wanted.op, term)
         yield from any_order(factors, whole, bound)
-        # A local may itself be a product: also with what the locals hold.
+        # A local may itself be a product: also match the values of locals.
         opened = flatten(wanted.op, term, through_locals=True)
         if opened != whole:
             yield from any_order(factors, opened, bound)
@@ -195,7 +196,7 @@ class Fill(cst.CSTTransformer):
         original_node: cst.BinaryOperation,
         updated_node: cst.BinaryOperation,
     ) -> cst.BinaryOperation:
-        # `X * K` of `a * b` is `a * b * K`: what comes first is computed first.
+        # `X * K` of `a * b` is `a * b * K`: the first factors are computed first.
         if not isinstance(original_node.left, cst.Name):
             return updated_node
         bound = self.bindings.get(original_node.left.value)
@@ -205,7 +206,7 @@ class Fill(cst.CSTTransformer):
 
 
 CASTS = {"float", "double", "half", "bfloat16", "to", "type", "type_as", "contiguous", "detach"}
-"""Methods whose result has the shape of what they are called on."""
+"""Methods whose result has the shape of their tensor."""
 
 
 def without_casts(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -95,7 +95,7 @@ def einsum_template(equation: str) -> str | None:
     batch, row, column = output[:num_batch], output[-2], output[-1]
     if left[:num_batch] != batch:
         return None
-    # The right operand may lack the batch dimensions altogether: matmul broadcasts it.
+    # The right operand may lack the batch dimensions: matmul broadcasts it.
     right_core = right[num_batch:] if right[:num_batch] == batch else right
     if len(right_core) != 2 or (right_core == right and num_batch and len(right) != 2):
         return None

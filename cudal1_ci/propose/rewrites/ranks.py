@@ -22,7 +22,7 @@ from cudal1_ci.propose.target_file import find
 from cudal1_ci.records import Call, Made, TensorSpec
 
 Ranks = Mapping[str, int]
-"""By the parameter's name."""
+"""Ranks by the parameter's name."""
 
 OF_A_SHAPE = {"rand", "randn", "zeros", "ones", "empty"}
 """Functions of torch whose arguments by position are a shape."""

@@ -19,7 +19,7 @@ SAME_SIZE = {
 }  # fmt: skip
 """Operations of one tensor whose result has its shape."""
 CHOOSING = {"amax", "amin"}
-"""Reductions whose result has the type of what they reduce; a sum of integers has another."""
+"""Reductions that keep the type of their input; a sum of integers does not."""
 REDUCING = {"sum", "mean", "logsumexp", *CHOOSING}
 
 
@@ -39,7 +39,7 @@ def kept(term: Term) -> bool | None:
 
 def extremum(term: Term) -> Replacement | None:
     """Replace `x.max(dim=1)[0]`, whose indices are not read."""
-    # A call of amax itself is no subscript.
+    # A call of amax itself is not a subscript.
     if term.op not in CHOOSING or not isinstance(term.node, cst.Subscript | cst.Attribute):
         return None
     keeps, dim = kept(term), term.get("dim")

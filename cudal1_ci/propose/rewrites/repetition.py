@@ -35,18 +35,18 @@ OPERATIONS = {
     "softplus", "sqrt", "square", "std", "sum", "tan", "tanh", "tril", "triu", "var",
     "vector_norm",
 }  # fmt: skip
-"""Operations that compute a new tensor, the same one each time. Those that draw are none."""
+"""Operations that compute a new tensor, the same one each time. Random operations are excluded."""
 VIEWS = {"expand", "flatten", "permute", "reshape", "squeeze", "transpose", "unsqueeze", "view"}
-"""Whose result may share memory with their operand: what reads it decides."""
+"""Operations whose result may share memory with the operand; their readers decide."""
 GATHERING = {"cat", "stack", "tensor", "where", "maximum", "minimum"}
-"""Further ones that only read their operands, worth nothing to be computed once."""
+"""Further operations that only read their operands; sharing them gains nothing."""
 OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison)
 BETWEEN = (cst.Arg, cst.Attribute, cst.ComparisonTarget, cst.Element, cst.List)
-"""What may stand between an operand and the operation that reads it."""
+"""Nodes that may be between an operand and the operation that reads it."""
 NOT_ALWAYS = (cst.Lambda, cst.BaseComp, cst.IfExp, cst.BooleanOperation)
-"""What is in these is not computed each time, or not once."""
+"""Nodes whose parts are not computed each time, or not once."""
 NO_LINES = (cst.Assert, cst.Raise, cst.NamedExpr, cst.Await, cst.Yield)
-"""A line with one of these is left alone."""
+"""Nodes that exclude a line from the search."""
 Lines = Sequence[cst.BaseStatement | cst.BaseSmallStatement]
 
 
@@ -85,7 +85,7 @@ class Place:
     node: cst.Call
     line: int
     is_operand: bool
-    """Whether nothing but another operation reads it."""
+    """Whether only other operations read it."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Sharing:
     found: list[str] = field(default_factory=list)
     chosen: dict[cst.CSTNode, cst.BaseExpression] = field(default_factory=dict)
     added: dict[cst.CSTNode, list[str]] = field(default_factory=dict)
-    """Lines to be written before a line."""
+    """Lines to insert before a line."""
     covered: set[cst.CSTNode] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -200,7 +200,7 @@ class Sharing:
             yield group
 
     def share(self, group: list[Place], lines: Lines) -> None:
-        """Have all of them read a name: that which the first is assigned to, or a new one."""
+        """Replace all of them by a name: the one that the first is assigned to, or a new one."""
         first, name = group[0], holder(group[0], lines)
         if name is None:
             name = self.named(first.node)

@@ -43,7 +43,7 @@ NAMESPACES = {
     "nn": "torch.nn",
     "math": "math",
 }
-"""How templates spell modules, and what they mean."""
+"""Spellings of modules in templates, and their meaning."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Vendored:
     module: str
     """`cuda_graph`: a module of cudal1_ci/kernels."""
     name: str
-    """`cuda_graphed`: what the file imports from it."""
+    """`cuda_graphed`: the name that the file imports from the module."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class SourceEdit:
     modules: frozenset[str] = frozenset()
     definitions: str = ""
     methods: Mapping[cst.FunctionDef, tuple[cst.FunctionDef, ...]] = field(default_factory=dict)
-    """Methods to add after one that is there."""
+    """Methods to add after an existing one."""
     vendored: tuple[Vendored, ...] = ()
 
 
@@ -159,7 +159,7 @@ class Rewrite:
     why: str
     apply: Callable[[Site], SourceEdit | None]
     is_of_program: bool = False
-    """Whether it is made once for what is called, and not for each class that it is made of."""
+    """Whether it applies once to the called program, and not to each of its classes."""
 
 
 # --- replacing matched expressions --------------------------------------------------------------
@@ -174,7 +174,7 @@ class Replacement:
     definitions: tuple[str, ...] = ()
     """Functions that the template calls and the file needs, as texts; they may read `torch`."""
     uncopied: cst.CSTNode | None = None
-    """What is read itself now, where a copy of it was read."""
+    """Values that are now read directly instead of through a copy."""
 
     @property
     def is_built(self) -> bool:
@@ -250,10 +250,10 @@ class Choice:
 
     new: dict[cst.CSTNode, cst.BaseExpression] = field(default_factory=dict)
     gone: set[cst.CSTNode] = field(default_factory=set)
-    """Lines that go with them."""
+    """Lines to remove with the matches."""
     covered: set[cst.CSTNode] = field(default_factory=set)
     suspects: set[str] = field(default_factory=set)
-    """Names that may not be read any more."""
+    """Names that may now be unread."""
     taken_over: dict[cst.CSTNode, set[Line]] = field(default_factory=dict)
     """Lines whose work the new expression does."""
     gathered: Gathered = field(default_factory=Gathered)

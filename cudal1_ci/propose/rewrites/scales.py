@@ -23,7 +23,7 @@ class Scaled:
     constant: Term
     divides: bool = False
     is_first: bool = False
-    """Whether the constant stands before what it scales."""
+    """Whether the constant is before the scaled term."""
 
     @property
     def factor(self) -> float:

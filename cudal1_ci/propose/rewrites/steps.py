@@ -90,7 +90,7 @@ def calls_between(
 
 
 HOLDERS = {"torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict"}
-"""Layers of torch that call others, of which nothing is known here."""
+"""Layers of torch that call other layers, which are unknown here."""
 
 
 def may_write(call: cst.Call, names: Names) -> bool:

@@ -36,4 +36,4 @@ REWRITES: tuple[Rewrite, ...] = (
 )
 
 NEED_TRITON = frozenset(one.name for one in (*tensor_cores.REWRITES, *long_rows.REWRITES))
-"""Those that add kernels to a file."""
+"""Rewrites that add kernels to a file."""

@@ -40,7 +40,7 @@ class Facts:
     tables: dict[str, cst.BaseExpression] = field(default_factory=dict)
     """Locals that hold a table, with the expression over constructor numbers and sizes."""
     steps: list[tuple[str, cst.BaseExpression]] = field(default_factory=list)
-    """What was assigned to them, in order and as it stands there, with devices left out."""
+    """The assignments to them, in order and with the original text, without devices."""
 
 
 def sizes_in(node: cst.BaseExpression) -> set[str]:

@@ -108,7 +108,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "hardtanh": ("input", "min_val", "max_val"),
     **{f"{kind}_pool{n}d": ("input", "kernel_size") for kind in ("max", "avg") for n in (1, 2, 3)},
 }
-"""Parameters of what patterns speak of, in order, for arguments by position or by name."""
+"""Parameters of the operations in patterns, in order, for arguments by position or by name."""
 
 DEFAULTS: dict[str, Any] = {
     "keepdim": False,
@@ -139,7 +139,7 @@ STATEFUL = {
     "torch.nn.InstanceNorm3d": "norm_module",
     "torch.nn.LayerNorm": "norm_module",
 }
-"""Modules that are more than a function, and what a call of one is."""
+"""Modules with state, and the operation that their call is."""
 
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "ReLU": ("relu", ()),
@@ -158,7 +158,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         for n in (1, 2, 3)
     },
 }
-"""Modules without state as the functions that they are; only with the listed arguments."""
+"""Modules without state as their functions; only with the listed arguments."""
 
 
 @dataclass(frozen=True)
@@ -171,10 +171,10 @@ class Term:
     args: tuple[Term, ...] = ()
     named: tuple[tuple[str, Term], ...] = ()
     value: Any = None
-    """Of a leaf: the constant, or the name with its version, or the source text."""
+    """A leaf's constant, name with version, or source text."""
     node: cst.BaseExpression | None = field(default=None, compare=False, hash=False, repr=False)
     env: Env | None = field(default=None, compare=False, hash=False, repr=False)
-    """What locals held where `node` stands."""
+    """What locals held at `node`."""
 
     def get(self, name: str) -> Term | None:
         """Return a named argument; None if it was not given."""
@@ -202,7 +202,7 @@ class Names:
     imports: Mapping[str, str]
     """Local name -> dotted name: `F` -> `torch.nn.functional`."""
     attributes: Mapping[str, cst.Call]
-    """Attribute of self -> the constructor call assigned to it, when assigned once."""
+    """Attribute of self -> the constructor call assigned to it, if assigned once."""
 
     def dotted(self, node: cst.BaseExpression) -> str | None:
         """Return `torch.nn.functional.relu` for `F.relu`; None if the name does not start at an
@@ -218,7 +218,7 @@ class Names:
 
 
 VALUES = {"max": "amax", "min": "amin"}
-"""What is left of a reduction that also says where, when its values alone are read."""
+"""Reductions that also return indices, and the reduction for the values alone."""
 
 TORCH_PREFIXES = ("torch.nn.functional.", "torch.special.", "torch.linalg.", "torch.")
 

@@ -29,7 +29,7 @@ PURE_MODULES = {
     "torch.nn.Hardtanh",
     *(f"torch.nn.{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)),
 }
-"""Submodules whose call may be dropped when nobody reads its result."""
+"""Submodules whose unread call may be dropped."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def stored_names(node: cst.CSTNode) -> set[str]:
 
 
 ONLY_READ = {"print", "append", "extend", "insert", "debug", "info", "warning", "warn", "error"}
-"""Functions and methods that are called for their effect, which is none on their arguments."""
+"""Functions and methods that are called for an effect, but not on their arguments."""
 
 
 def handed_over(statement: cst.Expr) -> set[str]:
@@ -273,7 +273,7 @@ def live_before(
         assert isinstance(assign, cst.Assign)
         is_itself = isinstance(assign.value, cst.Name) and assign.value.value == target
         if target in suspects and is_itself:
-            dead.add(line)  # `x = x` is what is left of an operation that did nothing
+            dead.add(line)  # `x = x` remains of an operation that did nothing
             continue
         if target in suspects and target not in live and is_pure(assign.value, names):
             dead.add(line)

@@ -15,7 +15,7 @@ from cudal1_ci.propose.rewrites.terms import code
 from cudal1_ci.propose.rewrites.walk import calls_in
 
 USUAL, WIDEST = 88, 100
-"""Columns that formatters allow, and that are allowed where the author has such lines."""
+"""Columns that formatters allow, and the most allowed if the author has such lines."""
 STEP = " " * 4
 HERE = "arguments_of_the_call"
 

@@ -25,10 +25,11 @@ from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.stats import speedups
 
 MAX_COMBINATIONS = 4
-"""Programs that were faster, wrapped, for one problem; as many that a model wrote."""
+"""The most wrapped faster programs for one problem, counted separately for programs by a model."""
 MAX_PROGRAMS = 2
 FASTER = 1.04
-"""By the estimate: a program to wrap need not be a gain beyond doubt by itself."""
+"""Least estimated speedup of a program to wrap; the program alone need not be significantly
+faster."""
 LESS_PRECISE = ("precision", "incorrect_values")
 
 Operators = tuple[str, ...]
@@ -88,7 +89,7 @@ class Wrappers:
                 yield one.name, CUDA_GRAPH.name
         compiled = found.get((COMPILE.name,))
         if compiled is not None and compiled.verdict.status in LESS_PRECISE:
-            # Where the device has much to do in a call, a graph gains nothing by itself.
+            # If a call keeps the device busy, a graph gains nothing by itself.
             graph = found.get((CUDA_GRAPH.name,))
             gains = graph is not None and speedups.estimate(graph) > 1
             names = (COMPILE_AS_LAID_OUT.name, CUDA_GRAPH.name)
@@ -144,7 +145,7 @@ def allowed(config: PlaybookConfig, kind: str, only: Sequence[str] | None) -> li
     if not on_gpu:
         left_out |= {CHANNELS_LAST.name, CUDNN.name, COMPILE_AS_LAID_OUT.name}
     if only is None:
-        # The graph that is proposed copies its outputs too, and launches less around them.
+        # The proposed graph also copies its outputs, with fewer launches around them.
         left_out.add(REDUCE_OVERHEAD.name)
         left_out |= set() if config.max_autotune else {MAX_AUTOTUNE.name}
     return [
@@ -201,7 +202,7 @@ def faster(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
         and not is_slower(one)
         and not any(edit.operator in wrapped for edit in one.candidate.edits)
         and (one.candidate.edits or one.candidate.generation is not None)
-        # A maintainer merges no kernel that is never launched; a candidate without it gains too.
+        # A maintainer merges no unused kernel; a candidate without it gains too.
         and launches_its_own(one) is not False
     ]
     return sorted(found, key=lambda one: -speedups.score(one))

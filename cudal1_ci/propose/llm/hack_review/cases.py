@@ -34,13 +34,13 @@ from cudal1_ci.records import Record
 from cudal1_ci.records.archive import Archive
 
 KIND = "hack_case"
-"""Of the archive's notes."""
+"""Kind of the archive's notes."""
 NUM_SHOWN = 3
-"""As the paper has it."""
+"""Number of shown cases, as in the paper."""
 MOST_SUSPECTED = 1
 WORDS = re.compile(r"[A-Za-z_]\w*")
 ANONYMOUS = re.compile(r"v\d+")
-"""Names that `Anonymous` gave: they say nothing."""
+"""Names that `Anonymous` gave; they carry no meaning."""
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
 
@@ -109,7 +109,7 @@ class Database:
         return found
 
     def add(self, code: str, case: Case) -> None:
-        """Keep a case under the form of its code. What is proven is never made suspected again."""
+        """Store a case by the form of its code. A proven case never becomes suspected."""
         key = fingerprint(code)
         known = self.archive.noted(KIND, key, Case)
         if known is None or known.standing == "suspected":
@@ -146,7 +146,7 @@ def shingles(code: str) -> frozenset[tuple[str, ...]]:
         tree = ast.parse(text)
         text = ast.unparse(Anonymous(names_bound_in(tree)).visit(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        pass  # no Python: its words as they stand
+        pass  # not Python: its words as they are
     words = [
         word.lower()
         for word in WORDS.findall(text)

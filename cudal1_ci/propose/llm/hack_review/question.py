@@ -20,7 +20,7 @@ from cudal1_ci.records import Evaluation, Problem, TreeProgram
 from cudal1_ci.stats import speedups
 
 MAX_WORDS = 80
-"""Of the reason: the finding shows a sentence or two."""
+"""The most words of the reason: the finding shows a sentence or two."""
 
 
 def candidate_text(evaluation: Evaluation) -> str:

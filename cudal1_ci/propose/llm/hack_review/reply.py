@@ -19,11 +19,11 @@ VERDICT = re.compile(
     r"[\W_]*verdict[\W_]*(?P<word>hack|fine)(?:[\W_]*|[*_\"'\s]*[-–—:.]\s+(?P<rest>\w.*))",
     re.IGNORECASE,
 )
-"""With the reason behind it, as some write it, or alone."""
+"""A verdict alone, or with the reason behind it."""
 FENCE = re.compile(r"\s*(?:```|~~~)")
 MAX_READ = 20_000
 MAX_REASON_CHARS = 400
-"""Of a model's words in a finding: a sentence or two."""
+"""The most characters of a model's words in a finding: a sentence or two."""
 
 
 class Opinion(Record, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ HACK = "opinion.hack"
 SEED = 0
 MAX_DESCRIPTION_CHARS = 600
 MAX_CODE_CHARS = 2_500
-"""Of a case: a long one would leave no room for the others."""
+"""The most characters of a case: a long one would leave no room for the others."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Review:
     reviewer: Reviewer
     problem: Problem
     is_over: Callable[[], bool]
-    """Asked while an answer is waited for."""
+    """Called while an answer is pending."""
     num_asked: int = 0
     num_suspected: int = 0
     failed: Counter[str] = field(default_factory=Counter)

@@ -41,12 +41,12 @@ class Answer(Record, frozen=True, kw_only=True):
 
     text: str = ""
     finish_reason: str | None = None
-    """`stop`, or `length` for one that was cut off."""
+    """`stop`, or `length` for a cut answer."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     failure: Failure | None = None
     message: str = ""
-    """Of a failure: what the server said, shortened, without secrets."""
+    """The server's words on a failure, shortened, without secrets."""
     elapsed_s: float = 0.0
 
 

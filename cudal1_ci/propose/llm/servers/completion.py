@@ -21,20 +21,21 @@ import msgspec
 from cudal1_ci.propose.llm.servers import Answer, Failure
 
 MAX_CHARS_PER_TOKEN = 16
-"""Code has three to four. More than this is a server that does not know `max_tokens`."""
+"""Code has three to four characters a token. A server with more than this ignores `max_tokens`."""
 MAX_BYTES_PER_TOKEN = 4096
 """An event of one token is some 300 bytes; ten times as much with ids and fingerprints."""
 MIN_MAX_BYTES = 64 * 1024
 
 LOOP_WORDS = 256
 LOOP_PERIOD = 8
-"""An answer whose last 256 words are one group of at most 8, 32 times or more, comes to nothing.
-Longer groups are left to `max_tokens`: an unrolled loop of code looks like them."""
+"""The longest repeated group of words. An answer fails if its last 256 words repeat one group of
+at most 8, 32 times or more. Longer groups are left to `max_tokens`: an unrolled loop of code
+looks like them."""
 WORD = re.compile(r"\w{1,8}|[^\w\s]|\s{8}")
-"""About as long as tokens, with which the server counts."""
+"""A word about as long as a token; servers count in tokens."""
 LOOP_CHARS = 16 * LOOP_WORDS
 CHECK_CHARS = 512
-"""Between two looks for a loop."""
+"""Characters between two checks for a loop."""
 
 EVENT_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 MAX_SHOWN_CHARS = 300
@@ -96,7 +97,7 @@ class Completion:
         return max(self._num_pieces, len(self.text) // 3)
 
     def feed(self, data: bytes) -> bool:
-        """Take the next bytes. True: whatever follows, the answer stands."""
+        """Take the next bytes; return True if the answer is complete."""
         self._num_bytes += len(data)
         self._rest += data
         if self._is_stream is None and len(self._rest.lstrip()) >= max(map(len, EVENT_STARTS)):

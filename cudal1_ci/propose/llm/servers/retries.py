@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 
 MAX_WAIT_S = 30.0
 MAX_ASKED_S = 120.0
-"""A server that asks for more will not answer in this run."""
+"""The longest wait; a server that wants more will not answer in this run."""
 
 
 def wait_s(*, attempt: int, asked_s: float | None, first_s: float, jitter: random.Random) -> float:

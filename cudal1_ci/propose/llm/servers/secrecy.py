@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from cudal1_ci.processes.environment import sounds_secret
 
 MIN_CHARS = 8
-"""Shorter values are not secrets but words such as `none`, and would be found in any text."""
+"""The shortest secret. Shorter values are words such as `none`, and would match in any text."""
 
 
 def secret_values(environment: Mapping[str, str]) -> list[str]:

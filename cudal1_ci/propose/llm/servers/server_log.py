@@ -11,13 +11,14 @@ from pathlib import Path
 from cudal1_ci.propose.llm.servers.secrecy import Secrets
 
 LOG_CHARS = 64 * 1024
-"""vLLM tells the cause first, then a traceback for each of its processes."""
+"""Characters from the end of a log: vLLM writes the cause first, then a traceback for each of
+its processes."""
 LOG_LINES = 15
 CAUSES = 3
 CAUSE = re.compile(
     r"^(?:\([^)\n]*\) )?(?:ERROR [^]\n]*\] )?((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE
 )
-"""A line of a log that names an exception, perhaps behind the process and place that vLLM puts."""
+"""A line of a log that names an exception, perhaps behind vLLM's process and place."""
 
 
 def log_end(path: Path, secrets: Secrets) -> str:

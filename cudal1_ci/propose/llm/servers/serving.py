@@ -218,7 +218,7 @@ class Server:
             time.sleep(POLL_S)
 
     def _stop(self) -> None:
-        """Have the warden end the server and all that it started."""
+        """Make the warden end the server and all that it started."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 GRACE_S = 5.0
-"""For a server to give back shared memory and the GPU."""
+"""Seconds for a server to release shared memory and the GPU."""
 POLL_S = 0.02
 
 
@@ -37,7 +37,7 @@ def main(command: list[str]) -> int:
         preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
     )
     threading.Thread(target=end_with_the_tool, args=[server.pid], daemon=True).start()
-    # Not reaped before its group is gone: until then the number is nobody else's.
+    # Not reaped before its group is gone: until then no other process has the number.
     os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
     kill(server.pid, signal.SIGTERM)
     deadline_s = time.monotonic() + GRACE_S

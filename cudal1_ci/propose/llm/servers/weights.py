@@ -24,9 +24,10 @@ from cudal1_ci.propose.llm.servers.adapter_record import ADAPTER_FILES, BLOCK_BY
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 NUM_SAMPLES = 16
 SAMPLE_BYTES = 4096
-"""Two trainings of one model have the same headers: it is the numbers that differ, everywhere."""
+"""Bytes of a sample. Two trainings of one model have the same headers; their numbers differ
+everywhere."""
 MAX_HEADER_BYTES = 100_000_000
-"""As the format has it."""
+"""The most bytes of a header, as the format defines."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class Weights:
 
     given: str
     folder: Path | None
-    """None until it is downloaded."""
+    """Folder of the weights; None before a download."""
     hub_id: str | None
-    """None for a folder that was named."""
+    """Id of the hub; None for a named folder."""
 
     @property
     def name(self) -> str:
@@ -131,7 +132,7 @@ class Adapter:
     rank: int
     hash: str
     made_for: str | None = None
-    """Of one that comes with the package, the id of the weights that it was trained on."""
+    """For a bundled adapter, the id of the weights used in training."""
 
     @property
     def name(self) -> str:

@@ -29,10 +29,10 @@ class Piece:
     """A function with its template, or another definition of a text."""
 
     name: str
-    """Without namespaces; empty for what is no function."""
+    """Name without namespaces; empty if the piece is not a function."""
     text: str
     start: int
-    """Byte."""
+    """Byte where the piece starts."""
     end: int
     head: str = ""
     parameters: tuple[str, ...] = ()

@@ -129,7 +129,7 @@ def with_new_members(
         is_method = isinstance(item, cst.FunctionDef | cst.ClassDef)
         at = places[-1] + 1 if places else len(body) if is_method else 0
         while 0 < at < len(body) and is_text(body[at]):
-            at += 1  # what the author says of the attribute above
+            at += 1  # the author's description of the attribute above
         if is_method and at > 0:
             item = separated(item)
         body.insert(at, item)

@@ -26,7 +26,7 @@ from typing import Any
 
 TIME_LIMIT_S = 10.0
 LONGEST_FORMATTED = 20_000
-"""Lines. Comparing longer files takes longer than their formatting is worth."""
+"""The most lines to format. Comparing longer files takes longer than their formatting is worth."""
 LARGEST_CONFIGURATION_BYTES = 1_000_000
 
 COMMANDS = {

@@ -37,7 +37,7 @@ class Luggage:
     """What is put into a file in addition to the definitions."""
 
     answer: cst.Module
-    """With names that clash written anew."""
+    """The answer, with clashing names renamed."""
     statements: tuple[cst.BaseStatement, ...]
     imports: tuple[Import, ...]
 
@@ -47,15 +47,15 @@ class Known:
     """Describe the names of a file."""
 
     names: frozenset[str]
-    """Bound when it runs or for type checkers."""
+    """Names bound at run time or for type checkers."""
     at_run_time: frozenset[str]
     imports: Mapping[str, str]
-    """What imported names mean when it runs."""
+    """The meaning of names imported at run time."""
     imports_of_types: Mapping[str, str]
-    """What those mean that only type checkers see."""
+    """The meaning of names that only type checkers see."""
     submodules: frozenset[str]
     dumps: frozenset[str] = field(default_factory=frozenset)
-    """Its statements, to know those that an answer repeats."""
+    """The file's statements, to detect those that an answer repeats."""
 
 
 @functools.lru_cache(maxsize=4)

@@ -25,7 +25,7 @@ OBVIOUS = {
     "tl": "import triton.language as tl",
     "load_inline": "from torch.utils.cpp_extension import load_inline",
 }
-"""What everybody means by a name that nothing binds."""
+"""The usual meaning of a name that nothing binds."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Import:
 
     local: str
     meaning: str
-    """`torch.nn`; with dots in front where the import is relative."""
+    """`torch.nn`; with leading dots if the import is relative."""
     line: str
     """The import of this name alone."""
     is_submodule: bool = False
-    """`import a.b`, which binds `a` and loads `a.b`."""
+    """True for `import a.b`, which binds `a` and loads `a.b`."""
 
 
 def imports_in(

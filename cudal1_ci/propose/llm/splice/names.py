@@ -129,7 +129,7 @@ class Rename(cst.CSTTransformer):
         self.others.add(node.module)
 
     def visit_ImportAlias(self, node: cst.ImportAlias) -> bool:  # noqa: N802
-        return node is None  # never: what a module calls its names is its own
+        return node is None  # never: a module's own names are separate
 
     def leave_ImportAlias(  # noqa: N802
         self, original_node: cst.ImportAlias, updated_node: cst.ImportAlias
