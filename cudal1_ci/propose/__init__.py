@@ -1,4 +1,4 @@
-"""Propose candidates for a problem. Nothing a strategy says is believed until it was verified."""
+"""Propose candidates for a problem. A strategy's claims count only after verification."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cudal1_ci.records import Candidate, Evaluation, Problem
 
 
 class Strategy(Protocol):
-    """Propose candidates for a problem, given what was found of earlier ones."""
+    """Propose candidates for a problem, given the results of earlier ones."""
 
     @property
     def name(self) -> str:
@@ -19,6 +19,7 @@ class Strategy(Protocol):
     def propose(
         self, problem: Problem, evaluations: Sequence[Evaluation], n: int
     ) -> Sequence[Candidate]:
-        """Return at most `n` candidates, most promising first; empty when there is nothing left to
-        try. Asked again after each round, with all evaluations of this problem so far."""
+        """Return at most `n` candidates, most promising first; empty if none is left. It is
+        called again after each round, with all evaluations of this problem so far.
+        """
         ...

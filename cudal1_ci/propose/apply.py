@@ -131,13 +131,14 @@ def described(
 
 
 def operators_of(candidate: Candidate) -> tuple[str, ...]:
-    """Return the names of what was applied to the reference; empty where a model wrote it."""
+    """Return the names of what was applied to the reference; empty if a model wrote it."""
     return () if candidate.generation else tuple(one.operator for one in candidate.edits)
 
 
 def parts(problem: Problem, module: cst.Module, qualname: str) -> list[str]:
-    """Return the definitions that a rewrite may change: the target, and in a KernelBench-form file
-    the other modules of the program. In a checkout each of them is a target of its own."""
+    """Return the definitions that a rewrite may change: the target, and in a KernelBench-form
+    file the program's other modules. In a checkout each definition is its own target.
+    """
     is_whole_program = isinstance(problem.reference, TextProgram) and problem.target is None
     is_kernelbench_form = any(
         isinstance(one.call, Made) and one.call.function.startswith("get_inputs")
@@ -199,8 +200,9 @@ def library_text(name: str) -> str:
 
 
 def import_of(program: Program, module: cst.Module, library: str, names: Sequence[str]) -> str:
-    """Return the import of vendored names as the user's file would write it: relative where it
-    imports its neighbors so, else from its package."""
+    """Return the import of vendored names in the style of the user's file: relative if the file
+    imports its neighbors so, else from its package.
+    """
     assert not isinstance(program, TextProgram)
     dotted = program.import_path.partition(":")[0]
     path = file_of(program)
@@ -301,7 +303,7 @@ def with_import(module: cst.Module, statement: str) -> cst.Module:
 
 
 def with_definitions(module: cst.Module, text: str) -> cst.Module:
-    """Return the file with definitions before its first one, but for those that it has."""
+    """Return the file with definitions before its first one, except those that it has."""
     there = defined_in(module)
     new = cst.parse_module(text, config=module.config_for_parsing)
     made = [
@@ -313,7 +315,7 @@ def with_definitions(module: cst.Module, text: str) -> cst.Module:
 def inserted(
     module: cst.Module, made: Sequence[cst.SimpleStatementLine | cst.BaseCompoundStatement]
 ) -> cst.Module:
-    """Return the file with statements before its first definition, two lines apart from it."""
+    """Return the file with statements before its first definition, two empty lines apart."""
     if not made:
         return module
     kinds = cst.ClassDef | cst.FunctionDef
@@ -331,7 +333,7 @@ def inserted(
 
 
 def is_plain_import(line: cst.CSTNode) -> bool:
-    """Return whether a statement imports something, `__future__` apart."""
+    """Return whether a statement imports something other than from `__future__`."""
     text = code(line).strip()
     return text.startswith(("import ", "from ")) and not text.startswith("from __future__")
 

@@ -65,13 +65,13 @@ class Launches:
         values = {one: value for one, by in steps.items() if (value := one.after(by)) is not None}
         if len(values) < len(steps):
             return None
-        told = ", ".join(f"{one.name}={new}" for one, new in values.items())
+        settings = ", ".join(f"{one.name}={new}" for one, new in values.items())
         lines = "\n".join(f"- `{one.name}`: {one.value} -> {new}" for one, new in values.items())
         text = written(self.text, values)
         return Candidate(
             problem_id=self.problem.id,
             program=with_file(self.program, self.path, self.text, text),
-            proposer=f"{NAME}({told})",
+            proposer=f"{NAME}({settings})",
             analysis=f"- {WHY}\n\nFound in launches of `{self.kernel.last_name}`:\n{lines}",
             design=f"- {NAME}: {DESIGN}{TUNED if self.kernel.kind == 'triton_kernel' else ''}",
             techniques=(FAMILY,),

@@ -141,8 +141,8 @@ def size(
     value, own = found
     grid = [launch.grid, *bound_in(launch.grid, launch.scopes)]
     repeated = [place for part in grid for place in repetitions(part, value, places)]
-    alike = [one for one in others if isinstance(one, ast.Constant) and one.value == value]
-    if repeated and alike:  # it is unknown which of them the grid repeats
+    equal = [one for one in others if isinstance(one, ast.Constant) and one.value == value]
+    if repeated and equal:  # it is unknown which of them the grid repeats
         return None
     return value, (*own, *repeated)
 

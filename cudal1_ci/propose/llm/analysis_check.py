@@ -104,8 +104,9 @@ def claims_in(analysis: str) -> Iterator[tuple[str, str, re.Match[str]]]:
 def contradictions(
     evaluation: Evaluation, problem: Problem, rows: Sequence[ProfileRow]
 ) -> tuple[Contradiction, ...]:
-    """Return the sentences of a candidate's analysis whose number was measured to be another.
-    `rows` are the profile of the reference under the first workload, empty where there is none."""
+    """Return the sentences of a candidate's analysis whose number contradicts a measurement.
+    `rows` are the reference's profile under the first workload, or empty.
+    """
     found = []
     for sentence, kind, match in claims_in(evaluation.candidate.analysis):
         half_unit = 0.5 / 10 ** len(match["number"].partition(".")[2])
@@ -131,7 +132,7 @@ def against_share(
     problem: Problem,
     rows: Sequence[ProfileRow],
 ) -> str | None:
-    """Return the operator's share of the profiled time where it is too small for a percentage."""
+    """Return the operator's share of the profiled time if it is too small for a percentage."""
     operator = next(name for name, (says, _) in OPERATORS.items() if re.fullmatch(says, spoken))
     share = share_of(operator, rows)
     if share is None or evaluation.device is None or bounds[0] / 100 <= share + SHARE_SLACK:
@@ -145,7 +146,7 @@ def against_share(
 def against_ranges(
     kind: str, bounds: tuple[float, float], match: re.Match[str], measured: Sequence[Measurement]
 ) -> str | None:
-    """Return what was measured where no workload, nor what lies between them, has the number."""
+    """Return the measurements if the number is outside the range that all workloads span."""
     unit_us = 1000 if kind != "speedup" and match["unit"].startswith(("ms", "mil")) else 1
     allowed, said = [], []
     for one in measured:
@@ -167,8 +168,9 @@ def against_ranges(
 
 
 def share_of(operator: str, rows: Sequence[ProfileRow]) -> float | None:
-    """Return the largest share of the profiled time that an operator can have, as a fused row may
-    hold it too; None where no row holds it: it may be there under an unknown name."""
+    """Return the largest share of the profiled time that an operator can have; a fused row may
+    hold it too. None if no row holds it: its row may have an unknown name.
+    """
     pattern = re.compile(f"{OPERATORS[operator][1]}|{_FUSED}", re.IGNORECASE)
     total_us = sum(row.time_us for row in rows)
     own = [row.time_us for row in rows if pattern.search(row.name)]

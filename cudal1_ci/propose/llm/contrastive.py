@@ -95,7 +95,7 @@ class Optimization:
     failed: list[Failed] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     num_answers: int = 0
-    num_mended: int = 0
+    num_repaired: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     _origins: dict[str, tuple[Question, str]] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Optimization:
         self.seen.update(fingerprint(one.text) for one in variants)
         # In the order of the questions, not of the answers: a resumed run asks the same.
         self.failed.sort(key=lambda one: one.question.seed)
-        mended = self.failed[: self.config.num_repairs] if number else []
+        repairs = self.failed[: self.config.num_repairs] if number else []
         self.failed = []
         questions = [
             Question(
@@ -119,7 +119,7 @@ class Optimization:
                 turn=one.question.turn + 1,
                 exemplar_ids=one.question.exemplar_ids,
             )
-            for one in mended
+            for one in repairs
         ]
         questions += [self.question(number, i, variants) for i in range(self.config.num_samples)]
         if questions:
@@ -143,7 +143,7 @@ class Optimization:
 
     def count(self, question: Question, answer: Answer) -> None:
         self.num_answers += 1
-        self.num_mended += question.turn > 0
+        self.num_repaired += question.turn > 0
         self.prompt_tokens += answer.prompt_tokens or 0
         self.completion_tokens += answer.completion_tokens or 0
 
@@ -219,7 +219,7 @@ class Optimization:
             adapter_name=identity.adapter_name,
             num_answers=self.num_answers,
             refused=dict(sorted(self.refused.items())),
-            num_repairs=self.num_mended,
+            num_repairs=self.num_repaired,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             generating_s=times.generating_s,

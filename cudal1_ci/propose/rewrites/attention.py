@@ -50,7 +50,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Known:
+class TargetFacts:
     """Facts about the names and attributes that a target reads."""
 
     numbers: Numbers
@@ -59,7 +59,7 @@ class Known:
 
 def fused(site: Site) -> SourceEdit | None:
     """Replace every attention of a target by one call, except fallbacks for a torch without it."""
-    known = Known(numbers_of(site), ranks_of(site))
+    known = TargetFacts(numbers_of(site), ranks_of(site))
     left = fallbacks(site.module, "scaled_dot_product_attention")
 
     def matched(term: Term) -> Replacement | None:
@@ -68,7 +68,7 @@ def fused(site: Site) -> SourceEdit | None:
     return expressions(matched)(site)
 
 
-def attention(term: Term, known: Known) -> Replacement | None:
+def attention(term: Term, known: TargetFacts) -> Replacement | None:
     """Match softmax(q @ k^T * scale + mask) @ v."""
     pair = weighted_values(term)
     if pair is None:
@@ -133,7 +133,7 @@ def is_training(term: Term) -> bool:
     return term.op == "attr" and term.value == "training" and term.args[0].value == ("self", 0)
 
 
-def read_scores(term: Term, known: Known) -> Scores | None:
+def read_scores(term: Term, known: TargetFacts) -> Scores | None:
     """Return scores with at most one mask."""
     if term.op == "masked_fill" and len(term.args) == 1:
         fill, condition = term.get("value"), term.get("mask")
@@ -159,7 +159,7 @@ def masked(scores: Scores, mask: Term, template: str) -> Scores:
     return replace(scores, mask=template, captured={**scores.captured, "M": mask})
 
 
-def scaled_product(term: Term, known: Known) -> Scores | None:
+def scaled_product(term: Term, known: TargetFacts) -> Scores | None:
     """Return scores of one product and one factor, after the product or on the query."""
     for product, factor, operator in factors(term):
         pair = unscaled(product, known.ranks)

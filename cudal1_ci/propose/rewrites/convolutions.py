@@ -41,10 +41,10 @@ def untransposed(site: Site) -> SourceEdit | None:
 def may_be_of_one(term: Term, site: Site) -> bool:
     """Return whether the text excludes neither stride 1 nor one group."""
     made = site.names.attributes[str(term.value).removeprefix("self.")]
-    return all(is_one_or_unknown(value) for value in told(made))
+    return all(is_one_or_unknown(value) for value in stride_and_groups(made))
 
 
-def told(made: cst.Call) -> Iterator[cst.BaseExpression]:
+def stride_and_groups(made: cst.Call) -> Iterator[cst.BaseExpression]:
     """Yield a constructor's arguments for stride and groups."""
     for place, arg in enumerate(made.args):
         name = None if arg.keyword is None else arg.keyword.value

@@ -30,7 +30,7 @@ of one value for all of its last two axes."""
 ELEMENTWISE = ("sqrt", "rsqrt", "exp", "abs", "clamp", "reciprocal", "float", "to", "type_as")
 CREATORS = ("ones", "zeros", "empty", "rand", "randn", "full")
 CONVERSIONS = ("float", "int", "len", "round")
-Known = Mapping[str, Kind | None]
+Kinds = Mapping[str, Kind | None]
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Numbers:
     """What attributes of self and names hold; None or absent if unknown."""
 
     reader: Reader
-    attributes: Known = field(default_factory=dict)
-    names: Known = field(default_factory=dict)
+    attributes: Kinds = field(default_factory=dict)
+    names: Kinds = field(default_factory=dict)
 
     def kind(self, term: Term) -> Kind | None:
         """Return what a term is; None if it may be a tensor of any shape, or not a number."""
@@ -141,7 +141,7 @@ def attributes_of(site: Site) -> dict[str, Kind | None]:
     return known
 
 
-def given_with(numbers: Numbers, attributes: Known) -> Numbers:
+def given_with(numbers: Numbers, attributes: Kinds) -> Numbers:
     return Numbers(numbers.reader, attributes, numbers.names)
 
 

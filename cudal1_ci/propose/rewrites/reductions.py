@@ -23,7 +23,7 @@ CHOOSING = {"amax", "amin"}
 REDUCING = {"sum", "mean", "logsumexp", *CHOOSING}
 
 
-def kept(term: Term) -> bool | None:
+def keeps_dims(term: Term) -> bool | None:
     """Return whether a reduction keeps its dimensions; None if its text does not say, or has other
     arguments.
     """
@@ -42,7 +42,7 @@ def extremum(term: Term) -> Replacement | None:
     # A call of amax itself is not a subscript.
     if term.op not in CHOOSING or not isinstance(term.node, cst.Subscript | cst.Attribute):
         return None
-    keeps, dim = kept(term), term.get("dim")
+    keeps, dim = keeps_dims(term), term.get("dim")
     if keeps is None or dim is None:
         return None
     option = ", keepdim=True" if keeps else ""
@@ -53,13 +53,13 @@ def of_one(term: Term) -> Replacement | None:
     """Remove a reduction of one number in `logsumexp(x.sum(1, keepdim=True), dim=1)`: the number is
     its own sum.
     """
-    keeps, dim = kept(term) if term.op in REDUCING else None, term.get("dim")
+    keeps, dim = keeps_dims(term) if term.op in REDUCING else None, term.get("dim")
     if keeps is None or dim is None:
         return None
     inner = made = term.args[0]
     while made.op in SAME_SIZE and len(made.args) == 1 and not made.named:
         made = made.args[0]
-    if made.op not in REDUCING or kept(made) is not True or not dims(term) <= dims(made):
+    if made.op not in REDUCING or keeps_dims(made) is not True or not dims(term) <= dims(made):
         return None
     if made.op in CHOOSING and term.op not in (*CHOOSING, "mean"):
         return None

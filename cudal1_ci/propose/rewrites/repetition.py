@@ -121,7 +121,7 @@ class Sharing:
                 for place in self.operations(line, number):
                     places.setdefault(text_of(place.node), []).append(place)
         for text in sorted(places, key=len, reverse=True):
-            for group in self.alike(places[text], lines):
+            for group in self.equal_groups(places[text], lines):
                 self.share(group, lines)
 
     def operations(self, line: cst.CSTNode, number: int) -> Iterator[Place]:
@@ -184,7 +184,7 @@ class Sharing:
             node = parent
         return False
 
-    def alike(self, places: Sequence[Place], lines: Lines) -> Iterator[list[Place]]:
+    def equal_groups(self, places: Sequence[Place], lines: Lines) -> Iterator[list[Place]]:
         """Yield groups of two or more places that certainly hold the same value."""
         group: list[Place] = []
         for place in places:

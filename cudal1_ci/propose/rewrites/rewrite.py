@@ -358,7 +358,7 @@ def may_change(
 
 @functools.lru_cache(maxsize=64)
 def occurrences_in(method: cst.FunctionDef, names: Names) -> tuple[Occurrence, ...]:
-    """Read once for all rewrites: reading takes far longer than matching."""
+    """Read a function once for all rewrites: reading takes far longer than matching."""
     return tuple(Walk(names).occurrences(method))
 
 

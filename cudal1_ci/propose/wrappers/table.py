@@ -29,7 +29,7 @@ COMPILES = "the first call of each process compiles, which takes seconds to minu
 
 
 def forward_of(site: Site) -> cst.FunctionDef | None:
-    """Return the function to decorate; None where a decorator of the user's may depend on it."""
+    """Return the function to decorate; None if one of the user's decorators may depend on it."""
     definition = site.definition
     if isinstance(definition, cst.FunctionDef):
         forward: cst.FunctionDef | None = definition

@@ -126,12 +126,12 @@ def ranked(code: str, cases: Sequence[Case], reference: str = "") -> list[Case]:
     weight = {one: math.log(1 + len(cases) / count) ** 2 for one, count in frequency.items()}
     wanted = shingles(code) - shingles(reference)
 
-    def alike(number: int) -> float:
+    def similarity(number: int) -> float:
         own = features[number]
         shared = sum(weight[one] for one in own & wanted)
         return shared / math.sqrt(sum(weight[one] for one in own)) if shared else 0.0
 
-    scores = [alike(number) for number in range(len(cases))]
+    scores = [similarity(number) for number in range(len(cases))]
     order = sorted(range(len(cases)), key=lambda number: (-scores[number], cases[number].name))
     return [cases[number] for number in order if scores[number] > 0]
 

@@ -106,7 +106,7 @@ class Client:
         self._secrets = Secrets([endpoint.api_key or "", *secret_values(os.environ)])
         self._left_out: set[str] = set()
         self._renamed: dict[str, str] = {}
-        self._is_end_told = False
+        self._is_end_shown = False
         self._openai = sdk()
         self._broken = transport_error(self._openai)
         self._tasks: set[asyncio.Task[Answer]] = set()
@@ -143,9 +143,9 @@ class Client:
         """Yield exactly `n` answers when they are ready. All are requested at once, before the
         first is read; closing the iterator cancels the rest.
         """
-        return self.asked(messages, n, seed, set())
+        return self.ask_tracked(messages, n, seed, set())
 
-    def asked(
+    def ask_tracked(
         self, messages: Sequence[Message], n: int, seed: int, among: set[asyncio.Task[Answer]]
     ) -> Iterator[Answer]:
         """Yield answers like `ask`. Pending tasks are also in `among`, so that a caller can cancel
@@ -240,7 +240,7 @@ class Client:
         """Send one request; repeat it at once if only a parameter was rejected."""
         ending = self._endpoint.ended()
         if ending is not None:
-            raise Unanswered("server", self._told(ending))
+            raise Unanswered("server", self._ending_text(ending))
         max_tokens = self._config.max_tokens
         if not await self._budget.reserve(max_tokens):
             raise Unanswered("budget", f"the run's {self._config.token_budget} tokens are spent")
@@ -356,14 +356,14 @@ class Client:
     def _broken_off(self, error: BaseException) -> Unanswered:
         ending = self._endpoint.ended()
         if ending is not None:
-            return Unanswered("server", self._told(ending))
+            return Unanswered("server", self._ending_text(ending))
         cause = error.__cause__ or error
         said = shown(f"{type(cause).__name__} {cause}".strip())
         return Unanswered("server", self._said(f"the connection failed: {said}"), retry=True)
 
-    def _told(self, ending: str) -> str:
+    def _ending_text(self, ending: str) -> str:
         """Return how the server ended: in full for the first answer that it costs."""
-        first, self._is_end_told = not self._is_end_told, True
+        first, self._is_end_shown = not self._is_end_shown, True
         return self._said(ending if first else ending.splitlines()[0])
 
     def _said(self, message: str) -> str:
@@ -404,7 +404,7 @@ class Share:
         return self._client.identity
 
     def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
-        return self._client.asked(messages, n, seed, self._tasks)
+        return self._client.ask_tracked(messages, n, seed, self._tasks)
 
     def cancel(self) -> None:
         self._client.end(self._tasks)

@@ -33,7 +33,7 @@ ALWAYS_LOADED = frozenset({"torch.nn", "torch.nn.functional", "torch.cuda", "tor
 
 
 @dataclass(frozen=True)
-class Luggage:
+class Additions:
     """What is put into a file in addition to the definitions."""
 
     answer: cst.Module
@@ -43,7 +43,7 @@ class Luggage:
 
 
 @dataclass(frozen=True)
-class Known:
+class FileNames:
     """Describe the names of a file."""
 
     names: frozenset[str]
@@ -59,10 +59,10 @@ class Known:
 
 
 @functools.lru_cache(maxsize=4)
-def known_of(file: cst.Module) -> Known:
+def known_of(file: cst.Module) -> FileNames:
     body = ast.parse(file.code).body
     imports = list(imports_in(body))
-    return Known(
+    return FileNames(
         names=frozenset(bound_names(body)),
         at_run_time=frozenset(bound_names(body, type_checking=False)),
         imports={one.local: one.meaning for one in imports},
@@ -72,7 +72,7 @@ def known_of(file: cst.Module) -> Known:
     )
 
 
-def packed(answer: cst.Module, file: cst.Module, entries: Collection[str]) -> Luggage | Unusable:
+def packed(answer: cst.Module, file: cst.Module, entries: Collection[str]) -> Additions | Unusable:
     """Return all that the definitions `entries` of an answer need and the file does not have."""
     known = known_of(file)
     problem = star_import(answer)
@@ -106,7 +106,7 @@ def packed(answer: cst.Module, file: cst.Module, entries: Collection[str]) -> Lu
     ]
     definitions = [item for name in entries if (item := find(answer, name)) is not None]
     imports = missing_imports(answer, known, [*statements, *definitions])
-    return Luggage(answer, tuple(statements), tuple(imports))
+    return Additions(answer, tuple(statements), tuple(imports))
 
 
 def star_import(answer: cst.Module) -> Unusable | None:
@@ -183,7 +183,7 @@ def is_compound(item: cst.CSTNode) -> bool:
 
 
 def clashes(
-    needed: Sequence[cst.BaseStatement], known: Known, entries: Collection[str]
+    needed: Sequence[cst.BaseStatement], known: FileNames, entries: Collection[str]
 ) -> Iterator[str]:
     """Yield names of an answer that mean something else in the file."""
     for item in needed:
@@ -198,7 +198,7 @@ def clashes(
                 yield name
 
 
-def unused_name(name: str, answer: cst.Module, known: Known) -> str:
+def unused_name(name: str, answer: cst.Module, known: FileNames) -> str:
     """Return a new name for a name that clashes: the file's name of the same module, or a free
     name.
     """
@@ -212,14 +212,14 @@ def unused_name(name: str, answer: cst.Module, known: Known) -> str:
     return free_name(name, taken) if last in taken else last
 
 
-def is_known(item: cst.CSTNode, known: Known) -> bool:
+def is_known(item: cst.CSTNode, known: FileNames) -> bool:
     """Return whether a statement only imports, conditionally, what the file has imported."""
     meanings = {one.local: one.meaning for one in imports_in(ast.parse(code_of(item)).body)}
     return bool(meanings) and all(known.imports.get(n) == meanings.get(n, "") for n in binds(item))
 
 
 def missing_imports(
-    answer: cst.Module, known: Known, needing: Sequence[cst.CSTNode]
+    answer: cst.Module, known: FileNames, needing: Sequence[cst.CSTNode]
 ) -> Iterator[Import]:
     """Yield the answer's imports, and obvious forgotten ones, that code needs in this file."""
     used = {name for item in needing for name in uses(item)}

@@ -50,7 +50,7 @@ def with_answer(
     has_target = not defined.isdisjoint(qualname.split("."))
     if not has_target and (only := [name for name in launchers if name in defined]):
         qualname = only[0]
-    named = placed(file, answer, qualname)
+    named = replaced_definition(file, answer, qualname)
     if isinstance(named, Unusable):
         return named
     answer, place = named
@@ -80,7 +80,7 @@ def unsupported(what: str) -> Unusable:
     return Unusable(kind="unsupported", message=f"The answer cannot be put into the file: {what}.")
 
 
-def placed(
+def replaced_definition(
     file: cst.Module, answer: cst.Module, qualname: str
 ) -> tuple[cst.Module, str] | Unusable:
     """Return the answer and the file's definition that it replaces. That definition is the
