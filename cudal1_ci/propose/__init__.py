@@ -9,16 +9,17 @@ from cudal1_ci.records import Candidate, Evaluation, Problem
 
 
 class Strategy(Protocol):
-    """Propose candidates for a problem, given what was found of earlier ones."""
+    """Propose candidates for a problem, given the results of earlier ones."""
 
     @property
     def name(self) -> str:
-        """`rewrites`, `wrappers`: what a report and a flag call the strategy."""
+        """Return the strategy's name in reports and flags: `rewrites` or `wrappers`."""
         ...
 
     def propose(
         self, problem: Problem, evaluations: Sequence[Evaluation], n: int
     ) -> Sequence[Candidate]:
-        """Return at most `n` candidates, most promising first; empty when there is nothing left to
-        try. Asked again after each round, with all evaluations of this problem so far."""
+        """Return at most `n` candidates, most promising first; empty if none is left. It is
+        called again after each round, with all evaluations of this problem so far.
+        """
         ...

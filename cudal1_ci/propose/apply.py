@@ -2,9 +2,9 @@
 
     candidate = apply(problem, None, [SDPA, COMPILE])      # None where nothing changed
 
-Each rewrite sees the result of the one before. Name, techniques, analysis and design of the
-candidate come from the edits that were made, so that they cannot claim an edit that was not. Knows
-how a file is put together; does not know when a rewrite matches.
+Each rewrite sees the result of the one before. The candidate's name, techniques, analysis and
+design come from the edits that were made, so the candidate cannot claim any other edit. This module
+knows how a file is put together, but not when a rewrite matches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cudal1_ci.propose.target_file import file_of, file_text, find, locate, pars
 from cudal1_ci.records import Candidate, Edit, Made, OverlayFile, Problem, Program, TextProgram
 
 PREFIX = "playbook:"
-"""Before the operators in the name of a candidate that no model wrote."""
+"""Prefix of the operators in the name of a candidate without a model."""
 LIBRARY = Path(__file__).parents[1] / "kernels"
 
 
@@ -131,13 +131,14 @@ def described(
 
 
 def operators_of(candidate: Candidate) -> tuple[str, ...]:
-    """Return the names of what was applied to the reference; empty where a model wrote it."""
+    """Return the names of what was applied to the reference; empty if a model wrote it."""
     return () if candidate.generation else tuple(one.operator for one in candidate.edits)
 
 
 def parts(problem: Problem, module: cst.Module, qualname: str) -> list[str]:
-    """Return the definitions that a rewrite may change: the target, and in a KernelBench-form file
-    the other modules of the program. In a checkout each of them is a target of its own."""
+    """Return the definitions that a rewrite may change: the target, and in a KernelBench-form
+    file the program's other modules. In a checkout each definition is its own target.
+    """
     is_whole_program = isinstance(problem.reference, TextProgram) and problem.target is None
     is_kernelbench_form = any(
         isinstance(one.call, Made) and one.call.function.startswith("get_inputs")
@@ -157,7 +158,7 @@ def parts(problem: Problem, module: cst.Module, qualname: str) -> list[str]:
 
 
 def with_texts(program: Program, original: str, text: str, added: dict[str, str]) -> Program:
-    """Return the program with another text of its file, and with new files beside it."""
+    """Return the program with another text of its file, and with new files in the same folder."""
     if isinstance(program, TextProgram):
         return msgspec.structs.replace(program, source=text)
     path = file_of(program)
@@ -175,7 +176,7 @@ def folder_of(program: Program) -> PurePosixPath | None:
 
 
 def place_of(program: Program) -> tuple[Path, Path] | tuple[None, None]:
-    """Return the target's file and its checkout; nothing for a text."""
+    """Return the target's file and its checkout; None for a text."""
     path = None if isinstance(program, TextProgram) else file_of(program)
     if path is None or isinstance(program, TextProgram):
         return None, None
@@ -199,8 +200,9 @@ def library_text(name: str) -> str:
 
 
 def import_of(program: Program, module: cst.Module, library: str, names: Sequence[str]) -> str:
-    """Return the import of vendored names as the user's file would write it: relative where it
-    imports its neighbors so, else from its package."""
+    """Return the import of vendored names in the style of the user's file: relative if the file
+    imports its neighbors so, else from its package.
+    """
     assert not isinstance(program, TextProgram)
     dotted = program.import_path.partition(":")[0]
     path = file_of(program)
@@ -301,7 +303,7 @@ def with_import(module: cst.Module, statement: str) -> cst.Module:
 
 
 def with_definitions(module: cst.Module, text: str) -> cst.Module:
-    """Return the file with definitions before its first one, but for those that it has."""
+    """Return the file with definitions before its first one, except those that it has."""
     there = defined_in(module)
     new = cst.parse_module(text, config=module.config_for_parsing)
     made = [
@@ -313,13 +315,13 @@ def with_definitions(module: cst.Module, text: str) -> cst.Module:
 def inserted(
     module: cst.Module, made: Sequence[cst.SimpleStatementLine | cst.BaseCompoundStatement]
 ) -> cst.Module:
-    """Return the file with statements before its first definition, two lines apart from it."""
+    """Return the file with statements before its first definition, two empty lines apart."""
     if not made:
         return module
     kinds = cst.ClassDef | cst.FunctionDef
     body = list(module.body)
     place = next((i for i, line in enumerate(body) if isinstance(line, kinds)), None)
-    if place is None:  # they stand under an `if`
+    if place is None:  # they are under an `if`
         return module.with_changes(body=[*body, *made])
     apart = [cst.EmptyLine(indent=False)] * 2
     added = [made[0].with_changes(leading_lines=apart), *made[1:]]
@@ -331,7 +333,7 @@ def inserted(
 
 
 def is_plain_import(line: cst.CSTNode) -> bool:
-    """Return whether a statement imports something, `__future__` apart."""
+    """Return whether a statement imports something other than from `__future__`."""
     text = code(line).strip()
     return text.startswith(("import ", "from ")) and not text.startswith("from __future__")
 

@@ -1,4 +1,4 @@
-"""Say what may be proposed without a model."""
+"""Configure what is proposed without a model."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from cudal1_ci.records import Record
 
 
 class PlaybookConfig(Record, frozen=True, kw_only=True):
-    """What may be proposed without a model. None means where the device suits."""
+    """Configure what is proposed without a model. None means: where the device suits."""
 
     skip: tuple[str, ...] = ()
     """Names of rewrites, wrappers or families to leave out."""
     compile: bool | None = None
-    """Whether to propose `torch.compile`: it costs seconds at the first call of every process. By
-    default on a GPU, and on a CPU where a C++ compiler is installed."""
+    """Propose `torch.compile`, which costs seconds at the first call of every process. The
+    default is yes on a GPU, and on a CPU if a C++ compiler is installed."""
     max_autotune: bool = False
-    """Whether to propose `torch.compile(mode="max-autotune-no-cudagraphs")`, which compiles for
-    minutes."""
+    """Propose `torch.compile(mode="max-autotune-no-cudagraphs")`, which compiles for minutes."""
     cuda_graph: bool | None = None
-    """Whether to propose CUDA graphs for modules that are called for inference: each combination of
-    shapes has memory of its own. By default on a GPU."""
+    """Propose CUDA graphs for modules that are called for inference. Each combination of shapes
+    needs its own memory. The default is yes on a GPU."""
     triton: bool | None = None
-    """Whether to propose kernels in Triton, which the file has to keep. By default on a GPU."""
+    """Propose kernels in Triton, which the file must keep. The default is yes on a GPU."""
 
     def __post_init__(self) -> None:
         known = {name for one in (*REWRITES, *WRAPPERS) for name in (one.name, one.family)}

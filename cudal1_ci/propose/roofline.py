@@ -1,9 +1,9 @@
-"""What a GPU can do at best, and how near to it a call comes.
+"""Compute what a GPU can do at best, and how near a call comes to it.
 
-Knows the figures of vendors' data sheets and plain arithmetic. The bound is that of memory: what a
-call reads and writes at least, at full bandwidth. Parameters are not known here, so it is of inputs
-and outputs alone, and a call can be far from it for a good reason: a large matrix product is bound
-by arithmetic. What fits into the L2 cache may be faster than the bound.
+The figures are those of vendors' data sheets. The bound is the memory bound: the least that a call
+reads and writes, at full bandwidth. Parameters are unknown here, so the bound covers inputs and
+outputs alone. A call can be far from it for a good reason: a large matrix product is bound by
+arithmetic. What fits into the L2 cache may be faster than the bound.
 
     facts = facts_of("NVIDIA H200")
     lower_bound_us(48_000_000, facts) == 10.0
@@ -35,7 +35,7 @@ from cudal1_ci.records import (
 
 
 class DeviceFacts(Record, frozen=True, kw_only=True):
-    """The peak figures of one model of GPU; None for what it has not."""
+    """The peak figures of one model of GPU; None for a missing figure."""
 
     bandwidth_gb_s: float
     fp32_tflop_s: float
@@ -87,8 +87,9 @@ DTYPE_BYTES = {
 
 
 def facts_of(name: str) -> DeviceFacts | None:
-    """The figures of a GPU by its name as torch gives it; None for one that is not known: a CPU, a
-    slice of a GPU, a variant with other clocks."""
+    """Return the figures of a GPU by its name in torch. None for an unknown one: a CPU, a slice of
+    a GPU, a variant with other clocks.
+    """
     full = _BRAND.sub("", " ".join(name.upper().split()))
     for wanted in (full, _MEMORY.sub("", full)):
         for pattern, bandwidth, fp32, tf32, bf16, shared, sms in _TABLE:
@@ -105,19 +106,20 @@ def facts_of(name: str) -> DeviceFacts | None:
 
 
 def lower_bound_us(num_bytes: int, facts: DeviceFacts) -> float:
-    """Microseconds in which that many bytes can be read or written at best."""
+    """Return microseconds in which that many bytes can be read or written at best."""
     return num_bytes / (facts.bandwidth_gb_s * 1e3)
 
 
 def roofline_share(time_us: float, num_bytes: int, facts: DeviceFacts) -> float:
-    """How much of the time would be needed in any case: 1 is as fast as the memory allows."""
+    """Return the bound's share of the time: 1 is as fast as the memory allows."""
     return lower_bound_us(num_bytes, facts) / time_us
 
 
 def least_us(demand: Demand, facts: DeviceFacts) -> float:
-    """Microseconds that a call takes in any case: memory and arithmetic at their peaks, side by
-    side. In float32 products are exact, and convolutions may be in TF32, as torch allows it unless
-    it is told otherwise. What has no rate in the data sheet has no bound."""
+    """Return the least microseconds of a call: memory and arithmetic at their peaks, in parallel.
+    In float32 products are exact. Convolutions may be in TF32, as torch allows by default. What has
+    no rate in the data sheet has no bound.
+    """
     if demand.dtype in ("bfloat16", "float16"):
         product = convolution = facts.bf16_tflop_s
     elif demand.dtype == "float32":
@@ -137,14 +139,16 @@ def least_us(demand: Demand, facts: DeviceFacts) -> float:
 
 
 def call_bytes(call: Call | Made) -> int | None:
-    """Bytes of all tensors among the arguments; None where they are not known."""
+    """Return bytes of all tensors among the arguments; None if they are unknown."""
     if isinstance(call, Made):
         return None
     return _total(_bytes(spec) for spec in (*call.args, *call.kwargs.values()))
 
 
 def tensor_bytes(spec: TensorSpec) -> int | None:
-    """Bytes that a tensor's elements lie in: those of an expanded axis lie in the same ones."""
+    """Return the bytes that hold a tensor's elements; those of an expanded axis share the same
+    bytes.
+    """
     dtype = "uint8" if spec.dtype.startswith("float8") else spec.dtype
     if dtype not in DTYPE_BYTES:
         return None

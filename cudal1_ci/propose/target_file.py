@@ -1,5 +1,5 @@
-"""The file that a target stands in: its text, its tree, the definition in it, and a new text laid
-over it. Shared by all that write programs.
+"""Read and replace the file of a target: its text, its tree, the definition in it. Shared by all
+that write programs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from cudal1_ci.records import OverlayFile, Problem, Program, TextProgram, TreePr
 
 @functools.lru_cache(maxsize=4)
 def parsed(text: str) -> cst.Module | None:
-    """A file's tree, read once for all rewrites of all of its targets; None when it is no Python
-    that libcst knows."""
+    """Return a file's tree, read once for all rewrites of all its targets; None if libcst cannot
+    parse it.
+    """
     try:
         return cst.parse_module(text)
     except cst.ParserSyntaxError:
@@ -24,8 +25,9 @@ def parsed(text: str) -> cst.Module | None:
 
 
 def find(node: cst.CSTNode, qualname: str) -> cst.ClassDef | cst.FunctionDef | None:
-    """The definition of a name, `Outer.Inner` inside of classes, behind `if` and `try` too; the
-    last one when it is defined several times, as at run time."""
+    """Return the definition of a name, `Outer.Inner` inside classes, behind `if` and `try` too. The
+    last one counts if it is defined several times, as at run time.
+    """
     head, _, rest = qualname.partition(".")
     found = None
     for item in definitions_in(node):
@@ -36,7 +38,7 @@ def find(node: cst.CSTNode, qualname: str) -> cst.ClassDef | cst.FunctionDef | N
 
 
 def definitions_in(node: cst.CSTNode) -> Iterator[cst.ClassDef | cst.FunctionDef]:
-    """Definitions of a module's or class's own scope, in order."""
+    """Yield definitions of a module's or class's own scope, in order."""
     for item in statements_of(node):
         if isinstance(item, cst.ClassDef | cst.FunctionDef):
             yield item
@@ -46,7 +48,7 @@ def definitions_in(node: cst.CSTNode) -> Iterator[cst.ClassDef | cst.FunctionDef
 
 
 def branches_of(statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A statement with what has a block of its own below it: `elif`, `else`, `except`, ..."""
+    """Yield a statement with what has a block of its own below it: `elif`, `else`, `except`, ..."""
     yield statement
     for child in statement.children:
         if isinstance(getattr(child, "body", None), cst.IndentedBlock):
@@ -54,7 +56,7 @@ def branches_of(statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def statements_of(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-    """The statements right inside of a module or of a block's owner."""
+    """Return the statements directly inside a module or a block's owner."""
     if isinstance(node, cst.Module):
         return node.body
     block = getattr(node, "body", None)
@@ -62,8 +64,9 @@ def statements_of(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
 
 
 def locate(program: Program) -> tuple[str, str] | None:
-    """The text of the target's file and the target's name in it; None where there is no such file
-    (a class re-exported from somewhere that is not the checkout)."""
+    """Return the text of the target's file and the target's name in it. None without such a file (a
+    class re-exported from outside the checkout).
+    """
     if isinstance(program, TextProgram):
         return program.source, program.entry
     path = file_of(program)
@@ -72,7 +75,7 @@ def locate(program: Program) -> tuple[str, str] | None:
 
 
 def file_text(program: TreeProgram, path: str) -> str | None:
-    """The text of a file as a program has it; None where it cannot be read."""
+    """Return the text of a file as a program has it; None if it cannot be read."""
     for overlaid in program.overlay:
         if overlaid.path == path:
             return overlaid.text
@@ -85,7 +88,7 @@ def file_text(program: TreeProgram, path: str) -> str | None:
 
 
 def file_of(program: TreeProgram) -> str | None:
-    """The checkout's path of the module that a tree program imports."""
+    """Return the checkout's path of the module that a tree program imports."""
     stem = program.import_path.partition(":")[0].replace(".", "/")
     for path in (f"{stem}.py", f"{stem}/__init__.py"):
         relative = Path(program.import_root) / path
@@ -95,7 +98,7 @@ def file_of(program: TreeProgram) -> str | None:
 
 
 def with_text(problem: Problem, original: str, text: str) -> Program:
-    """The reference with its target's file replaced."""
+    """Return the reference with its target's file replaced."""
     program = problem.reference
     if isinstance(program, TextProgram):
         return TextProgram(source=text, entry=program.entry)
@@ -105,7 +108,7 @@ def with_text(problem: Problem, original: str, text: str) -> Program:
 
 
 def with_file(program: TreeProgram, path: str, original: str, text: str) -> TreeProgram:
-    """A program with one file of its checkout replaced."""
+    """Return a program with one file of its checkout replaced."""
     others = tuple(file for file in program.overlay if file.path != path)
     return TreeProgram(
         root=program.root,

@@ -1,9 +1,9 @@
-"""Other numbers in the launch of a kernel: the playbook's part for Triton and CUDA kernels.
+"""Vary the launch configuration of Triton and CUDA kernels.
 
-How much one block does, how many warps share it and how many loads run ahead decide how much memory
-traffic is under way at a time. Each number is first moved by itself, a step and two; then those
-that gained are put together, and the best of them goes on in its direction. The kernel stays as it
-is, and so do numbers that the source computes, or an autotuner chooses.
+The work of a block, its number of warps and its number of stages decide how much memory traffic is
+in progress at a time. First each number moves by itself, by one step and by two. Then the changes
+that gained are combined, and the best change moves further. The kernel does not change. Numbers
+that the source computes or an autotuner chooses do not change either.
 
     launch_candidates(problem, (), 12)
 """
@@ -31,16 +31,17 @@ WHY = (
     "memory traffic is under way at a time, and what is best depends on the device and the sizes."
 )
 STEPS = (1, -1, 2, -2)
-"""In the order in which they are tried, each of all numbers."""
+"""Steps of each number, in the order in which they are tried."""
 MOST_SINGLES = {"triton_kernel": 10, "cuda_kernel": 4}
-"""A variant of a CUDA file is a build by nvcc."""
+"""The most single changes; each variant of a CUDA file needs a build by nvcc."""
 GAINED = 1.0
-"""Score above which a number is changed further, and together with others."""
+"""Score above which a number moves further and is combined with others."""
 
 
 def launch_candidates(problem: Problem, exemplars: Sequence[Exemplar], n: int) -> list[Candidate]:
-    """Programs that launch the problem's kernel otherwise, at most `n`: each number by itself, or
-    where programs have passed what follows from those that gained."""
+    """Return at most `n` programs with another launch configuration. Without exemplars each number
+    changes by itself; with exemplars the next changes follow from those that gained.
+    """
     launches = launches_of(problem)
     if launches is None:
         return []
@@ -50,7 +51,7 @@ def launch_candidates(problem: Problem, exemplars: Sequence[Exemplar], n: int) -
 
 @dataclass(frozen=True)
 class Launches:
-    """A file that launches the problem's kernel, and the numbers with which it does."""
+    """A file that launches the problem's kernel, with the numbers of the launch."""
 
     problem: Problem
     kernel: Target
@@ -60,24 +61,24 @@ class Launches:
     numbers: tuple[LaunchNumber, ...]
 
     def candidate(self, steps: Mapping[LaunchNumber, int]) -> Candidate | None:
-        """Numbers moved by steps; None where one cannot be."""
+        """Return a candidate with numbers moved by steps; None if a number cannot move."""
         values = {one: value for one, by in steps.items() if (value := one.after(by)) is not None}
         if len(values) < len(steps):
             return None
-        told = ", ".join(f"{one.name}={new}" for one, new in values.items())
+        settings = ", ".join(f"{one.name}={new}" for one, new in values.items())
         lines = "\n".join(f"- `{one.name}`: {one.value} -> {new}" for one, new in values.items())
         text = written(self.text, values)
         return Candidate(
             problem_id=self.problem.id,
             program=with_file(self.program, self.path, self.text, text),
-            proposer=f"{NAME}({told})",
+            proposer=f"{NAME}({settings})",
             analysis=f"- {WHY}\n\nFound in launches of `{self.kernel.last_name}`:\n{lines}",
             design=f"- {NAME}: {DESIGN}{TUNED if self.kernel.kind == 'triton_kernel' else ''}",
             techniques=(FAMILY,),
         )
 
     def singles(self) -> list[tuple[Candidate, tuple[LaunchNumber, int]]]:
-        """Each number by itself, the smaller steps of all of them first."""
+        """Return a candidate for each single number, the smaller steps first."""
         found = [
             (one, (number, by))
             for by in STEPS
@@ -87,7 +88,9 @@ class Launches:
         return found[: MOST_SINGLES[self.kernel.kind]]
 
     def further(self, exemplars: Sequence[Exemplar]) -> list[Candidate]:
-        """What gained together, and the best of it a step further; nothing that is known."""
+        """Return new candidates: changes that gained together, and the best change a step
+        further.
+        """
         scores = {one.candidate.id: one.score for one in exemplars}
         best: dict[LaunchNumber, int] = {}
         ranked = [(scores.get(one.id, 0.0), move) for one, move in self.singles()]
@@ -100,7 +103,7 @@ class Launches:
 
 
 def followed(best: Mapping[LaunchNumber, int]) -> Iterator[Mapping[LaunchNumber, int]]:
-    """What to try after single changes that gained, best first."""
+    """Yield what to try after single changes that gained, best first."""
     if not best:
         return
     first, by = next(iter(best.items()))
@@ -110,7 +113,7 @@ def followed(best: Mapping[LaunchNumber, int]) -> Iterator[Mapping[LaunchNumber,
 
 
 def launches_of(problem: Problem) -> Launches | None:
-    """None where nothing launches the kernel with a number."""
+    """Return the launches; None where no launch of the kernel has a number."""
     kernel, program = problem.target, problem.reference
     if kernel is None or not kernel.is_kernel or not isinstance(program, TreeProgram):
         return None

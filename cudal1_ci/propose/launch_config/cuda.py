@@ -1,9 +1,9 @@
-"""Numbers in launches of a CUDA kernel: how many threads a block has.
+"""Find numbers in launches of a CUDA kernel: how many threads a block has.
 
     kernel<<<(n + 255) / 256, 256>>>(x, n);
 
-A size counts where the source has it as a number: in the launch itself, in a `dim3`, or behind a
-name that is defined once. Also where the text stands in a string of a Python file.
+A size counts if it is a literal number: in the launch, in a `dim3`, or in a name that is defined
+once. CUDA text in a string of a Python file counts too.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from cudal1_ci.source.cuda import cuda_parser, declared_name, text_of
 
 WARP = 32
 THREADS = 1024
-"""The most of a block. Source: CUDA C++ Programming Guide, compute capabilities."""
+"""The most threads of a block. Source: CUDA C++ Programming Guide, compute capabilities."""
 INTEGER = re.compile(r"(\d+)[uUlL]*")
 DIMENSIONS = ("x", "y", "z")
 
 
 def cuda_numbers(text: str, kernel: str) -> tuple[LaunchNumber, ...]:
-    """What the launches of a kernel in a CUDA text have as numbers."""
+    """Return the numbers in the launches of a kernel in a CUDA text."""
     root = cuda_parser().parse(text.encode()).root_node
     return merged(
         one for launch in launches_in(root, kernel) for one in numbers_of(launch, scopes_of(launch))
@@ -35,7 +35,9 @@ def cuda_numbers(text: str, kernel: str) -> tuple[LaunchNumber, ...]:
 
 
 def cuda_numbers_in_strings(text: str, kernel: str) -> tuple[LaunchNumber, ...]:
-    """The same for the strings of a Python text, of those that stand there as their value."""
+    """Return the numbers of launches in a Python text's strings. Only strings without escapes
+    count.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -63,7 +65,7 @@ def moved(number: LaunchNumber, by: int) -> LaunchNumber:
 
 @dataclass(frozen=True)
 class Launch:
-    """`kernel<<<grid, block>>>(...)`."""
+    """A launch `kernel<<<grid, block>>>(...)`."""
 
     node: Node
     grid: Node
@@ -83,7 +85,7 @@ def launches_in(node: Node, kernel: str) -> Iterator[Launch]:
 
 
 def last_name(node: Node) -> str:
-    """`scale` of `ops::scale<float, 4>`."""
+    """Return the last part of a name: `scale` of `ops::scale<float, 4>`."""
     if node.type == "qualified_identifier":
         inner = node.child_by_field_name("name")
         return last_name(inner) if inner is not None else ""
@@ -94,7 +96,7 @@ def last_name(node: Node) -> str:
 
 
 def scopes_of(launch: Launch) -> tuple[Node, ...]:
-    """What is around a launch, the innermost first."""
+    """Return the scopes around a launch, the innermost first."""
     found = []
     node = launch.node.parent
     while node is not None:
@@ -117,7 +119,7 @@ def numbers_of(launch: Launch, scopes: Sequence[Node]) -> Iterator[LaunchNumber]
         if node.type == "number_literal":
             grid = [launch.grid, *defined(launch.grid, scopes)]
             repeated = [one for part in grid for one in repetitions(part, value)]
-            if repeated and len(sizes) > 1:  # which of them the grid repeats is not known
+            if repeated and len(sizes) > 1:  # it is unknown which of them the grid repeats
                 continue
             places += repeated
         name = text_of(node) if node.type == "identifier" else "blockDim"
@@ -127,7 +129,9 @@ def numbers_of(launch: Launch, scopes: Sequence[Node]) -> Iterator[LaunchNumber]
 
 
 def dimensions(block: Node, scopes: Sequence[Node]) -> list[Node]:
-    """The sizes of a block: of `dim3(16, 16)` or a name of one, or the one number that it is."""
+    """Return the sizes of a block: of `dim3(16, 16)`, of a name of one, or the one number
+    itself.
+    """
     for node in (block, *defined(block, scopes)):
         given = next((c for c in node.children if c.type == "argument_list"), None)
         if node.type == "argument_list":
@@ -149,7 +153,7 @@ def number(node: Node, scopes: Sequence[Node]) -> tuple[int, Place] | None:
 
 
 def defined(node: Node, scopes: Sequence[Node]) -> list[Node]:
-    """What a name is defined as, once, in the innermost scope that defines it."""
+    """Return a name's definition if the innermost scope that defines the name does so once."""
     if node.type != "identifier":
         return []
     for scope in scopes:
@@ -160,8 +164,7 @@ def defined(node: Node, scopes: Sequence[Node]) -> list[Node]:
 
 
 def definitions_in(scope: Node, name: str) -> Iterator[Node | None]:
-    """Values that a scope itself gives a name; None for one that is given none, or another
-    later."""
+    """Yield values that a scope itself gives a name; None for a missing or later value."""
     for child in scope.named_children:
         if child.type == "preproc_def" and has(child, "name", name):
             yield child.child_by_field_name("value")
@@ -182,7 +185,7 @@ def has(node: Node, field: str, text: str) -> bool:
 
 
 def repetitions(node: Node, value: int) -> list[Place]:
-    """Where a grid has a block's size, and the number below it beside that."""
+    """Return where a grid repeats a block's size, and the number below that size next to it."""
     written = [one for one in descendants(node) if one.type == "number_literal"]
     found = [(int(text_of(one)), one) for one in written if text_of(one).isdigit()]
     if value not in [number for number, _ in found]:

@@ -1,9 +1,9 @@
-"""A number with which a kernel is launched, and all places of a text in which it is written.
+"""Describe a number of a kernel launch and all its places in a text.
 
     (block, warps) = triton_numbers(text, "silu_kernel", text)
     written(text, {block: 2048, warps: 8})
 
-Knows numbers and places, nothing of kernels.
+This module knows numbers and places, but no kernels.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Growth = Literal["by doubling", "by one"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a text has the number, in UTF-8 bytes; empty where it is to be added."""
+    """A number's place in a text, in UTF-8 bytes; empty where the number is to be added."""
 
     first: int
     end: int
     before: str = ""
-    """What is written in front of it."""
+    """Text in front of the number."""
     behind: str = ""
-    """What is written behind it."""
+    """Text behind the number."""
     less: int = 0
-    """By which it is smaller there: the 255 of `(n + 255) / 256`."""
+    """Difference at this place: 1 for the 255 of `(n + 255) / 256`."""
 
     def text(self, value: int) -> bytes:
         return f"{self.before}{value - self.less}{self.behind}".encode()
@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True)
 class LaunchNumber:
-    """What it is called, what it is, and what else it may be."""
+    """A number's name, value and other possible values."""
 
     name: str
     value: int
@@ -45,7 +45,9 @@ class LaunchNumber:
     most: int
 
     def after(self, steps: int) -> int | None:
-        """So many steps up, or down where negative; None outside of what it may be."""
+        """Return the value so many steps up, or down if negative; None outside the possible
+        values.
+        """
         if self.grows == "by one":
             value = self.value + steps
         elif steps >= 0:
@@ -56,7 +58,7 @@ class LaunchNumber:
 
 
 def written(text: str, values: Mapping[LaunchNumber, int]) -> str:
-    """The text with other numbers."""
+    """Return the text with other numbers."""
     places = sorted(
         ((place, place.text(value)) for number, value in values.items() for place in number.places),
         key=lambda one: one[0].first,
@@ -69,9 +71,10 @@ def written(text: str, values: Mapping[LaunchNumber, int]) -> str:
 
 
 def merged(numbers: Iterable[LaunchNumber]) -> tuple[LaunchNumber, ...]:
-    """Those of several launches as one where they are alike: a name with one value changes in all
-    of them, one with several is left alone. Of names for one number the first stays; those that
-    are one in a part of their places are left alone."""
+    """Return the numbers of several launches as one. A name with one value changes in all launches;
+    a name with several values is excluded. If names share a number, the first name is kept. Names
+    that share only some of their places are excluded.
+    """
     found: dict[str, LaunchNumber | None] = {}
     for one in numbers:
         before = found.get(one.name, one)
@@ -81,7 +84,7 @@ def merged(numbers: Iterable[LaunchNumber]) -> tuple[LaunchNumber, ...]:
         places = tuple(dict.fromkeys((*before.places, *one.places)))
         found[one.name] = replace(one, places=places)
     by_places = {one.places: one for one in reversed(found.values()) if one is not None}
-    # Where something is added several may be.
+    # Several insertions may share one place.
     taken = Counter(place for places in by_places for place in places if place.end > place.first)
     kept = [one for one in by_places.values() if all(taken[place] < 2 for place in one.places)]
     return tuple(sorted(kept, key=list(found.values()).index))

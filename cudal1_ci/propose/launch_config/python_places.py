@@ -1,4 +1,4 @@
-"""Places of nodes in a Python text, in bytes."""
+"""Find places of nodes in a Python text, in bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudal1_ci.propose.launch_config.number import Place
 
 
 class PythonPlaces:
-    """Of one text; lines end where `ast` takes it that they do."""
+    """Map nodes of one text to places; lines end where `ast` ends them."""
 
     def __init__(self, text: str):
         self.lines = [line.encode() for line in io.StringIO(text, newline="")]
@@ -25,8 +25,9 @@ class PythonPlaces:
         return Place(first, self.starts[node.end_lineno - 1] + node.end_col_offset, less=less)
 
     def after(self, arguments: Sequence[ast.expr], name: str) -> Place:
-        """Where an argument of that name is added, on a line of its own where the last one is, and
-        spelled as that is."""
+        """Return the place for a new argument of that name. The new argument is on a line of its
+        own if the last one is.
+        """
         last = max(arguments, key=lambda one: (one.end_lineno, one.end_col_offset))
         end = self.of(last).end
         first_line = self.lines[last.lineno - 1]

@@ -1,8 +1,7 @@
-"""Numbers in launches of a Triton kernel: sizes of blocks, warps and stages.
+"""Find numbers in launches of a Triton kernel: block sizes, warps and stages.
 
-A size counts where it is a power of two that the source has as a number: in the launch itself, or
-behind a name that is bound once. What is computed is left alone, and so is a kernel that an
-autotuner launches.
+A size counts if it is a literal power of two: in the launch, or in a name that is bound once.
+Computed sizes and kernels with an autotuner are left alone.
 """
 
 from __future__ import annotations
@@ -16,21 +15,23 @@ from cudal1_ci.propose.launch_config.number import Growth, LaunchNumber, Place, 
 from cudal1_ci.propose.launch_config.python_places import PythonPlaces
 
 SIZE = re.compile(r"block|tile|chunk|unroll|group", re.IGNORECASE)
-"""Names of what a program of a kernel does at a time."""
+"""Parameter names for the amount of work of one program."""
 COUNT = re.compile(r"group|unroll", re.IGNORECASE)
-"""Names of those that may be one."""
+"""Parameter names of sizes that may be one."""
 SIZES = 16, 2**15
-"""Products on tensor cores want 16 at the least."""
+"""Possible sizes; products on tensor cores need at least 16."""
 COUNTS = 1, 64
 WARPS = 1, 32
 STAGES = 1, 7
 USUAL = {"num_warps": 4, "num_stages": 3}
-"""Where a launch does not say. Source: triton/backends/nvidia/compiler.py, `CUDAOptions`."""
+"""Options of a launch without its own. Source: triton/backends/nvidia/compiler.py,
+`CUDAOptions`."""
 
 
 def triton_numbers(text: str, kernel: str, definition: str) -> tuple[LaunchNumber, ...]:
-    """What the launches of a kernel in a text have as numbers; `definition` is the text of the file
-    that defines it."""
+    """Return the numbers in a kernel's launches in a text. `definition` is the text of the file
+    that defines the kernel.
+    """
     try:
         tree = ast.parse(text)
         where = tree if definition == text else ast.parse(definition)
@@ -48,14 +49,14 @@ def triton_numbers(text: str, kernel: str, definition: str) -> tuple[LaunchNumbe
 
 
 def function_named(tree: ast.Module, name: str) -> ast.FunctionDef | None:
-    """The last one of that name, as at run time."""
+    """Return the last function of that name, as Python does at run time."""
     found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
     return max(found, key=lambda one: one.lineno, default=None)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """`kernel[grid](...)` and the scopes around it, the module first."""
+    """A launch `kernel[grid](...)` and the scopes around it, the module first."""
 
     call: ast.Call
     grid: ast.expr
@@ -76,7 +77,9 @@ def launches_in(node: ast.AST, kernel: str, scopes: tuple[ast.AST, ...]) -> Iter
 
 
 def names(node: ast.expr, kernel: str) -> bool:
-    """`kernel`, `module.kernel`, or `torch.library.wrap_triton(kernel)`."""
+    """Return whether a node is `kernel`, `module.kernel`, or
+    `torch.library.wrap_triton(kernel)`.
+    """
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name == kernel
@@ -88,7 +91,7 @@ def names(node: ast.expr, kernel: str) -> bool:
 def numbers_of(
     launch: Launch, kernel: ast.FunctionDef, places: PythonPlaces
 ) -> Iterator[LaunchNumber]:
-    """Sizes first, which decide more."""
+    """Yield the numbers of a launch, sizes first because sizes matter more."""
     given = arguments_of(launch.call, kernel)
     compiled = {one.arg for one in parameters_of(kernel) if is_constant(one)}
     sizes = {name: node for name, node in given.items() if name in compiled and SIZE.search(name)}
@@ -96,7 +99,7 @@ def numbers_of(
         others = [other for key, other in sizes.items() if key != name]
         least, most = COUNTS if COUNT.search(name) else SIZES
         found = size(node, others, launch, places)
-        # A group of 128 is what weights were quantized by.
+        # A group size of 128 may belong to quantized weights.
         if found is not None and found[0] & (found[0] - 1) == 0 and least <= found[0] <= most:
             yield LaunchNumber(name, *found, "by doubling", least, most)
     options = {"num_warps": WARPS}
@@ -110,7 +113,7 @@ def numbers_of(
 
 
 def arguments_of(call: ast.Call, kernel: ast.FunctionDef) -> dict[str, ast.expr]:
-    """Arguments by the kernel's names; those behind a `*` have none."""
+    """Return arguments by the kernel's parameter names, without those after a `*`."""
     found: dict[str, ast.expr] = {}
     for parameter, argument in zip(parameters_of(kernel), call.args, strict=False):
         if isinstance(argument, ast.Starred):
@@ -124,22 +127,22 @@ def parameters_of(kernel: ast.FunctionDef) -> list[ast.arg]:
 
 
 def is_constant(parameter: ast.arg) -> bool:
-    """Whether the kernel is compiled for each of its values."""
+    """Return whether the kernel is compiled for each value of the parameter."""
     return parameter.annotation is not None and "constexpr" in ast.unparse(parameter.annotation)
 
 
 def size(
     node: ast.expr, others: Sequence[ast.expr], launch: Launch, places: PythonPlaces
 ) -> tuple[int, tuple[Place, ...]] | None:
-    """A size's value and where it is written: in the grid too, where that repeats it."""
+    """Return a size's value and its places, including a repetition in the grid."""
     found = number(node, launch.scopes, places)
     if found is None or not isinstance(node, ast.Constant):
         return found
     value, own = found
     grid = [launch.grid, *bound_in(launch.grid, launch.scopes)]
     repeated = [place for part in grid for place in repetitions(part, value, places)]
-    alike = [one for one in others if isinstance(one, ast.Constant) and one.value == value]
-    if repeated and alike:  # which of them the grid repeats is not known
+    equal = [one for one in others if isinstance(one, ast.Constant) and one.value == value]
+    if repeated and equal:  # it is unknown which of them the grid repeats
         return None
     return value, (*own, *repeated)
 
@@ -147,7 +150,7 @@ def size(
 def number(
     node: ast.expr, scopes: Sequence[ast.AST], places: PythonPlaces
 ) -> tuple[int, tuple[Place, ...]] | None:
-    """A number that is written there, or behind a name that is bound once."""
+    """Return the value and places of a literal number, or of a name that is bound once."""
     for one in (node, *bound_in(node, scopes)):
         if isinstance(one, ast.Constant) and type(one.value) is int:
             return one.value, (places.of(one),)
@@ -155,8 +158,9 @@ def number(
 
 
 def repetitions(node: ast.expr, value: int, places: PythonPlaces) -> tuple[Place, ...]:
-    """Where a grid has a block's size, and the number below it beside that, as in
-    `(n + 255) // 256`."""
+    """Return where a grid repeats a block's size, and the number below that size next to it, as in
+    `(n + 255) // 256`.
+    """
     written = [one for one in ast.walk(node) if isinstance(one, ast.Constant)]
     if value < SIZES[0] or value not in [one.value for one in written]:
         return ()
@@ -170,7 +174,7 @@ def repetitions(node: ast.expr, value: int, places: PythonPlaces) -> tuple[Place
 def option(
     name: str, given: ast.expr | None, launch: Launch, places: PythonPlaces
 ) -> tuple[int, tuple[Place, ...]] | None:
-    """The value of one of the compiler's options and where it is written, or is to be."""
+    """Return the value of a compiler option and its place, or the place where to add it."""
     if given is not None:
         return number(given, launch.scopes, places)
     call = launch.call
@@ -181,7 +185,7 @@ def option(
 
 
 def bound_in(node: ast.expr, scopes: Sequence[ast.AST]) -> list[ast.expr]:
-    """What a name is bound to, once, in the innermost scope that binds it; nothing otherwise."""
+    """Return what the innermost scope binds a name to, if it does so once; otherwise nothing."""
     if not isinstance(node, ast.Name):
         return []
     for scope in reversed(scopes):
@@ -192,7 +196,9 @@ def bound_in(node: ast.expr, scopes: Sequence[ast.AST]) -> list[ast.expr]:
 
 
 def bindings_of(name: str, scope: ast.AST) -> Iterator[ast.expr | None]:
-    """Values that a scope gives a name; None for a parameter, a loop's variable and the like."""
+    """Yield the values that a scope gives a name; None for a parameter, a loop variable and the
+    like.
+    """
     if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         given = scope.args
         every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]

@@ -1,11 +1,11 @@
-"""Holds the numbers of a model's analysis against what was measured.
+"""Compare the numbers of a model's analysis with the measurements.
 
     contradictions(evaluation, problem, rows)      # rows: the profile of the reference
     # (Contradiction(claim="This is 5x faster.", measured="measured 2.03x [1.98, 2.09] ..."),)
 
-Three kinds of numbers are read: how many times faster the new code is, how long one call takes, and
-which share of the time an operator has. A sentence counts where, from its first word, it has one of
-a few forms and nothing in it takes the number back. A number that is not flagged is not confirmed.
+The check reads three kinds of numbers: how many times faster the new code is, how long a call
+takes, and which share of the time an operator has. A sentence counts if it has one of a few forms
+from its first word and nothing takes the number back. A number without a flag is not confirmed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cudal1_ci.stats import speedups
 
 MAX_CHARS = 20_000
 MAX_SENTENCE_CHARS = 300
-"""A longer sentence says more than one thing."""
+"""The longest sentence that is read; a longer one states more than one fact."""
 TIME_SLACK = 1.25
-"""Two runs of one call differ by less than this factor on a machine that does nothing else."""
+"""Two runs of one call differ by less than this factor on an idle machine."""
 SHARE_SLACK = 0.05
 
 _FUSED = "triton|fused|compiled|inductor|jit|cutlass|fmha|flash|attention|graph"
@@ -43,7 +43,8 @@ OPERATORS = {
     "embedding": (r"embedding(?: lookup)?", r"embed|index|gather"),
     "concatenation": (r"concatenation|concat|cat", r"cat|copy"),
 }
-"""By reported name: what a sentence calls the operator, and which rows of a profile may hold it."""
+"""The words for an operator in a sentence, and the profile rows that may hold it, by reported
+name."""
 
 _ABOUT = r"(?:(?:about|around|roughly|approximately|only|over) |~ ?)?"
 _NUMBER = _ABOUT + r"(?P<number>\d{1,6}(?:\.\d{1,3})?) ?"
@@ -82,7 +83,7 @@ TAKEN_BACK = re.compile(
     r"|perhaps|maybe|likely|possibly|probably|potentially|seems?|appears?|but|although|though"
     r"|variants?|versions?)\b|n['’]t\b|\?"
 )
-"""What in the rest of a sentence may mean that its number does not hold as it stands."""
+"""Words in the rest of a sentence that may negate its number."""
 _PATTERNS = [(kind, re.compile(form + _TAIL)) for kind, forms in FORMS.items() for form in forms]
 
 
@@ -103,8 +104,9 @@ def claims_in(analysis: str) -> Iterator[tuple[str, str, re.Match[str]]]:
 def contradictions(
     evaluation: Evaluation, problem: Problem, rows: Sequence[ProfileRow]
 ) -> tuple[Contradiction, ...]:
-    """Return the sentences of a candidate's analysis whose number was measured to be another.
-    `rows` are the profile of the reference under the first workload, empty where there is none."""
+    """Return the sentences of a candidate's analysis whose number contradicts a measurement.
+    `rows` are the reference's profile under the first workload, or empty.
+    """
     found = []
     for sentence, kind, match in claims_in(evaluation.candidate.analysis):
         half_unit = 0.5 / 10 ** len(match["number"].partition(".")[2])
@@ -130,7 +132,7 @@ def against_share(
     problem: Problem,
     rows: Sequence[ProfileRow],
 ) -> str | None:
-    """Return the operator's share of the profiled time where it is too small for a percentage."""
+    """Return the operator's share of the profiled time if it is too small for a percentage."""
     operator = next(name for name, (says, _) in OPERATORS.items() if re.fullmatch(says, spoken))
     share = share_of(operator, rows)
     if share is None or evaluation.device is None or bounds[0] / 100 <= share + SHARE_SLACK:
@@ -144,7 +146,7 @@ def against_share(
 def against_ranges(
     kind: str, bounds: tuple[float, float], match: re.Match[str], measured: Sequence[Measurement]
 ) -> str | None:
-    """Return what was measured where no workload, nor what lies between them, has the number."""
+    """Return the measurements if the number is outside the range that all workloads span."""
     unit_us = 1000 if kind != "speedup" and match["unit"].startswith(("ms", "mil")) else 1
     allowed, said = [], []
     for one in measured:
@@ -166,8 +168,9 @@ def against_ranges(
 
 
 def share_of(operator: str, rows: Sequence[ProfileRow]) -> float | None:
-    """Return the largest share of the profiled time that an operator can have, as a fused row may
-    hold it too; None where no row holds it: it may be there under an unknown name."""
+    """Return the largest share of the profiled time that an operator can have; a fused row may
+    hold it too. None if no row holds it: its row may have an unknown name.
+    """
     pattern = re.compile(f"{OPERATORS[operator][1]}|{_FUSED}", re.IGNORECASE)
     total_us = sum(row.time_us for row in rows)
     own = [row.time_us for row in rows if pattern.search(row.name)]

@@ -1,12 +1,12 @@
-"""What a model answered: its analysis, its design, and one piece of code, or why there is none.
+"""Parse a model's answer into analysis, design and one piece of code.
 
     parsed = parse(text, wanted=("ModelNew", "Model"))
 
-The wanted form is three parts, `## Performance analysis`, `## Algorithm design` and `## Code`, and
-one fenced block. Small models write something near it, so headings may be of any style or missing
-and fences too; what the code says is never guessed: of several blocks one is taken as it is, and
-an answer that was cut off is refused. Messages are written for the model, to be shown in a repair
-turn. Nothing is run; what the code is good for is splice's question and then the judge's.
+The wanted form has three parts, `## Performance analysis`, `## Algorithm design` and `## Code`, and
+one fenced block. Small models write similar forms, so headings may have any style, and headings and
+fences may be missing. Code is never guessed: one of several blocks is used unchanged, and a cut
+answer is refused. The messages address the model and appear in a repair turn. This module runs no
+code; splice and then the verifier check it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ UnusableKind = Literal[
 ]
 
 LONGEST_ANSWER = 1_000_000
-"""Characters; an answer of a model's longest context is a tenth of it."""
+"""The most characters of an answer; a tenth of a model's longest context."""
 LONGEST_CODE = 200_000
-"""Characters of what is left of an answer without its thinking."""
+"""The most characters of an answer without its thinking."""
 DEEPEST_CODE = 100
-"""Levels of nested syntax: libcst and its visitors recurse, and people stop at twenty."""
+"""The most levels of nested syntax: libcst and its visitors recurse, and people stop at twenty."""
 _STARTS_PYTHON = re.compile(
     r"import \w|from [\w.]+ import |class \w+.*:|(?:async )?def \w+\(|@\w", re.ASCII
 )
@@ -70,7 +70,7 @@ class Parsed(Record, frozen=True, kw_only=True):
 
 
 class Unusable(Record, frozen=True, kw_only=True):
-    """Why no candidate came of an answer, in words for the model that wrote it."""
+    """The reason why an answer gave no candidate, in words for the model."""
 
     kind: UnusableKind
     message: str
@@ -79,9 +79,10 @@ class Unusable(Record, frozen=True, kw_only=True):
 def parse(
     text: str, wanted: Sequence[str] = ("ModelNew", "Model"), *, is_cut: bool = False
 ) -> Parsed | Unusable:
-    """The parts of an answer. `wanted` are the names that its code may define, best first: they
-    decide between several blocks. `is_cut` is whether the server says that it stopped at its limit:
-    code without fences then has no end."""
+    """Return the parts of an answer. `wanted` are the names that the code may define, best first;
+    they decide between several blocks. `is_cut` says that the server stopped at its limit: code
+    without fences then has no end.
+    """
     if len(text) > LONGEST_ANSWER:
         return too_long(text)
     answer = without_thoughts(cleaned(text))
@@ -131,15 +132,16 @@ def cut_off() -> Unusable:
 
 
 def chosen_block(blocks: Sequence[Block], wanted: Sequence[str]) -> Block | None:
-    """The last block that defines the first of the wanted names that any block defines; else the
-    last one that defines anything."""
+    """Return the last block that defines the first wanted name; else the last block that defines
+    anything.
+    """
     closed = [block for block in blocks if block.is_closed]
     usable = [(block, names) for block in closed if (names := names_defined(block.code))]
     for name in wanted:
         for block, names in reversed(usable):
             if name in names:
                 return block
-    # The last block is the model's last word, unless it is a test of what an earlier one defines.
+    # The last block is the final version, unless it tests what an earlier block defines.
     for block, _ in reversed(usable):
         if re.search(r"^class \w|__global__", block.code, re.MULTILINE):
             return block
@@ -147,7 +149,7 @@ def chosen_block(blocks: Sequence[Block], wanted: Sequence[str]) -> Block | None
 
 
 def names_defined(code: str) -> frozenset[str]:
-    """What a piece of code defines: classes and functions of Python, functions of CUDA."""
+    """Return what code defines: Python classes and functions, CUDA functions."""
     tree = tree_of(code)
     if isinstance(tree, ast.Module):
         return frozenset(definition_names(tree))
@@ -157,7 +159,7 @@ def names_defined(code: str) -> frozenset[str]:
 
 
 def definition_names(tree: ast.Module) -> Iterator[str]:
-    """Names that a module binds to classes and functions, behind conditions too."""
+    """Yield the names of a module's classes and functions, including conditional ones."""
     pending: list[ast.stmt] = list(tree.body)
     while pending:
         statement = pending.pop()
@@ -170,31 +172,31 @@ def definition_names(tree: ast.Module) -> Iterator[str]:
 
 
 def is_whole(code: str) -> bool:
-    """Whether code can stand by itself."""
+    """Return whether code is complete by itself."""
     return isinstance(tree_of(code), ast.Module) or (is_cuda(code) and is_balanced(code))
 
 
 def is_cuda(code: str) -> bool:
-    """Whether code is CUDA or C++, and not Python that holds some in a string."""
+    """Return whether code is CUDA or C++, and not Python with such code in a string."""
     return _CUDA.search(code) is not None and _PYTHON.search(code) is None
 
 
 def is_balanced(code: str) -> bool:
-    """Whether the brackets of a CUDA text close, strings and comments left out."""
+    """Return whether the brackets of a CUDA text close; strings and comments are ignored."""
     plain = _QUIET.sub(" ", code)
     return all(plain.count(one) == plain.count(other) for one, other in ("{}", "()"))
 
 
 @functools.lru_cache(maxsize=16)
 def tree_of(code: str) -> ast.Module | str:
-    """The tree of Python code, or what is wrong with it, with the line."""
+    """Return the tree of Python code, or its syntax error with the line."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes are the model's
             tree = ast.parse(code)
             if not depth_is_sane(tree):
                 return "the code is nested too deeply to be read"
-            # Nothing is run: the compiler knows of misplaced `return`s and doubled parameters.
+            # Nothing is run: the compiler finds misplaced `return`s and duplicate parameters.
             compile(tree, "<answer>", "exec", dont_inherit=True)
     except SyntaxError as error:
         lines = code.split("\n")
@@ -215,8 +217,9 @@ def depth_is_sane(tree: ast.Module) -> bool:
 
 
 def unfenced(text: str) -> Block | None:
-    """Code that stands in a text without fences: all of it, or from its first line of code to the
-    end or to where prose begins again."""
+    """Return code from a text without fences: all of it, or from its first line of code to where
+    prose begins again.
+    """
     lines = [
         ("" if re.fullmatch(r"\s*(?:`{3,}|~{3,})\s*", line) else line) for line in text.split("\n")
     ]
@@ -228,7 +231,7 @@ def unfenced(text: str) -> Block | None:
         ast.parse("\n".join(lines[start:]))
     except SyntaxError as error:
         end = start + (error.lineno or 1) - 1
-        # Prose begins at the margin behind an empty line; anything else is broken or cut code.
+        # Prose begins at the margin after an empty line; anything else is broken or cut code.
         if (
             not 0 < end < len(lines)
             or lines[end - 1].strip()
@@ -242,7 +245,7 @@ def unfenced(text: str) -> Block | None:
 
 
 def refusal(blocks: Sequence[Block], text: str) -> Unusable:
-    """Why no block was taken."""
+    """Return why no block was accepted."""
     if blocks and not blocks[-1].is_closed and blocks[-1].code.strip():
         return cut_off()
     for block in reversed(blocks):

@@ -1,7 +1,7 @@
-"""The prose of an answer: its analysis and its design, under headings of any style.
+"""Extract the prose of an answer: analysis and design, under headings of any style.
 
-Knows how models write headings (`## 1. Performance Analysis:`, bold, numbered, bare); where there
-are none, all that stands before the code is the analysis.
+Headings have the forms that models write (`## 1. Performance Analysis:`, bold, numbered, bare).
+Without headings, all text before the code is the analysis.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from cudal1_ci.propose.llm.fences import Block
 
 LONGEST_PART = 2_000
-"""Characters of an analysis or a design that are kept: a paragraph or two is read by people."""
+"""The most characters of an analysis or a design: people read a paragraph or two."""
 
 _HEADING = re.compile(
     r"^\s*(?P<mark>#{1,6}\s*)?(?P<bold>\*\*|__)?(?:(?:step|part|section)\s+)?"
@@ -25,7 +25,7 @@ _HEADING = re.compile(
 
 
 def prose_of(text: str, blocks: list[Block]) -> list[str]:
-    """The lines of a text, those of its blocks empty."""
+    """Return the lines of a text, with the lines of its blocks empty."""
     lines = text.split("\n")
     for block in blocks:
         for line in range(block.first_line, min(block.last_line + 1, len(lines))):
@@ -34,8 +34,9 @@ def prose_of(text: str, blocks: list[Block]) -> list[str]:
 
 
 def parts(lines: Sequence[str], code_line: int) -> tuple[str, str]:
-    """Analysis and design: what stands under their headings; without headings all that stands
-    before the code is the analysis."""
+    """Return analysis and design by their headings; without headings, all before the code is the
+    analysis.
+    """
     found: dict[str, list[str]] = {"analysis": [], "design": [], "code": []}
     current: str | None = None
     for line in lines:
@@ -52,7 +53,7 @@ def parts(lines: Sequence[str], code_line: int) -> tuple[str, str]:
 
 
 def heading_of(line: str) -> tuple[str, str] | None:
-    """Which part a line opens, and what it already says of it."""
+    """Return which part a line opens, and the text of that part on the same line."""
     if len(line) > 10 * LONGEST_PART:
         return None
     match = _HEADING.match(line)
@@ -62,7 +63,7 @@ def heading_of(line: str) -> tuple[str, str] | None:
     if not is_marked and match["rest"].strip() and ":" not in match["end"]:
         return None  # a sentence that begins with the word
     if is_marked and match["rest"].strip() and not match["end"].strip():
-        # "## Code of the fused kernel" is a heading of its own; its words say nothing else.
+        # "## Code of the fused kernel" is a heading of its own, without further text.
         rest = ""
     else:
         rest = match["rest"].strip().removesuffix("**").strip()
@@ -72,7 +73,7 @@ def heading_of(line: str) -> tuple[str, str] | None:
 
 
 def capped(text: str) -> str:
-    """A part as it is kept: whole words, no runs of empty lines."""
+    """Return a part cut at a whole word, without runs of empty lines."""
     text = re.sub(r"\n{3,}", "\n\n", text).strip()
     if len(text) <= LONGEST_PART:
         return text

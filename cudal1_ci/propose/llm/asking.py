@@ -1,8 +1,8 @@
-"""Several conversations with a model at once; answers that were given before are not asked again.
+"""Hold several conversations with a model at once, and reuse earlier answers.
 
-An answer is kept under what was asked, of whom, with which seed. A run that was killed asks the
-same questions again, and finds here what it had: nothing is generated twice, and what follows from
-the answers is the same. Failures are not kept.
+The store keys an answer by question, model and seed. A killed run asks the same questions when it
+resumes, and finds its earlier answers here. No answer is generated twice, and the results are the
+same. Failures are not stored.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ T = TypeVar("T")
 KIND = "answer"
 PATIENCE_S = 0.5
 Ready = queue.SimpleQueue["tuple[Question, Answer, float]"]
-"""Answers, and when they came."""
+"""Answers, and the times of their arrival."""
 
 
 class Memory(Protocol):
-    """Where answers are kept, from any thread; the archive is one."""
+    """Store answers from any thread; the archive implements it."""
 
     def note(self, kind: str, key: str, value: Any) -> None: ...
     def noted(self, kind: str, key: str, form: type[T]) -> T | None: ...
@@ -34,7 +34,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class Question:
-    """One conversation that wants an answer."""
+    """A conversation that needs an answer."""
 
     messages: tuple[Message, ...]
     seed: int
@@ -44,27 +44,28 @@ class Question:
 
 @dataclass
 class Times:
-    """Seconds of a run's questions, added up."""
+    """Total seconds of a run's questions."""
 
     generating_s: float = 0.0
     waiting_s: float = 0.0
-    """While whoever wants the answers had to wait for one."""
+    """Seconds in which the caller had to wait for an answer."""
 
 
 @dataclass
 class Asker:
-    """Asks a model, from one thread; the answers come from others."""
+    """Ask a model from one thread; other threads produce the answers."""
 
     model: LanguageModel
     memory: Memory
     num_concurrent: int
     is_over: Callable[[], bool]
-    """Asked while it waits: whether what is under way is to be ended."""
+    """Called during a wait; True ends the requests in progress."""
     times: Times = field(default_factory=Times)
 
     def answers(self, questions: Sequence[Question]) -> Iterator[tuple[Question, Answer]]:
-        """Each question with its answer, as it comes. What is under way is ended when the iterator
-        is closed, or the time over."""
+        """Yield each question with its answer when it is ready. Closing the iterator or the end of
+        the time cancels the rest.
+        """
         open_questions = []
         for question in questions:
             known = self.memory.noted(KIND, self.key(question), Answer)
@@ -114,12 +115,12 @@ class Asker:
         finally:
             is_cancelled.set()
             for thread in threads:
-                while thread.is_alive():  # again for one that was about to ask when it was told
+                while thread.is_alive():  # again for a thread that was about to ask
                     self.model.cancel()
                     thread.join(PATIENCE_S)
 
     def _next(self, ready: Ready) -> tuple[Question, Answer, float] | None:
-        """What comes next; None when it is over before."""
+        """Return the next answer; None if the time ends before."""
         while not self.is_over():
             with contextlib.suppress(queue.Empty):
                 return ready.get(timeout=PATIENCE_S)
@@ -130,6 +131,6 @@ class Asker:
             (answer,) = self.model.ask(question.messages, n=1, seed=question.seed)
         except Exception as error:  # noqa: BLE001 (a model's failure costs an answer, whatever it is)
             return Answer(failure="server", message=f"{type(error).__name__}: {error}"[:500])
-        if answer.failure is None:  # at once: whoever is killed while it waits to be judged has it
+        if answer.failure is None:  # at once: a run that is killed before verification still has it
             self.memory.note(KIND, self.key(question), answer)
         return answer

@@ -1,16 +1,16 @@
-"""The reference in its context: what of a checkout a model must see to rewrite one definition.
+"""Collect the context of a reference: what a model must see to rewrite one definition.
 
-Text alone is read, nothing is imported. A text program is its source. For a tree program it is the
-top-level definition that holds the target, as it was written, and what that uses: imports,
-constants, base classes and helpers of its file, and small definitions that other files of the
-checkout lend it. For a kernel it is also the kernel, with its CUDA file where it has one, and what
-launches it, with its grid and block sizes. Names are
-followed as they are spelled: what is reached through `getattr`, a registry or `import *` is not.
+This module reads text and imports nothing. A text program is its source. For a tree program the
+context is the top-level definition that holds the target, and what that definition uses. These are
+imports, constants, base classes and helpers of its file, and small definitions of other files. For
+a kernel the context also has the kernel, its CUDA file if any, and its launchers with grid and
+block sizes. Names are followed by their spelling, not through `getattr`, a registry or `import *`.
 
     for part in context_of(problem):
         print(part.priority, part.title)
 
-A budget drops whole parts, those of the highest priority number first, and never `ESSENTIAL` ones.
+A budget drops whole parts, those with the highest priority number first, and never `ESSENTIAL`
+ones.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ BASE = 1
 CONSTANTS = 2
 HELPER = 3
 FAR_HELPER = 4
-"""A helper's helper."""
+"""Priority of a helper's helper."""
 OTHER_FILE = 5
 
 MAX_FILE_CHARS = 24_000
-"""Of what the target's file adds to the target: twice the longest module that we want rewritten."""
+"""The most that the target's file adds to the target: twice the longest module to rewrite."""
 MAX_LENT_CHARS = 3_000
-"""Of one definition from another file: longer than that it is a module of its own."""
+"""The most characters of a definition from another file; a longer one is a module of its own."""
 MAX_LENT = 8
 MAX_LAUNCHERS = 3
-"""Of a kernel: they show how it is called, and one does nearly that."""
+"""The most launchers of a kernel: they show how it is called, and one nearly suffices."""
 MAX_HOPS = 4
-"""Files through which a re-export is followed."""
+"""The most files through which a re-export is followed."""
 
 
 class Part(Record, frozen=True, kw_only=True):
-    """A piece of the reference's surroundings, shown whole or not at all."""
+    """A part of the reference's context, shown whole or not at all."""
 
     title: str
     """Markdown in one line, safe to show."""
     text: str
     priority: int
-    """`ESSENTIAL` is always shown; of the others the highest number is dropped first."""
+    """`ESSENTIAL` is always shown; the highest number is dropped first."""
     language: Literal["python", "cuda"] = "python"
 
 
 def context_of(problem: Problem) -> tuple[Part, ...]:
-    """What to show of a problem's reference, the most important first.
+    """Return what to show of a problem's reference, the most important part first.
 
     Raises:
         PromptError: The reference's text is not in the checkout, or is no Python.
@@ -92,7 +92,7 @@ def context_of(problem: Problem) -> tuple[Part, ...]:
 
 
 def _located(problem: Problem, program: TreeProgram) -> tuple[str, str, str]:
-    """Path, text and name of the reference."""
+    """Return path, text and name of the reference."""
     found = locate(program)
     name = program.import_path.partition(":")[2]
     target = problem.target
@@ -110,7 +110,11 @@ def _located(problem: Problem, program: TreeProgram) -> tuple[str, str, str]:
 
 
 def _units(text: str, path: str) -> tuple[Unit, ...]:
-    """Raises: PromptError."""
+    """Return the units of a text.
+
+    Raises:
+        PromptError: The text is not Python.
+    """
     module = parsed(text)
     if module is None:
         raise PromptError(f"{path}: expected Python, and it does not parse")
@@ -119,15 +123,14 @@ def _units(text: str, path: str) -> tuple[Unit, ...]:
 
 @dataclass
 class _Kernel:
-    """What a kernel adds to the reference that launches it."""
+    """The context that a kernel adds to the reference that launches it."""
 
     units: list[Unit]
     parts: list[Part]
 
 
 def _kernel(problem: Problem, program: TreeProgram, path: str, units: Sequence[Unit]) -> _Kernel:
-    """The kernel that the problem is about, unless it is the reference itself, and what launches
-    it, unless that is."""
+    """Return the problem's kernel and its launchers, without the reference itself."""
     target = problem.target
     if target is None or not target.is_kernel:
         return _Kernel([], [])
@@ -141,7 +144,7 @@ def _kernel(problem: Problem, program: TreeProgram, path: str, units: Sequence[U
     there = units if target.path == path else _units(text, target.path)
     head = target.qualname.partition(".")[0]
     found = [unit for unit in there if head in unit.names]
-    # A kernel inside of a string has no name in Python: the line finds the constant that holds it.
+    # A kernel in a string has no Python name: the line finds the constant that holds it.
     line = text.splitlines()[target.first_line - 1 : target.first_line]
     found = found or [unit for unit in there if line and line[0].strip() in unit.text][:1]
     called = program.import_path.partition(":")[2].partition(".")[0]
@@ -163,8 +166,9 @@ def _kernel(problem: Problem, program: TreeProgram, path: str, units: Sequence[U
 def _launchers(
     program: TreeProgram, target: Target, path: str, units: Sequence[Unit]
 ) -> Iterator[tuple[str, str, Unit]]:
-    """Path, name and unit of what launches a kernel of a Python file directly; those of its own
-    file first, which may change with it."""
+    """Yield path, name and unit of each direct launcher of a Python kernel; first the launchers in
+    the kernel's file, which may change with it.
+    """
     places = [one.partition(":") for one in target.launchers]
     places.sort(key=lambda one: one[0] != target.path)
     for where, _, qualname in places[:MAX_LAUNCHERS]:
@@ -178,7 +182,7 @@ def _launchers(
 
 
 def _native_launchers(program: TreeProgram, target: Target) -> Iterator[Part]:
-    """Other files of C++ and CUDA that launch a kernel of a header, or bind what does."""
+    """Yield other C++ and CUDA files that launch a header's kernel, or bind such a launcher."""
     paths = dict.fromkeys(one.partition(":")[0] for one in target.launchers)
     for path in list(paths)[:MAX_LAUNCHERS]:
         text = None if path == target.path or path.endswith(".py") else text_of(program, path)
@@ -189,7 +193,7 @@ def _native_launchers(program: TreeProgram, target: Target) -> Iterator[Part]:
 
 @dataclass
 class _Used:
-    """A unit that is used, and over how many others it was reached."""
+    """A used unit, with the number of units between it and the target."""
 
     unit: Unit
     distance: int
@@ -197,7 +201,9 @@ class _Used:
 
 
 def _used(units: Sequence[Unit], core: Sequence[Unit]) -> list[_Used]:
-    """What of its own file a definition uses, the nearest first, as far as there is room."""
+    """Return the units of its file that a definition uses, the nearest first, while there is
+    room.
+    """
     left = MAX_FILE_CHARS
     found: list[_Used] = []
     seen = {id(unit) for unit in core}
@@ -219,7 +225,7 @@ def _used(units: Sequence[Unit], core: Sequence[Unit]) -> list[_Used]:
 
 
 def _own_file(used: Sequence[_Used], path: str) -> Iterator[Part]:
-    """Imports, constants, bases and helpers of the target's file."""
+    """Yield imports, constants, bases and helpers of the target's file."""
     in_order = sorted(used, key=lambda one: one.unit.number)
     imports = [one.unit.text for one in in_order if one.unit.kind == "import"]
     constants = [one.unit.text for one in in_order if one.unit.kind == "constant"]
@@ -244,7 +250,7 @@ def _own_file(used: Sequence[_Used], path: str) -> Iterator[Part]:
 
 
 def _other_files(program: TreeProgram, path: str, shown: Sequence[Unit]) -> list[Part]:
-    """Small definitions that other files of the checkout lend to what is shown."""
+    """Return small definitions of other files that the shown code uses."""
     parts: dict[tuple[str, str], Part] = {}
     for unit in shown:
         for name, dotted in sorted(_lent_names(unit, shown)):
@@ -258,8 +264,9 @@ def _other_files(program: TreeProgram, path: str, shown: Sequence[Unit]) -> list
 
 
 def _lent_names(unit: Unit, shown: Sequence[Unit]) -> Iterator[tuple[str, str]]:
-    """Names that an import binds, with what they mean; of a module, the attributes that the units
-    read: `ops.rotate` for `from . import ops`."""
+    """Yield names that an import binds, with their meaning. For a module yield the attributes that
+    the units read: `ops.rotate` for `from . import ops`.
+    """
     if unit.kind != "import":
         return
     read = set().union(*(one.attributes for one in shown)) | set().union(
@@ -274,8 +281,9 @@ def _lent_names(unit: Unit, shown: Sequence[Unit]) -> Iterator[tuple[str, str]]:
 def _definition(
     program: TreeProgram, importer: str, dotted: str, hops: int
 ) -> tuple[str, str] | None:
-    """Path and text of a definition of the checkout, with the constants that it uses; None when it
-    is not of the checkout, or is large."""
+    """Return path and text of a checkout's definition with its constants; None if it is large or
+    from elsewhere.
+    """
     dots = "." * (len(dotted) - len(dotted.lstrip(".")))
     module, _, name = dotted[len(dots) :].rpartition(".")
     path = module_path(program, dots + module, importer) if dots or module else None

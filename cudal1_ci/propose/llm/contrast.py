@@ -1,16 +1,16 @@
-"""Which earlier variants a prompt shows: CUDA-L1's contrast.
+"""Select which earlier variants a prompt shows: CUDA-L1's contrast.
 
-Variants lie in buckets of similar speedup. A prompt gets N of them from N different buckets, faster
-buckets more likely, any variant of a bucket alike: competitive code, and code that differs in speed
-so that there is something to explain. Training draws from the same function.
+Variants are grouped in buckets of similar speedup. A prompt gets N variants from N different
+buckets. Faster buckets are more likely; variants of one bucket are equally likely. So the prompt
+has competitive code, and code that differs in speed. Training draws from the same function.
 
-Source: arXiv 2507.14111, section 2.4.3, equation 1: P(bucket) is proportional to
-exp((mean - mean of means) / temperature). Departures: the means are standardized, since centring
-alone changes no softmax and one temperature then suits every problem; they are means of logarithms,
-so that twice as fast and half as fast are as far from 1; a bucket's width is a ratio for the same
-reason. Width and temperature are not published: the defaults are ours.
+Source: arXiv 2507.14111, section 2.4.3, equation 1: P(bucket) is proportional to exp((mean - mean
+of means) / temperature). There are three departures. The means are standardized: centring alone
+changes no softmax, and one temperature then suits every problem. The means are means of logarithms:
+twice as fast and half as fast are equally far from 1. For the same reason a bucket's width is a
+ratio. Width and temperature are not published: the defaults are ours.
 
-Also here, for comparison: islands (FunSearch), random variants, none.
+For comparison the module also has islands (FunSearch), random variants, and none.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ SamplerName = Literal["bucket", "island", "random", "none"]
 
 
 class ContrastConfig(Record, frozen=True, kw_only=True):
-    """What is shown."""
+    """Configure which variants a prompt shows."""
 
     sampler: SamplerName = "bucket"
     num_exemplars: int = 2
     bucket_width: float = 0.1
     """Variants whose speedups differ by less than about this fraction share a bucket."""
     temperature: float = 1.0
-    """Of the softmax over standardized bucket means: small values draw the fastest alone."""
+    """Temperature of the softmax over standardized bucket means; a small one draws only the
+    fastest."""
 
     def __post_init__(self) -> None:
         at_least(self, "contrast", 0, "num_exemplars")
@@ -48,9 +49,9 @@ class ContrastConfig(Record, frozen=True, kw_only=True):
 def select(
     variants: Sequence[Variant], config: ContrastConfig, rng: random.Random
 ) -> list[Variant]:
-    """At most `num_exemplars` of them, from slow to fast. Of near-duplicates the first counts, and
-    nothing else depends on the order: the same variants and the same state of `rng`, the same
-    choice."""
+    """Return at most `num_exemplars` variants, from slow to fast. The first of near-duplicates
+    counts; otherwise order does not matter. The same variants and `rng` state give the same choice.
+    """
     usable = distinct([one for one in variants if one.exemplar.score > 0])
     usable.sort(key=lambda one: (one.exemplar.score, one.exemplar.candidate.id))
     chosen = SAMPLERS[config.sampler](usable, config, rng)
@@ -58,7 +59,7 @@ def select(
 
 
 def distinct(variants: Sequence[Variant]) -> list[Variant]:
-    """Without near-duplicates: the first of each form stays."""
+    """Return variants without near-duplicates: the first of each form remains."""
     found: dict[str, Variant] = {}
     for one in variants:
         found.setdefault(fingerprint(one.text), one)
@@ -66,7 +67,7 @@ def distinct(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def buckets(variants: Sequence[Variant], width: float) -> list[list[Variant]]:
-    """Variants by their speedup, the slowest bucket first."""
+    """Return variants grouped by speedup, the slowest bucket first."""
     found: dict[int, list[Variant]] = {}
     for one in variants:
         found.setdefault(math.floor(math.log(one.exemplar.score) / math.log1p(width)), []).append(
@@ -76,7 +77,7 @@ def buckets(variants: Sequence[Variant], width: float) -> list[list[Variant]]:
 
 
 def weights(means: Sequence[float], temperature: float) -> list[float]:
-    """Of the tempered softmax over standardized means; equal where the means are."""
+    """Return the tempered softmax over standardized means; uniform if the means are equal."""
     center, spread = statistics.fmean(means), statistics.pstdev(means)
     if spread == 0:
         return [1.0] * len(means)
@@ -86,7 +87,9 @@ def weights(means: Sequence[float], temperature: float) -> list[float]:
 def by_bucket(
     variants: Sequence[Variant], config: ContrastConfig, rng: random.Random
 ) -> list[Variant]:
-    """One of each of N distinct buckets; more of a bucket only where there are too few of them."""
+    """Return one variant from each of N distinct buckets; more from a bucket only if there are too
+    few buckets.
+    """
     left = buckets(variants, config.bucket_width)
     chosen: list[Variant] = []
     while left and len(chosen) < config.num_exemplars:
@@ -102,8 +105,9 @@ def by_bucket(
 def by_island(
     variants: Sequence[Variant], config: ContrastConfig, rng: random.Random
 ) -> list[Variant]:
-    """From one of several populations that do not mix, faster ones more likely (FunSearch,
-    doi:10.1038/s41586-023-06924-6, without its resets). The reference is on every island."""
+    """Return variants from one of several separate populations, faster ones more likely (FunSearch,
+    doi:10.1038/s41586-023-06924-6, without its resets). The reference is on every island.
+    """
     islands: list[list[Variant]] = [[] for _ in range(NUM_ISLANDS)]
     for one in variants:
         if one.exemplar.candidate.proposer == REFERENCE:
@@ -136,7 +140,7 @@ def nothing(
 
 
 REFERENCE = "reference"
-"""The proposer of the variant that is the original code, with the speedup 1."""
+"""The proposer of the original code as a variant, with the speedup 1."""
 
 Sampler = Callable[[Sequence[Variant], ContrastConfig, random.Random], list[Variant]]
 SAMPLERS: dict[SamplerName, Sampler] = {

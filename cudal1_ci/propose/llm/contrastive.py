@@ -1,13 +1,13 @@
-"""The contrastive optimizer: a model that is shown measured variants writes the next ones.
+"""Run the contrastive optimizer: a model sees measured variants and writes the next ones.
 
-A round asks for new variants, each with other exemplars (contrast.py), and for repairs of what
-failed in the round before: a format that cannot be read, an error, wrong values, each shown as the
-judge said it. An answer becomes a candidate when it can be read (answer.py), put into the user's
-file (splice/), and is neither the reference nor a variant that was seen before.
+A round asks for new variants, each with other exemplars (contrast.py). It also asks for repairs of
+failed answers of the round before: an unreadable format, an error, or wrong values, each with the
+verifier's message. An answer becomes a candidate if it can be read (answer.py) and spliced into the
+user's file (splice/). It must differ from the reference and from every earlier variant.
 
-With the weights as they are this is the evolutionary baseline of CUDA-L1's paper ("evolve"); with
-an adapter that contrastive training made (model_training/) it is CUDA-L1. Nothing that a model says
-is believed: what a candidate is worth, the judge finds.
+With unchanged weights this is the evolutionary baseline of CUDA-L1's paper ("evolve"). With an
+adapter from contrastive training (model_training/) it is CUDA-L1. The optimizer trusts no statement
+of a model: the verifier finds a candidate's worth.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from cudal1_ci.records.validation import at_least
 
 
 class OptimizerConfig(Record, frozen=True, kw_only=True):
-    """How much a model is asked."""
+    """Configure how much a model is asked."""
 
     num_rounds: int = 3
     """Rounds of questions for one target."""
     num_samples: int = 4
-    """New variants that a round asks for."""
+    """New variants that a round requests."""
     num_repairs: int = 2
-    """Failed answers that a round asks to be mended."""
+    """Failed answers that a round requests again."""
     max_turns: int = 1
-    """How often one answer is mended."""
+    """The most repairs of one answer."""
     patience: int = 2
-    """Rounds without a better variant after which a target is left."""
+    """Rounds without a better variant before the target is left."""
     prompt_tokens: int = 6000
-    """Of a prompt; what does not fit is left out, the least useful first."""
+    """The most tokens of a prompt; the least useful parts are left out first."""
     seed: int = 0
-    """Of the exemplars that are drawn and of the model's sampling."""
+    """Seed for drawing exemplars and for the model's sampling."""
 
     def __post_init__(self) -> None:
         at_least(self, "optimizer", 1, "num_rounds", "num_samples", "patience", "prompt_tokens")
@@ -67,7 +67,7 @@ class OptimizerConfig(Record, frozen=True, kw_only=True):
 
 @dataclass
 class Failed:
-    """An answer that came to nothing, and why."""
+    """A failed answer and its reason."""
 
     question: Question
     answer: str
@@ -76,7 +76,7 @@ class Failed:
 
 @dataclass
 class Optimization:
-    """A model at work on one problem."""
+    """Optimize one problem with a model."""
 
     problem: Problem
     asker: Asker
@@ -85,17 +85,17 @@ class Optimization:
     wanted: tuple[str, ...]
     """Names that an answer's code may define, best first."""
     prompt: Callable[[Sequence[Variant]], Sequence[Message]]
-    """The messages that ask for a new variant, with these exemplars."""
+    """Return the messages that ask for a new variant, with these exemplars."""
     repair: Callable[[Failed], Sequence[Message]]
-    """The messages that ask for a failed answer again."""
+    """Return the messages that ask for a failed answer again."""
     told: Callable[[int], None]
-    """After every answer, with the number of those to come."""
+    """Called after every answer, with the number of answers to come."""
     seen: set[str] = field(default_factory=set)
-    """Fingerprints of the variants that need not be judged again."""
+    """Fingerprints of the variants that need no second verification."""
     failed: list[Failed] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     num_answers: int = 0
-    num_mended: int = 0
+    num_repaired: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     _origins: dict[str, tuple[Question, str]] = field(default_factory=dict)
@@ -104,11 +104,13 @@ class Optimization:
         self.reference = fingerprint(reference_text(self.problem))
 
     def round(self, number: int, variants: Sequence[Variant]) -> Generator[Candidate]:
-        """Candidates as their answers come. `variants` is all that is known to be right."""
+        """Yield candidates as their answers arrive. `variants` are all variants known to be
+        correct.
+        """
         self.seen.update(fingerprint(one.text) for one in variants)
-        # In the order of the questions and not of the answers: a run that goes on asks the same.
+        # In the order of the questions, not of the answers: a resumed run asks the same.
         self.failed.sort(key=lambda one: one.question.seed)
-        mended = self.failed[: self.config.num_repairs] if number else []
+        repairs = self.failed[: self.config.num_repairs] if number else []
         self.failed = []
         questions = [
             Question(
@@ -117,7 +119,7 @@ class Optimization:
                 turn=one.question.turn + 1,
                 exemplar_ids=one.question.exemplar_ids,
             )
-            for one in mended
+            for one in repairs
         ]
         questions += [self.question(number, i, variants) for i in range(self.config.num_samples)]
         if questions:
@@ -130,7 +132,7 @@ class Optimization:
                 yield candidate
 
     def question(self, number: int, place: int, variants: Sequence[Variant]) -> Question:
-        """A new variant is asked for, with exemplars of its own."""
+        """Return the question for a new variant, with exemplars of its own."""
         seed = int(content_hash([self.config.seed, self.problem.id, number, place])[:8], 16)
         shown = select(variants, self.contrast, random.Random(seed))
         return Question(
@@ -141,12 +143,12 @@ class Optimization:
 
     def count(self, question: Question, answer: Answer) -> None:
         self.num_answers += 1
-        self.num_mended += question.turn > 0
+        self.num_repaired += question.turn > 0
         self.prompt_tokens += answer.prompt_tokens or 0
         self.completion_tokens += answer.completion_tokens or 0
 
     def candidate(self, question: Question, answer: Answer) -> Candidate | None:
-        """What an answer proposes; None, counted, where that is nothing new."""
+        """Return the candidate of an answer; None, counted, if it is not new."""
         if answer.failure is not None:
             self.refused[answer.failure] += 1
             return None
@@ -175,7 +177,9 @@ class Optimization:
         return candidate
 
     def repetition(self, program: Program) -> str | None:
-        """`unchanged` from the reference, `duplicate` of another variant, None for what is new."""
+        """Return `unchanged` for the reference, `duplicate` for another variant, None for new
+        code.
+        """
         text = variant_text(program)
         form = fingerprint(text)
         if not text.strip() or form == self.reference:
@@ -186,7 +190,7 @@ class Optimization:
         return None
 
     def judged(self, evaluation: Evaluation) -> None:
-        """A candidate of this optimization has its verdict."""
+        """Record the verdict on a candidate of this optimization."""
         origin = self._origins.get(evaluation.candidate.id)
         if origin is not None and evaluation.verdict.status in REPAIRABLE:
             self.fail(*origin, evaluation)
@@ -206,7 +210,7 @@ class Optimization:
         )
 
     def use(self) -> ModelUse:
-        """What was asked so far."""
+        """Return the model use so far."""
         times = self.asker.times
         identity = self.asker.model.identity
         return ModelUse(
@@ -215,7 +219,7 @@ class Optimization:
             adapter_name=identity.adapter_name,
             num_answers=self.num_answers,
             refused=dict(sorted(self.refused.items())),
-            num_repairs=self.num_mended,
+            num_repairs=self.num_repaired,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             generating_s=times.generating_s,

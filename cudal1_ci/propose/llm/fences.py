@@ -1,7 +1,7 @@
-"""A model's text as prose and code blocks, however it was fenced.
+"""Split a model's text into prose and code blocks, whatever its fences are.
 
-Knows Markdown as models write it: backticks, tildes and what looks like them, indented fences,
-fences inside of docstrings, a last fence that is missing. Does not know what a block is for.
+This module knows Markdown as models write it: backticks, tildes and similar characters, indented
+fences, fences inside docstrings, a missing last fence. It does not know what a block is for.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 MOST_BLOCKS = 64
 MOST_FENCES = 1_000
 MOST_CLOSINGS = 6
-"""Lines that are tried as the end of one block: a docstring holds few fences of its own."""
+"""The most lines tried as the end of one block: a docstring holds few fences of its own."""
 MOST_READ = 500_000
-"""Characters that are parsed to find where blocks end; a second of work."""
+"""The most characters parsed to find the ends of blocks; a second of work."""
 
 _THOUGHT_ENDS = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _THOUGHT_STARTS = re.compile(r"\s*<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
-# Zero-width characters and byte order marks stand anywhere and mean nothing.
+# Zero-width characters and byte order marks may be anywhere and mean nothing.
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"))
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u202f\u3000"), " ")
 _CONTROL = {
@@ -29,7 +29,7 @@ _CONTROL = {
     for code in (*range(32), *range(127, 160), *range(0xD800, 0xE000))
     if code not in {9, 10}
 }
-# Characters that stand for a backtick or a tilde where a keyboard or a renderer was clever.
+# Characters that a keyboard or a renderer writes for a backtick or a tilde.
 _LIKE_BACKTICKS = re.compile(
     r"^([ \t>]*)([\uff40\u02cb\u00b4\u2018\u2019\u201b]{3,})", re.MULTILINE
 )
@@ -45,13 +45,15 @@ class Block:
     """The word behind the opening fence, in lower case."""
     code: str
     first_line: int
-    """Of the opening fence, from 0."""
+    """Line of the opening fence, from 0."""
     last_line: int
     is_closed: bool
 
 
 def cleaned(text: str) -> str:
-    """Plain line ends, no control or invisible characters, backticks where backticks are meant."""
+    """Return text with plain line ends, normal backticks, and no control or invisible
+    characters.
+    """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     text = text.translate(_INVISIBLE | _SPACES | _CONTROL)
     text = _LIKE_BACKTICKS.sub(lambda match: match[1] + "`" * len(match[2]), text)
@@ -59,7 +61,7 @@ def cleaned(text: str) -> str:
 
 
 def without_thoughts(text: str) -> str | None:
-    """What follows a model's thinking; None where the thinking never ends."""
+    """Return the text after a model's thinking; None if the thinking never ends."""
     last = None
     for match in _THOUGHT_ENDS.finditer(text):
         last = match
@@ -69,8 +71,9 @@ def without_thoughts(text: str) -> str | None:
 
 
 def blocks_in(text: str, is_whole: Callable[[str], bool]) -> list[Block]:
-    """The code blocks of a cleaned text, in order. Where a block holds fences of its own, it ends
-    at the first fence at which its code `is_whole`."""
+    """Return the code blocks of a cleaned text, in order. A block with fences inside ends at the
+    first fence where its code `is_whole`.
+    """
     lines = text.split("\n")
     fences = [(i, match) for i, line in enumerate(lines) if (match := _FENCE.match(line))]
     del fences[MOST_FENCES:]
@@ -107,13 +110,13 @@ def closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
 
 
 def block_code(lines: list[str]) -> str:
-    """The lines of a block without the indentation or the quote marks that all of them have."""
+    """Return a block's lines without their common indentation or quote marks."""
     if lines and all(line.startswith(">") or not line.strip() for line in lines):
         lines = [line[1:].removeprefix(" ") for line in lines]
     return textwrap.dedent("\n".join(lines)).strip("\n") + "\n"
 
 
 def printable(text: str) -> str:
-    """A line of a model's for a message: no control characters, not long."""
+    """Return a line of a model for a message: short, without control characters."""
     plain = "".join(c for c in text if unicodedata.category(c)[0] != "C")
     return plain if len(plain) <= 160 else f"{plain[:157]}..."

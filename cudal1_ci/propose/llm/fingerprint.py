@@ -1,7 +1,7 @@
-"""When are two pieces of code the same variant? And which operators does one use?
+"""Detect variants with the same code, and count the operators of a variant.
 
-Two texts are near-duplicates when they differ in names of variables, comments, docstrings and
-layout alone: neither teaches what the other does not. Knows syntax, nothing of what code does.
+Two texts are near-duplicates if they differ only in names of variables, comments, docstrings and
+layout. This module knows syntax, but not what code does.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 @functools.lru_cache(maxsize=1024)
 def fingerprint(text: str) -> str:
-    """Equal for texts of the same form. What is no Python is compared without comments and white
-    space."""
+    """Return a value that is equal for texts of the same form. Text that is not Python is compared
+    without comments and white space.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -30,7 +31,7 @@ def fingerprint(text: str) -> str:
 
 
 def names_bound_in(tree: ast.AST) -> set[str]:
-    """Names that the text gives to something: what it imports and uses from elsewhere stays."""
+    """Return names that the text binds itself; imported names are excluded."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -43,7 +44,7 @@ def names_bound_in(tree: ast.AST) -> set[str]:
 
 
 class Anonymous(ast.NodeTransformer):
-    """Names by the order in which they are met, and no docstrings."""
+    """Rename names by their order of appearance and remove docstrings."""
 
     def __init__(self, bound: set[str]):
         self.bound = bound
@@ -76,8 +77,9 @@ def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def operators(text: str) -> dict[str, int]:
-    """How often each function or method is called by its last name, and each arithmetic operator:
-    `{"Linear": 2, "softmax": 1, "MatMult": 2}`. Empty for what is no Python."""
+    """Count calls by the last name of the function, and arithmetic operators: `{"Linear": 2,
+    "softmax": 1, "MatMult": 2}`. Text that is not Python gives an empty count.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -98,7 +100,7 @@ def operators(text: str) -> dict[str, int]:
 
 
 def likeness(one: Mapping[str, int], other: Mapping[str, int]) -> float:
-    """Weighted Jaccard index of two counts of operators, 0 to 1."""
+    """Return the weighted Jaccard index of two operator counts, 0 to 1."""
     names = one.keys() | other.keys()
     union = sum(max(one.get(name, 0), other.get(name, 0)) for name in names)
     shared = sum(min(one.get(name, 0), other.get(name, 0)) for name in names)

@@ -1,6 +1,6 @@
-"""Facts and measurements of a task as lines: its workloads, its device, where the time goes.
+"""Format a task's facts and measurements as lines: workloads, device, profile.
 
-What is said of shapes and names comes from the repository: it is shown in a fence.
+Shapes and names come from the repository, so they are shown in a fence.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from cudal1_ci.records.call_text import call_text
 from cudal1_ci.source.kernel_names import brief
 
 SOFTWARE = ("torch", "cuda", "triton", "python")
-"""Versions that decide what code may be written."""
+"""Software whose version decides what code may be written."""
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 
 
 def workload_text(task: Task, workloads: Sequence[Workload]) -> str:
-    """How the target is called, with the bound of memory where it is known."""
+    """Return how the target is called, with the memory bound if it is known."""
     times = {time.workload: time for time in task.times}
     return "\n".join(_workload(one, times.get(one.name), task.facts) for one in workloads)
 
@@ -39,7 +39,9 @@ def _workload(workload: Workload, time: ReferenceTime | None, facts: DeviceFacts
 
 
 def _bound(workload: Workload, time: ReferenceTime | None, facts: DeviceFacts | None) -> str:
-    """`inputs 4.2 MB, at least 0.9 us; the reference takes 35 us: 3% of the roofline of memory`"""
+    """Return a line like `inputs 4.2 MB, at least 0.9 us; the reference takes 35 us: 3% of the
+    roofline of memory`.
+    """
     num_bytes = call_bytes(workload.call)
     said = []
     if num_bytes is not None:
@@ -59,7 +61,7 @@ def _bound(workload: Workload, time: ReferenceTime | None, facts: DeviceFacts | 
 
 
 def device_text(task: Task) -> Shown:
-    """The device with what it can do at best."""
+    """Return the device with its peak rates."""
     device, facts = task.device, task.facts
     said = [named(device.name)]
     if device.kind == "cpu":
@@ -81,7 +83,7 @@ def device_text(task: Task) -> Shown:
 
 
 def profile_text(task: Task, max_rows: int) -> str:
-    """The longest rows with their shares, and what the others are together."""
+    """Return the longest rows with their shares, and the sum of the others."""
     assert not isinstance(task.profile, str)
     rows = brief_rows(task.profile)
     total_us = sum(row.time_us for row in rows)
@@ -98,7 +100,7 @@ def profile_text(task: Task, max_rows: int) -> str:
 
 
 def brief_rows(profile: Sequence[ProfileRow]) -> list[ProfileRow]:
-    """The longest first, under names that can be read; those that are then alike are one."""
+    """Return the longest rows first, with readable names; rows of one name are merged."""
     found: dict[str, ProfileRow] = {}
     for row in profile:
         name = brief(row.name)
@@ -119,17 +121,17 @@ def _row(row: ProfileRow, total_us: float, name: str, task: Task) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits."""
+    """Return a number with three digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def percent(share: float) -> str:
-    """A share in whole percents."""
+    """Return a share in whole percents."""
     return "under 1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
 def size(num_bytes: int) -> str:
-    """Bytes in decimal units, as bandwidth is."""
+    """Return bytes in decimal units, as bandwidth is."""
     for unit, name in UNITS:
         if num_bytes >= unit:
             return f"{number(num_bytes / unit)} {name}"

@@ -1,7 +1,7 @@
-"""One Python file as units that can be shown by themselves, and where its imports lie.
+"""Split a Python file into units that can be shown alone, and resolve its imports.
 
-A unit is a statement at module level, with the comments above it; of `if`, `try` and `with` around
-definitions each definition is one. Says what a unit binds and which names it reads.
+A unit is a statement at module level, with the comments above it. Each definition in an `if`, `try`
+or `with` is also a unit. A unit knows the names that it binds and reads.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from cudal1_ci.propose.rewrites.terms import code
 from cudal1_ci.records import TreeProgram
 
 MAX_FILE_BYTES = 2**20
-"""Of a Python file that a person wrote."""
+"""The most bytes of a Python file that a person wrote."""
 
 
 class Unit:
-    """A statement of a module. What it reads is found out when it is asked for: most units of a
-    large file never are."""
+    """A statement of a module. The names that it reads are computed on first use: most units of a
+    large file never need them.
+    """
 
     def __init__(self, module: cst.Module, node: cst.CSTNode, number: int):
         self.module = module
@@ -45,22 +46,22 @@ class Unit:
 
     @functools.cached_property
     def text(self) -> str:
-        """As it stands in the file, less the indentation around it."""
+        """Return the text as in the file, without the common indentation."""
         return self.module.code_for_node(self.node).strip("\r\n")
 
     @property
     def uses(self) -> set[str]:
-        """Names that it reads, local ones too."""
+        """Return the names that the unit reads, including local ones."""
         return self._reads.names if self.kind != "import" else set()
 
     @property
     def attributes(self) -> set[str]:
-        """Dotted names that it reads: `ops.rotate`."""
+        """Return the dotted names that the unit reads: `ops.rotate`."""
         return self._reads.dotted
 
     @property
     def bases(self) -> set[str]:
-        """Names among the bases of a class."""
+        """Return the names among the bases of a class."""
         heads = _Reads()
         for base in self.node.bases if isinstance(self.node, cst.ClassDef) else ():
             base.visit(heads)
@@ -75,7 +76,7 @@ class Unit:
 
 @functools.lru_cache(maxsize=16)
 def units_of(module: cst.Module) -> tuple[Unit, ...]:
-    """The statements of a module that bind a name, in their order."""
+    """Return the statements of a module that bind a name, in order."""
     units = (Unit(module, node, number) for number, node in enumerate(_statements(module.body)))
     return tuple(unit for unit in units if unit.names)
 
@@ -90,7 +91,7 @@ def _statements(body: Sequence[cst.CSTNode]) -> Iterator[cst.CSTNode]:
 
 
 def _blocks(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Statements of all branches of a compound statement."""
+    """Yield the statements of all branches of a compound statement."""
     for child in node.children:
         if isinstance(child, cst.IndentedBlock):
             yield from child.body
@@ -99,7 +100,7 @@ def _blocks(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def _deep(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """What is below a statement, without what is inside of definitions and expressions."""
+    """Yield what is below a statement, but not inside definitions and expressions."""
     if isinstance(node, cst.FunctionDef | cst.ClassDef | cst.BaseExpression):
         return
     for child in node.children:
@@ -108,7 +109,7 @@ def _deep(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 class _Reads(cst.CSTVisitor):
-    """Names and dotted names; attributes and keywords are not names."""
+    """Collect names and dotted names; attributes and keywords are not names."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -130,7 +131,7 @@ class _Reads(cst.CSTVisitor):
 
 
 def _dotted(node: cst.BaseExpression) -> str | None:
-    """`a.b.c` of names alone."""
+    """Return `a.b.c` if the node consists of names alone."""
     if isinstance(node, cst.Name):
         return node.value
     if isinstance(node, cst.Attribute):
@@ -140,7 +141,7 @@ def _dotted(node: cst.BaseExpression) -> str | None:
 
 
 def _bound(node: cst.CSTNode) -> set[str]:
-    """Names that a node binds at module level."""
+    """Return the names that a node binds at module level."""
     match node:
         case cst.FunctionDef() | cst.ClassDef():
             return {node.name.value}
@@ -176,7 +177,7 @@ def _imported(statement: cst.Import | cst.ImportFrom) -> dict[str, str]:
 
 
 def module_path(program: TreeProgram, module: str, importer: str = "") -> str | None:
-    """The checkout's path of an absolute or, seen from the file `importer`, relative module."""
+    """Return the checkout's path of a module, absolute or relative to the file `importer`."""
     level = len(module) - len(module.lstrip("."))
     parts = [part for part in module.split(".") if part]
     folder = Path(program.import_root)
@@ -195,8 +196,9 @@ def module_path(program: TreeProgram, module: str, importer: str = "") -> str | 
 
 
 def text_of(program: TreeProgram, path: str) -> str | None:
-    """The text of a file as the program has it; None where there is none in UTF-8, it is far too
-    large, or a link leads out of the checkout: a prompt may go to somebody else's server."""
+    """Return the text of a file as the program has it. None if it is not UTF-8, too large, or
+    reached by a link out of the checkout: prompts may go to an external server.
+    """
     for overlaid in program.overlay:
         if overlaid.path == path:
             return overlaid.text

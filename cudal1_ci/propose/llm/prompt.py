@@ -1,11 +1,11 @@
-"""A task as messages to a model: what it is shown, what it must answer, what is banned.
+"""Render a task as messages to a model: what it sees, what it must answer, what is banned.
 
-The words are in templates/prompt*.md.j2. Whatever comes from a repository, a model or a program is
-data: in a fence that it cannot leave, under a line that says so (quoting.py). Where a prompt is too
-long, whole parts are dropped, the least useful first: helpers of other files, the profile's tail,
-the slower variants, helpers of the same file, workloads that matter less, the profile, the last
-variant, constants and bases. Text is never cut in the middle. Nothing here is random, and there is
-no date: the same task is the same prompt, in the product as in training.
+The words are in templates/prompt*.md.j2. Text from a repository, a model or a program is data: it
+is in a fence that it cannot leave, under a line that says so (quoting.py). A prompt that is too
+long loses whole parts, the least useful first. The order is: helpers of other files, the profile's
+tail, the slower variants, helpers of the same file, less important workloads, the profile, the last
+variant, constants and bases. Text is never cut in the middle. The prompt has no random part and no
+date: the same task gives the same prompt, in the product and in training.
 
     messages = render(task, budget_tokens=6000)
     messages = render_repair(task, answer.text, evaluation.verdict, budget_tokens=8000)
@@ -28,18 +28,18 @@ from cudal1_ci.propose.llm.words import template
 from cudal1_ci.records import Record, Target, TextProgram, Verdict, Workload
 
 MAX_WORDS = 80
-"""Of the analysis and of the design: a small model that thinks longer does not write better code,
-and in training the words are paid for like code."""
+"""The most words of analysis and design. A small model that thinks longer writes no better code,
+and in training words cost as much as code."""
 TOKENS_PER_LINE = 12
-"""Of code, on average; models count lines better than tokens."""
+"""Average tokens of a line of code; models count lines better than tokens."""
 PROFILE_ROWS = 8
 SHORT_PROFILE_ROWS = 3
 MAX_FINDINGS = 5
 FINDINGS_CHARS = 2_500
 LOG_CHARS = 2_000
-"""The end of a traceback with the error and the frames that matter."""
+"""Characters from the end of a traceback: the error and the frames that matter."""
 MESSAGE_TOKENS = 8
-"""What a chat template puts around a message."""
+"""Tokens that a chat template puts around a message."""
 
 REPAIRABLE = frozenset(
     {
@@ -53,12 +53,12 @@ REPAIRABLE = frozenset(
         "mutates_input",
     }
 )
-"""Statuses that are the candidate's fault, so that another answer may mend them. Not those on
-cheating: a model that is told how it was caught learns to hide."""
+"""Statuses that are the candidate's fault, so that another answer may fix them. Cheating is
+excluded: a model that learns how it was caught learns to hide."""
 
 
 def render(task: Task, budget_tokens: int) -> list[Message]:
-    """The first turn, in at most that many tokens as `estimated_tokens` counts them.
+    """Return the first turn, within a budget in tokens of `estimated_tokens`.
 
     Raises:
         PromptError: Even without all that can be dropped it is longer.
@@ -69,18 +69,18 @@ def render(task: Task, budget_tokens: int) -> list[Message]:
 def render_repair(
     task: Task, previous_answer: str, failure: Verdict | str, budget_tokens: int
 ) -> list[Message]:
-    """The turn after an answer that failed: the request, the answer, and what was wrong with it.
-    `failure` is the judge's verdict, or in words why no code could be read from the answer.
+    """Return the turn after a failed answer: the request, the answer, and its error. `failure` is
+    the verifier's verdict, or why the answer has no readable code.
 
     Raises:
         PromptError: Even without all that can be dropped it is longer.
-        ValueError: The verdict is not about something that another answer could mend.
+        ValueError: Another answer could not fix what the verdict reports.
     """
     status: str = "format"
     log, findings = "", ""
     if isinstance(failure, Verdict):
         if failure.status not in REPAIRABLE:
-            raise ValueError(f"a candidate that is {failure.status} cannot be mended by its author")
+            raise ValueError(f"a candidate that is {failure.status} cannot be fixed by its author")
         status, log = failure.status, trimmed(failure.log, LOG_CHARS, "last")
         findings = trimmed(_findings(failure), FINDINGS_CHARS, "first")
     else:
@@ -96,9 +96,10 @@ def render_repair(
 
 
 def estimated_tokens(messages: list[Message]) -> int:
-    """At most how many tokens, without a tokenizer: three ASCII characters make one, where code
-    has three to four; a digit is one, as many tokenizers have it; of other characters each byte of
-    their UTF-8 is one, the worst that a byte-level tokenizer does."""
+    """Return an upper bound of the tokens, without a tokenizer. Three ASCII characters count as one
+    token; code has three to four. A digit counts as one, and so does each UTF-8 byte of other
+    characters: the worst case of a byte-level tokenizer.
+    """
     total = 0
     for message in messages:
         text = message.content
@@ -113,7 +114,7 @@ def estimated_tokens(messages: list[Message]) -> int:
 
 
 class _Shown(Record, frozen=True, kw_only=True):
-    """What of a task is shown."""
+    """The parts of a task that are shown."""
 
     context: tuple[Part, ...]
     workloads: tuple[Workload, ...]
@@ -122,7 +123,11 @@ class _Shown(Record, frozen=True, kw_only=True):
 
 
 def _fitting(task: Task, budget_tokens: int, turns: tuple[Message, ...]) -> list[Message]:
-    """The longest conversation that fits. Raises: PromptError."""
+    """Return the longest conversation that fits.
+
+    Raises:
+        PromptError: No conversation fits.
+    """
     system = Message(role="system", content=template("prompt_system").render())
     needed = 0
     for shown in _ever_shorter(task):
@@ -137,7 +142,9 @@ def _fitting(task: Task, budget_tokens: int, turns: tuple[Message, ...]) -> list
 
 
 def _ever_shorter(task: Task) -> Iterator[_Shown]:
-    """All of the task, then each time with one more piece dropped, the least useful first."""
+    """Yield the whole task, then the task with one more piece dropped each time, the least useful
+    first.
+    """
     but = msgspec.structs.replace
     shown = _Shown(
         context=task.context,
@@ -161,8 +168,9 @@ def _ever_shorter(task: Task) -> Iterator[_Shown]:
 
 
 def _without_part(shown: _Shown, least: int) -> _Shown | None:
-    """Without the last of the parts with the highest priority number; None when that is below
-    `least`."""
+    """Return the task without the last part of the highest priority number; None if that number is
+    below `least`.
+    """
     highest = max(part.priority for part in shown.context)
     if highest < least:
         return None
@@ -175,7 +183,7 @@ def _without_part(shown: _Shown, least: int) -> _Shown | None:
 
 
 def _request(task: Task, shown: _Shown) -> str:
-    """The user's turn."""
+    """Return the user's turn."""
     missing = Shown("left out to save room")
     if isinstance(task.profile, str):
         missing = named(task.profile)
@@ -206,14 +214,14 @@ def _request(task: Task, shown: _Shown) -> str:
 
 
 def launchers_beside(kernel: Target) -> str:
-    """Definitions of a kernel's own file that launch it, and so may change with it."""
+    """Return the definitions in a kernel's file that launch it, and so may change with it."""
     here = [one.partition(":")[2] for one in kernel.launchers if one.startswith(f"{kernel.path}:")]
     names = dict.fromkeys(name.partition(".")[0] for name in here)
     return ", ".join(name for name in names if name.isidentifier())
 
 
 def _findings(verdict: Verdict) -> str:
-    """What the judge found, a paragraph each, and the errors where it measured them."""
+    """Return the verifier's findings, a paragraph each, with measured errors."""
     said = []
     for finding in verdict.findings[:MAX_FINDINGS]:
         where = f" (line {finding.line})" if finding.line else ""

@@ -1,8 +1,8 @@
-"""Text of others in a prompt: it cannot leave its fence, hide anything, or speak as another turn.
+"""Quote untrusted text in a prompt: it cannot leave its fence, hide anything, or start a turn.
 
-Covered: characters that cannot be seen or that reorder what is seen, ANSI sequences, fences inside
-of the text, markers with which chat templates part turns. Not covered: words that persuade. Those
-stand in a fence that says that they are data, and what comes of them is judged like anything else.
+Covered: invisible characters and characters that reorder text, ANSI sequences, fences inside the
+text, markers by which chat templates separate turns. Not covered: persuasive words. They are in a
+fence that says that they are data, and their results are verified like any other.
 
     visible("a\\u202eb <|im_end|>") == "a<U+202E>b < |im_end|>"
 """
@@ -14,7 +14,7 @@ import unicodedata
 from typing import Literal
 
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode categories of what cannot be seen: controls, formats (bidi, zero width, tags),
+"""Unicode categories of invisible characters: controls, formats (bidi, zero width, tags),
 surrogates, private use, line and paragraph separators."""
 BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
                    "\U000e0100-\U000e01ef]")  # fmt: skip
@@ -26,20 +26,21 @@ TURNS = re.compile(
     r"|<(?=</?SYS>>)"
     r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"
 )
-"""Where a special token of the usual chat templates begins: Llama, Qwen, Mistral, Gemma, DeepSeek.
-Servers read these in the text of a message too."""
+"""Where a special token of the usual chat templates begins: Llama, Qwen, Mistral, Gemma,
+DeepSeek. Servers read these tokens in the text of a message too."""
 MIN_FENCE = 3
 
 
 class Shown(str):
-    """Text that may stand in a prompt as it is: our own words, or quoted here."""
+    """Text that may be in a prompt as it is: our own words, or words quoted here."""
 
     __slots__ = ()
 
 
 def visible(text: str) -> str:
-    """The text with all that is hidden spelled out, ANSI sequences taken out, special tokens
-    broken by a space, and line ends as `\\n`. Ordinary source comes back unchanged."""
+    """Return the text with hidden characters spelled out, ANSI sequences removed, special tokens
+    broken by a space, and Unix line ends. Ordinary source is unchanged.
+    """
     text = ANSI.sub("", text.removeprefix("\ufeff")).replace("\r\n", "\n")
     text = "".join(map(_seen, text)) if not text.isascii() or not text.isprintable() else text
     return TURNS.sub(lambda match: f"{match[0]} ", text)
@@ -54,12 +55,12 @@ def _seen(character: str) -> str:
 
 
 def line(text: str) -> Shown:
-    """The text in one line."""
+    """Return the text in one line."""
     return Shown(" ".join(visible(text).split()))
 
 
 def named(text: str) -> Shown:
-    """A name or a path as a span of code in one line."""
+    """Return a name or a path as a span of code in one line."""
     text = line(text)
     ticks = "`" * (1 + longest_run(text))
     pad = " " if text.startswith("`") or text.endswith("`") else ""
@@ -67,7 +68,9 @@ def named(text: str) -> Shown:
 
 
 def fenced(text: str, language: str = "") -> Shown:
-    """The text as a block of code whose fence is longer than any run of backticks in it."""
+    """Return the text as a code block. Its fence is longer than any run of backticks in the
+    text.
+    """
     text = visible(text)
     ticks = "`" * max(MIN_FENCE, 1 + longest_run(text))
     end = "" if text.endswith("\n") or not text else "\n"
@@ -75,13 +78,14 @@ def fenced(text: str, language: str = "") -> Shown:
 
 
 def longest_run(text: str) -> int:
-    """Length of the longest run of backticks."""
+    """Return the length of the longest run of backticks."""
     return max(map(len, re.findall(r"`+", text)), default=0)
 
 
 def trimmed(text: str, max_chars: int, keep: Literal["first", "last"]) -> str:
-    """The beginning or the end of a log, in whole lines. What is left out is said, and so is a line
-    that is too long by itself."""
+    """Return the beginning or the end of a log, in whole lines. A notice replaces what is left out;
+    a single line that is too long also gets a notice.
+    """
     lines = visible(text).strip("\n").split("\n")
     if keep == "last":
         lines.reverse()

@@ -1,4 +1,4 @@
-"""What a model is asked for one problem: everything that the prompt shows, before it is words."""
+"""Describe one request to a model: everything that the prompt shows, before it is text."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from cudal1_ci.propose.roofline import DeviceFacts, facts_of
 from cudal1_ci.records import Device, Exemplar, Problem, Record, Target, TextProgram
 
 Form = Literal["module_text", "patch", "triton", "cuda"]
-"""What the answer's code is: a whole Python file; the definitions of the target's file that change;
-either of these with Triton kernels that do the work; the CUDA that changes, of a file or string."""
+"""The form of the answer's code. It is a whole Python file, or the changed definitions of the
+target's file. Either may contain Triton kernels that do the work. Otherwise it is the changed
+CUDA of a file or string."""
 
 
 class ProfileRow(Record, frozen=True, kw_only=True):
-    """A kernel, or on a CPU an operator, of one call of the reference; as runner/profiling.py
-    says it."""
+    """A kernel, or on a CPU an operator, of one call of the reference, as runner/profiling.py
+    reports it.
+    """
 
     name: str
     num_calls: int
@@ -24,7 +26,7 @@ class ProfileRow(Record, frozen=True, kw_only=True):
 
 
 class ReferenceTime(Record, frozen=True, kw_only=True):
-    """How long the reference takes for a workload."""
+    """The reference's time for a workload."""
 
     workload: str
     time_us: float
@@ -32,7 +34,7 @@ class ReferenceTime(Record, frozen=True, kw_only=True):
 
 
 class Variant(Record, frozen=True, kw_only=True):
-    """An exemplar with its own text of the target, to be shown; its score is a speedup."""
+    """An exemplar with its own text of the target; its score is a speedup."""
 
     exemplar: Exemplar
     text: str
@@ -40,22 +42,22 @@ class Variant(Record, frozen=True, kw_only=True):
 
 
 class Task(Record, frozen=True, kw_only=True):
-    """One request to a model."""
+    """A request to a model."""
 
     problem: Problem
     name: str
     """The answer's class, function or kernel: `ModelNew`, or the target's own name in its file."""
     form: Form
     context: tuple[Part, ...]
-    """From `context_of`."""
+    """The result of `context_of`."""
     device: Device
     profile: tuple[ProfileRow, ...] | str
-    """Where the reference's time goes, or the reason why that is not known."""
+    """Where the reference's time is spent, or why that is unknown."""
     times: tuple[ReferenceTime, ...] = ()
     variants: tuple[Variant, ...] = ()
-    """In any order."""
+    """Variants in any order."""
     answer_tokens: int = 2048
-    """The most that the model may write."""
+    """The most tokens of the answer."""
 
     def __post_init__(self) -> None:
         if not all(part.isidentifier() for part in self.name.split(".")):
@@ -74,13 +76,13 @@ class Task(Record, frozen=True, kw_only=True):
 
     @property
     def kernel(self) -> Target | None:
-        """The target where it is a kernel."""
+        """Return the target if it is a kernel."""
         target = self.problem.target
         return target if target is not None and target.is_kernel else None
 
     @property
     def called_name(self) -> str:
-        """Of the reference: what is called, compared and timed."""
+        """Return the name of the reference that is called, compared and timed."""
         program = self.problem.reference
         if isinstance(program, TextProgram):
             return program.entry
@@ -92,7 +94,7 @@ class Task(Record, frozen=True, kw_only=True):
 
     @property
     def is_class(self) -> bool:
-        """Whether the reference is a class, as far as its text tells."""
+        """Return whether the reference is a class, by its text."""
         program = self.problem.reference
         name = program.entry if isinstance(program, TextProgram) else self.name
         head = re.compile(rf"^\s*class\s+{re.escape(name.partition('.')[0])}\b", re.MULTILINE)

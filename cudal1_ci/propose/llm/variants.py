@@ -1,9 +1,9 @@
-"""A program as a prompt shows it: the code in which it differs from the checkout.
+"""Show a program as a prompt does: the code in which it differs from the checkout.
 
-A candidate in a checkout is an overlay of whole files, of which most is not the candidate's. What
-is shown is the statements at the top of a file that the original does not have: the target itself,
-helpers and kernels that came along, imports; of a CUDA file functions and lines outside of them.
-Knows files and syntax, nothing of speedups.
+A candidate in a checkout is an overlay of whole files, and most of their text is the original's. A
+prompt shows the top-level statements that the original does not have: the target, new helpers and
+kernels, imports. Of a CUDA file it shows functions and lines outside of them. This module knows
+files and syntax, but no speedups.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from cudal1_ci.source.cuda import function_texts
 
 
 def reference_text(problem: Problem) -> str:
-    """The statement that defines the target (an outer class for what is nested); the whole source
-    of a text, and of a file that is no Python. Empty where the checkout has no such file."""
+    """Return the top-level statement that defines the target. For a text, or a file that is not
+    Python, return the whole source. Empty if the checkout has no such file.
+    """
     program, target = problem.reference, problem.target
     if isinstance(program, TextProgram):
         return program.source
@@ -38,7 +39,7 @@ def reference_text(problem: Problem) -> str:
 
 
 def kernel_text(program: TreeProgram, kernel: Target) -> str:
-    """The statement that holds a kernel; the whole file where it is no Python."""
+    """Return the statement that holds a kernel; the whole file if it is not Python."""
     text = file_text(program, kernel.path) or ""
     for node, segment in statements(text):
         first = (node.end_lineno or node.lineno) - segment.count("\n")
@@ -48,7 +49,7 @@ def kernel_text(program: TreeProgram, kernel: Target) -> str:
 
 
 def variant_text(program: Program) -> str:
-    """What a candidate changes, in the order of its files; its whole source for a text."""
+    """Return what a candidate changes, in the order of its files; for a text the whole source."""
     if isinstance(program, TextProgram):
         return program.source
     original = msgspec.structs.replace(program, overlay=())
@@ -57,19 +58,19 @@ def variant_text(program: Program) -> str:
 
 
 def changes(original: str, file: OverlayFile) -> str:
-    """The pieces of a file that the original does not have."""
+    """Return the pieces of a file that the original does not have."""
     pieces = python_pieces if file.path.endswith(".py") else native_pieces
     before = {*pieces(original)}
     return "\n\n".join(piece for piece in pieces(file.text) if piece not in before)
 
 
 def python_pieces(text: str) -> list[str]:
-    """Statements at the top of a file."""
+    """Return the top-level statements of a file."""
     return [segment for _, segment in statements(text)]
 
 
 def native_pieces(text: str) -> list[str]:
-    """Functions of a CUDA or C++ file, and each line that is outside of them."""
+    """Return the functions of a CUDA or C++ file, and each line outside of them."""
     source, found, at = text.encode(), [], 0
     for _, _, first, end in (*function_texts(source), ("", 0, len(source), len(source))):
         if first >= at:  # a function in another one, of a class in it, is a part of it
@@ -80,7 +81,9 @@ def native_pieces(text: str) -> list[str]:
 
 
 def statements(text: str) -> list[tuple[ast.stmt, str]]:
-    """Top-level statements with their source, decorators included; none of what is no Python."""
+    """Return top-level statements with their source and decorators; none for text that is not
+    Python.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,9 +1,9 @@
-"""Hand-written attention to `scaled_dot_product_attention`.
+"""Replace hand-written attention by `scaled_dot_product_attention`.
 
-Read over several statements: scores of queries and keys, scaled before or after the product, a
+A match spans several statements: scores of queries and keys, scaled before or after the product, a
 mask that is filled in or added, a softmax over the keys, dropout, and the product with the values.
-Refused when the weights themselves are used elsewhere: they would have to be computed anyway. And
-`nn.MultiheadAttention`, which computes its weights for whoever does not say that it reads none.
+There is no match if the weights are used elsewhere: they would still be computed. The module also
+handles `nn.MultiheadAttention`, which computes its weights by default even if they are not read.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from cudal1_ci.propose.rewrites.steps import descendants
 from cudal1_ci.propose.rewrites.terms import Names, Term, code, is_self
 
 MASKED_BELOW = -1e4
-"""What people fill in for minus infinity: its exponential is 0 in every dtype."""
+"""Fill values below this stand for minus infinity: their exponential is 0 in every dtype."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The parts of attention scores: `asked`, `scale` and `mask` are templates (the query `Q` is
-    asked as it is, or scaled first) and `captured` is what they capture."""
+    """The parts of attention scores. `asked`, `scale` and `mask` are templates (the query `Q` as it
+    is, or scaled first); `captured` is what they capture.
+    """
 
     query: Term
     key: Term
@@ -49,16 +50,16 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of the names and attributes that a target reads."""
+class TargetFacts:
+    """Facts about the names and attributes that a target reads."""
 
     numbers: Numbers
     ranks: Ranks
 
 
 def fused(site: Site) -> SourceEdit | None:
-    """Every attention of a target in one call, but for what is there for a torch without it."""
-    known = Known(numbers_of(site), ranks_of(site))
+    """Replace every attention of a target by one call, except fallbacks for a torch without it."""
+    known = TargetFacts(numbers_of(site), ranks_of(site))
     left = fallbacks(site.module, "scaled_dot_product_attention")
 
     def matched(term: Term) -> Replacement | None:
@@ -67,8 +68,8 @@ def fused(site: Site) -> SourceEdit | None:
     return expressions(matched)(site)
 
 
-def attention(term: Term, known: Known) -> Replacement | None:
-    """softmax(q @ k^T * scale + mask) @ v."""
+def attention(term: Term, known: TargetFacts) -> Replacement | None:
+    """Match softmax(q @ k^T * scale + mask) @ v."""
     pair = weighted_values(term)
     if pair is None:
         return None
@@ -103,7 +104,7 @@ def attention(term: Term, known: Known) -> Replacement | None:
 
 
 def weighted_values(term: Term) -> tuple[Term, Term] | None:
-    """Weights and values of weights @ v."""
+    """Return weights and values of weights @ v."""
     if term.op in ("matmul", "bmm") and len(term.args) == 2:
         return term.args[0], term.args[1]
     subscripts = einsum_subscripts(term)
@@ -117,7 +118,7 @@ def weighted_values(term: Term) -> tuple[Term, Term] | None:
 
 
 def einsum_subscripts(term: Term) -> tuple[str, str, str] | None:
-    """`("bhij", "bhjd", "bhid")` of an einsum of two tensors with three indices or more."""
+    """Return `("bhij", "bhjd", "bhid")` of an einsum of two tensors with three indices or more."""
     if term.op != "einsum" or len(term.args) != 3 or term.args[0].op != "const":
         return None
     left, comma, rest = str(term.args[0].value).replace(" ", "").partition(",")
@@ -128,12 +129,12 @@ def einsum_subscripts(term: Term) -> tuple[str, str, str] | None:
 
 
 def is_training(term: Term) -> bool:
-    """`self.training`."""
+    """Return whether a term is `self.training`."""
     return term.op == "attr" and term.value == "training" and term.args[0].value == ("self", 0)
 
 
-def read_scores(term: Term, known: Known) -> Scores | None:
-    """Scores with at most one mask."""
+def read_scores(term: Term, known: TargetFacts) -> Scores | None:
+    """Return scores with at most one mask."""
     if term.op == "masked_fill" and len(term.args) == 1:
         fill, condition = term.get("value"), term.get("mask")
         inner = scaled_product(term.args[0], known)
@@ -148,7 +149,7 @@ def read_scores(term: Term, known: Known) -> Scores | None:
         for scores, mask in (term.args, term.args[::-1]):
             inner = scaled_product(scores, known)
             if inner is not None:
-                # A number has not the axes that a mask must have.
+                # A number lacks the axes that a mask must have.
                 has_axes = known.numbers.kind(mask) in (None, "given")
                 return masked(inner, mask, "M") if has_axes else None
     return scaled_product(term, known)
@@ -158,8 +159,8 @@ def masked(scores: Scores, mask: Term, template: str) -> Scores:
     return replace(scores, mask=template, captured={**scores.captured, "M": mask})
 
 
-def scaled_product(term: Term, known: Known) -> Scores | None:
-    """Scores of one product and one factor, after it or on the query."""
+def scaled_product(term: Term, known: TargetFacts) -> Scores | None:
+    """Return scores of one product and one factor, after the product or on the query."""
     for product, factor, operator in factors(term):
         pair = unscaled(product, known.ranks)
         if pair is not None:
@@ -175,7 +176,7 @@ def scaled_product(term: Term, known: Known) -> Scores | None:
 
 
 def factors(term: Term) -> Iterator[tuple[Term, Term, str]]:
-    """What a term is a multiple of, by what, and how."""
+    """Yield what a term is a multiple of, the factor, and the operator."""
     if term.op in ("mul", "div") and len(term.args) == 2 and not term.named:
         yield (*term.args, "*" if term.op == "mul" else "/")
         if term.op == "mul":
@@ -183,8 +184,9 @@ def factors(term: Term) -> Iterator[tuple[Term, Term, str]]:
 
 
 def scaled(query: Term, key: Term, factor: Term, operator: str, numbers: Numbers) -> Scores | None:
-    """Scores with the factor as `scale`, which takes numbers only; on the query where it may be a
-    tensor of one value for each query; None where it may have one for each key."""
+    """Return scores with the factor as `scale`, which accepts only numbers. A tensor of one value
+    for each query scales the query instead. None if the tensor may have one value for each key.
+    """
     kind = numbers.kind(factor)
     if kind is None:
         return None
@@ -195,7 +197,9 @@ def scaled(query: Term, key: Term, factor: Term, operator: str, numbers: Numbers
 
 
 def unscaled(term: Term, ranks: Ranks) -> tuple[Term, Term] | None:
-    """Query and key of q @ k^T; `k.transpose(2, 3)` is that of a key with four dimensions alone."""
+    """Return query and key of q @ k^T; `k.transpose(2, 3)` counts only for a key of four
+    dimensions.
+    """
     if term.op in ("matmul", "bmm") and len(term.args) == 2:
         query, transposed = term.args
         if transposed.op == "mT":
@@ -215,7 +219,7 @@ def unscaled(term: Term, ranks: Ranks) -> tuple[Term, Term] | None:
 
 
 def is_upper_triangle(term: Term) -> bool:
-    """Whether a mask is all above the diagonal of a square: what causal attention hides."""
+    """Return whether a mask is all above the diagonal of a square: what causal attention hides."""
     while term.op in ("bool", "to", "type") and term.args:
         term = term.args[0]
     if term.op == "eq" and number(term.args[1]) == 0:
@@ -231,7 +235,7 @@ def is_upper_triangle(term: Term) -> bool:
 
 
 def is_square(term: Term) -> bool:
-    """`torch.ones(t, t)` or `torch.ones((t, t))`."""
+    """Return whether a term is `torch.ones(t, t)` or `torch.ones((t, t))`."""
     if term.op != "ones":
         return False
     sizes = term.args[0].args if term.args and term.args[0].op == "tuple" else term.args
@@ -239,7 +243,7 @@ def is_square(term: Term) -> bool:
 
 
 def without_weights(site: Site) -> SourceEdit | None:
-    """`out, _ = self.attention(q, k, v)` with `need_weights=False`."""
+    """Add `need_weights=False` to `out, _ = self.attention(q, k, v)`."""
     functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
     found: list[str] = []
     for method in site.methods():
@@ -256,8 +260,9 @@ def without_weights(site: Site) -> SourceEdit | None:
 
 
 def attention_calls(method: cst.FunctionDef, names: Names) -> Iterator[cst.Call]:
-    """Calls of an nn.MultiheadAttention that say nothing of weights, and whose weights nobody
-    reads."""
+    """Yield calls of an nn.MultiheadAttention without a weights option and whose weights are not
+    read.
+    """
     nodes = descendants(method)
     stored = [name for one in nodes for name in names_stored_by(one)]
     for node in nodes:
@@ -274,7 +279,7 @@ def attention_calls(method: cst.FunctionDef, names: Names) -> Iterator[cst.Call]
 
 
 def names_stored_by(node: cst.CSTNode) -> list[str]:
-    """`["a", "b"]` of the target of `a, b = ...`, or of a loop."""
+    """Return `["a", "b"]` for the target of `a, b = ...`, or of a loop."""
     if not isinstance(node, cst.AssignTarget | cst.For):
         return []
     target = node.target
@@ -284,7 +289,7 @@ def names_stored_by(node: cst.CSTNode) -> list[str]:
 
 
 def is_attention(call: cst.Call, names: Names) -> bool:
-    """Whether a call is `self.attention(q, k, v, ...)` without a word of the weights."""
+    """Return whether a call is `self.attention(q, k, v, ...)` without a weights option."""
     function = call.func
     if not isinstance(function, cst.Attribute) or not is_self(function.value):
         return False

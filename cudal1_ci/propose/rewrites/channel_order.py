@@ -1,8 +1,8 @@
-"""Modules of 2-D convolutions in channels-last order, inputs and weights.
+"""Convert modules of 2-D convolutions to channels-last order, inputs and weights.
 
-A class holds convolutions where its own text makes them (`nn.Sequential(nn.Conv2d(...), ...)` too),
-or where it makes what another class or function of its file is that does. What comes from other
-files is not seen.
+A class holds convolutions if its own text makes them (`nn.Sequential(nn.Conv2d(...), ...)` too), or
+if it makes another class of its file, or calls a function of it, that does. Convolutions from other
+files are not seen.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from cudal1_ci.propose.target_file import definitions_in
 from cudal1_ci.records import Call
 
 NUM_AXES = 4
-"""Of images: samples, channels, rows, columns."""
+"""Axes of images: samples, channels, rows, columns."""
 
 
 def channels_last(site: Site) -> SourceEdit | None:
-    """Inputs and weights of a class that holds 2-D convolutions in channels-last order."""
+    """Convert inputs and weights of a class with 2-D convolutions to channels-last order."""
     definition, constructor = site.definition, site.constructor()
     forward = next((m for m in site.methods() if m.name.value == "forward"), None)
     if constructor is None or forward is None or not site.is_inference:
@@ -51,7 +51,7 @@ def channels_last(site: Site) -> SourceEdit | None:
 
 
 def may_be_images(parameter: str, forward: cst.FunctionDef, site: Site) -> bool:
-    """Whether nothing that is known of calls says another number of dimensions."""
+    """Return whether no known call has another number of dimensions."""
     calls = [one.call for one in site.workloads]
     is_told = any(isinstance(one, Call) and (one.args or one.kwargs) for one in calls)
     rank = called_with(site, forward).get(parameter)
@@ -60,8 +60,9 @@ def may_be_images(parameter: str, forward: cst.FunctionDef, site: Site) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def makers_of_convolutions(module: cst.Module) -> frozenset[str]:
-    """What a file calls to make 2-D convolutions, as it spells it: torch's class, and its own
-    classes and functions that make some, themselves or through each other."""
+    """Return what a file calls to make 2-D convolutions, in the file's spelling: torch's class, and
+    the file's classes and functions that make some, directly or through each other.
+    """
     names = names_of(module, "")
     makers: set[str] = set()
     called: dict[str, set[str]] = {}

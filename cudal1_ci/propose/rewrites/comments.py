@@ -1,7 +1,7 @@
-"""Lines that a rewrite takes out, and the comments that stood between them.
+"""Remove lines, and keep the comments that were between them.
 
-A comment on a line of its own may speak of more than the next line: it goes above the statement
-that took the place of what was taken out. One behind code speaks of that code, and goes with it.
+A comment on its own line may describe more than the next line, so it goes above the statement that
+replaces the removed lines. A comment behind code describes that code, and is removed with it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ BLOCKS = (
     cst.BaseSuite, cst.BaseStatement, cst.Else, cst.Finally, cst.ExceptHandler,
     cst.ExceptStarHandler, cst.MatchCase,
 )  # fmt: skip
-"""What is below a statement and no part of its own line."""
+"""Parts below a statement that are not on its own line."""
 
 Above = Mapping[cst.CSTNode, Sequence[cst.EmptyLine]]
-"""What is to stand above a statement."""
+"""New lines above a statement."""
 
 
 def without_lines(
     function: cst.FunctionDef, gone: Set[cst.CSTNode], anchors: Set[cst.CSTNode]
 ) -> cst.FunctionDef:
-    """A function without some of its lines. Their comments go above the next statement that has an
-    anchor in it, an expression that is new; those of a line that has one itself go with it: what it
-    says of an operation that did nothing (`x = x`) is said of nothing now."""
+    """Return a function without some of its lines. Their comments go above the next statement with
+    an anchor, a new expression. A removed line that has an anchor itself loses its comments: the
+    operation did nothing (`x = x`).
+    """
     above: dict[cst.CSTNode, list[cst.EmptyLine]] = {}
     pending: list[cst.EmptyLine] = []
     for line, block in statements_of(function.body):
@@ -42,7 +43,7 @@ def without_lines(
 
 
 def with_comments(function: cst.FunctionDef, comments: Above) -> cst.FunctionDef:
-    """A function with comments above the statements that have these expressions in them."""
+    """Return a function with comments above the statements that contain these expressions."""
     above: dict[cst.CSTNode, list[cst.EmptyLine]] = {}
     for line, _ in statements_of(function.body):
         more = [one for node in own_nodes(line) for one in comments.get(node, ())]
@@ -52,13 +53,13 @@ def with_comments(function: cst.FunctionDef, comments: Above) -> cst.FunctionDef
 
 
 def lost_comments(old: cst.CSTNode, new: cst.CSTNode) -> list[cst.EmptyLine]:
-    """Comments on lines of their own in an expression, but for those in what takes its place."""
+    """Return own-line comments in an expression, except those that its replacement keeps."""
     kept = {one.comment.value for one in comments_in(new) if one.comment}
     return [one for one in comments_in(old) if one.comment and one.comment.value not in kept]
 
 
 def comments_in(node: cst.CSTNode) -> list[cst.EmptyLine]:
-    """Comments on lines of their own, in the order of the text, as they stand above a statement."""
+    """Return comments on lines of their own, in text order, in the form for above a statement."""
     return [
         cst.EmptyLine(comment=one.comment, newline=one.newline)
         for one in in_order(node)
@@ -69,25 +70,26 @@ def comments_in(node: cst.CSTNode) -> list[cst.EmptyLine]:
 def first_of_row(
     line: cst.CSTNode, block: Sequence[cst.CSTNode], gone: Set[cst.CSTNode]
 ) -> cst.CSTNode:
-    """The first of the lines that go without another between them and this one."""
+    """Return the first of the removed lines that directly precede this one."""
     before = list(block[: block.index(line)])
     return [line, *takewhile(lambda one: one in gone, reversed(before))][-1]
 
 
 def leading(line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
-    """What stands above a statement."""
+    """Return the lines above a statement."""
     lines: Sequence[cst.EmptyLine] = getattr(line, "leading_lines", ())
     return lines
 
 
 def blank(lines: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
-    """The empty lines that come first."""
+    """Return the leading empty lines."""
     return list(takewhile(lambda one: one.comment is None, lines))
 
 
 def statements_of(suite: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, Sequence[cst.CSTNode]]]:
-    """Statements of a block and of those below it, in the order of the text, each with the
-    statements of its own block."""
+    """Yield the statements of a block and its inner blocks in text order, each with its block's
+    statements.
+    """
     block = [one for one in suite.children if isinstance(one, cst.BaseStatement)]
     for child in suite.children:
         if isinstance(child, cst.BaseStatement):
@@ -97,22 +99,23 @@ def statements_of(suite: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, Sequence[cs
 
 
 def own_nodes(line: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A statement's nodes, but for those of blocks below it."""
+    """Yield a statement's nodes, except those of inner blocks."""
     for child in line.children:
         if not isinstance(child, BLOCKS):
             yield from in_order(child)
 
 
 def in_order(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and all below it, in the order of the text."""
+    """Yield a node and all below it, in text order."""
     yield node
     for child in node.children:
         yield from in_order(child)
 
 
 class Lines(cst.CSTTransformer):
-    """Takes statements out, and changes what stands above others. Expressions and lines that stay
-    are the same nodes after it."""
+    """Remove statements, and change what is above others. Remaining expressions and lines are the
+    same nodes afterwards.
+    """
 
     def __init__(self, gone: Set[cst.CSTNode], above: Above):
         self.gone = gone

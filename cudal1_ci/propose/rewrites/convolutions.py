@@ -1,4 +1,4 @@
-"""Transposed convolutions of stride 1, which are convolutions."""
+"""Replace transposed convolutions of stride 1 by convolutions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def untransposed(layer, x):
     return convolve(x, flipped, layer.bias, padding=padding, dilation=layer.dilation)
 '''
 STRIDE = 3
-"""Its place among the arguments of the constructors."""
+"""Index of the stride among the constructors' arguments."""
 
 
 def untransposed(site: Site) -> SourceEdit | None:
-    """Calls of layers whose stride may be 1."""
+    """Replace calls of layers whose stride may be 1."""
 
     def applied(term: Term) -> Replacement | None:
         if term.op != "transposed_module" or not may_be_of_one(term, site):
@@ -39,13 +39,13 @@ def untransposed(site: Site) -> SourceEdit | None:
 
 
 def may_be_of_one(term: Term, site: Site) -> bool:
-    """Whether the text does not say another stride, or several groups."""
+    """Return whether the text excludes neither stride 1 nor one group."""
     made = site.names.attributes[str(term.value).removeprefix("self.")]
-    return all(is_one_or_unknown(value) for value in told(made))
+    return all(is_one_or_unknown(value) for value in stride_and_groups(made))
 
 
-def told(made: cst.Call) -> Iterator[cst.BaseExpression]:
-    """What a constructor is given as stride and as groups."""
+def stride_and_groups(made: cst.Call) -> Iterator[cst.BaseExpression]:
+    """Yield a constructor's arguments for stride and groups."""
     for place, arg in enumerate(made.args):
         name = None if arg.keyword is None else arg.keyword.value
         if name in ("stride", "groups") or (name is None and place == STRIDE):

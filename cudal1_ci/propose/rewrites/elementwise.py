@@ -1,4 +1,4 @@
-"""Rewrites of elementwise formulas: torch has many as one operation, and some do nothing."""
+"""Rewrite elementwise formulas: torch has many as one operation, and some do nothing."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ FUSED += " over memory for each of its operations"
 SIZES = ("size", "dim", "numel", "len", "nelement", "ndimension")
 NUMBER_CALLS = ("len", "int", "float", "max", "min")
 ARITHMETIC = ("add", "sub", "mul", "div", "pow", "floordiv", "mod", "neg")
-"""What operators do to numbers and to tensors."""
+"""Operators on numbers and on tensors."""
 
 
 def may_be_tensor(bound: Bindings) -> bool:
-    """Whether what is captured is the result of an operation, and not a size or an option."""
+    """Return whether a capture is the result of an operation, and not a size or an option."""
     return is_result(bound["X"])
 
 
 def is_result(term: Term) -> bool:
-    """As `may_be_tensor`; arithmetic is one where an operand is: `self.dim // heads` is none."""
+    """Return whether a term is an operation's result. Arithmetic is one if an operand is: `self.dim
+    // heads` is not.
+    """
     if term.op in ARITHMETIC:
         return any(map(is_result, term.args))
     if term.op == "call":
@@ -35,13 +37,13 @@ def is_result(term: Term) -> bool:
 
 
 def clamped_twice(bound: Bindings) -> bool:
-    """Whether an upper bound lies at or below a lower bound that comes after it."""
+    """Return whether an upper bound is at or below a lower bound that comes after it."""
     upper, lower = number(bound.get("K")), number(bound.get("KL"))
     return upper is not None and lower is not None and upper <= lower
 
 
 def identity(term: Term) -> Replacement | None:
-    """`x * 1.0`, `x + 0`, `x - 0`, `x / 1`, `x ** 1`."""
+    """Remove `x * 1.0`, `x + 0`, `x - 0`, `x / 1`, `x ** 1`."""
     if len(term.args) != 2 or term.named:
         return None
     left, right = term.args
@@ -65,11 +67,11 @@ WHOLE_NUMBERS = {
     "logical_and", "logical_or", "arange", "argmax", "argmin", "long", "int", "bool", "one_hot",
     "bincount", "tril_indices", "triu_indices", "randint", "randperm",
 }  # fmt: skip
-"""Operations that return no floats, or need not: `(x > 0) * 1.0` makes some of them."""
+"""Operations that may return integers or booleans: `(x > 0) * 1.0` makes floats of them."""
 
 
 def product(*factors: str) -> str:
-    """A pattern of nested products, which match in any order."""
+    """Return a pattern of nested products, which match in any order."""
     text = factors[0]
     for factor in factors[1:]:
         text = f"mul({text}, {factor})"
@@ -86,15 +88,15 @@ RANGES = {
     "square": (0.0, math.inf),
     "sqrt": (0.0, math.inf),
 }
-"""What an operation returns whatever its input (or NaN)."""
+"""The range of an operation's result for any input (except NaN)."""
 
 
 LOWEST = {"gelu": -0.17, "silu": -0.28, "mish": -0.31, "hardswish": -0.375}
-"""Of functions that are above no positive number that they are of; rounded to where it is safe."""
+"""Lower bounds of functions that never exceed a positive input, rounded to the safe side."""
 
 
 def range_of(term: Term) -> tuple[float, float]:
-    """Bounds of a term's values, by interval reasoning."""
+    """Return bounds of a term's values, by interval arithmetic."""
     if bounds := BOUNDS.get(term.op):
         given = [number(term.get(name)) if term.get(name) else free for name, free in bounds]
         low, high = (math.nan if bound is None else bound for bound in given)
@@ -113,17 +115,18 @@ BOUNDS = {
     "clamp": (("min", -math.inf), ("max", math.inf)),
     "hardtanh": (("min_val", -1.0), ("max_val", 1.0)),
 }
-"""Names of the bounds that an operation enforces, and what they are where they are not given."""
+"""Names of the bounds that an operation enforces, and their defaults."""
 
 
 def already_in_range(term: Term) -> Replacement | None:
-    """A relu, abs or clamp of values that are in its range already; a leaky relu of none that is
-    negative."""
+    """Remove a relu, abs or clamp of values that are already in its range, or a leaky relu of
+    values that are not negative.
+    """
     if term.op not in ("relu", "abs", "leaky_relu", *BOUNDS) or len(term.args) != 1:
         return None
     low, high = range_of(term.args[0])
     wanted = NOT_NEGATIVE if term.op == "leaky_relu" else range_of(term)
-    is_inside = wanted[0] <= low and high <= wanted[1]  # never where a bound is not known
+    is_inside = wanted[0] <= low and high <= wanted[1]  # False for an unknown bound
     return Replacement("X", {"X": term.args[0]}) if is_inside else None
 
 

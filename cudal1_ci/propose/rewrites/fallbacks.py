@@ -1,13 +1,14 @@
-"""Code that stands there for a torch without a function: to call the function there would break it.
+"""Find fallback code for a torch without a function; it must not call the function.
 
     if hasattr(F, "scaled_dot_product_attention"):
         y = F.scaled_dot_product_attention(q, k, v)
     else:
         y = ...                             # this
 
-Read from tests of the function or of torch's version, and of what was assigned or returned from
+The evidence is a test of the function or of torch's version, and what is assigned or returned from
 such a test (`self.flash = hasattr(...)`). A test of another attribute of self, or of a name of the
-file, decides of the same where the other branch calls the function: whoever turned it off means it.
+file, counts too if its other branch calls the function: the user turned the function off on
+purpose.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ VERSION = "torch.__version__"
 
 @dataclass(frozen=True)
 class Without:
-    """What expressions are where torch lacks the function."""
+    """Evaluate expressions for a torch that lacks the function."""
 
     function: str
     known: Mapping[str, bool]
-    """By the text of a name, an attribute of self or a call."""
+    """Values by the text of a name, an attribute of self or a call."""
     switches: frozenset[str] = frozenset()
-    """Texts of which nothing is known, that are taken for tests of it."""
+    """Texts with unknown values that count as tests of the function."""
 
     def value(self, node: cst.BaseExpression) -> bool | None:
-        """True or False; None where it may be either."""
+        """Return True or False; None if it may be either."""
         if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
             inner = self.value(node.expression)
             return None if inner is None else not inner
@@ -61,7 +62,7 @@ class Without:
         return self.known.get(text, False if text in self.switches else None)
 
     def compared(self, left: cst.BaseExpression, other: cst.ComparisonTarget) -> bool | None:
-        """`torch.__version__ >= "2.0"`, `getattr(F, "...", None) is None`."""
+        """Evaluate `torch.__version__ >= "2.0"` or `getattr(F, "...", None) is None`."""
         if VERSION in code(left) and isinstance(
             other.operator, cst.GreaterThan | cst.GreaterThanEqual
         ):
@@ -76,7 +77,9 @@ class Without:
 
 @functools.lru_cache(maxsize=16)
 def fallbacks(module: cst.Module, function: str) -> frozenset[cst.CSTNode]:
-    """All nodes of a file that run only where torch lacks a function, or where it is turned off."""
+    """Return all nodes of a file that run only if torch lacks a function, or if the function is
+    turned off.
+    """
     if function not in module.code:
         return frozenset()
     without = Without(function, known_without(module, function))
@@ -91,8 +94,9 @@ def fallbacks(module: cst.Module, function: str) -> frozenset[cst.CSTNode]:
 
 
 def known_without(module: cst.Module, function: str) -> dict[str, bool]:
-    """What names, attributes of self and calls of the file's functions are without the function, by
-    what is assigned to them or returned; nothing of those that may be either."""
+    """Return the values of names, attributes of self and calls of the file's functions if torch
+    lacks the function. They follow from what is assigned or returned; uncertain ones are excluded.
+    """
     given = list(assigned(module, function))
     known: dict[str, bool] = {}
     unclear: set[str] = set()
@@ -114,8 +118,9 @@ def known_without(module: cst.Module, function: str) -> dict[str, bool]:
 
 
 def assigned(module: cst.Module, function: str) -> Iterator[tuple[str, cst.BaseExpression]]:
-    """Names and attributes with what they are assigned, and functions with what they return. That
-    `True` or `False` is assigned says something where importing the function failed alone."""
+    """Yield names and attributes with what they are assigned, and functions with what they return.
+    An assigned `True` or `False` counts only if importing the function failed.
+    """
     for node in descendants(module):
         if isinstance(node, cst.Assign | cst.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, cst.Assign) else [node]
@@ -137,7 +142,7 @@ def is_constant(node: cst.BaseExpression) -> bool:
 
 
 def names_of_file(module: cst.Module) -> frozenset[str]:
-    """What is imported, assigned or defined outside of functions and classes."""
+    """Return names that are imported, assigned or defined outside functions and classes."""
     found: set[str] = set()
     pending: list[cst.CSTNode] = [module]
     while pending:
@@ -156,8 +161,9 @@ def names_of_file(module: cst.Module) -> frozenset[str]:
 def run_without(
     node: cst.CSTNode, without: Without, of_file: frozenset[str]
 ) -> Iterator[cst.CSTNode]:
-    """Of a branch, what runs where torch lacks the function; of a block, what is left for that
-    after a branch that leaves it."""
+    """Yield what runs if torch lacks the function: of a branch, or of a block after a branch that
+    leaves it.
+    """
     if isinstance(node, cst.If | cst.IfExp):
         value = decided(node, without, of_file)
         if value is True:
@@ -177,7 +183,7 @@ def run_without(
 
 
 def decided(node: cst.If | cst.IfExp, without: Without, of_file: frozenset[str]) -> bool | None:
-    """What a branch's test is without the function; None where it is no test of that."""
+    """Return the value of a branch's test without the function; None if it tests something else."""
     value = without.value(node.test)
     if value is not None:
         return value
@@ -188,7 +194,7 @@ def decided(node: cst.If | cst.IfExp, without: Without, of_file: frozenset[str])
 
 
 def switches_in(test: cst.BaseExpression, of_file: frozenset[str]) -> Iterator[str]:
-    """Attributes of self, names of the file and calls of its functions that a test is made of."""
+    """Yield the attributes of self, names of the file and calls of its functions in a test."""
     for node in descendants(test):
         if isinstance(node, cst.Attribute) and is_self(node.value):
             yield from () if node.attr.value == "training" else (code(node),)
@@ -199,7 +205,7 @@ def switches_in(test: cst.BaseExpression, of_file: frozenset[str]) -> Iterator[s
 
 
 def calls(node: cst.CSTNode, function: str) -> bool:
-    """Whether a function is called, under whatever module."""
+    """Return whether a node calls a function, whatever its module is called."""
     return any(
         isinstance(one, cst.Call) and re.search(rf"\b{function}$", code(one.func)) is not None
         for one in descendants(node)
@@ -207,7 +213,7 @@ def calls(node: cst.CSTNode, function: str) -> bool:
 
 
 def leaves(branch: cst.CSTNode) -> bool:
-    """Whether a block ends by leaving its function."""
+    """Return whether a block ends by leaving its function."""
     suite = branch.body if isinstance(branch, cst.Else) else branch
     if not isinstance(suite, cst.BaseSuite) or not suite.body:
         return False
@@ -217,8 +223,9 @@ def leaves(branch: cst.CSTNode) -> bool:
 
 
 def used_only_in(module: cst.Module, found: set[cst.CSTNode]) -> set[cst.CSTNode]:
-    """The nodes of functions and classes that what was found names, and nothing else in the file;
-    none of those that torch and Python call."""
+    """Return the nodes of functions and classes that only the found nodes use. Those that torch and
+    Python call are excluded.
+    """
     named: dict[str, list[cst.CSTNode]] = defaultdict(list)
     definitions: list[cst.FunctionDef | cst.ClassDef] = []
     for node in descendants(module):

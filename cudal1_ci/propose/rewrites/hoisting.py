@@ -1,13 +1,14 @@
-"""Tables that are made anew in every forward, and could be made once.
+"""Hoist tables that every forward creates, and that could be created once.
 
-A mask, a table of positions or frequencies, a window: what depends on nothing but numbers of the
-constructor becomes a buffer that is not part of the state_dict. What also depends on one size of
-the input (a sequence length) is made for the size that the class names (`self.max_len` and its
-like), and a slice of it is used; the ranks of all parts must be known to say which slice. Nothing
-says that no input is longer, unless the method refuses such: for a longer one it is made as before.
+A table is a mask, a table of positions or frequencies, or a window. A table that depends only on
+the constructor's numbers becomes a buffer outside the state_dict. A table that also depends on one
+size of the input (a sequence length) is made for the size that the class names (`self.max_len` and
+similar names). The method then uses a slice; the ranks of all parts must be known to choose the
+slice. A longer input is possible unless the method refuses it; for a longer input the table is made
+as before.
 
-The constructor makes a table whatever its numbers are. What the method asks of a number by itself
-(`if self.max_len > 0`) it may not ask in vain: a table of that number stays where it is.
+The constructor makes a table for any numbers. If the method tests a number by itself (`if
+self.max_len > 0`), a table of that number remains where it is.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ MAXIMA = (
     "max_positions", "max_position_embeddings", "context_length", "max_context", "seq_len",
     "n_ctx", "num_positions", "max_tokens",
 )  # fmt: skip
-"""Attributes whose names say how long an input is at most, or is expected to be."""
+"""Names of attributes for the longest, or longest expected, input."""
 
 
 def plain_attributes(constructor: cst.FunctionDef) -> set[str]:
-    """`self.dim = dim`, `self.scale = dim ** -0.5`: numbers by the look of them."""
+    """Return attributes like `self.dim = dim`, `self.scale = dim ** -0.5`: apparently numbers."""
     plain: dict[str, int] = {}
     good: set[str] = set()
     parameters = {
@@ -54,7 +55,7 @@ def plain_attributes(constructor: cst.FunctionDef) -> set[str]:
 
 
 def is_number_expression(node: cst.BaseExpression, parameters: set[str]) -> bool:
-    """Arithmetic of numbers, parameters and attributes of self."""
+    """Return whether a node is arithmetic of numbers, parameters and attributes of self."""
     if isinstance(node, cst.Integer | cst.Float):
         return True
     if isinstance(node, cst.Name):
@@ -69,7 +70,7 @@ def is_number_expression(node: cst.BaseExpression, parameters: set[str]) -> bool
 
 
 def hoisted(site: Site) -> SourceEdit | None:
-    """Every table of every method, made in the constructor."""
+    """Move every table of every method to the constructor."""
     constructor = site.constructor()
     if constructor is None or not isinstance(constructor.body, cst.IndentedBlock):
         return None
@@ -108,8 +109,9 @@ def hoisted(site: Site) -> SourceEdit | None:
 
 
 def device_of(constructor: cst.FunctionDef) -> str | None:
-    """What moves a table to where the constructor makes its parameters; None where it does not say
-    that by name."""
+    """Return the code that moves a table to the device of the constructor's parameters; None if the
+    constructor does not name one.
+    """
     parameters = constructor.params
     named = (*parameters.params, *parameters.kwonly_params)
     if any(parameter.name.value == "device" for parameter in named):
@@ -118,7 +120,7 @@ def device_of(constructor: cst.FunctionDef) -> str | None:
 
 
 def asked_of(method: cst.FunctionDef) -> set[str]:
-    """Attributes of self that a condition of the method is about, and nothing else."""
+    """Return attributes of self that are all that a condition of the method tests."""
     found: set[str] = set()
 
     class Collect(cst.CSTVisitor):
@@ -138,7 +140,7 @@ def asked_of(method: cst.FunctionDef) -> set[str]:
 
 
 class Hoist:
-    """Reads one method and replaces the tables that it reads."""
+    """Read one method and replace its tables."""
 
     def __init__(self, facts: Facts, taken: set[str], text: str):
         self.facts = facts
@@ -151,10 +153,10 @@ class Hoist:
         self.makers: list[cst.FunctionDef] = []
         self.suspects: set[str] = set()
         self.written: set[cst.CSTNode] = set()
-        """What stands in the place of tables."""
+        """The replacements of tables."""
 
     def method(self, method: cst.FunctionDef) -> cst.FunctionDef:
-        """The method with buffers in the place of tables."""
+        """Return the method with buffers in place of tables."""
         lines: list[cst.BaseStatement] = []
         for line in method.body.body:
             name = assigned_name(line)
@@ -171,7 +173,7 @@ class Hoist:
         return method.with_changes(body=method.body.with_changes(body=lines))
 
     def learn(self, line: cst.SimpleStatementLine, name: str | None) -> bool:
-        """Note sizes, devices and tables; True when the line defines nothing else."""
+        """Record sizes, devices and tables; return True when the line defines nothing else."""
         statement = line.body[0]
         if len(line.body) != 1 or not isinstance(statement, cst.Assign):
             return False
@@ -198,8 +200,9 @@ class Hoist:
         return True
 
     def table(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
-        """The expression over constructor numbers and sizes alone, with devices left out; None for
-        what depends on anything else."""
+        """Return the expression over constructor numbers and sizes alone, without devices; None if
+        it depends on anything else.
+        """
         opened = node.visit(Open(self.facts))
         assert isinstance(opened, cst.BaseExpression)
         if shape_of(opened, self.facts) is None:
@@ -207,7 +210,7 @@ class Hoist:
         return opened
 
     def buffer(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
-        """What to write in the place of a table: a buffer or a slice of one."""
+        """Return the replacement of a table: a buffer or a slice of one."""
         table = self.table(node)
         shape = None if table is None else shape_of(table, self.facts)
         if table is None or shape is None or shape.rank == 0 or not makes_tensor(table):
@@ -236,7 +239,9 @@ class Hoist:
         return cst.parse_expression(f"self.{self.named(expression)}")
 
     def maker(self, buffer: str, node: cst.BaseExpression, size: str, largest: str) -> str:
-        """The method that makes a buffer, and one that is longer: in the steps of the author."""
+        """Return the name of the method that makes a buffer, also a longer one, in the author's
+        steps.
+        """
         if buffer not in self.made_by:
             name = f"_make{buffer}"
             while name in self.taken:
@@ -254,7 +259,7 @@ class Hoist:
         return self.made_by[buffer].partition("(")[0]
 
     def steps_to(self, node: cst.BaseExpression) -> list[cst.SimpleStatementLine]:
-        """Statements that compute a table and return it."""
+        """Return statements that compute a table and return it."""
         steps = list(self.facts.steps)
         result = without_devices(node, self.facts)
         if isinstance(node, cst.Name) and steps and steps[-1][0] == node.value:
@@ -269,7 +274,7 @@ class Hoist:
         return lines
 
     def named(self, expression: str) -> str:
-        """The buffer that holds an expression."""
+        """Return the name of the buffer that holds an expression."""
         for name, known in self.buffers.items():
             if known == expression:
                 return name
@@ -283,7 +288,7 @@ class Hoist:
 
 
 class Sized(cst.CSTTransformer):
-    """Writes the parameter of a size in the place of the size."""
+    """Replace a size by its parameter."""
 
     def __init__(self, size: str):
         self.size = size
@@ -301,24 +306,24 @@ def line_of(statement: cst.BaseSmallStatement) -> cst.SimpleStatementLine:
 
 
 def without_devices(node: cst.BaseExpression, facts: Facts) -> cst.BaseExpression:
-    """An expression whose tensors are made where torch makes them."""
+    """Return an expression whose tensors are on torch's default device."""
     changed = node.visit(Open(replace(facts, tables={})))
     assert isinstance(changed, cst.BaseExpression)
     return changed
 
 
 def parameter(size: str) -> str:
-    """`T` of a local, `size` of `x.shape[1]`."""
+    """Return a parameter name: `T` for a local, `size` for `x.shape[1]`."""
     return size if size.isidentifier() else "size"
 
 
 def with_size(expression: str, size: str, other: str) -> str:
-    """An expression of another size."""
+    """Return an expression with another size."""
     return re.sub(rf"(?<![\w.]){re.escape(size)}(?!\w)", other, expression)
 
 
 def refuses_longer(text: str, size: str, largest: str) -> bool:
-    """Whether a method has `assert T <= self.max_len`, or raises where it is more."""
+    """Return whether a method has `assert T <= self.max_len`, or raises for a longer input."""
     size, most = re.escape(size), rf"self\.{largest}\b"
     asserted = rf"assert\s+{size}\s*<=\s*{most}"
     raised = rf"if\s+{size}\s*>\s*{most}\s*:\s*raise\b"
@@ -326,7 +331,7 @@ def refuses_longer(text: str, size: str, largest: str) -> bool:
 
 
 class UseBuffers(cst.CSTTransformer):
-    """Replaces the largest tables in a statement."""
+    """Replace the largest tables in a statement."""
 
     def __init__(self, hoist: Hoist):
         self.hoist = hoist
@@ -368,11 +373,11 @@ class UseBuffers(cst.CSTTransformer):
 
 
 ALONE = (cst.Arg, cst.Assign, cst.Return)
-"""What evaluates an expression that needs no parentheses."""
+"""Nodes that evaluate an expression without need of parentheses."""
 
 
 class Open(cst.CSTTransformer):
-    """Puts tables in the place of their names and leaves devices out."""
+    """Expand the names of tables and leave devices out."""
 
     def __init__(self, facts: Facts):
         self.facts = facts
@@ -421,7 +426,7 @@ class Open(cst.CSTTransformer):
 
 
 def makes_tensor(node: cst.BaseExpression) -> bool:
-    """Whether a table is worth a buffer: something is made in it."""
+    """Return whether a table is worth a buffer: an operation creates a tensor in it."""
     return re.search(rf"\btorch\.({'|'.join(CREATORS)})\(", code(node)) is not None
 
 

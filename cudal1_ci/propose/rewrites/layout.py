@@ -1,5 +1,4 @@
-"""How the author laid code out: arguments that come and go in calls over several lines, lines at
-the ends of a body, and expressions that leave the parentheses around them."""
+"""Preserve the author's layout of calls, bodies and parenthesized expressions."""
 
 from __future__ import annotations
 
@@ -11,8 +10,9 @@ TIGHT = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
 
 
 def with_argument(call: cst.Call, keyword: str, value: cst.BaseExpression) -> cst.Call:
-    """A call with one more argument by name: on a line of its own where the last one before it has
-    one, with a comma after it where that has one."""
+    """Return a call with one more keyword argument, laid out like the last one: on its own line, or
+    with a trailing comma.
+    """
     new = cst.Arg(keyword=cst.Name(keyword), value=value, equal=TIGHT)
     if not call.args:
         return call.with_changes(args=[new])
@@ -33,7 +33,7 @@ def with_argument(call: cst.Call, keyword: str, value: cst.BaseExpression) -> cs
 
 
 def with_arguments(call: cst.Call, kept: Sequence[cst.Arg]) -> cst.Call:
-    """A call with some of its arguments alone; the last of them ends as the last one did."""
+    """Return a call with only some of its arguments; the last one ends as the last one did."""
     if not kept:
         return call.with_changes(args=[], whitespace_before_args=cst.SimpleWhitespace(""))
     *before, last = kept
@@ -46,13 +46,13 @@ def with_arguments(call: cst.Call, kept: Sequence[cst.Arg]) -> cst.Call:
 
 
 def closing(argument: cst.Arg) -> cst.BaseParenthesizableWhitespace:
-    """What stands behind an argument and its comma."""
+    """Return what is behind an argument and its comma."""
     comma = argument.comma
     return comma.whitespace_after if isinstance(comma, cst.Comma) else argument.whitespace_after_arg
 
 
 def closed(argument: cst.Arg, end: cst.BaseParenthesizableWhitespace, like: cst.Arg) -> cst.Arg:
-    """An argument that is the last one, with a comma where another has one."""
+    """Return an argument as the last one, with a comma if another one has it."""
     if isinstance(like.comma, cst.Comma):
         comma = like.comma.with_changes(whitespace_after=end)
         return argument.with_changes(comma=comma, whitespace_after_arg=like.whitespace_after_arg)
@@ -66,7 +66,7 @@ def is_line_end(space: cst.BaseParenthesizableWhitespace) -> bool:
 def without_comments(
     space: cst.BaseParenthesizableWhitespace,
 ) -> cst.BaseParenthesizableWhitespace:
-    """The same line end and indentation, with nothing in between."""
+    """Return the same line end and indentation, without comments."""
     if not isinstance(space, cst.ParenthesizedWhitespace):
         return space
     line = space.first_line.with_changes(comment=None, whitespace=cst.SimpleWhitespace(""))
@@ -76,13 +76,13 @@ def without_comments(
 def with_comments_of(
     space: cst.BaseParenthesizableWhitespace, other: cst.BaseParenthesizableWhitespace
 ) -> cst.BaseParenthesizableWhitespace:
-    """The comments of one line end before the indentation of another."""
+    """Return the comments of one line end before the indentation of another."""
     assert isinstance(other, cst.ParenthesizedWhitespace)
     return space.with_changes(first_line=other.first_line, empty_lines=other.empty_lines)
 
 
 def with_first_line(function: cst.FunctionDef, line: str) -> cst.FunctionDef:
-    """A line before the body, after the docstring."""
+    """Return a function with a line before the body, after the docstring."""
     body = list(function.body.body)
     place = 1 if function.get_docstring() is not None else 0
     body.insert(place, cst.parse_statement(line))
@@ -90,13 +90,13 @@ def with_first_line(function: cst.FunctionDef, line: str) -> cst.FunctionDef:
 
 
 def with_last_line(function: cst.FunctionDef, line: str) -> cst.FunctionDef:
-    """A line after the body."""
+    """Return a function with a line after the body."""
     body = [*function.body.body, cst.parse_statement(line)]
     return function.with_changes(body=function.body.with_changes(body=body))
 
 
 class Outdent(cst.CSTTransformer):
-    """Writes one indentation in the place of another, in lines within an expression."""
+    """Replace one indentation by another, in lines within an expression."""
 
     def __init__(self, inner: str, outer: str):
         self.inner = inner
@@ -123,7 +123,7 @@ class Outdent(cst.CSTTransformer):
 
 
 def without_parentheses_of(old: cst.BaseExpression, new: cst.BaseExpression) -> cst.BaseExpression:
-    """What was written inside of parentheses over several lines, where these go."""
+    """Return the replacement, laid out for lines whose surrounding parentheses are removed."""
     opening = old.lpar[0].whitespace_after
     ending = old.rpar[-1].whitespace_before
     if not isinstance(opening, cst.ParenthesizedWhitespace):
@@ -136,7 +136,7 @@ def without_parentheses_of(old: cst.BaseExpression, new: cst.BaseExpression) -> 
 
 
 def with_dot_of(old: cst.BaseExpression, new: cst.BaseExpression) -> cst.BaseExpression:
-    """Another method of the same thing, on a line of its own where the first one had one."""
+    """Return a call of another method, on its own line if the first method was."""
     if not (isinstance(old, cst.Call) and isinstance(new, cst.Call)):
         return new
     if not (isinstance(old.func, cst.Attribute) and isinstance(new.func, cst.Attribute)):

@@ -1,10 +1,11 @@
-"""Normalization over many numbers each: by as many programs as a GPU has room for.
+"""Normalize over many numbers each with as many programs as a GPU has room for.
 
-torch gives each mean and variance to one block of threads, so that few of them leave most of a GPU
-idle (a LayerNorm over whole images has as many as there are images), and normalizes instances by
-the routines of batches. Here a row is read in parts: one kernel takes mean and variance of each
-part, and a second one, which reads it again, joins those of the row's parts first. The second
-begins where the first has ended, of which the cache still has something.
+torch gives each mean and variance to one block of threads, so few of them leave most of a GPU idle.
+A LayerNorm over whole images, for example, has only one mean per image. For instances torch uses
+the routines of batches. Here one kernel computes mean and variance of each part of a row. A second
+kernel joins those of the row's parts, then reads the row again. The second kernel begins at the
+rows that the first one read last, which may still be in the cache.
+
 Source of the joining: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for
 Computing Sample Variances", Stanford STAN-CS-79-773, 1979.
 """
@@ -149,13 +150,13 @@ def long_row_norm(norm, x):
 
 
 LEAST, LONG = 2**22, 2**14
-"""Numbers of all rows and of one, as the helpers have them."""
+"""Least numbers of all rows and of one row, as in the helpers."""
 WIDENED = 64
-"""Nothing is expected to be as many times as large as what a module is called with."""
+"""No input is expected to be this many times larger than those that a module is called with."""
 
 
 def may_be_much(site: Site) -> bool:
-    """Whether it is not known that all it is called with is little."""
+    """Return whether not all known inputs are small."""
     calls = [workload.call for workload in site.workloads]
     given = [call for call in calls if isinstance(call, Call)]
     tensors = [
@@ -169,8 +170,9 @@ def may_be_much(site: Site) -> bool:
 
 
 def may_be_long(term: Term, site: Site) -> bool:
-    """Whether the layer's rows may be long, by the text: a LayerNorm over one dimension is over
-    some hundred channels, so it has to say that it is over a shape."""
+    """Return whether the layer's rows may be long, by the text. A LayerNorm over one dimension
+    covers some hundred channels, so only one over a shape counts.
+    """
     made = site.names.attributes[str(term.value).removeprefix("self.")]
     if not (site.names.dotted(made.func) or "").endswith("LayerNorm"):
         return True
@@ -183,7 +185,7 @@ def may_be_long(term: Term, site: Site) -> bool:
 
 
 def in_parts(site: Site) -> SourceEdit | None:
-    """All normalizations of a target that is called for inference."""
+    """Replace all normalizations of a target that is called for inference."""
 
     def norm(term: Term) -> Replacement | None:
         if term.op != "norm_module" or not may_be_long(term, site):

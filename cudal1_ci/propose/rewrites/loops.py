@@ -1,8 +1,8 @@
-"""Python loops over a dimension that are one batched operation.
+"""Replace Python loops over a dimension by one batched operation.
 
-`torch.vmap` says it without knowing the operations in the body: what was computed for one index is
-computed for all of them, and one kernel runs where there were as many as iterations. The loop
-variable may only be used to pick slices, so iterations cannot depend on each other.
+`torch.vmap` does so without knowing the operations of the body. It computes for all indices what
+the body computed for one, with one kernel instead of one per iteration. The loop variable may only
+pick slices, so iterations cannot depend on each other.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Lines = list[cst.BaseStatement]
 
 @dataclass
 class Slices:
-    """Which tensors a body reads at the loop's index, and along which dimension."""
+    """The tensors that a body reads at the loop's index, and along which dimension."""
 
     dims: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Text of the sliced expression -> (parameter name, dimension)."""
 
 
 class TakeSlices(cst.CSTTransformer):
-    """Replaces `x[i]`, `x[:, i]` by a parameter, and notices any other use of the index."""
+    """Replace `x[i]`, `x[:, i]` by a parameter, and record any other use of the index."""
 
     def __init__(self, index: str):
         self.index = index
@@ -67,7 +67,7 @@ class TakeSlices(cst.CSTTransformer):
         return base
 
     def dimension(self, node: cst.Subscript) -> int | None:
-        """The dimension that the index picks, when all before it are whole."""
+        """Return the dimension that the index picks, if all dimensions before it are whole."""
         if not isinstance(node.value, cst.Name | cst.Attribute) or self.index in names_in(
             node.value
         ):
@@ -84,7 +84,7 @@ class TakeSlices(cst.CSTTransformer):
 
 
 def is_whole(element: cst.SubscriptElement) -> bool:
-    """`:`"""
+    """Return whether an element is `:`."""
     part = element.slice
     return isinstance(part, cst.Slice) and part.lower is part.upper is part.step is None
 
@@ -92,9 +92,10 @@ def is_whole(element: cst.SubscriptElement) -> bool:
 def with_slices(
     parts: Sequence[cst.CSTNode], index: str
 ) -> tuple[list[cst.CSTNode], Slices] | None:
-    """The parts of a body with a parameter in the place of each slice. None where there is no slice
-    or the index serves for something else, and where a tensor is not read in every turn, as `x[i]`
-    of `x[i] if x is not None else 0`: it may be None, which vmap does not take."""
+    """Return the parts of a body with a parameter in place of each slice. None without a slice, or
+    if the index has another use. None too if an iteration may skip a tensor, as `x[i]` of `x[i] if
+    x is not None else 0`: vmap does not accept None.
+    """
     taker = TakeSlices(index)
     new = [part.visit(taker) for part in parts]
     read = {
@@ -109,7 +110,7 @@ def with_slices(
 
 
 def evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A part of a program and those of its parts that are evaluated whenever it is."""
+    """Yield a part of a program and those of its parts that are always evaluated with it."""
     yield node
     if isinstance(node, cst.Lambda):
         return
@@ -123,7 +124,7 @@ def evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def vectorized(site: Site) -> SourceEdit | None:
-    """`outs.append(f(x[:, i]))` over a range, and `torch.stack` of them, as one vmap."""
+    """Replace `outs.append(f(x[:, i]))` over a range, and `torch.stack` of them, by one vmap."""
     functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
     found: list[str] = []
     if site.names.imports.get("torch") != "torch":
@@ -140,7 +141,7 @@ def vectorized(site: Site) -> SourceEdit | None:
 
 
 class Comprehensions(cst.CSTTransformer):
-    """`torch.stack([f(x[i]) for i in range(n)], dim=d)`."""
+    """Replace `torch.stack([f(x[i]) for i in range(n)], dim=d)`."""
 
     def __init__(self, found: list[str]):
         self.found = found
@@ -168,7 +169,7 @@ class Comprehensions(cst.CSTTransformer):
 
 
 def vmap_call(function: str, slices: Slices, dim: str) -> str:
-    """`torch.vmap(function, in_dims=..., out_dims=...)(tensors)`."""
+    """Return `torch.vmap(function, in_dims=..., out_dims=...)(tensors)`."""
     dims = [d for _, d in slices.dims.values()]
     in_dims = str(dims[0]) if len(set(dims)) == 1 else str(tuple(dims))
     options = [function]
@@ -180,7 +181,7 @@ def vmap_call(function: str, slices: Slices, dim: str) -> str:
 
 
 def stack_dim(call: cst.Call) -> str | None:
-    """The text of a stack's dimension; None for what is not understood."""
+    """Return the text of a stack's dimension; None if it is not understood."""
     if len(call.args) == 1:
         return "0"
     if len(call.args) == 2 and (
@@ -191,14 +192,16 @@ def stack_dim(call: cst.Call) -> str | None:
 
 
 def is_range(node: cst.BaseExpression) -> bool:
-    """`range(n)`; that n is the size of the sliced dimension is for the judge to find out."""
+    """Return whether a node is `range(n)`; the verifier finds out whether n is the sliced
+    dimension's size.
+    """
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name):
         return False
     return node.func.value == "range" and len(node.args) == 1
 
 
 def with_vmapped_loops(lines: Lines, found: list[str]) -> Lines:
-    """A block with every list-and-stack loop replaced."""
+    """Return a block with every list-and-stack loop replaced."""
     new: Lines = []
     for position, line in enumerate(lines):
         replaced = vmapped(lines, position, new) if isinstance(line, cst.For) else None
@@ -212,8 +215,9 @@ def with_vmapped_loops(lines: Lines, found: list[str]) -> Lines:
 
 
 def vmapped(lines: Lines, position: int, before: Lines) -> tuple[Lines, Lines] | None:
-    """The lines after the loop (with its stack replaced) and those up to it (without the empty
-    list), when the loop only fills a list that is stacked once."""
+    """Return the lines after the loop (with its stack replaced) and those up to it (without the
+    empty list). None if the loop does more than fill a list that is stacked once.
+    """
     loop = lines[position]
     assert isinstance(loop, cst.For)
     if loop.orelse or not isinstance(loop.target, cst.Name) or not is_range(loop.iter):
@@ -253,7 +257,7 @@ def vmapped(lines: Lines, position: int, before: Lines) -> tuple[Lines, Lines] |
 
 
 class StackCall(cst.CSTTransformer):
-    """Replaces `torch.stack(outs, dim=d)` by the vmap."""
+    """Replace `torch.stack(outs, dim=d)` by the vmap."""
 
     def __init__(self, outs: str, slices: Slices):
         self.outs = outs
@@ -271,7 +275,7 @@ class StackCall(cst.CSTTransformer):
 
 
 def appended_to(line: cst.CSTNode) -> tuple[str, cst.BaseExpression] | None:
-    """List and value of `outs.append(value)`."""
+    """Return list and value of `outs.append(value)`."""
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
     statement = line.body[0]
@@ -287,7 +291,7 @@ def appended_to(line: cst.CSTNode) -> tuple[str, cst.BaseExpression] | None:
 
 
 def is_empty_list(line: cst.CSTNode, name: str) -> bool:
-    """`outs = []`"""
+    """Return whether a line is `outs = []`."""
     if assigned_name(line) != name:
         return False
     assign = cst.ensure_type(cst.ensure_type(line, cst.SimpleStatementLine).body[0], cst.Assign)
@@ -296,7 +300,9 @@ def is_empty_list(line: cst.CSTNode, name: str) -> bool:
 
 
 def carries_state(inner: list[cst.SimpleStatementLine], value: cst.BaseExpression) -> bool:
-    """Whether an iteration reads what an earlier one assigned: then it is a recurrence."""
+    """Return whether an iteration reads what an earlier one assigned: such a loop is a
+    recurrence.
+    """
     assigned: set[str] = set()
     stored: set[str] = set()
     for line in inner:
@@ -313,7 +319,9 @@ def carries_state(inner: list[cst.SimpleStatementLine], value: cst.BaseExpressio
 
 
 def collected(site: Site) -> SourceEdit | None:
-    """`out = torch.cat([out, y], dim)` in a loop copies all that came before in every turn."""
+    """Replace `out = torch.cat([out, y], dim)` in a loop, which copies all earlier parts in every
+    iteration.
+    """
     functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
     found: list[str] = []
     for method in site.methods():
@@ -332,7 +340,7 @@ def collected(site: Site) -> SourceEdit | None:
 
 
 def collected_loop(loop: cst.For | cst.While) -> Lines | None:
-    """The loop with a list, and one cat after it."""
+    """Return the loop with a list, and one cat after it."""
     body = list(loop.body.body)
     for position, line in enumerate(body):
         name = assigned_name(line)
@@ -359,7 +367,9 @@ def collected_loop(loop: cst.For | cst.While) -> Lines | None:
 
 
 def cat_of(node: cst.BaseExpression, name: str) -> tuple[cst.BaseExpression, str] | None:
-    """What is appended, and the text of the other arguments, of `torch.cat([name, new], ...)`."""
+    """Return what is appended, and the text of the other arguments, of `torch.cat([name, new],
+    ...)`.
+    """
     if not isinstance(node, cst.Call) or code(node.func) not in ("torch.cat", "torch.concat"):
         return None
     pair = node.args[0].value if node.args else None

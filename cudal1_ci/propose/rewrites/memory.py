@@ -1,4 +1,4 @@
-"""Rewrites that save copies, conversions and waits: nothing here changes what is computed."""
+"""Remove copies, conversions and waits, without a change of what is computed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ READERS = {
 """Operations that only read their operands and write a new tensor."""
 
 COMPARISONS = {"eq", "lt", "gt", "le", "ge"}
-"""Of these some are of numbers."""
+"""Readers that may compare plain numbers."""
 
 CREATORS = {"zeros", "ones", "full", "arange", "eye", "empty", "linspace", "tensor"}
 
 
 def needless_copy(term: Term) -> Replacement | None:
-    """`x.clone() * 2`: an operand that is copied only to be read."""
+    """Remove the copy in `x.clone() * 2`, whose operand is only read."""
     if term.op not in READERS or not isinstance(term.node, cst.CSTNode):
         return None
     for operand in term.args:
@@ -44,8 +44,10 @@ def needless_copy(term: Term) -> Replacement | None:
 
 
 def needless_item(term: Term) -> Replacement | None:
-    """`x / x.max().item()`: arithmetic of a tensor takes a tensor as well as the number. That of
-    two numbers would become a tensor, which is another thing to log, to count with, to return."""
+    """Remove the item in `x / x.max().item()`: tensor arithmetic accepts a tensor as well as the
+    number. Arithmetic of two numbers is left alone: a tensor differs when it is logged, counted or
+    returned.
+    """
     if term.op not in ("add", "sub", "mul", "div") or len(term.args) != 2:
         return None
     left, right = term.args
@@ -56,9 +58,10 @@ def needless_item(term: Term) -> Replacement | None:
 
 
 def is_tensor_beside(term: Term, item: Term) -> bool:
-    """Whether a term is a tensor for sure: what an operation on tensors made, arithmetic of it, or
-    what a method of such an operation is called on where the number comes from (`x` of
-    `x.abs().max().item()`)."""
+    """Return whether a term is certainly a tensor. It is the result of an operation on tensors,
+    arithmetic of such a result, or what the number's own operation is called on (`x` of
+    `x.abs().max().item()`).
+    """
     if term.op in ARITHMETIC:
         return any(is_tensor_beside(one, item) for one in term.args)
     if term.op in READERS and term.op not in COMPARISONS:
@@ -72,7 +75,7 @@ def is_tensor_beside(term: Term, item: Term) -> bool:
 
 
 def detached(term: Term) -> Term:
-    """A term without its gradient, which a number has none of."""
+    """Return a term without its gradient; a number has none."""
     node = term.node
     if node is None:
         return term
@@ -83,7 +86,7 @@ def detached(term: Term) -> Term:
 
 
 def with_operand(term: Term, old: Term, new: Term) -> Replacement | None:
-    """The same operation with another operand in one place."""
+    """Return the same operation with another operand in one place."""
     if term.node is None or old.node is None or new.node is None:
         return None
     operand = new.node
@@ -93,12 +96,12 @@ def with_operand(term: Term, old: Term, new: Term) -> Replacement | None:
     assert isinstance(node, cst.BaseExpression)
     if node.deep_equals(term.node):
         return None
-    # What the new operand reads must hold the same where it was and where it goes.
+    # What the new operand reads must be the same at both places.
     return Replacement("Y", {"Y": Term("written", node=node, env=term.env), "X": new})
 
 
 def cancelled_permutes(term: Term) -> Replacement | None:
-    """`x.permute(0, 2, 1).permute(0, 2, 1)`, with a copy in between or not."""
+    """Cancel `x.permute(0, 2, 1).permute(0, 2, 1)`, with a copy in between or not."""
     outer = permutation(term)
     inner_term = term.args[0] if term.args else None
     if outer is None or inner_term is None:
@@ -114,7 +117,7 @@ def cancelled_permutes(term: Term) -> Replacement | None:
 
 
 def permutation(term: Term) -> list[int] | None:
-    """The constant dimensions of a permute."""
+    """Return the constant dimensions of a permute."""
     if term.op != "permute" or len(term.args) < 2:
         return None
     dims = term.args[1].args if term.args[1].op == "tuple" else term.args[1:]
@@ -127,7 +130,7 @@ def permutation(term: Term) -> list[int] | None:
 
 
 def repeated(term: Term) -> Replacement | None:
-    """`x.unsqueeze(1).repeat(1, n, 1)`: repeats one dimension that was just made."""
+    """Replace `x.unsqueeze(1).repeat(1, n, 1)`, which repeats one new dimension."""
     if term.op != "repeat" or len(term.args) < 2 or term.named:
         return None
     made = term.args[0]
@@ -144,7 +147,7 @@ def repeated(term: Term) -> Replacement | None:
 
 
 def made_elsewhere(term: Term) -> Replacement | None:
-    """`torch.zeros(n).to(x.device)`: can be made where it is needed."""
+    """Replace `torch.zeros(n).to(x.device)`: the tensor can be created on that device."""
     if term.op not in ("to", "cuda") or len(term.args) != 2 or term.named:
         return None
     made, device = term.args
@@ -158,7 +161,7 @@ def made_elsewhere(term: Term) -> Replacement | None:
 
 
 def bounded_by_tensor(term: Term) -> Replacement | None:
-    """`torch.min(x, torch.tensor(0.5))`: a bound that is a number."""
+    """Replace `torch.min(x, torch.tensor(0.5))`, whose bound is a number."""
     op = {"minimum": "max", "maximum": "min"}.get(term.op)
     if op is None or len(term.args) != 2 or term.named:
         return None

@@ -1,4 +1,4 @@
-"""Rewrites of normalizations and losses that torch has as one operation."""
+"""Rewrite normalizations and losses that torch has as one operation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ ONE_PASS += " every intermediate to memory"
 
 
 def layer_norm_rules() -> Iterator[Rule]:
-    """(x - mean) / sqrt(var + eps), with or without scale and shift, in the usual spellings."""
+    """Yield rules for (x - mean) / sqrt(var + eps), with or without scale and shift, in the usual
+    spellings.
+    """
     for normalized in normalized_over(-1):
         yield rule(f"add(mul({normalized}, W), B)", "F.layer_norm(X, W.shape, W, B, E)")
         yield rule(f"mul({normalized}, W)", "F.layer_norm(X, W.shape, W, None, E)")
@@ -26,7 +28,7 @@ def layer_norm_rules() -> Iterator[Rule]:
 
 
 def normalized_over(dim: int) -> Iterator[str]:
-    """Patterns of what has mean 0 and variance 1 over a dimension."""
+    """Yield patterns of values with mean 0 and variance 1 over a dimension."""
     centered = f"sub(X, mean(X, dim={dim}, keepdim=True))"
     variances = (
         f"var(X, dim={dim}, keepdim=True, unbiased=False)",
@@ -42,8 +44,9 @@ def normalized_over(dim: int) -> Iterator[str]:
 
 
 def channel_norm(wanted: Term) -> Rule:
-    """A normalization over channels that come second, with `weight[:, None, None]`: how many
-    dimensions the weight is given says how many the input has."""
+    """Return a rule for a normalization over the second dimension, with `weight[:, None, None]`.
+    The dimensions of the weight give those of the input.
+    """
 
     def applied(term: Term) -> Replacement | None:
         bound = match(wanted, term)
@@ -65,8 +68,9 @@ def channel_norm(wanted: Term) -> Rule:
 
 
 def spread_over(term: Term) -> tuple[Term, int] | None:
-    """A vector that dimensions of size 1 follow, and how many: `w[:, None, None]` and
-    `w.view(1, -1, 1, 1)`."""
+    """Return a vector and the number of size-1 dimensions after it: `w[:, None, None]` and
+    `w.view(1, -1, 1, 1)`.
+    """
     if term.op in ("view", "reshape") and not term.named:
         sizes = [number(one) for one in term.args[1:]]
         is_spread = len(sizes) > 2 and sizes == [1, -1] + [1] * (len(sizes) - 2)
@@ -82,7 +86,7 @@ def spread_over(term: Term) -> tuple[Term, int] | None:
 
 
 def rms_norm_rules() -> Iterator[Rule]:
-    """x * rsqrt(mean(x ** 2) + eps), with or without a scale."""
+    """Yield rules for x * rsqrt(mean(x ** 2) + eps), with or without a scale."""
     for square in ("pow(X, 2)", "square(X)", "mul(X, X)"):
         mean = f"add(mean({square}, dim=-1, keepdim=True), E)"
         yield rule(f"mul(mul(X, rsqrt({mean})), W)", "F.rms_norm(X, W.shape, W, E)")
@@ -92,7 +96,7 @@ def rms_norm_rules() -> Iterator[Rule]:
 
 
 def softmax(term: Term) -> Replacement | None:
-    """exp(x) / sum(exp(x)), with or without the largest value taken off first."""
+    """Match exp(x) / sum(exp(x)), with or without the largest value subtracted first."""
     if term.op != "div" or len(term.args) != 2 or term.args[1].op != "sum":
         return None
     above, total = term.args
@@ -108,7 +112,7 @@ def softmax(term: Term) -> Replacement | None:
 
 
 def is_largest(term: Term, of: Term, dim: Term) -> bool:
-    """Whether a term is the largest value of another over a dimension (or over all)."""
+    """Return whether a term is the largest value of another over a dimension (or over all)."""
     if term.op not in ("amax", "max") or term.args != (of,):
         return False
     return term.get("dim") in (dim, None)

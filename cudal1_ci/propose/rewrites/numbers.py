@@ -1,10 +1,9 @@
-"""Which expressions are plainly numbers, by the code of the target itself and never by their names.
+"""Decide which expressions are certainly numbers, by the target's code and never by their names.
 
-An attribute by what the constructor assigns to it, once for all: `self.scale = dim ** -0.5` is a
-number, `self.scale = nn.Parameter(torch.ones(heads, 1, 1))` a tensor that has one value for all of
-the last two axes, `self.scale = scale` whatever the caller gave. A local by what is assigned to it,
-or by the shape that it is a size of; a parameter by its annotation or its default. Of all else
-nothing is known.
+An attribute is what the constructor assigns to it, once: `self.scale = dim ** -0.5` is a number.
+`self.scale = nn.Parameter(torch.ones(heads, 1, 1))` is a tensor with one value for all of the last
+two axes. `self.scale = scale` is what the caller passed. A local is what is assigned to it, or a
+size of a shape. A parameter is known by its annotation or its default. Nothing else is known.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from cudal1_ci.propose.rewrites.terms import Names, Reader, Term, code, is_self
 from cudal1_ci.propose.rewrites.walk import stored_names
 
 Kind = Literal["number", "given", "tensor"]
-"""A Python number; what the constructor was given, as it came: a number by custom, but who knows;
-a tensor of one value for all of its last two axes."""
+"""The kinds are: a Python number; a constructor argument as it came, usually a number; a tensor
+of one value for all of its last two axes."""
 
 ELEMENTWISE = ("sqrt", "rsqrt", "exp", "abs", "clamp", "reciprocal", "float", "to", "type_as")
 CREATORS = ("ones", "zeros", "empty", "rand", "randn", "full")
 CONVERSIONS = ("float", "int", "len", "round")
-Known = Mapping[str, Kind | None]
+Kinds = Mapping[str, Kind | None]
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What attributes of self and names hold; None or absent where nobody can say."""
+    """What attributes of self and names hold; None or absent if unknown."""
 
     reader: Reader
-    attributes: Known = field(default_factory=dict)
-    names: Known = field(default_factory=dict)
+    attributes: Kinds = field(default_factory=dict)
+    names: Kinds = field(default_factory=dict)
 
     def kind(self, term: Term) -> Kind | None:
-        """What a term is; None where it may be a tensor of any shape, or no number at all."""
+        """Return what a term is; None if it may be a tensor of any shape, or not a number."""
         if number(term) is not None or term.op in ("msqrt", "mlog", "mexp", *SIZES):
             return "number"
         if term.op == "name":
@@ -66,7 +65,9 @@ class Numbers:
         return self.opaque(term)
 
     def called(self, term: Term) -> Kind | None:
-        """`math.pow(d, 0.5)`, `float(d)`, `max(d, 1)`, `nn.Parameter(torch.ones(()))`."""
+        """Return the kind of `math.pow(d, 0.5)`, `float(d)`, `max(d, 1)`,
+        `nn.Parameter(torch.ones(()))`.
+        """
         name = str(term.value[0])
         if name.startswith("math.") or name in CONVERSIONS:
             return "number"
@@ -78,7 +79,9 @@ class Numbers:
         return None
 
     def opaque(self, term: Term) -> Kind | None:
-        """`x.shape[-1]`, `scale or dim ** -0.5`, `dim ** -0.5 if scale is None else scale`."""
+        """Return the kind of `x.shape[-1]`, `scale or dim ** -0.5`, `dim ** -0.5 if scale is None
+        else scale`.
+        """
         node = term.node
         if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Attribute):
             is_one = len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index)
@@ -89,20 +92,22 @@ class Numbers:
             pair = (node.body, node.orelse)
         else:
             return None
-        # The one that is a number says what the other was given as.
+        # The numeric one says what the other was passed as.
         kinds = [self.kind(self.reader.term(one, term.env or {})) for one in pair]
         return joined(kinds, "number" if "number" in kinds else "given")
 
 
 def joined(kinds: list[Kind | None], otherwise: Kind) -> Kind | None:
-    """What comes of several: a tensor where one is, and nothing that is known where one is not."""
+    """Return the common kind of several: a tensor if one is a tensor, unknown if one is unknown."""
     if None in kinds or not kinds:
         return None
     return "tensor" if "tensor" in kinds else otherwise
 
 
 def is_of_one(term: Term) -> bool:
-    """Whether a new tensor has no axes, or 1 for the last two (or the only one) of its sizes."""
+    """Return whether a new tensor has no axes, or size 1 for its last two axes (or its only
+    one).
+    """
     first = term.args[0]
     if term.op == "full" and first.op != "tuple":
         return False
@@ -111,13 +116,13 @@ def is_of_one(term: Term) -> bool:
 
 
 def numbers_of(site: Site) -> Numbers:
-    """What is known of the names and attributes that a target reads."""
+    """Return what is known of the names and attributes that a target reads."""
     names = {**constants(site.module), **locals_of(site)}
     return Numbers(Reader(site.names), attributes_of(site), names)
 
 
 def attributes_of(site: Site) -> dict[str, Kind | None]:
-    """What each attribute is that the class assigns in its body or constructor and nowhere else."""
+    """Return the kind of each attribute that the class assigns only in its body or constructor."""
     definition, constructor = site.definition, site.constructor()
     if not isinstance(definition, cst.ClassDef):
         return {}
@@ -126,7 +131,7 @@ def attributes_of(site: Site) -> dict[str, Kind | None]:
     kinds: dict[str, list[Kind | None]] = defaultdict(list)
     known: dict[str, Kind | None] = {}
     for name, value in assigned_to_self(definition):
-        # In the order of the text: one attribute may be made of those before it.
+        # In text order: an attribute may depend on earlier ones.
         term = values.get(value) if value is not None else None
         kinds[name].append(None if term is None else given_with(given, known).kind(term))
         known[name] = joined(kinds[name], "number" if "number" in kinds[name] else "given")
@@ -136,12 +141,12 @@ def attributes_of(site: Site) -> dict[str, Kind | None]:
     return known
 
 
-def given_with(numbers: Numbers, attributes: Known) -> Numbers:
+def given_with(numbers: Numbers, attributes: Kinds) -> Numbers:
     return Numbers(numbers.reader, attributes, numbers.names)
 
 
 def read_in(method: cst.FunctionDef, names: Names) -> Iterator[tuple[cst.BaseExpression, Term]]:
-    """Expressions of a method with their terms."""
+    """Yield expressions of a method with their terms."""
     for one in occurrences_in(method, names):
         yield one.node, one.term
 
@@ -149,8 +154,9 @@ def read_in(method: cst.FunctionDef, names: Names) -> Iterator[tuple[cst.BaseExp
 def assigned_to_self(
     definition: cst.ClassDef,
 ) -> Iterator[tuple[str, cst.BaseExpression | None]]:
-    """Attributes of self with what is assigned to them, anywhere in a class; None for what an
-    unpacking, a loop or `+=` assigns."""
+    """Yield attributes of self with what a class assigns to them; None for an unpacking, a loop or
+    `+=`.
+    """
     methods = [one for one in definition.body.body if isinstance(one, cst.FunctionDef)]
     for node in (node for method in methods for node in in_order(method)):
         if isinstance(node, cst.Assign):
@@ -172,7 +178,7 @@ def assigned_to_self(
 
 
 def in_order(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and all below it, as the text has them."""
+    """Yield a node and all below it, in text order."""
     yield node
     for child in node.children:
         yield from in_order(child)
@@ -181,7 +187,7 @@ def in_order(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 def assigned_in_body(
     definition: cst.ClassDef | cst.Module,
 ) -> Iterator[tuple[str, cst.BaseExpression]]:
-    """`scale = 0.5` of a class or a file."""
+    """Yield assignments like `scale = 0.5` in a class or a file."""
     body = definition.body.body if isinstance(definition, cst.ClassDef) else definition.body
     for line in body:
         for one in line.body if isinstance(line, cst.SimpleStatementLine) else ():
@@ -196,7 +202,7 @@ def assigned_in_body(
 
 
 def constants(module: cst.Module) -> dict[str, Kind | None]:
-    """Names that a file assigns a written number, once."""
+    """Return names that a file assigns a literal number, once."""
     found: dict[str, Kind | None] = {}
     reader = Reader(Names(imports={}, attributes={}))
     for name, value in assigned_in_body(module):
@@ -206,8 +212,9 @@ def constants(module: cst.Module) -> dict[str, Kind | None]:
 
 
 def locals_of(site: Site) -> dict[str, Kind | None]:
-    """Names that are sizes or numbers in every method that has them; those that a method assigns
-    in another way are none (where that is known at its place, the reader knows it too)."""
+    """Return names that are sizes or numbers in every method that has them. Names that a method
+    also assigns otherwise are excluded; the reader knows such a name at its place.
+    """
     found: dict[str, Kind | None] = {}
     for method in site.methods():
         here = parameters(method, None)
@@ -225,14 +232,16 @@ def locals_of(site: Site) -> dict[str, Kind | None]:
 
 
 def stored_names_of(node: cst.CSTNode) -> set[str]:
-    """What one statement assigns itself: the body of a loop has statements of its own."""
+    """Return names that one statement assigns itself, without the statements of a loop's body."""
     if isinstance(node, cst.For):
         node = node.with_changes(body=cst.SimpleStatementSuite(body=[cst.Pass()]))
     return stored_names(node)
 
 
 def is_size(node: cst.CSTNode) -> bool:
-    """`B, H, T, D = q.shape`, `B, T, D = q.size()`, `T = q.shape[1]`, `T = q.size(1)`."""
+    """Return whether a node is `B, H, T, D = q.shape`, `B, T, D = q.size()`, `T = q.shape[1]` or `T
+    = q.size(1)`.
+    """
     if not isinstance(node, cst.Assign) or len(node.targets) != 1:
         return False
     one = r"\.(shape\[-?\d+\]|size\(-?\d+\))"
@@ -242,7 +251,9 @@ def is_size(node: cst.CSTNode) -> bool:
 
 
 def parameters(method: cst.FunctionDef | None, otherwise: Kind | None) -> dict[str, Kind | None]:
-    """What each parameter is: a number by its annotation or its default, or `otherwise`."""
+    """Return the kind of each parameter: a number by its annotation or its default, or
+    `otherwise`.
+    """
     found: dict[str, Kind | None] = {}
     if method is None:
         return found

@@ -1,9 +1,8 @@
-"""Patterns over terms, and the expressions that replace what they match.
+"""Match patterns over terms, and fill the expressions that replace a match.
 
-A pattern is written as text: `mul(X, sigmoid(X))`. Upper-case names are variables (`K...` only
-constants), numbers match within rounding, lower-case calls are operations with their arguments by
-position and by name. Products and sums match in any order and nesting: `0.5 * x * y`,
-`y * (x / 2)`.
+A pattern is text: `mul(X, sigmoid(X))`. Upper-case names are variables (`K...` only constants).
+Numbers match within rounding. Lower-case calls are operations with their arguments by position and
+by name. Products and sums match in any order and nesting: `0.5 * x * y`, `y * (x / 2)`.
 
     match(pattern("mul(X, sigmoid(X))"), term) -> {"X": ...} or None
 """
@@ -23,17 +22,18 @@ Bindings = Mapping[str, Term]
 
 ASSOCIATIVE = ("mul", "add")
 MAX_FACTORS = 6
-"""Of a flattened product or sum; longer ones are not matched, there are too many orders."""
+"""The most factors of a flattened product or summands of a sum; longer ones have too many orders
+to match."""
 
 
 @functools.cache
 def pattern(text: str) -> Term:
-    """The term that a pattern's text stands for; variables are leaves of the operation `?`."""
+    """Return the term of a pattern's text; variables are leaves of the operation `?`."""
     return from_ast(ast.parse(text, mode="eval").body)
 
 
 def from_ast(node: ast.expr) -> Term:
-    """A pattern's term. Raises ValueError for what a pattern cannot say."""
+    """Return a pattern's term. Raise ValueError for what a pattern cannot express."""
     if isinstance(node, ast.Name):
         return Term("?", value=node.id)
     if isinstance(node, ast.Constant):
@@ -50,12 +50,12 @@ def from_ast(node: ast.expr) -> Term:
 
 
 def match(wanted: Term, term: Term, bound: Bindings | None = None) -> Bindings | None:
-    """What the variables stand for when a term has the wanted form; None when it has not."""
+    """Return the variables' bindings if a term has the wanted form; otherwise None."""
     return next(matches(wanted, term, bound or {}), None)
 
 
 def matches(wanted: Term, term: Term, bound: Bindings) -> Iterator[Bindings]:
-    """All ways in which a term has the wanted form."""
+    """Yield all ways in which a term has the wanted form."""
     if wanted.op == "?":
         yield from bind(wanted.value, term, bound)
     elif wanted.op == "const":
@@ -65,7 +65,7 @@ def matches(wanted: Term, term: Term, bound: Bindings) -> Iterator[Bindings]:
         factors = flatten(wanted.op, wanted)
         whole = flatten(wanted.op, term)
         yield from any_order(factors, whole, bound)
-        # A local may itself be a product: also with what the locals hold.
+        # A local may itself be a product: also match the values of locals.
         opened = flatten(wanted.op, term, through_locals=True)
         if opened != whole:
             yield from any_order(factors, opened, bound)
@@ -99,7 +99,7 @@ def in_order(pairs: Sequence[tuple[Term, Term]], bound: Bindings) -> Iterator[Bi
 
 
 def any_order(wanted: Sequence[Term], terms: Sequence[Term], bound: Bindings) -> Iterator[Bindings]:
-    """Each wanted factor matches another one; what is most specific is tried first."""
+    """Match each wanted factor with another one; the most specific is tried first."""
     if len(wanted) != len(terms) or len(terms) > MAX_FACTORS:
         return
     if not wanted:
@@ -114,8 +114,9 @@ def any_order(wanted: Sequence[Term], terms: Sequence[Term], bound: Bindings) ->
 
 
 def flatten(op: str, term: Term, through_locals: bool = False) -> list[Term]:
-    """Factors of a product or summands of a sum. Division by a number is a factor, an integer
-    power is repeated factors."""
+    """Return factors of a product or summands of a sum. Division by a number is a factor, an
+    integer power is repeated factors.
+    """
     again = functools.partial(flatten, through_locals=through_locals)
     if isinstance(term.node, cst.Name) and not through_locals:
         return [term]
@@ -144,7 +145,9 @@ def is_number(term: Term) -> bool:
 
 
 def same_constant(wanted: object, value: object) -> bool:
-    """Equal, numbers within the digits that people write: 0.70710678 is 1/sqrt(2), 0.7071 not."""
+    """Return whether two values are equal within the usual digits: 0.70710678 is 1/sqrt(2), 0.7071
+    is not.
+    """
     if isinstance(wanted, bool) or isinstance(value, bool) or wanted is None or value is None:
         return wanted is value
     if isinstance(wanted, int | float) and isinstance(value, int | float):
@@ -156,7 +159,7 @@ def same_constant(wanted: object, value: object) -> bool:
 
 
 class Fill(cst.CSTTransformer):
-    """Puts captured nodes in the place of variables, in parentheses where they need them."""
+    """Replace variables by captured nodes, in parentheses where needed."""
 
     def __init__(self, bindings: Bindings):
         self.bindings = bindings
@@ -193,7 +196,7 @@ class Fill(cst.CSTTransformer):
         original_node: cst.BinaryOperation,
         updated_node: cst.BinaryOperation,
     ) -> cst.BinaryOperation:
-        # `X * K` of `a * b` is `a * b * K`: what comes first is computed first.
+        # `X * K` of `a * b` is `a * b * K`: the first factors are computed first.
         if not isinstance(original_node.left, cst.Name):
             return updated_node
         bound = self.bindings.get(original_node.left.value)
@@ -203,11 +206,11 @@ class Fill(cst.CSTTransformer):
 
 
 CASTS = {"float", "double", "half", "bfloat16", "to", "type", "type_as", "contiguous", "detach"}
-"""Methods whose result has the shape of what they are called on."""
+"""Methods whose result has the shape of their tensor."""
 
 
 def without_casts(node: cst.BaseExpression) -> cst.BaseExpression:
-    """`x` of `x.float()`, for what is read of its shape alone."""
+    """Return `x` of `x.float()`, for code that only reads the shape."""
     while (
         isinstance(node, cst.Call)
         and isinstance(node.func, cst.Attribute)
@@ -225,8 +228,9 @@ BINDING = ((cst.Add, cst.Subtract), PRODUCTS, (cst.Power,))
 
 
 def reads_first(left: cst.BaseExpression, whole: cst.BinaryOperation) -> bool:
-    """Whether an operation on one line needs no parentheses to the left of a sum or a product:
-    it binds at least as tightly."""
+    """Return whether a one-line operation needs no parentheses to the left of a sum or product: it
+    binds at least as tightly.
+    """
     if left.lpar or "\n" in cst.Module(body=[]).code_for_node(left):
         return False
     if isinstance(left, cst.UnaryOperation):
@@ -241,14 +245,14 @@ def reads_first(left: cst.BaseExpression, whole: cst.BinaryOperation) -> bool:
 
 
 def bare(node: cst.BaseExpression) -> cst.BaseExpression:
-    """An operation without the parentheses that an operator around it made necessary."""
+    """Return an operation without the parentheses that only an outer operator required."""
     if isinstance(node, cst.BinaryOperation | cst.UnaryOperation):
         return node.with_changes(lpar=[], rpar=[])
     return node
 
 
 def parenthesized(node: cst.BaseExpression) -> cst.BaseExpression:
-    """A node that may stand in front of a dot or beside an operator."""
+    """Return a node that may precede a dot or be an operand."""
     atoms = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Integer, cst.Float)
     if isinstance(node, atoms) or node.lpar:
         return node
@@ -256,7 +260,9 @@ def parenthesized(node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def fill(template: str, bindings: Bindings) -> cst.BaseExpression:
-    """The replacement's expression. `X.dim` in a template is an attribute of what X captured."""
+    """Return the replacement's expression. `X.dim` in a template is an attribute of what X
+    captured.
+    """
     whole = bindings.get(template)
     if whole is not None and whole.node is not None:
         return whole.node

@@ -1,4 +1,4 @@
-"""Rewrites of matrix products: fewer operations, or the routine that was made for them."""
+"""Rewrite matrix products: fewer operations, or a more suitable routine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRODUCTS = ("matmul", "mm", "bmm")
 
 
 def summed_first(site: Site) -> SourceEdit | None:
-    """Sums over the last dimension of a product, by what is known of its rank."""
+    """Replace sums over the last dimension of a product, by the known rank."""
     ranks = ranks_of(site)
 
     def reduced(term: Term) -> Replacement | None:
@@ -33,8 +33,9 @@ def summed_first(site: Site) -> SourceEdit | None:
 
 
 def reduced_product(term: Term, ranks: Ranks) -> Replacement | None:
-    """`self.fc(x).sum(-1)`, `(a @ b / 2).sum(-1)`: the weights or b's columns can be summed first,
-    and the sum be scaled instead of what is summed."""
+    """Replace `self.fc(x).sum(-1)`, `(a @ b / 2).sum(-1)`. The weights or b's columns are summed
+    first, and the sum is scaled instead of the summands.
+    """
     if term.op not in ("sum", "mean") or len(term.args) != 1:
         return None
     if not is_last(term.get("dim"), term.args[0], ranks):
@@ -54,7 +55,7 @@ def reduced_product(term: Term, ranks: Ranks) -> Replacement | None:
 
 
 def summed(product: Term, how: str) -> tuple[str, Bindings] | None:
-    """A product whose columns are summed before it is made, or their mean taken."""
+    """Return a product whose columns are summed or averaged before it is computed."""
     if product.op == "linear_module":
         layer = product.value
         bias = f"{layer}.bias.{how}().unsqueeze(0)"
@@ -67,7 +68,7 @@ def summed(product: Term, how: str) -> tuple[str, Bindings] | None:
 
 
 def einsum(term: Term) -> Replacement | None:
-    """Two-operand einsums that are one (batched) matrix product, by reading the subscripts."""
+    """Replace two-operand einsums that are one (batched) matrix product, by their subscripts."""
     if term.op != "einsum" or len(term.args) != 3 or term.args[0].op != "const":
         return None
     equation = str(term.args[0].value).replace(" ", "")
@@ -78,8 +79,9 @@ def einsum(term: Term) -> Replacement | None:
 
 
 def einsum_template(equation: str) -> str | None:
-    """`torch.matmul(X, Y.transpose(-2, -1))` for `bhqd,bhkd->bhqk`; None for what is not one
-    product of two operands with the same leading batch dimensions."""
+    """Return `torch.matmul(X, Y.transpose(-2, -1))` for `bhqd,bhkd->bhqk`; None unless it is one
+    product of two operands with the same leading batch dimensions.
+    """
     if "->" not in equation or "." in equation:
         return None
     inputs, _, output = equation.partition("->")
@@ -93,7 +95,7 @@ def einsum_template(equation: str) -> str | None:
     batch, row, column = output[:num_batch], output[-2], output[-1]
     if left[:num_batch] != batch:
         return None
-    # The right operand may lack the batch dimensions altogether: matmul broadcasts it.
+    # The right operand may lack the batch dimensions: matmul broadcasts it.
     right_core = right[num_batch:] if right[:num_batch] == batch else right
     if len(right_core) != 2 or (right_core == right and num_batch and len(right) != 2):
         return None
@@ -109,7 +111,9 @@ def einsum_template(equation: str) -> str | None:
 
 
 def reassociated(term: Term) -> Replacement | None:
-    """`(a @ b) @ v` with a vector (one column) v: two thin products instead of a square one."""
+    """Replace `(a @ b) @ v` with a vector (one column) v: two thin products instead of a square
+    one.
+    """
     if term.op not in PRODUCTS or len(term.args) != 2:
         return None
     product, last = term.args
@@ -124,9 +128,10 @@ def reassociated(term: Term) -> Replacement | None:
 def with_summand(
     *rules: tuple[str, str], is_bias: bool = False
 ) -> Callable[[Site], SourceEdit | None]:
-    """Rules of products with something added, `B`, where that is no number: of one torch makes no
-    sum by the same call. `is_bias`: only where it is plainly a vector (`torch.nn.functional.linear`
-    documents no other bias, and raises for one in torch 2.6)."""
+    """Return rules of products plus a summand `B` that is not a number: torch cannot add a number
+    in the same call. With `is_bias` the summand must certainly be a vector.
+    `torch.nn.functional.linear` documents no other bias, and raises for one in torch 2.6.
+    """
 
     def apply(site: Site) -> SourceEdit | None:
         numbers = set().union(*map(numbers_of, site.methods()))
@@ -145,8 +150,9 @@ def with_summand(
 
 
 def is_vector(term: Term, ranks: Ranks, site: Site) -> bool:
-    """What is known to have one dimension, or an attribute of self, unless the constructor plainly
-    gives it another number of them: `nn.Parameter(torch.zeros(6, 3))`."""
+    """Return whether a term has one known dimension, or is an attribute of self. An attribute is
+    excluded if the constructor gives it more dimensions: `nn.Parameter(torch.zeros(6, 3))`.
+    """
     if term.op != "attr" or term.args[0].value != ("self", 0):
         return rank_of(term, ranks) == 1
     made = site.names.attributes.get(str(term.value))
@@ -157,7 +163,7 @@ def is_vector(term: Term, ranks: Ranks, site: Site) -> bool:
 
 
 def numbers_of(method: cst.FunctionDef) -> set[str]:
-    """Locals that hold a number by default, or in some branch: `extra = 0.0`."""
+    """Return locals that hold a number by default, or in some branch: `extra = 0.0`."""
     found: set[str] = set()
 
     class Collect(cst.CSTVisitor):
@@ -174,7 +180,7 @@ def numbers_of(method: cst.FunctionDef) -> set[str]:
 
 
 def is_thin(term: Term) -> bool | None:
-    """False for operands that are plainly wide; None when the text does not tell."""
+    """Return False for operands that are certainly wide; None if the text does not say."""
     if term.op == "unsqueeze" and number(term.get("dim")) in (-1, 1):
         return True
     return None

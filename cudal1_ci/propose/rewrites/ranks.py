@@ -1,11 +1,11 @@
-"""How many dimensions a tensor has, where that is known: whether `dim=1` is the last one.
+"""Find how many dimensions a tensor has, where that is known: whether `dim=1` is the last one.
 
     ranks = ranks_of(site)                 # {"x": 2}, of the target's own parameters
     rank_of(term, ranks)                   # 2 for self.fc(x)
 
-Parameters are known from the workloads, as traced, or from the `get_inputs` of a program in
-KernelBench form, where its tensors are made on the spot; and from a method that takes their shape
-apart (`B, H, T, D = k.shape`). Other tensors from what made them: `x.view(B, T, H, D)`.
+Ranks of parameters come from traced workloads, or from the `get_inputs` of a KernelBench-form
+program that makes its tensors there. They also come from a method that unpacks a parameter's shape
+(`B, H, T, D = k.shape`). Ranks of other tensors come from what made them: `x.view(B, T, H, D)`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cudal1_ci.propose.target_file import find
 from cudal1_ci.records import Call, Made, TensorSpec
 
 Ranks = Mapping[str, int]
-"""By the parameter's name."""
+"""Ranks by the parameter's name."""
 
 OF_A_SHAPE = {"rand", "randn", "zeros", "ones", "empty"}
 """Functions of torch whose arguments by position are a shape."""
@@ -39,8 +39,9 @@ WITH_A_NUMBER = {"add", "sub", "mul", "div", "pow"}
 
 
 def ranks_of(site: Site) -> dict[str, int]:
-    """Of those parameters that have one rank in all methods which have one of that name: the
-    workloads know those of the method that is called, the text those of others."""
+    """Return parameters with the same rank in all methods that have them. Workloads give the ranks
+    of the called method, the text those of others.
+    """
     found: dict[str, set[int | None]] = defaultdict(set)
     for method in site.methods():
         is_called = isinstance(site.definition, cst.FunctionDef) or method.name.value == "forward"
@@ -60,7 +61,7 @@ def parameters(method: cst.FunctionDef) -> list[str]:
 
 
 def called_with(site: Site, method: cst.FunctionDef) -> dict[str, int]:
-    """Of those parameters that have one rank in all workloads."""
+    """Return parameters with the same rank in all workloads."""
     names = parameters(method)
     found: dict[str, set[int | None]] = {name: set() for name in names}
     for workload in site.workloads:
@@ -73,8 +74,9 @@ def called_with(site: Site, method: cst.FunctionDef) -> dict[str, int]:
 
 
 def taken_apart(method: cst.FunctionDef) -> dict[str, int]:
-    """Of parameters that hold one tensor throughout: how many sizes `B, T, C = x.shape` has, where
-    that is no matter of a branch."""
+    """Return the number of sizes in `B, T, C = x.shape`, outside branches, for parameters that
+    always hold one tensor.
+    """
     found: dict[str, int] = {}
     stored = stored_names(method.body)
     for line in method.body.body:
@@ -91,7 +93,7 @@ def has_star(elements: Sequence[cst.BaseElement]) -> bool:
 
 
 def shape_read(node: cst.BaseExpression) -> str | None:
-    """`x` of `x.shape` and `x.size()`."""
+    """Return `x` of `x.shape` and `x.size()`."""
     attribute = node.func if isinstance(node, cst.Call) and not node.args else node
     if not isinstance(attribute, cst.Attribute) or not isinstance(attribute.value, cst.Name):
         return None
@@ -100,7 +102,7 @@ def shape_read(node: cst.BaseExpression) -> str | None:
 
 
 def of_call(call: Call | Made, names: Sequence[str], module: cst.Module) -> dict[str, int]:
-    """By the names that the arguments have."""
+    """Return ranks by the names of the arguments."""
     if isinstance(call, Made):
         return dict(of_made(call, names, module)) if call.path is None else {}
     given = {**dict(zip(names, call.args, strict=False)), **call.kwargs}
@@ -108,7 +110,9 @@ def of_call(call: Call | Made, names: Sequence[str], module: cst.Module) -> dict
 
 
 def of_made(made: Made, names: Sequence[str], module: cst.Module) -> Iterator[tuple[str, int]]:
-    """What a function of the program returns: a list of calls, or of locals that hold calls."""
+    """Yield ranks of what a function of the program returns: a list of calls, or of locals that
+    hold calls.
+    """
     function = find(module, made.function)
     if not isinstance(function, cst.FunctionDef):
         return
@@ -133,7 +137,9 @@ def of_made(made: Made, names: Sequence[str], module: cst.Module) -> Iterator[tu
 
 
 def rank_made(node: cst.BaseExpression) -> int | None:
-    """Of `torch.rand(16, dim)` or `torch.rand((16, dim))`; None of `torch.rand(shape)`."""
+    """Return the rank of `torch.rand(16, dim)` or `torch.rand((16, dim))`; None for
+    `torch.rand(shape)`.
+    """
     if not (isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)):
         return None
     function = node.func
@@ -152,7 +158,7 @@ def rank_made(node: cst.BaseExpression) -> int | None:
 
 
 def rank_of(term: Term, ranks: Ranks) -> int | None:
-    """Of what a term computes from parameters."""
+    """Return the rank of what a term computes from parameters."""
     if term.op == "name":
         name, version = term.value
         return ranks.get(name) if version == 0 else None
@@ -177,7 +183,9 @@ def rank_of(term: Term, ranks: Ranks) -> int | None:
 
 
 def num_sizes(sizes: Sequence[Term]) -> int | None:
-    """Of `x.view(B, T, C)` or `x.view((B, T, C))`; None of `x.view(shape)`."""
+    """Return the number of sizes in `x.view(B, T, C)` or `x.view((B, T, C))`; None for
+    `x.view(shape)`.
+    """
     if len(sizes) == 1:
         (only,) = sizes
         if isinstance(only.node, cst.Tuple | cst.List):
@@ -187,7 +195,7 @@ def num_sizes(sizes: Sequence[Term]) -> int | None:
 
 
 def is_last(dim: Term | None, term: Term, ranks: Ranks) -> bool:
-    """Whether a dimension is plainly the last one of a term."""
+    """Return whether a dimension is certainly the last one of a term."""
     if dim is None or dim.op != "const" or type(dim.value) is not int:
         return False
     rank = rank_of(term, ranks)

@@ -1,5 +1,6 @@
-"""Rewrites of reductions and poolings: those that reduce nothing, compute what nobody reads, or
-read their input more often than they must."""
+"""Rewrite reductions and poolings that reduce nothing, compute unused results, or read their input
+too often.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ SAME_SIZE = {
 }  # fmt: skip
 """Operations of one tensor whose result has its shape."""
 CHOOSING = {"amax", "amin"}
-"""Reductions whose result has the type of what they reduce; a sum of integers has another."""
+"""Reductions that keep the type of their input; a sum of integers does not."""
 REDUCING = {"sum", "mean", "logsumexp", *CHOOSING}
 
 
-def kept(term: Term) -> bool | None:
-    """Whether a reduction keeps its dimensions; None where its text does not tell, or says more
-    than that and which."""
+def keeps_dims(term: Term) -> bool | None:
+    """Return whether a reduction keeps its dimensions; None if its text does not say, or has other
+    arguments.
+    """
     if len(term.args) != 1 or term.get("dim") is None:
         return None
     if {name for name, _ in term.named} - {"dim", "keepdim"}:
@@ -36,11 +38,11 @@ def kept(term: Term) -> bool | None:
 
 
 def extremum(term: Term) -> Replacement | None:
-    """`x.max(dim=1)[0]`: nobody reads where the largest are."""
-    # A call of amax itself is no subscript.
+    """Replace `x.max(dim=1)[0]`, whose indices are not read."""
+    # A call of amax itself is not a subscript.
     if term.op not in CHOOSING or not isinstance(term.node, cst.Subscript | cst.Attribute):
         return None
-    keeps, dim = kept(term), term.get("dim")
+    keeps, dim = keeps_dims(term), term.get("dim")
     if keeps is None or dim is None:
         return None
     option = ", keepdim=True" if keeps else ""
@@ -48,14 +50,16 @@ def extremum(term: Term) -> Replacement | None:
 
 
 def of_one(term: Term) -> Replacement | None:
-    """`logsumexp(x.sum(1, keepdim=True), dim=1)`: one number is its own sum."""
-    keeps, dim = kept(term) if term.op in REDUCING else None, term.get("dim")
+    """Remove a reduction of one number in `logsumexp(x.sum(1, keepdim=True), dim=1)`: the number is
+    its own sum.
+    """
+    keeps, dim = keeps_dims(term) if term.op in REDUCING else None, term.get("dim")
     if keeps is None or dim is None:
         return None
     inner = made = term.args[0]
     while made.op in SAME_SIZE and len(made.args) == 1 and not made.named:
         made = made.args[0]
-    if made.op not in REDUCING or kept(made) is not True or not dims(term) <= dims(made):
+    if made.op not in REDUCING or keeps_dims(made) is not True or not dims(term) <= dims(made):
         return None
     if made.op in CHOOSING and term.op not in (*CHOOSING, "mean"):
         return None
@@ -63,13 +67,13 @@ def of_one(term: Term) -> Replacement | None:
 
 
 def dims(term: Term) -> set[Term]:
-    """The dimensions of a reduction."""
+    """Return the dimensions of a reduction."""
     dim = term.get("dim")
     return set() if dim is None else set(dim.args) if dim.op == "tuple" else {dim}
 
 
 def pools_in_a_row(term: Term) -> Replacement | None:
-    """`F.max_pool2d(F.max_pool2d(x, 2), 3)`: neither overlaps, and neither pads."""
+    """Merge `F.max_pool2d(F.max_pool2d(x, 2), 3)`: neither overlaps, and neither pads."""
     if "_pool" not in term.op or len(term.args) != 1 or term.args[0].op != term.op:
         return None
     inner = term.args[0]
@@ -87,7 +91,9 @@ NORM = "torch.linalg.vector_norm"
 
 
 def norm_rules() -> Iterator[Rule]:
-    """Sums of absolute values or of squares under a root, over one dimension or several."""
+    """Yield rules for sums of absolute values, or of squares under a root, over one or several
+    dimensions.
+    """
     for option in ("", ", keepdim=True"):
         tail = f"dim=K{option})"
         yield rule(f"sum(abs(X), dim=D{option})", f"{NORM}(X, 1, dim=D{option})")
@@ -101,18 +107,20 @@ def norm_rules() -> Iterator[Rule]:
 
 
 def is_not_last(bound: Bindings) -> bool:
-    """Whether a normalization over it is nothing that torch has as one operation."""
+    """Return whether a normalization over the dimension is not one operation in torch."""
     return number(bound["K"]) != -1
 
 
 def distance_rules() -> Iterator[Rule]:
-    """The mean square of a difference. (torch's l1_loss makes the passes that stand for it.)"""
+    """Yield rules for the mean square of a difference. (torch's l1_loss makes the same passes as
+    the code that it would replace.)
+    """
     for square in ("pow(sub(A, B), 2)", "square(sub(A, B))", "mul(sub(A, B), sub(A, B))"):
         yield rule(f"mean({square})", "F.mse_loss(A, B)", is_of_tensors)
 
 
 def is_of_tensors(bound: Bindings) -> bool:
-    """Whether neither is plainly a number."""
+    """Return whether neither operand is certainly a number."""
     return not {bound["A"].op, bound["B"].op} & {"const", "msqrt", "mlog", "mexp"}
 
 

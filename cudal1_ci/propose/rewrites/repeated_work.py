@@ -1,10 +1,10 @@
-"""What a replacement would compute a second time.
+"""Detect replacements that would compute the same work a second time.
 
-A match may span statements: it reads through a local to what that was assigned. Where the local is
-read elsewhere too, its line stays, and the replacement does the same work again: a product that was
-made without a bias for one branch, a copy that another branch needs, attention weights that are
-returned. Nothing is gained by that. Arithmetic and views are too cheap to stand in the way: what
-one routine replaces has other passes beside them.
+A match may span statements: it reads through a local to the assigned value. If the local is also
+read elsewhere, its line remains, and the replacement does the same work again. Examples are a
+product without a bias for one branch, a copy that another branch needs, and returned attention
+weights. Such a replacement gains nothing. Arithmetic and views are too cheap to matter: the
+replaced code has other passes too.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ Line = tuple[str, str]
 
 
 def read_through(term: Term, bindings: Bindings, new: cst.BaseExpression) -> set[Line]:
-    """Lines whose work a match takes over: of locals that it read through, and that what takes its
-    place does not read itself."""
+    """Return lines whose work a match duplicates: those of locals that it reads through and the
+    replacement does not read.
+    """
     kept = set(bindings.values())
     read = names_in(new)
     found: set[Line] = set()
@@ -50,7 +51,7 @@ def read_through(term: Term, bindings: Bindings, new: cst.BaseExpression) -> set
 
 
 def lines_of(method: cst.FunctionDef) -> Counter[Line]:
-    """How often each `x = ...` stands in a function."""
+    """Return how often each `x = ...` is in a function."""
     found: Counter[Line] = Counter()
     for node in descendants(method):
         name = assigned_name(node)

@@ -1,8 +1,8 @@
-"""What is computed twice of the same tensors, and can be computed once.
+"""Share the result of operations that are computed twice on the same tensors.
 
-Within a block of a function that writes into no tensor: the same operation, spelled alike, on names
-that nothing assigns in between. Both results must only be read by another operation: returned or
-kept they were two tensors, and would be one.
+The search covers a block of a function that writes into no tensor. It finds the same operation,
+with the same spelling, on names without an assignment in between. Only other operations may read
+both results: two tensors that are returned or kept would become one.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ OPERATIONS = {
     "softplus", "sqrt", "square", "std", "sum", "tan", "tanh", "tril", "triu", "var",
     "vector_norm",
 }  # fmt: skip
-"""Operations that compute a new tensor, the same one each time. Those that draw are none."""
+"""Operations that compute a new tensor, the same one each time. Random operations are excluded."""
 VIEWS = {"expand", "flatten", "permute", "reshape", "squeeze", "transpose", "unsqueeze", "view"}
-"""Whose result may share memory with their operand: what reads it decides."""
+"""Operations whose result may share memory with the operand; their readers decide."""
 GATHERING = {"cat", "stack", "tensor", "where", "maximum", "minimum"}
-"""Further ones that only read their operands, worth nothing to be computed once."""
+"""Further operations that only read their operands; sharing them gains nothing."""
 OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison)
 BETWEEN = (cst.Arg, cst.Attribute, cst.ComparisonTarget, cst.Element, cst.List)
-"""What may stand between an operand and the operation that reads it."""
+"""Nodes that may be between an operand and the operation that reads it."""
 NOT_ALWAYS = (cst.Lambda, cst.BaseComp, cst.IfExp, cst.BooleanOperation)
-"""What is in these is not computed each time, or not once."""
+"""Nodes whose parts are not computed each time, or not once."""
 NO_LINES = (cst.Assert, cst.Raise, cst.NamedExpr, cst.Await, cst.Yield)
-"""A line with one of these is left alone."""
+"""Nodes that exclude a line from the search."""
 Lines = Sequence[cst.BaseStatement | cst.BaseSmallStatement]
 
 
 def computed_once(site: Site) -> SourceEdit | None:
-    """Every block of every method."""
+    """Rewrite every block of every method."""
     functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
     found: list[str] = []
     for method in site.methods():
@@ -67,7 +67,7 @@ def computed_once(site: Site) -> SourceEdit | None:
 
 
 def blocks(function: cst.FunctionDef) -> Iterator[cst.IndentedBlock]:
-    """The function's body and those of its loops and branches; not of functions in it."""
+    """Yield the blocks of the function, its loops and branches, without functions inside it."""
     queue: list[cst.CSTNode] = [function.body]
     while queue:
         node = queue.pop(0)
@@ -85,19 +85,19 @@ class Place:
     node: cst.Call
     line: int
     is_operand: bool
-    """Whether nothing but another operation reads it."""
+    """Whether only other operations read it."""
 
 
 @dataclass
 class Sharing:
-    """What is to be changed in one method."""
+    """Collect the changes to one method."""
 
     method: cst.FunctionDef
     names: Names
     found: list[str] = field(default_factory=list)
     chosen: dict[cst.CSTNode, cst.BaseExpression] = field(default_factory=dict)
     added: dict[cst.CSTNode, list[str]] = field(default_factory=dict)
-    """Lines to be written before a line."""
+    """Lines to insert before a line."""
     covered: set[cst.CSTNode] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -121,11 +121,11 @@ class Sharing:
                 for place in self.operations(line, number):
                     places.setdefault(text_of(place.node), []).append(place)
         for text in sorted(places, key=len, reverse=True):
-            for group in self.alike(places[text], lines):
+            for group in self.equal_groups(places[text], lines):
                 self.share(group, lines)
 
     def operations(self, line: cst.CSTNode, number: int) -> Iterator[Place]:
-        """Operations of a line that are computed whenever it is reached."""
+        """Yield operations of a line that run whenever the line does."""
         queue: list[tuple[cst.CSTNode, tuple[cst.CSTNode, ...]]] = [(line, ())]
         while queue:
             node, above = queue.pop(0)
@@ -136,7 +136,7 @@ class Sharing:
             queue += [(child, (node, *above)) for child in node.children]
 
     def is_worth_it(self, node: cst.Call) -> bool:
-        """Whether it is an operation, and whatever it calls is one or a view."""
+        """Return whether a node is an operation that calls only operations and views."""
         if self.operation(node) not in OPERATIONS:
             return False
         if any(f"self.{name}" in self.kept for name in re.findall(r"self\.(\w+)", code(node))):
@@ -147,8 +147,9 @@ class Sharing:
         return not any(isinstance(one, NOT_ALWAYS) for one in descendants(node))
 
     def operation(self, node: cst.Call) -> str | None:
-        """`exp` for `torch.exp(x)` and `x.exp()`; None for other functions, and for what may be a
-        layer: `self.norm(x)`, `self.block.norm(x)`."""
+        """Return `exp` for `torch.exp(x)` and `x.exp()`. None for other functions, and for possible
+        layers: `self.norm(x)`, `self.block.norm(x)`.
+        """
         dotted = self.names.dotted(node.func)
         if dotted is not None:
             return torch_op(dotted)
@@ -163,7 +164,9 @@ class Sharing:
         return node.func.attr.value
 
     def is_operand(self, node: cst.CSTNode, above: Sequence[cst.CSTNode]) -> bool:
-        """Whether what stands above it, after views and lists, computes something new."""
+        """Return whether the surrounding expression, after views and lists, computes a new
+        value.
+        """
         for parent in above:
             if isinstance(parent, OPERATORS):
                 return True
@@ -181,8 +184,8 @@ class Sharing:
             node = parent
         return False
 
-    def alike(self, places: Sequence[Place], lines: Lines) -> Iterator[list[Place]]:
-        """Places that are sure to hold the same value, two or more together."""
+    def equal_groups(self, places: Sequence[Place], lines: Lines) -> Iterator[list[Place]]:
+        """Yield groups of two or more places that certainly hold the same value."""
         group: list[Place] = []
         for place in places:
             if place.node in self.covered:
@@ -197,7 +200,7 @@ class Sharing:
             yield group
 
     def share(self, group: list[Place], lines: Lines) -> None:
-        """Have all of them read a name: that which the first is assigned to, or a new one."""
+        """Replace all of them by a name: the one that the first is assigned to, or a new one."""
         first, name = group[0], holder(group[0], lines)
         if name is None:
             name = self.named(first.node)
@@ -211,7 +214,7 @@ class Sharing:
         self.found.append(f"`{short(text_of(first.node))}` once, as `{name}`")
 
     def named(self, node: cst.Call) -> str:
-        """`cos_beta` for `torch.cos(beta)`."""
+        """Return a name: `cos_beta` for `torch.cos(beta)`."""
         operation = self.operation(node) or "value"
         words = re.findall(r"[A-Za-z_]\w*", code(node))
         others = {*self.names.imports, *OPERATIONS, *VIEWS, "self"}
@@ -225,21 +228,23 @@ class Sharing:
         return name
 
     def changed(self) -> cst.FunctionDef:
-        """The method with all of it."""
+        """Return the method with all changes."""
         changed = self.method.visit(Write(self.chosen, self.added))
         assert isinstance(changed, cst.FunctionDef)
         return changed
 
 
 def is_readable(line: cst.CSTNode) -> bool:
-    """Whether a line is one statement, and computes its expressions in the usual way."""
+    """Return whether a line is one statement that evaluates its expressions in the usual way."""
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return False
     return not any(isinstance(node, NO_LINES) for node in descendants(line))
 
 
 def changes(first: Place, later: Place, lines: Lines) -> bool:
-    """Whether a name that the expression reads, or the one that holds it, is assigned between."""
+    """Return whether a name that the expression reads, or the name that holds it, is assigned in
+    between.
+    """
     between = lines[first.line : later.line]
     if any(names_in(first.node) & stored_names(line) for line in between):
         return True
@@ -248,7 +253,7 @@ def changes(first: Place, later: Place, lines: Lines) -> bool:
 
 
 def holder(place: Place, lines: Lines) -> str | None:
-    """`y` where the line is `y = ` this expression."""
+    """Return `y` if the line is `y = ` this expression."""
     line = lines[place.line]
     name = assigned_name(line)
     if name is None or not isinstance(line, cst.SimpleStatementLine):
@@ -258,7 +263,7 @@ def holder(place: Place, lines: Lines) -> str | None:
 
 
 def bare(node: cst.BaseExpression) -> cst.BaseExpression:
-    """Without parentheses around it."""
+    """Return a node without its parentheses."""
     return node.with_changes(lpar=(), rpar=())
 
 
@@ -267,7 +272,7 @@ def text_of(node: cst.BaseExpression) -> str:
 
 
 class Write(Swap):
-    """Puts names in the place of expressions, and lines before lines."""
+    """Replace expressions by names, and insert lines before lines."""
 
     def __init__(
         self,

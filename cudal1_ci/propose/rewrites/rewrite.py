@@ -1,8 +1,8 @@
-"""What a rewrite is, where it is applied, and how a matched expression is replaced.
+"""Define rewrites, apply them to a target, and replace matched expressions.
 
-A rewrite changes the text inside of one target and nothing else but the imports that it needs; it
-keeps the author's formatting and comments. It states its precondition, its family and why it is
-faster; where it does not match, it leaves the code alone.
+A rewrite changes the text of one target and the imports that it needs, and nothing else. It keeps
+the author's formatting and comments. It has a precondition, a family and the reason why it is
+faster. Without a match it leaves the code alone.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ NAMESPACES = {
     "nn": "torch.nn",
     "math": "math",
 }
-"""How templates spell modules, and what they mean."""
+"""Spellings of modules in templates, and their meaning."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where a rewrite is applied: one class or function of a file."""
+    """The place of a rewrite: one class or function of a file."""
 
     module: cst.Module
     qualname: str
@@ -64,16 +64,17 @@ class Site:
 
     @property
     def is_inference(self) -> bool:
-        """Whether all that is known of how it is called is inference."""
+        """Return whether all known calls are for inference."""
         return all(workload.mode == "infer" for workload in self.workloads)
 
     def methods(self) -> Sequence[cst.FunctionDef]:
-        """Functions that run when the target is called: `forward` and what it uses of self; all
-        but the constructor where `forward` is inherited."""
+        """Return functions that run when the target is called: `forward` and what it uses of self.
+        If `forward` is inherited, return all but the constructor.
+        """
         return methods_of(self.definition)
 
     def constructor(self) -> cst.FunctionDef | None:
-        """`__init__`, where the class has its own."""
+        """Return `__init__`, if the class has its own."""
         definition = self.definition
         if isinstance(definition, cst.ClassDef):
             for item in definition.body.body:
@@ -84,7 +85,7 @@ class Site:
 
 @functools.lru_cache(maxsize=64)
 def methods_of(definition: cst.ClassDef | cst.FunctionDef) -> tuple[cst.FunctionDef, ...]:
-    """What runs when a definition is called, in the order in which it stands there."""
+    """Return what runs when a definition is called, in text order."""
     if isinstance(definition, cst.FunctionDef):
         return (definition,)
     own = {
@@ -104,7 +105,7 @@ def methods_of(definition: cst.ClassDef | cst.FunctionDef) -> tuple[cst.Function
 
 
 def attributes_of_self(function: cst.FunctionDef) -> set[str]:
-    """Names that a method reads as `self.name`."""
+    """Return names that a method reads as `self.name`."""
     found: set[str] = set()
 
     class Collect(cst.CSTVisitor):
@@ -118,30 +119,31 @@ def attributes_of_self(function: cst.FunctionDef) -> set[str]:
 
 @dataclass(frozen=True)
 class Vendored:
-    """A name of the kernel library that a file needs; its module is added beside the file."""
+    """A name of the kernel library that a file needs; its module is added in the file's folder."""
 
     module: str
     """`cuda_graph`: a module of cudal1_ci/kernels."""
     name: str
-    """`cuda_graphed`: what the file imports from it."""
+    """`cuda_graphed`: the name that the file imports from the module."""
 
 
 @dataclass(frozen=True)
 class SourceEdit:
-    """New functions for old ones, what was found, modules that the file must import (`torch`,
-    `triton.language as tl`), and definitions that it needs, as text."""
+    """New functions for old ones, what was found, modules to import (`torch`, `triton.language as
+    tl`), and needed definitions as text.
+    """
 
     functions: Mapping[cst.FunctionDef, cst.FunctionDef]
     found: tuple[str, ...]
     modules: frozenset[str] = frozenset()
     definitions: str = ""
     methods: Mapping[cst.FunctionDef, tuple[cst.FunctionDef, ...]] = field(default_factory=dict)
-    """Methods to add after one that is there."""
+    """Methods to add after an existing one."""
     vendored: tuple[Vendored, ...] = ()
 
 
 def with_triton(edit: SourceEdit | None) -> SourceEdit | None:
-    """The same of a file that imports Triton, whose kernels are among its definitions."""
+    """Return the edit of a file that imports Triton, with kernels among its definitions."""
     if edit is None:
         return None
     return replace(edit, modules=edit.modules | {"triton", "triton.language as tl"})
@@ -149,7 +151,7 @@ def with_triton(edit: SourceEdit | None) -> SourceEdit | None:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One entry of the playbook."""
+    """An entry of the playbook."""
 
     name: str
     family: str
@@ -157,7 +159,7 @@ class Rewrite:
     why: str
     apply: Callable[[Site], SourceEdit | None]
     is_of_program: bool = False
-    """Whether it is made once for what is called, and not for each class that it is made of."""
+    """Whether it applies once to the called program, and not to each of its classes."""
 
 
 # --- replacing matched expressions --------------------------------------------------------------
@@ -165,25 +167,27 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Replacement:
-    """A template and what its variables stand for."""
+    """A template and the values of its variables."""
 
     template: str
     bindings: Bindings
     definitions: tuple[str, ...] = ()
     """Functions that the template calls and the file needs, as texts; they may read `torch`."""
     uncopied: cst.CSTNode | None = None
-    """What is read itself now, where a copy of it was read."""
+    """Values that are now read directly instead of through a copy."""
 
     @property
     def is_built(self) -> bool:
-        """Whether the expression was made of nodes and not of a template: then every binding is
-        something that it reads."""
+        """Return whether the expression consists of nodes, not of a template; it then reads every
+        binding.
+        """
         return any(term.op == "written" for term in self.bindings.values())
 
     @property
     def is_alias(self) -> bool:
-        """Whether a tensor that there was already stands in the place of a new one: what is written
-        into it later is seen then, and autograd, which may have kept it, refuses."""
+        """Return whether an existing tensor replaces a new one. Later writes are then visible, and
+        autograd raises if it saved that tensor.
+        """
         is_view = self.template == "X" or self.template.startswith("X.squeeze(")
         return is_view or self.uncopied is not None
 
@@ -192,7 +196,7 @@ Rule = Callable[[Term], Replacement | None]
 
 
 def rule(wanted: str, template: str, where: Callable[[Bindings], bool] | None = None) -> Rule:
-    """A rule that replaces what matches a pattern."""
+    """Return a rule that replaces what matches a pattern."""
     compiled = pattern(wanted)
 
     def applied(term: Term) -> Replacement | None:
@@ -205,8 +209,9 @@ def rule(wanted: str, template: str, where: Callable[[Bindings], bool] | None = 
 
 
 def expressions(*rules: Rule) -> Callable[[Site], SourceEdit | None]:
-    """A rewrite's `apply` that replaces every expression which one of the rules matches. A file
-    that has something else under the name of a definition that it needs is left alone."""
+    """Return a rewrite's `apply` that replaces every expression that a rule matches. It skips a
+    file with another meaning for the name of a needed definition.
+    """
 
     def apply(site: Site) -> SourceEdit | None:
         functions: dict[cst.FunctionDef, cst.FunctionDef] = {}
@@ -227,7 +232,7 @@ def expressions(*rules: Rule) -> Callable[[Site], SourceEdit | None]:
 
 @dataclass
 class Gathered:
-    """What the replacements of a target say and need, in order."""
+    """Collect what the replacements of a target report and need, in order."""
 
     found: list[str] = field(default_factory=list)
     modules: set[str] = field(default_factory=set)
@@ -241,14 +246,14 @@ class Gathered:
 
 @dataclass
 class Choice:
-    """Matches of a function with what takes their places."""
+    """Matches of a function with their replacements."""
 
     new: dict[cst.CSTNode, cst.BaseExpression] = field(default_factory=dict)
     gone: set[cst.CSTNode] = field(default_factory=set)
-    """Lines that go with them."""
+    """Lines to remove with the matches."""
     covered: set[cst.CSTNode] = field(default_factory=set)
     suspects: set[str] = field(default_factory=set)
-    """Names that may not be read any more."""
+    """Names that may now be unread."""
     taken_over: dict[cst.CSTNode, set[Line]] = field(default_factory=dict)
     """Lines whose work the new expression does."""
     gathered: Gathered = field(default_factory=Gathered)
@@ -260,8 +265,9 @@ def replaced(
     rules: Sequence[Rule],
     gathered: Gathered,
 ) -> cst.FunctionDef | None:
-    """One function with all matches replaced, but for those that only do work again; None when
-    there is none."""
+    """Return one function with all matches replaced, except those that only duplicate work; None
+    without a match.
+    """
     refused: set[cst.CSTNode] = set()
     while True:
         choice = choose(method, site, rules, refused)
@@ -283,7 +289,7 @@ def replaced(
 def choose(
     method: cst.FunctionDef, site: Site, rules: Sequence[Rule], refused: Set[cst.CSTNode]
 ) -> Choice:
-    """The matches of a function, outer ones before inner ones."""
+    """Return the matches of a function, outer ones before inner ones."""
     choice = Choice()
     for occurrence in occurrences_in(method, site.names):
         node = occurrence.node
@@ -322,7 +328,7 @@ def choose(
 
 
 def with_choice(method: cst.FunctionDef, choice: Choice, names: Names) -> cst.FunctionDef:
-    """The function with new expressions in their places, without lines that nobody reads."""
+    """Return the function with new expressions in place, without unread lines."""
     changed = method.visit(Swap(choice.new, choice.gone))
     assert isinstance(changed, cst.FunctionDef)
     anchors = set(choice.new.values())
@@ -334,15 +340,16 @@ def with_choice(method: cst.FunctionDef, choice: Choice, names: Names) -> cst.Fu
 
 
 def is_written_into(method: cst.FunctionDef, site: Site) -> bool:
-    """Whether tensors may change in place, by the method or by a module that its class holds."""
+    """Return whether tensors may change in place, by the method or by a module of its class."""
     return writes_into_tensors(method) or "inplace=True" in code(site.definition)
 
 
 def may_change(
     copied: cst.CSTNode, reader: cst.CSTNode, method: cst.FunctionDef, site: Site
 ) -> bool:
-    """Whether a tensor may hold something else when it is read than when it was copied, in a
-    function that does not write into tensors itself."""
+    """Return whether a tensor may change between its copy and its use, in a function that does not
+    write into tensors itself.
+    """
     if copied in descendants(reader):
         return any(may_write(call, site.names) for call in calls_in(reader))
     calls = calls_between(method, copied, reader)
@@ -351,15 +358,16 @@ def may_change(
 
 @functools.lru_cache(maxsize=64)
 def occurrences_in(method: cst.FunctionDef, names: Names) -> tuple[Occurrence, ...]:
-    """Read once for all rewrites: reading takes far longer than matching."""
+    """Read a function once for all rewrites: reading takes far longer than matching."""
     return tuple(Walk(names).occurrences(method))
 
 
 def first_match(
     rules: Sequence[Rule], occurrence: Occurrence, method: cst.FunctionDef, names: Names
 ) -> tuple[Replacement, set[cst.CSTNode]] | None:
-    """The first rule's replacement whose captured expressions may stand where the match stands, and
-    the lines before it that must go for that."""
+    """Return the first rule's replacement whose captured expressions are valid at the match, and
+    the earlier lines to remove for it.
+    """
     for one in rules:
         replacement = one(occurrence.term)
         if replacement is None:
@@ -379,8 +387,8 @@ def first_match(
 
 
 def moved_names(replacement: Replacement, env: Env) -> dict[str, cst.BaseExpression] | None:
-    """Locals that were assigned between a captured expression that reads them and the match, with
-    that expression. None where what is captured cannot be written, or reads a local at two times.
+    """Return locals that a captured expression reads and that are assigned before the match, with
+    that expression. None if a captured expression cannot be written, or reads a local at two times.
     """
     read: dict[str, tuple[int, cst.BaseExpression]] = {}
     for variable, term in replacement.bindings.items():
@@ -400,13 +408,13 @@ def moved_names(replacement: Replacement, env: Env) -> dict[str, cst.BaseExpress
 
 
 def version_of(name: str, env: Env) -> int:
-    """Which assignment a local holds; 0 is what it came with."""
+    """Return which assignment a local holds; 0 is the initial value."""
     local = env.get(name)
     return local.version if local else 0
 
 
 class Swap(cst.CSTTransformer):
-    """Puts new nodes in the place of old ones; some are left as the nodes that they are."""
+    """Replace old nodes by new ones; some nodes are unchanged."""
 
     def __init__(
         self,
@@ -429,9 +437,9 @@ class Swap(cst.CSTTransformer):
 def keep_parentheses(
     old: cst.BaseExpression, new: cst.BaseExpression, is_alone: bool
 ) -> cst.BaseExpression:
-    """The parentheses that the author wrote around an expression, unless a call needs none; and
-    those that an operation needs where it stands in the place of something else: `f(x).split(n)`
-    is not `g(x) + b.split(n)`."""
+    """Return the expression with the author's parentheses, unless a call needs none. An operation
+    gets the parentheses that its new place needs: `f(x).split(n)` is not `g(x) + b.split(n)`.
+    """
     if old.lpar and not new.lpar and not isinstance(new, cst.Call | cst.Name | cst.Attribute):
         return new.with_changes(lpar=old.lpar, rpar=old.rpar)
     if old.lpar and not new.lpar:
@@ -443,7 +451,9 @@ def keep_parentheses(
 
 
 def is_one_line(node: cst.BaseExpression) -> bool:
-    """Whether its line ends are all within brackets, so that it needs no parentheses."""
+    """Return whether all line ends of a node are within brackets, so that it needs no
+    parentheses.
+    """
     try:
         cst.parse_statement(code(node))
     except cst.ParserSyntaxError:
@@ -452,7 +462,7 @@ def is_one_line(node: cst.BaseExpression) -> bool:
 
 
 def binds_alike(old: cst.BaseExpression, new: cst.BaseExpression) -> bool:
-    """Whether one operation may stand where the other does."""
+    """Return whether one operation may replace the other without parentheses."""
     one, other = getattr(old, "operator", None), getattr(new, "operator", None)
     are_products = isinstance(one, PRODUCTS) and isinstance(other, PRODUCTS)
     return are_products or (one is not None and (type(old), type(one)) == (type(new), type(other)))
@@ -463,7 +473,9 @@ STATEMENTS = (cst.Arg, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Expr, cst.R
 
 @functools.lru_cache(maxsize=64)
 def standing_alone(method: cst.FunctionDef) -> set[cst.CSTNode]:
-    """Expressions that are all of an argument, of an element or of what a statement evaluates."""
+    """Return expressions that are a whole argument, a whole element or all that a statement
+    evaluates.
+    """
     found: set[cst.CSTNode] = set()
 
     class Collect(cst.CSTVisitor):
@@ -480,7 +492,7 @@ def standing_alone(method: cst.FunctionDef) -> set[cst.CSTNode]:
 
 
 class Spell(cst.CSTTransformer):
-    """Writes modules as the file has them imported."""
+    """Write module names as the file imports them."""
 
     def __init__(self, names: Names):
         self.names = names
@@ -500,7 +512,7 @@ class Spell(cst.CSTTransformer):
 
 
 def spell(node: cst.BaseExpression, names: Names) -> tuple[cst.BaseExpression, set[str]]:
-    """A template's expression in the file's own words, and modules that it must import first."""
+    """Return a template's expression in the file's spelling, and the modules to import first."""
     speller = Spell(names)
     spelled = node.visit(speller)
     assert isinstance(spelled, cst.BaseExpression)
@@ -508,7 +520,7 @@ def spell(node: cst.BaseExpression, names: Names) -> tuple[cst.BaseExpression, s
 
 
 def spelling(dotted: str, names: Names) -> tuple[str, set[str]]:
-    """The shortest way in which a file can say a module's name."""
+    """Return the shortest spelling of a module's name in a file, and modules to import."""
     for local, meaning in names.imports.items():
         if meaning == dotted:
             return local, set()
@@ -524,7 +536,7 @@ def spelling(dotted: str, names: Names) -> tuple[str, set[str]]:
 
 @functools.lru_cache(maxsize=16)
 def names_of(module: cst.Module, qualname: str) -> Names:
-    """Imports of a file, and what the constructor of a class puts on self."""
+    """Return the imports of a file, and what a class's constructor puts on self."""
     imports: dict[str, str] = {}
     for line in module.body:
         if isinstance(line, cst.SimpleStatementLine):
@@ -538,7 +550,7 @@ def names_of(module: cst.Module, qualname: str) -> Names:
 
 
 def imported(statement: cst.BaseSmallStatement) -> dict[str, str]:
-    """Local names of an import, with what they mean."""
+    """Return the local names of an import, with their meaning."""
     if isinstance(statement, cst.Import):
         found = {}
         for alias in statement.names:
@@ -560,7 +572,9 @@ def imported(statement: cst.BaseSmallStatement) -> dict[str, str]:
 
 
 def held_by(definition: cst.ClassDef) -> dict[str, cst.Call]:
-    """`self.x = Something(...)` of the constructor, for attributes that are assigned once."""
+    """Return `self.x = Something(...)` of the constructor, for attributes that are assigned
+    once.
+    """
     held: dict[str, cst.Call | None] = {}
 
     class Collect(cst.CSTVisitor):
@@ -578,7 +592,7 @@ def held_by(definition: cst.ClassDef) -> dict[str, cst.Call]:
 
 
 def defined_in(module: cst.Module) -> dict[str, str]:
-    """Classes and functions of a file, with their texts."""
+    """Return the classes and functions of a file, with their texts."""
     kinds = cst.ClassDef | cst.FunctionDef
     return {
         item.name.value: code(item.with_changes(leading_lines=()))
@@ -588,13 +602,13 @@ def defined_in(module: cst.Module) -> dict[str, str]:
 
 
 def may_define(module: cst.Module, definitions: str) -> bool:
-    """Whether a file has nothing else under the names of these definitions."""
+    """Return whether a file has nothing else under the names of these definitions."""
     there = defined_in(module)
     wanted = defined_in(cst.parse_module(definitions))
     return all(there.get(name, text) == text for name, text in wanted.items())
 
 
 def short(text: str, limit: int = 90) -> str:
-    """One line of at most `limit` characters."""
+    """Return one line of at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."

@@ -1,5 +1,5 @@
-"""Tensors times constants. Constants of one product become one; each stays as its author wrote it
-(`math.pi * 0.5`, `half`), but for literals of which the other is as short to read (`2.0 * 4.0`).
+"""Fold constants that scale one tensor into one constant. Each constant remains as its author wrote
+it (`math.pi * 0.5`, `half`), except literals whose product is as short (`2.0 * 4.0`).
 
     x * math.pi * 0.5  ->  x * (math.pi * 0.5)
 """
@@ -17,13 +17,13 @@ from cudal1_ci.propose.rewrites.terms import Term, code
 
 @dataclass(frozen=True)
 class Scaled:
-    """`x * c`, `c * x` or `x / c`."""
+    """A scaled term: `x * c`, `c * x` or `x / c`."""
 
     term: Term
     constant: Term
     divides: bool = False
     is_first: bool = False
-    """Whether the constant stands before what it scales."""
+    """Whether the constant is before the scaled term."""
 
     @property
     def factor(self) -> float:
@@ -36,14 +36,14 @@ class Scaled:
 
 
 def number(term: Term | None) -> float | None:
-    """The value of a numeric constant."""
+    """Return the value of a numeric constant."""
     if term is None or term.op != "const" or isinstance(term.value, bool):
         return None
     return float(term.value) if isinstance(term.value, int | float) else None
 
 
 def scaled(term: Term) -> Scaled | None:
-    """What is scaled, and by what."""
+    """Return what is scaled, and by what."""
     if term.op not in ("mul", "div") or len(term.args) != 2 or term.named:
         return None
     left, right = term.args
@@ -55,7 +55,7 @@ def scaled(term: Term) -> Scaled | None:
 
 
 def folded(term: Term) -> Replacement | None:
-    """`x * 2.0 * 0.5` and `x * 2.0 / 4.0`: two constants of a product become one."""
+    """Fold `x * 2.0 * 0.5` and `x * 2.0 / 4.0`: two constants of a product become one."""
     outer = scaled(term)
     inner = None if outer is None else scaled(outer.term)
     if outer is None or inner is None:
@@ -76,7 +76,7 @@ def folded(term: Term) -> Replacement | None:
 
 
 def in_digits(operator: str, one: Scaled, other: Scaled) -> str | None:
-    """Two literals as one number, where it has no more digits than they have."""
+    """Return two literals as one number, if it has no more digits than they have."""
     left, right = one.constant, other.constant
     if not (is_literal(left.node) and is_literal(right.node)):
         return None
@@ -87,7 +87,7 @@ def in_digits(operator: str, one: Scaled, other: Scaled) -> str | None:
 
 
 def is_literal(node: cst.BaseExpression | None) -> bool:
-    """`2`, `0.5` or `-1.0`."""
+    """Return whether a node is `2`, `0.5` or `-1.0`."""
     if isinstance(node, cst.UnaryOperation):
         return isinstance(node.operator, cst.Minus) and is_literal(node.expression)
     return isinstance(node, cst.Integer | cst.Float)

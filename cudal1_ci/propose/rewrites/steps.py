@@ -1,8 +1,8 @@
-"""Steps of a function that assign one name again and again: `x = f(x)`, `x = g(x)`; and whether it
-changes tensors in place.
+"""Check steps of a function that assign one name repeatedly (`x = f(x)`, `x = g(x)`), and in-place
+changes of tensors.
 
-What a rewrite captures may read `x` as it was before such steps. It can be written after them only
-where they go with what it replaces: where nothing else reads what they assigned.
+A capture may read `x` as it was before such steps. The capture can be written after the steps only
+if they are removed with the replaced code: if nothing else reads what they assigned.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ def steps_between(
     matched: cst.CSTNode,
     names: Names,
 ) -> set[cst.CSTNode] | None:
-    """The lines that assign a name from where it was captured up to a match that takes the place of
-    all that they compute; None where they cannot go: one does more than assign, or is no line of
-    the function's own body, or what it assigned is read elsewhere."""
+    """Return the lines that assign a name between its capture and a match that replaces all that
+    they compute. None if they cannot be removed: a line does more than assign, is outside the
+    function's own body, or its result is read elsewhere.
+    """
     lines = statements(method.body)
     first, last = line_of(lines, captured), line_of(lines, matched)
     if first is None or last is None or first >= last:
@@ -53,13 +54,16 @@ def steps_between(
 
 
 def writes_into_tensors(method: cst.FunctionDef) -> bool:
-    """Whether a function may change a tensor that it holds: then two names for one are not as good
-    as two tensors."""
+    """Return whether a function may change a tensor that it holds. Two names for one tensor then
+    cannot replace two tensors.
+    """
     return any(map(writes, descendants(method)))
 
 
 def writes(node: cst.CSTNode) -> bool:
-    """`x += 1`, `x[0] = 1`, `x.add_(1)`, `f(x, inplace=True)`, `kernel[grid](x)`."""
+    """Return whether a node is `x += 1`, `x[0] = 1`, `x.add_(1)`, `f(x, inplace=True)` or
+    `kernel[grid](x)`.
+    """
     if isinstance(node, cst.Expr):
         return bool(handed_over(node))
     if isinstance(node, cst.AssignTarget):
@@ -74,8 +78,9 @@ def writes(node: cst.CSTNode) -> bool:
 def calls_between(
     method: cst.FunctionDef, first: cst.CSTNode, last: cst.CSTNode
 ) -> list[cst.Call] | None:
-    """Calls that are made after the line of one node and before another is computed; None where
-    these are no lines of the function's own body."""
+    """Return calls after the line of one node and before another is computed; None if the lines are
+    outside the function's own body.
+    """
     lines = statements(method.body)
     start, end = line_of(lines, first), line_of(lines, last)
     if start is None or end is None:
@@ -85,12 +90,13 @@ def calls_between(
 
 
 HOLDERS = {"torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict"}
-"""Layers of torch that call others, of which nothing is known here."""
+"""Layers of torch that call other layers, which are unknown here."""
 
 
 def may_write(call: cst.Call, names: Names) -> bool:
-    """Whether a call may change a tensor in place. That a layer of torch does not is known, unless
-    it is told to (`inplace`); of any other module nothing is."""
+    """Return whether a call may change a tensor in place. torch's layers do not, except with
+    `inplace`; any other module may.
+    """
     if writes(call) or any(writes(arg) for arg in call.args):
         return True
     held: cst.BaseExpression = call.func
@@ -106,7 +112,7 @@ def may_write(call: cst.Call, names: Names) -> bool:
 
 
 def line_of(lines: Lines, node: cst.CSTNode) -> int | None:
-    """The place of the simple line that a node stands in."""
+    """Return the index of the simple line that contains a node."""
     for place, line in enumerate(lines):
         if isinstance(line, cst.SimpleStatementLine) and node in descendants(line):
             return place
@@ -114,14 +120,16 @@ def line_of(lines: Lines, node: cst.CSTNode) -> int | None:
 
 
 def reads(line: cst.CSTNode, name: str, apart_from: cst.CSTNode) -> bool:
-    """Whether a line reads a name outside of one of its expressions."""
+    """Return whether a line reads a name outside one of its expressions."""
     inside = sum(is_name(node, name) for node in descendants(apart_from))
     target = assigned_name(line)
     return sum(is_name(node, name) for node in descendants(line)) > inside + (target == name)
 
 
 def is_read_after(lines: Lines, name: str) -> bool:
-    """Whether what a name holds after the first of these lines, which may assign it, is read."""
+    """Return whether the value of a name after the first of these lines, which may assign it, is
+    read.
+    """
     for place, line in enumerate(lines):
         is_assigned = assigned_name(line) == name
         if place and name in names_in(assigned(line).value if is_assigned else line):
@@ -132,7 +140,7 @@ def is_read_after(lines: Lines, name: str) -> bool:
 
 
 def assigned(line: cst.CSTNode) -> cst.Assign:
-    """The statement of a line that is just `x = ...`."""
+    """Return the statement of a line that is just `x = ...`."""
     return cst.ensure_type(cst.ensure_type(line, cst.SimpleStatementLine).body[0], cst.Assign)
 
 
@@ -141,7 +149,7 @@ def is_name(node: cst.CSTNode, name: str) -> bool:
 
 
 def descendants(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """A node and all below it."""
+    """Return a node and all below it."""
     found: list[cst.CSTNode] = []
     queue = [node]
     while queue:

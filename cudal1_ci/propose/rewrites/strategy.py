@@ -45,7 +45,8 @@ class Playbook:
         self, problem: Problem, evaluations: Sequence[Evaluation], n: int
     ) -> list[Candidate]:
         """Return rewritten programs, single rewrites before combinations. For a kernel only the
-        numbers of its launches change: what launches it is a target of its own."""
+        launch numbers change: its launcher is a target of its own.
+        """
         exemplars = exemplars_of(evaluations)
         is_negligible = speedups.is_negligible(problem, self.min_share)
         if problem.target is not None and problem.target.is_kernel:
@@ -67,8 +68,9 @@ class Playbook:
         return unique(candidates)[:n]
 
     def combined(self, problem: Problem, exemplars: Sequence[Exemplar]) -> list[Candidate]:
-        """Return what passed and gained by itself, together: all of it, and the best two. The same
-        in the best program of a model."""
+        """Return combinations of rewrites that passed and gained alone: all of them, and the
+        best two. The same combinations also apply to a model's best program.
+        """
         gained: list[Rewrite] = []
         for exemplar in exemplars:
             names = operators_of(exemplar.candidate)
@@ -87,8 +89,9 @@ class Playbook:
     def on_top(
         self, problem: Problem, gained: Sequence[Rewrite], exemplars: Sequence[Exemplar]
     ) -> Iterator[Candidate]:
-        """Yield the fastest program that a model wrote, with what gained in the reference and is
-        found in it too: all of that, and what is of the whole program alone."""
+        """Yield a model's fastest program, rewritten by what gained in the reference and matches
+        here: once with all of it, once with only what applies to the whole program.
+        """
         others = [one for one in exemplars if one.candidate.generation is not None]
         best = max(others, key=lambda one: one.score, default=None)
         if best is None or best.score <= WORTH_COMBINING:

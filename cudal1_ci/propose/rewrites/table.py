@@ -1,5 +1,6 @@
-"""The playbook's rewrites in the order in which they are combined: algebra first, so that fusions
-see the simpler code; layout last. Wrappers come after them (propose/wrappers)."""
+"""List the playbook's rewrites in the order in which they are combined: algebra first, so that
+fusions see the simpler code; layout last. Wrappers come after them (propose/wrappers).
+"""
 
 from cudal1_ci.propose.rewrites import (
     attention,
@@ -35,4 +36,4 @@ REWRITES: tuple[Rewrite, ...] = (
 )
 
 NEED_TRITON = frozenset(one.name for one in (*tensor_cores.REWRITES, *long_rows.REWRITES))
-"""Those that add kernels to a file."""
+"""Rewrites that add kernels to a file."""

@@ -1,5 +1,6 @@
-"""The shapes of tables, as far as a method's text says them (hoisting.py): the rank, and which axes
-are as long as the one size that a table depends on."""
+"""Infer the shapes of tables from a method's text (hoisting.py): the rank, and the axes that are as
+long as the one size that a table depends on.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Shape:
 
 @dataclass
 class Facts:
-    """What is known in one method."""
+    """Facts about one method."""
 
     names: Names
     plain: set[str]
@@ -39,11 +40,11 @@ class Facts:
     tables: dict[str, cst.BaseExpression] = field(default_factory=dict)
     """Locals that hold a table, with the expression over constructor numbers and sizes."""
     steps: list[tuple[str, cst.BaseExpression]] = field(default_factory=list)
-    """What was assigned to them, in order and as it stands there, with devices left out."""
+    """The assignments to them, in order and with the original text, without devices."""
 
 
 def sizes_in(node: cst.BaseExpression) -> set[str]:
-    """Sizes of inputs written out: `x.shape[1]`, `x.size(1)`."""
+    """Return literal sizes of inputs: `x.shape[1]`, `x.size(1)`."""
     return set(re.findall(r"\b(?!self\b)\w+\.(?:shape\[-?\d\]|size\(-?\d\))", code(node)))
 
 
@@ -53,7 +54,9 @@ def is_size(node: cst.BaseExpression, facts: Facts) -> bool:
 
 
 def shape_of(node: cst.BaseExpression, facts: Facts) -> Shape | None:
-    """Rank and size-long axes of a table (rank 0: a number); None when the node is none."""
+    """Return rank and size-long axes of a table (rank 0: a number); None if the node is not a
+    table.
+    """
     if isinstance(node, cst.Integer | cst.Float) or is_size(node, facts):
         return Shape(0)
     if isinstance(node, cst.Attribute):
@@ -75,7 +78,7 @@ def shape_of(node: cst.BaseExpression, facts: Facts) -> Shape | None:
 
 
 def broadcast(shapes: list[Shape | None]) -> Shape | None:
-    """Right-aligned, as torch does."""
+    """Return the shapes aligned at the right, as torch broadcasts."""
     known = [shape for shape in shapes if shape is not None]
     if len(known) != len(shapes) or not known:
         return None
@@ -85,7 +88,7 @@ def broadcast(shapes: list[Shape | None]) -> Shape | None:
 
 
 def indexed(node: cst.Subscript, facts: Facts) -> Shape | None:
-    """`[None, :]` and `[:, None]`: dimensions made, others kept whole."""
+    """Return the shape after `[None, :]` and `[:, None]`: new dimensions, others kept whole."""
     base = shape_of(node.value, facts)
     if base is None:
         return None
@@ -129,7 +132,7 @@ def shape_of_call(node: cst.Call, facts: Facts) -> Shape | None:
 
 
 def operation(op: str, args: list[cst.BaseExpression], facts: Facts) -> Shape | None:
-    """Shape of what an operation returns."""
+    """Return the shape of an operation's result."""
     if op in CREATORS:
         return created(op, args, facts)
     if op in ("cat", "concat", "stack"):
@@ -153,7 +156,7 @@ def operation(op: str, args: list[cst.BaseExpression], facts: Facts) -> Shape | 
 
 
 def created(op: str, args: list[cst.BaseExpression], facts: Facts) -> Shape | None:
-    """A new tensor: which of its axes are as long as a size."""
+    """Return which axes of a new tensor are as long as a size."""
     if op == "tensor":
         is_number = len(args) == 1 and shape_of(args[0], facts) == Shape(0)
         return Shape(0) if is_number else None
@@ -180,7 +183,7 @@ def created(op: str, args: list[cst.BaseExpression], facts: Facts) -> Shape | No
 
 
 def joined(op: str, args: list[cst.BaseExpression], facts: Facts) -> Shape | None:
-    """cat and stack along the last axis, which is none of the size-long ones."""
+    """Return the shape of cat and stack along the last axis, which must not be size-long."""
     if not args or not isinstance(args[0], cst.Tuple | cst.List):
         return None
     shape = broadcast([shape_of(element.value, facts) for element in args[0].elements])

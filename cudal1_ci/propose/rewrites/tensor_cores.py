@@ -1,10 +1,11 @@
-"""Products of float32 matrices on a GPU's tensor cores, as exact as float32 is.
+"""Multiply float32 matrices on a GPU's tensor cores, as exactly as float32 does.
 
-A float32 number is the sum of two that TF32 holds. A product of two such sums is four products, the
-smallest of which is below what float32 holds of the whole: three products in TF32, which a GPU of
-the Hopper generation makes in less time than one in float32. Tensor cores cut their sums off where
-float32 rounds to the nearest, and what they cut off adds up: each sum there is short, and begins at
-zero; the short ones are added up in float32.
+A float32 number is the sum of two TF32 numbers. A product of two such sums is four products, and
+the smallest one is below the precision of float32. The other three products in TF32 take a GPU of
+the Hopper generation less time than one in float32. Tensor cores truncate sums where float32 rounds
+to nearest, and the truncation errors add up. So each sum on them is short and begins at zero; the
+short sums are added in float32.
+
 Source: Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing
 the FP32 theoretical peak performance", arXiv 2203.03341.
 """
@@ -160,14 +161,14 @@ def fp32_linear(x, weight, bias):
 
 
 def rules() -> Iterator[Rule]:
-    """Products of two operands, and linear layers."""
+    """Yield rules for products of two operands, and for linear layers."""
     for op in ("matmul", "mm", "bmm"):
         yield product(op)
     yield linear
 
 
 def product(op: str) -> Rule:
-    """`a @ b`."""
+    """Return the rule for `a @ b`."""
 
     def applied(term: Term) -> Replacement | None:
         if term.op != op or len(term.args) != 2 or term.named:
@@ -179,7 +180,7 @@ def product(op: str) -> Rule:
 
 
 def linear(term: Term) -> Replacement | None:
-    """`self.fc(x)` with a bias."""
+    """Match `self.fc(x)` with a bias."""
     if term.op != "linear_module":
         return None
     layer = term.value
@@ -188,7 +189,7 @@ def linear(term: Term) -> Replacement | None:
 
 
 def on_tensor_cores(site: Site) -> SourceEdit | None:
-    """All products of a target that is called for inference."""
+    """Replace all products of a target that is called for inference."""
     return with_triton(expressions(*rules())(site)) if site.is_inference else None
 
 

@@ -1,11 +1,11 @@
-"""Expressions as terms: the same computation is the same term, however it is spelled.
+"""Read expressions as terms: the same computation is the same term, however it is spelled.
 
-`F.softmax(x, -1)`, `x.softmax(dim=-1)` and `nn.Softmax(dim=-1)` held in `self.act` are one term;
-`a / b` and `torch.div(a, b)` are another. Locals are replaced by what they were assigned, as long
-as nothing in between can have changed it, so that a pattern may span several statements. A term
-remembers the source node it came from, so that what a pattern captures can be written again.
+`F.softmax(x, -1)`, `x.softmax(dim=-1)` and `nn.Softmax(dim=-1)` in `self.act` are one term; `a / b`
+and `torch.div(a, b)` are another. A local is replaced by its assigned value if nothing in between
+can have changed it, so a pattern may span several statements. A term keeps its source node, so that
+a capture can be written again.
 
-Knows spellings, not equivalences: those are the rules'.
+This module knows spellings, not equivalences: the rules know those.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "hardtanh": ("input", "min_val", "max_val"),
     **{f"{kind}_pool{n}d": ("input", "kernel_size") for kind in ("max", "avg") for n in (1, 2, 3)},
 }
-"""Parameters of what patterns speak of, in order, for arguments by position or by name."""
+"""Parameters of the operations in patterns, in order, for arguments by position or by name."""
 
 DEFAULTS: dict[str, Any] = {
     "keepdim": False,
@@ -139,7 +139,7 @@ STATEFUL = {
     "torch.nn.InstanceNorm3d": "norm_module",
     "torch.nn.LayerNorm": "norm_module",
 }
-"""Modules that are more than a function, and what a call of one is."""
+"""Modules with state, and the operation that their call is."""
 
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "ReLU": ("relu", ()),
@@ -158,28 +158,30 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         for n in (1, 2, 3)
     },
 }
-"""Modules without state as the functions that they are; only with the listed arguments."""
+"""Modules without state as their functions; only with the listed arguments."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """An operation on terms, or a leaf. Equal when they compute the same from the same."""
+    """An operation on terms, or a leaf. Terms are equal if they compute the same from the same
+    inputs.
+    """
 
     op: str
     args: tuple[Term, ...] = ()
     named: tuple[tuple[str, Term], ...] = ()
     value: Any = None
-    """Of a leaf: the constant, or the name with its version, or the source text."""
+    """A leaf's constant, name with version, or source text."""
     node: cst.BaseExpression | None = field(default=None, compare=False, hash=False, repr=False)
     env: Env | None = field(default=None, compare=False, hash=False, repr=False)
-    """What locals held where `node` stands."""
+    """What locals held at `node`."""
 
     def get(self, name: str) -> Term | None:
-        """A named argument; None where it was not given."""
+        """Return a named argument; None if it was not given."""
         return dict(self.named).get(name)
 
     def walk(self) -> Iterator[Term]:
-        """This term and all below."""
+        """Yield this term and all below."""
         yield self
         for term in (*self.args, *(t for _, t in self.named)):
             yield from term.walk()
@@ -187,7 +189,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Local:
-    """What is known of a local variable at a point: which assignment it holds, and its value."""
+    """A local variable at a point: which assignment it holds, and its value."""
 
     version: int
     term: Term | None = None
@@ -200,10 +202,12 @@ class Names:
     imports: Mapping[str, str]
     """Local name -> dotted name: `F` -> `torch.nn.functional`."""
     attributes: Mapping[str, cst.Call]
-    """Attribute of self -> the constructor call assigned to it, when assigned once."""
+    """Attribute of self -> the constructor call assigned to it, if assigned once."""
 
     def dotted(self, node: cst.BaseExpression) -> str | None:
-        """`torch.nn.functional.relu` for `F.relu`; None for what does not start at an import."""
+        """Return `torch.nn.functional.relu` for `F.relu`; None if the name does not start at an
+        import.
+        """
         parts: list[str] = []
         while isinstance(node, cst.Attribute):
             parts.append(node.attr.value)
@@ -214,13 +218,13 @@ class Names:
 
 
 VALUES = {"max": "amax", "min": "amin"}
-"""What is left of a reduction that also says where, when its values alone are read."""
+"""Reductions that also return indices, and the reduction for the values alone."""
 
 TORCH_PREFIXES = ("torch.nn.functional.", "torch.special.", "torch.linalg.", "torch.")
 
 
 def torch_op(dotted: str) -> str | None:
-    """`relu` for `torch.nn.functional.relu` and `torch.relu`."""
+    """Return `relu` for `torch.nn.functional.relu` and `torch.relu`."""
     for prefix in TORCH_PREFIXES:
         if dotted.startswith(prefix) and "." not in dotted[len(prefix) :]:
             name = dotted[len(prefix) :]
@@ -229,13 +233,13 @@ def torch_op(dotted: str) -> str | None:
 
 
 class Reader:
-    """Turns source expressions into terms, given what is known at that point."""
+    """Turn source expressions into terms, with what is known at that point."""
 
     def __init__(self, names: Names):
         self.names = names
 
     def term(self, node: cst.BaseExpression, env: Env) -> Term:
-        """The term of an expression; an opaque leaf for what is not understood."""
+        """Return the term of an expression; an opaque leaf if it is not understood."""
         return replace(self.read(node, env), env=env)
 
     def read(self, node: cst.BaseExpression, env: Env) -> Term:
@@ -288,7 +292,7 @@ class Reader:
         return Term("name", value=(node.value, local.version), node=node)
 
     def subscript(self, node: cst.Subscript, env: Env) -> Term:
-        """`x.max(dim=-1)[0]` is the largest values; other indexing is opaque."""
+        """Return the largest values for `x.max(dim=-1)[0]`; other indexing is opaque."""
         base = self.term(node.value, env)
         if base.op in VALUES and base.get("dim") is not None and len(node.slice) == 1:
             index = node.slice[0].slice
@@ -312,7 +316,7 @@ class Reader:
         return Term("attr", (base,), value=node.attr.value, node=node)
 
     def opaque(self, node: cst.BaseExpression, env: Env) -> Term:
-        """A leaf that is equal to the same text over the same assignments."""
+        """Return a leaf that is equal to the same text over the same assignments."""
         text = code(node)
         versions = tuple(sorted((n, env[n].version) for n in names_in(node) if n in env))
         return Term("opaque", value=(text, versions), node=node)
@@ -352,8 +356,10 @@ class Reader:
         return self.opaque_call(node, env, code(function))
 
     def stateful_module(self, function: cst.Attribute, node: cst.Call, env: Env) -> Term | None:
-        """`self.drop(x)`, `self.fc(x)`, `self.up(x)` and `self.norm(x)` for an nn.Dropout, an
-        nn.Linear with a bias, an nn.ConvTranspose and normalizations of each input alone."""
+        """Return the term of `self.drop(x)`, `self.fc(x)`, `self.up(x)` or `self.norm(x)`. These
+        are an nn.Dropout, an nn.Linear with a bias, an nn.ConvTranspose, and normalizations of each
+        input alone.
+        """
         made = self.names.attributes.get(function.attr.value) if is_self(function.value) else None
         dotted = None if made is None else self.names.dotted(made.func)
         if made is None or len(node.args) != 1 or node.args[0].star or node.args[0].keyword:
@@ -366,7 +372,7 @@ class Reader:
         return Term(op, (inner,), value=f"self.{function.attr.value}", node=node)
 
     def held_module(self, function: cst.Attribute) -> tuple[str, dict[str, Term]] | None:
-        """The function that `self.act(...)` is, for a module without state."""
+        """Return the function that `self.act(...)` is, for a module without state."""
         if not is_self(function.value):
             return None
         made = self.names.attributes.get(function.attr.value)
@@ -393,7 +399,7 @@ class Reader:
         env: Env,
         also: Mapping[str, Term] | None = None,
     ) -> Term:
-        """A call with its arguments by position, as far as the signature is known."""
+        """Return a call with its arguments by position, if the signature is known."""
         if any(arg.star for arg in node.args):
             return self.opaque_call(node, env, op)
         positional = list(first)
@@ -422,19 +428,19 @@ class Reader:
         return Term(op, tuple(main), tuple(sorted(kept.items())), node=node)
 
     def opaque_call(self, node: cst.Call, env: Env, what: str) -> Term:
-        """A call of something unknown: its arguments are terms, so that versions count."""
+        """Return a call of an unknown function: its arguments are terms, so that versions count."""
         args = tuple(self.term(arg.value, env) for arg in node.args)
         keywords = tuple(arg.keyword.value if arg.keyword else arg.star for arg in node.args)
         return Term("call", args, value=(what, keywords), node=node)
 
 
 def code(node: cst.CSTNode) -> str:
-    """A node's source text."""
+    """Return a node's source text."""
     return cst.Module(body=[]).code_for_node(node)
 
 
 def fold(term: Term) -> Term:
-    """Arithmetic on plain numbers, done: `2.0 / math.pi` is a constant."""
+    """Fold arithmetic on plain numbers: `2.0 / math.pi` is a constant."""
     left, right = term.args
     if not (left.op == right.op == "const"):
         return term
@@ -455,7 +461,7 @@ def is_self(node: cst.BaseExpression) -> bool:
 
 
 def names_in(node: cst.CSTNode) -> set[str]:
-    """Names read anywhere below a node (attributes and keywords are not names)."""
+    """Return names read anywhere below a node (attributes and keywords are not names)."""
     found: set[str] = set()
 
     class Collect(cst.CSTVisitor):

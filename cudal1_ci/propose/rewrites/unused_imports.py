@@ -1,10 +1,10 @@
-"""Names that a file imports from modules and uses no more, as a rewrite took their last use away:
-`from torch import einsum`. Modules that are imported whole stay, as others may find them there.
+"""Remove names that a file imports from modules and no longer uses after a rewrite: `from torch
+import einsum`. Imports of whole modules remain, as other files may use them.
 
-A name counts as used wherever its word stands outside of the imports at the top of the file, in a
-comment or a string too (`__all__`, an annotation). What was unused before is left to its author,
-and so is what other files of the checkout may find there: all of a package's `__init__.py`, and of
-another module what any file takes from one of that name.
+A name is used if its word is anywhere outside the imports at the top of the file, including
+comments and strings (`__all__`, an annotation). Names that were unused before the rewrite remain.
+So do names that other files of the checkout may import: all of a package's `__init__.py`, and of
+another module what any file takes from a module of that name.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ EVERYTHING = "*"
 def without_unused(
     before: cst.Module, after: cst.Module, file: Path | None = None, root: Path | None = None
 ) -> cst.Module:
-    """The file after a rewrite without the imports that it made unused; `file` is where it lies in
-    the checkout at `root`, where it is of one."""
+    """Return the file after a rewrite without the imports that the rewrite made unused. `file` is
+    its path in the checkout at `root`, if it is in one.
+    """
     unused = (words_beside_imports(before) - words_beside_imports(after)) & imported_names(after)
     if unused and file is not None and root is not None:
         taken = taken_by_others(root, file)
@@ -58,13 +59,13 @@ def without_unused(
 
 
 def words_beside_imports(module: cst.Module) -> set[str]:
-    """All words of a file but those of imports at its top."""
+    """Return all words of a file except those of imports at its top."""
     others = module.with_changes(body=[line for line in module.body if imported(line) is None])
     return set(_WORD.findall(others.code))
 
 
 def imported(line: cst.CSTNode) -> cst.Import | cst.ImportFrom | None:
-    """The import that is all of a line."""
+    """Return the import that is all of a line."""
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
     statement = line.body[0]
@@ -72,7 +73,7 @@ def imported(line: cst.CSTNode) -> cst.Import | cst.ImportFrom | None:
 
 
 def names_from(line: cst.CSTNode) -> Sequence[cst.ImportAlias]:
-    """What a line imports from a module, by name; nothing of the future, which is no name."""
+    """Return what a line imports by name from a module other than `__future__`."""
     statement = imported(line)
     if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
         return ()
@@ -81,17 +82,17 @@ def names_from(line: cst.CSTNode) -> Sequence[cst.ImportAlias]:
 
 
 def imported_names(module: cst.Module) -> set[str]:
-    """The names that the imports at the top of a file take from modules."""
+    """Return the names that the imports at the top of a file take from modules."""
     return {bound(alias) for line in module.body for alias in names_from(line)}
 
 
 def bound(alias: cst.ImportAlias) -> str:
-    """`fold` of `rearrange as fold`."""
+    """Return `fold` of `rearrange as fold`."""
     return code(alias.asname.name if alias.asname else alias.name)
 
 
 def without_names(line: Line, names: Set[str]) -> Line | None:
-    """A line that imports none of these names; None where nothing is left of it."""
+    """Return a line that imports none of these names; None if nothing is left."""
     aliases = names_from(line)
     kept = [alias for alias in aliases if bound(alias) not in names]
     if len(kept) == len(aliases):
@@ -108,8 +109,9 @@ def without_names(line: Line, names: Set[str]) -> Line | None:
 
 @functools.lru_cache(maxsize=64)
 def taken_by_others(root: Path, file: Path) -> frozenset[str]:
-    """What other Python files of a checkout take from a module of this one's name, `*` where that
-    may be anything. Modules of one name are not told apart."""
+    """Return what other Python files of a checkout import from a module of this name, `*` if that
+    may be anything. Modules with the same name are not distinguished.
+    """
     if file.name == "__init__.py":
         return frozenset({EVERYTHING})
     stem = re.escape(file.stem)
@@ -129,14 +131,14 @@ def taken_by_others(root: Path, file: Path) -> frozenset[str]:
 
 
 def python_files(root: Path) -> Iterator[Path]:
-    """Those of a checkout, without hidden folders and what is installed there."""
+    """Yield the Python files of a checkout, without hidden folders and installed packages."""
     for folder, below, files in os.walk(root):
         below[:] = [one for one in below if not one.startswith(".") and one != "site-packages"]
         yield from (Path(folder) / one for one in files if one.endswith((".py", ".pyi")))
 
 
 def text_of(file: Path) -> str:
-    """Nothing of one that cannot be read."""
+    """Return the text of a file; empty if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,7 +1,7 @@
-"""A function read statement by statement: where each expression stands, and what locals hold there.
+"""Read a function statement by statement: where each expression is, and what locals hold there.
 
-Straight-line reading: a local is known until it is assigned again, in whatever branch; what a loop
-assigns is unknown inside of it. After a replacement, assignments that nobody reads any more go.
+The reading is straight-line: a local is known until it is assigned again, in any branch. What a
+loop assigns is unknown inside the loop. After a replacement, unread assignments are removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PURE_MODULES = {
     "torch.nn.Hardtanh",
     *(f"torch.nn.{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)),
 }
-"""Submodules whose call may be dropped when nobody reads its result."""
+"""Submodules whose unread call may be dropped."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Occurrence:
 
 
 class Walk:
-    """Reads one function."""
+    """Read one function."""
 
     def __init__(self, names: Names):
         self.reader = Reader(names)
         self.versions = itertools.count(1)
 
     def occurrences(self, function: cst.FunctionDef) -> list[Occurrence]:
-        """All expressions of a function, outer ones before inner ones."""
+        """Return all expressions of a function, outer ones before inner ones."""
         return list(self.block(statements(function.body), {})[0])
 
     def block(
@@ -71,7 +71,9 @@ class Walk:
     def compound(
         self, statement: cst.BaseCompoundStatement, env: Env
     ) -> tuple[list[Occurrence], Env]:
-        """A branch, loop or with: what is assigned inside is not known after it."""
+        """Return the expressions of a branch, loop or with; what is assigned inside is unknown
+        after it.
+        """
         if isinstance(statement, cst.FunctionDef | cst.ClassDef):
             return [], self.forget({statement.name.value}, env)
         stored = stored_names(statement)
@@ -90,7 +92,7 @@ class Walk:
         return found, self.forget(stored, env)
 
     def expressions(self, statement: cst.CSTNode, env: Env) -> list[Occurrence]:
-        """Expressions of a simple statement (targets of assignments are none)."""
+        """Return the expressions of a simple statement, without targets of assignments."""
         if isinstance(statement, cst.Assign | cst.AnnAssign | cst.AugAssign):
             value = statement.value
             return [] if value is None else self.inside(value, env)
@@ -102,8 +104,9 @@ class Walk:
         ]
 
     def inside(self, node: cst.BaseExpression, env: Env) -> list[Occurrence]:
-        """An expression and those that it consists of, outermost first; a lambda's or a
-        comprehension's own names are unknown, so it is not looked into."""
+        """Return an expression and its parts, outermost first. The names of a lambda or a
+        comprehension are unknown, so its inside is skipped.
+        """
         found = [Occurrence(node, self.reader.term(node, env), env)]
         if isinstance(node, cst.Lambda | cst.BaseComp):
             return found
@@ -117,7 +120,7 @@ class Walk:
         return found
 
     def after(self, statement: cst.CSTNode, env: Env) -> Env:
-        """What is known after a simple statement."""
+        """Return what is known after a simple statement."""
         if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
             target = statement.targets[0].target
             if isinstance(target, cst.Name):
@@ -136,7 +139,7 @@ def statements(
 
 
 def stored_names(node: cst.CSTNode) -> set[str]:
-    """Names that a statement assigns, or whose tensor it changes in place."""
+    """Return names that a statement assigns, or whose tensor it changes in place."""
     found: set[str] = set()
 
     class Collect(cst.CSTVisitor):
@@ -174,12 +177,13 @@ def stored_names(node: cst.CSTNode) -> set[str]:
 
 
 ONLY_READ = {"print", "append", "extend", "insert", "debug", "info", "warning", "warn", "error"}
-"""Functions and methods that are called for their effect, which is none on their arguments."""
+"""Functions and methods that are called for an effect, but not on their arguments."""
 
 
 def handed_over(statement: cst.Expr) -> set[str]:
-    """Locals that go into a call whose result nobody takes: it is made for what it does, to them as
-    likely as not (a kernel that is launched writes into its arguments)."""
+    """Return locals that are arguments of a call with an unused result. Such a call probably
+    changes them: a Triton kernel writes into its arguments.
+    """
     call = statement.value
     if not isinstance(call, cst.Call):
         return set()
@@ -190,13 +194,13 @@ def handed_over(statement: cst.Expr) -> set[str]:
 
 
 def changes_in_place(method: str) -> bool:
-    """`add_` and the mutating methods of lists."""
+    """Return whether a method is like `add_`, or one of the mutating methods of lists."""
     in_place = method.endswith("_") and not method.endswith("__")
     return in_place or method in ("append", "extend", "insert", "pop", "remove", "update")
 
 
 def roots(target: cst.CSTNode) -> set[str]:
-    """Names whose value an assignment to the target changes: `x` for `x[0]` and `x.y`."""
+    """Return names whose value an assignment to the target changes: `x` for `x[0]` and `x.y`."""
     if isinstance(target, cst.Name):
         return {target.value}
     if isinstance(target, cst.Attribute | cst.Subscript):
@@ -217,8 +221,9 @@ def without_dead(
     names: Names,
     anchors: Set[cst.CSTNode] = frozenset(),
 ) -> cst.FunctionDef:
-    """The function without unread assignments to suspects (and to what only those read); anchors
-    are the expressions that are new, above which comments of such lines go."""
+    """Return the function without unread assignments to suspects, and to what only those read.
+    Comments of such lines go above `anchors`, the new expressions.
+    """
     while True:
         dead = dead_lines(function, suspects, names)
         if not dead:
@@ -229,8 +234,9 @@ def without_dead(
 
 
 def dead_lines(function: cst.FunctionDef, suspects: set[str], names: Names) -> set[cst.CSTNode]:
-    """Lines of the function, its branches and loops, whose only effect is a value that nobody
-    reads."""
+    """Return lines of the function, its branches and loops, whose only effect is an unread
+    value.
+    """
     dead: set[cst.CSTNode] = set()
     live_before(function.body, set(), dead, suspects, names)
     return dead
@@ -243,8 +249,9 @@ def live_before(
     suspects: set[str],
     names: Names,
 ) -> set[str]:
-    """What may be read of what is assigned before a block, given what is read after it; its dead
-    lines are added to `dead`."""
+    """Return what may be read of what is assigned before a block, given what is read after it. Add
+    the block's dead lines to `dead`.
+    """
     live = set(live_after)
     for line in reversed(statements(body)):
         if isinstance(line, cst.If):
@@ -266,7 +273,7 @@ def live_before(
         assert isinstance(assign, cst.Assign)
         is_itself = isinstance(assign.value, cst.Name) and assign.value.value == target
         if target in suspects and is_itself:
-            dead.add(line)  # `x = x` is what is left of an operation that did nothing
+            dead.add(line)  # `x = x` remains of an operation that did nothing
             continue
         if target in suspects and target not in live and is_pure(assign.value, names):
             dead.add(line)
@@ -279,7 +286,7 @@ def live_before(
 def live_before_branches(
     line: cst.If, live: set[str], dead: set[cst.CSTNode], suspects: set[str], names: Names
 ) -> set[str]:
-    """As `live_before`, of an `if` with all that belongs to it."""
+    """Return what `live_before` does, for an `if` with all its branches."""
     before = names_in(line.test) | live_before_branch(line.body, live, dead, suspects, names)
     if line.orelse is None:
         return before | live
@@ -295,7 +302,7 @@ def live_before_loop(
     suspects: set[str],
     names: Names,
 ) -> set[str]:
-    """As `live_before`, of a loop: what a turn assigns may be read by the next one."""
+    """Return what `live_before` does, for a loop: the next iteration may read what one assigns."""
     heads = (line.target, line.iter) if isinstance(line, cst.For) else (line.test,)
     if line.orelse is not None:
         live = live_before_branch(line.orelse.body, live, dead, suspects, names)
@@ -308,7 +315,7 @@ def live_before_loop(
 
 
 def leaves_early(line: cst.For | cst.While) -> bool:
-    """Whether a turn may end before its last line."""
+    """Return whether an iteration may end before its last line."""
     found: list[cst.CSTNode] = []
 
     class Collect(cst.CSTVisitor):
@@ -329,7 +336,7 @@ def live_before_branch(
     suspects: set[str],
     names: Names,
 ) -> set[str]:
-    """As `live_before`, of a block that has to keep a line."""
+    """Return what `live_before` does, for a block that must keep a line."""
     here: set[cst.CSTNode] = set()
     before = live_before(body, live, here, suspects, names)
     if here.issuperset(statements(body)):
@@ -339,7 +346,7 @@ def live_before_branch(
 
 
 def assigned_name(line: cst.CSTNode) -> str | None:
-    """`x` for a line that is just `x = ...`."""
+    """Return `x` for a line that is just `x = ...`."""
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
     assign = line.body[0]
@@ -350,7 +357,7 @@ def assigned_name(line: cst.CSTNode) -> str | None:
 
 
 def is_pure(value: cst.BaseExpression, names: Names) -> bool:
-    """Whether an expression can be dropped: nothing in place, no unknown call."""
+    """Return whether an expression can be dropped: nothing in place, no unknown call."""
     return not any(changes_state(call, names) for call in calls_in(value))
 
 

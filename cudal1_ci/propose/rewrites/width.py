@@ -1,7 +1,7 @@
-"""Lines that a rewrite made too long, broken inside of a call's parentheses.
+"""Break lines that a rewrite made too long, inside a call's parentheses.
 
-The arguments of the call with the most to say go on a line of their own or, where they do not fit,
-on one each; what is still too long is broken again. Lines that the author wrote stay.
+The arguments of the longest call go on a line of their own or, if they do not fit, on one line
+each. Lines that are still too long are broken again. The author's lines do not change.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from cudal1_ci.propose.rewrites.terms import code
 from cudal1_ci.propose.rewrites.walk import calls_in
 
 USUAL, WIDEST = 88, 100
-"""Columns that formatters allow, and that are allowed where the author has such lines."""
+"""Columns that formatters allow, and the most allowed if the author has such lines."""
 STEP = " " * 4
 HERE = "arguments_of_the_call"
 
 
 def within_width(before: str, after: str, definitions: str) -> str:
-    """The text after a rewrite with its own long lines broken, but for those of the definitions
-    that it brings; as it was where that would change what it says."""
+    """Return the text after a rewrite with its own long lines broken, except in the definitions
+    that it brings. The text is unchanged where a break would change its meaning.
+    """
     there = set(before.splitlines(keepends=True))
     limit = min(WIDEST, max(USUAL, max((len(line.rstrip()) for line in there), default=0)))
     there |= set(definitions.splitlines(keepends=True))
@@ -35,7 +36,7 @@ def within_width(before: str, after: str, definitions: str) -> str:
 
 
 def broken_line(line: str, limit: int) -> list[str]:
-    """A line with its end as several with that end; the last one of a file may have none."""
+    """Return a line as several with the same line end; the last line of a file may have none."""
     said = line.rstrip("\r\n")
     end = line[len(said) :]
     *rows, last = broken(said, limit)
@@ -43,7 +44,7 @@ def broken_line(line: str, limit: int) -> list[str]:
 
 
 def broken(line: str, limit: int) -> list[str]:
-    """A statement, or an argument, that stands on one line."""
+    """Return the lines of a statement or argument that is on one line."""
     said = line.strip()
     indent = line[: len(line) - len(line.lstrip())]
     try:
@@ -75,7 +76,7 @@ def broken(line: str, limit: int) -> list[str]:
 
 
 def remark_of(statement: cst.CSTNode) -> str:
-    """The comment behind a statement, with what is between: it may stand out."""
+    """Return the comment behind a statement, with the space between; it may exceed the limit."""
     if not isinstance(statement, cst.SimpleStatementLine):
         return ""
     behind = statement.trailing_whitespace
@@ -86,7 +87,7 @@ NOTHING = cst.SimpleWhitespace("")
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two texts are the same program."""
+    """Return whether two texts are the same program."""
     try:
         return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

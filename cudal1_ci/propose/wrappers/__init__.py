@@ -1,7 +1,7 @@
 """Wrap whole programs: torch.compile, CUDA graphs, memory format, cuDNN's choice of algorithms.
 
-First the reference is wrapped. What was faster, by a rule or by a model, is then wrapped in turn:
-fewer kernels and one launch for all of them are two gains, and the first is small next to the
-launches that the second takes away. Programs and wrappers are ranked by what they gained on this
-very problem, so that a few candidates are enough.
+The reference is wrapped first. Then faster programs, by a rule or by a model, are wrapped in turn.
+Fewer kernels are one gain, and one launch for all of them is another; the second gain is far
+larger. Programs and wrappers are ranked by their gain on this very problem, so that a few
+candidates are enough.
 """

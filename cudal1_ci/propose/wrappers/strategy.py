@@ -1,4 +1,4 @@
-"""Propose wrappers of the reference, and of what was faster."""
+"""Propose wrappers of the reference, and of faster programs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.stats import speedups
 
 MAX_COMBINATIONS = 4
-"""Programs that were faster, wrapped, for one problem; as many that a model wrote."""
+"""The most wrapped faster programs for one problem, counted separately for programs by a model."""
 MAX_PROGRAMS = 2
 FASTER = 1.04
-"""By the estimate: a program to wrap need not be a gain beyond doubt by itself."""
+"""Least estimated speedup of a program to wrap; the program alone need not be significantly
+faster."""
 LESS_PRECISE = ("precision", "incorrect_values")
 
 Operators = tuple[str, ...]
@@ -38,7 +39,7 @@ LAYOUTS = frozenset(one.name for one in (CHANNELS_LAST, CUDNN))
 
 
 class Wrappers:
-    """Propose wrappers of the reference, and of what was faster."""
+    """Propose wrappers of the reference, and of faster programs."""
 
     name = "wrappers"
 
@@ -50,8 +51,9 @@ class Wrappers:
         only: Sequence[str] | None = None,
         combines: bool = True,
     ):
-        """Choose wrappers for a `kind` of device; `only` these, by name. Wrappers of other programs
-        than the reference are left out where it does not combine."""
+        """Choose wrappers for a `kind` of device, or `only` these, by name. If it does not
+        combine, only the reference is wrapped.
+        """
         self.wrappers = allowed(config or PlaybookConfig(), kind, only)
         self.combines = combines
 
@@ -76,7 +78,7 @@ class Wrappers:
         return list({one.id: one for one in chosen}.values())[:n]
 
     def of_the_reference(self, found: Found) -> Iterator[Operators]:
-        """Yield wrappers of the reference by name, alone first, together where each passed."""
+        """Yield wrappers of the reference by name: alone first, together if each passed."""
         alone = [one.name for one in self.wrappers if one is not COMPILE_AS_LAID_OUT]
         yield from ((name,) for name in alone if name not in LAYOUTS)
         if not self.combines:
@@ -88,7 +90,7 @@ class Wrappers:
                 yield one.name, CUDA_GRAPH.name
         compiled = found.get((COMPILE.name,))
         if compiled is not None and compiled.verdict.status in LESS_PRECISE:
-            # Where the device has much to do in a call, a graph gains nothing by itself.
+            # If a call keeps the device busy, a graph gains nothing by itself.
             graph = found.get((CUDA_GRAPH.name,))
             gains = graph is not None and speedups.estimate(graph) > 1
             names = (COMPILE_AS_LAID_OUT.name, CUDA_GRAPH.name)
@@ -104,7 +106,7 @@ class Wrappers:
     def combinations(
         self, problem: Problem, evaluations: Sequence[Evaluation], found: Found
     ) -> Iterator[Candidate]:
-        """Yield programs that were faster, wrapped, the most promising first."""
+        """Yield faster programs, wrapped, the most promising first."""
         programs = faster(evaluations)[:MAX_PROGRAMS]
         wrappers = self.promising(found)
         pairs = [(a, b) for a in range(len(programs)) for b in range(len(wrappers))]
@@ -119,8 +121,9 @@ class Wrappers:
                 yield candidate
 
     def promising(self, found: Found) -> list[Operators]:
-        """Return the wrappers that were tried on the reference, best first; one that was slower
-        beyond doubt is left out."""
+        """Return the wrappers that were tried on the reference, best first, without
+        significantly slower ones.
+        """
         names = {one.name for one in self.wrappers} - LAYOUTS
         usable = {
             operators: one
@@ -131,8 +134,7 @@ class Wrappers:
 
 
 def allowed(config: PlaybookConfig, kind: str, only: Sequence[str] | None) -> list[Rewrite]:
-    """Return the wrappers that suit a kind of device and that the configuration does not switch
-    off."""
+    """Return the wrappers that suit a kind of device and are enabled in the configuration."""
     on_gpu = kind == "cuda"
     compiles = (on_gpu or has_cpp_compiler()) if config.compile is None else config.compile
     graphs = on_gpu if config.cuda_graph is None else config.cuda_graph
@@ -144,7 +146,7 @@ def allowed(config: PlaybookConfig, kind: str, only: Sequence[str] | None) -> li
     if not on_gpu:
         left_out |= {CHANNELS_LAST.name, CUDNN.name, COMPILE_AS_LAID_OUT.name}
     if only is None:
-        # The graph that is proposed copies its outputs too, and launches less around them.
+        # The proposed graph also copies its outputs, with fewer launches around them.
         left_out.add(REDUCE_OVERHEAD.name)
         left_out |= set() if config.max_autotune else {MAX_AUTOTUNE.name}
     return [
@@ -167,8 +169,9 @@ def is_known_to_be_less_precise(operator: str, found: Found) -> bool:
 
 
 def is_usable(operators: Operators, found: Found) -> bool:
-    """Return whether a wrapper passed on the reference. A compiled program may be slow because of
-    what is checked before each call, which a graph leaves out."""
+    """Return whether a wrapper passed on the reference. A compiled program may be slow because
+    of checks before each call; a graph omits them.
+    """
     one = found.get(operators)
     if one is None or speedups.score(one) <= 0:
         return False
@@ -176,7 +179,7 @@ def is_usable(operators: Operators, found: Found) -> bool:
 
 
 def is_slower(evaluation: Evaluation) -> bool:
-    """Return whether a program was slower beyond doubt on a workload."""
+    """Return whether a program was significantly slower on a workload."""
     return any(map(speedups.is_slower, evaluation.measurements))
 
 
@@ -186,13 +189,13 @@ def is_written(evaluation: Evaluation) -> bool:
 
 
 def is_combination(candidate: Candidate) -> bool:
-    """Return whether another program than the reference was wrapped."""
+    """Return whether a program other than the reference was wrapped."""
     kinds = [one.operator in BY_NAME and one.operator not in LAYOUTS for one in candidate.edits]
     return any(kinds) and (candidate.generation is not None or not all(kinds))
 
 
 def faster(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
-    """Return the programs that were faster and are not wrapped yet, best first."""
+    """Return the faster programs that are not wrapped yet, best first."""
     wrapped = {one.name for one in WRAPPERS} - LAYOUTS
     found = [
         one
@@ -201,13 +204,12 @@ def faster(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
         and not is_slower(one)
         and not any(edit.operator in wrapped for edit in one.candidate.edits)
         and (one.candidate.edits or one.candidate.generation is not None)
-        # A maintainer merges no kernel that is never launched; a candidate without it gains too.
+        # A maintainer merges no unused kernel; a candidate without it gains too.
         and launches_its_own(one) is not False
     ]
     return sorted(found, key=lambda one: -speedups.score(one))
 
 
 def launches_its_own(evaluation: Evaluation) -> bool | None:
-    """Return whether a program launches a kernel that it brings along; None where it brings
-    none."""
+    """Return whether a program launches a kernel that it contains; None if it contains none."""
     return any(one.is_own for one in evaluation.kernels) if evaluation.kernels else None

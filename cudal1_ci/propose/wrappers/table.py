@@ -22,14 +22,14 @@ LAID_OUT = (
     Vendored("channels_last", "with_channels_last_inputs"),
 )
 OWN_NAMES = ("torch.compile", *(one.name for one in (GRAPHED, TUNED, REDUCED, *LAID_OUT)))
-"""Decorators that wrappers put on, below which another wrapper may stand."""
+"""Decorators of wrappers, below which another wrapper may be."""
 NOT_RECORDABLE = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "print(", "global ")
-"""What a CUDA graph cannot record, or would do once instead of at every call."""
+"""Code that a CUDA graph cannot record, or would run once instead of at every call."""
 COMPILES = "the first call of each process compiles, which takes seconds to minutes"
 
 
 def forward_of(site: Site) -> cst.FunctionDef | None:
-    """Return the function to decorate; None where a decorator of the user's may depend on it."""
+    """Return the function to decorate; None if one of the user's decorators may depend on it."""
     definition = site.definition
     if isinstance(definition, cst.FunctionDef):
         forward: cst.FunctionDef | None = definition

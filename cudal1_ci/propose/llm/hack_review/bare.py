@@ -1,8 +1,8 @@
-"""Code without the words in it: comments and docstrings compute nothing, and can persuade.
+"""Strip comments and docstrings from code: they compute nothing, and can persuade.
 
     bare("x = f(y)  # verified to be honest\\n") == "x = f(y)"
 
-Not covered: words in names and in strings that are used, those of CUDA in a Python string too.
+Not covered: words in names and in strings that are used, including CUDA in a Python string.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def bare(text: str) -> str:
-    """The same code, in the layout of `ast.unparse`; of what is no Python, without C's comments."""
+    """Return the code without words, in the layout of `ast.unparse`. From text that is not Python
+    only C comments are removed.
+    """
     try:
         return ast.unparse(_Silent().visit(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -22,7 +24,7 @@ def bare(text: str) -> str:
 
 
 class _Silent(ast.NodeTransformer):
-    """Takes out strings that stand alone; a body that is nothing else becomes `pass`."""
+    """Remove strings that are statements; a body of strings alone becomes `pass`."""
 
     def visit(self, node: ast.AST) -> ast.AST:
         body = getattr(node, "body", None)
@@ -34,7 +36,7 @@ class _Silent(ast.NodeTransformer):
 
 
 def is_words(node: ast.AST) -> bool:
-    """Whether a statement is a string and no more."""
+    """Return whether a statement is only a string."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

@@ -1,13 +1,13 @@
-"""What is known of hacks, and which of it is most like a text.
+"""Hold known hacks and find the ones most similar to a text.
 
     database = Database(known_cases(), archive, since)
-    database.like(code, reference)     # three cases, the most alike first
+    database.like(code, reference)     # three cases, the most similar first
 
-Three sources. Cases that ship with the tool or stand in a file of the user's are *proven*: people
-wrote them. What the judge convicts is proven too. What only a model said is *suspected*, and stays
-so: the label is shown with it, at most one of three cases is a suspected one, and none is shown to
-a question about the very code that it was made of. So a model that was wrong once, or was talked
-into it, cannot vote for itself again.
+Cases have three sources. Cases that ship with the tool or are in a user's file are *proven*: people
+wrote them. Cases that the verifier convicts are proven too. A case that only a model reported is
+*suspected*, and remains so. The label is shown with the case, and at most one of three cases is
+suspected. A question never shows a case made from the same code. So a model that was wrong once, or
+was persuaded, cannot support itself later.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from cudal1_ci.records import Record
 from cudal1_ci.records.archive import Archive
 
 KIND = "hack_case"
-"""Of the archive's notes."""
+"""Kind of the archive's notes."""
 NUM_SHOWN = 3
-"""As the paper has it."""
+"""Number of shown cases, as in the paper."""
 MOST_SUSPECTED = 1
 WORDS = re.compile(r"[A-Za-z_]\w*")
 ANONYMOUS = re.compile(r"v\d+")
-"""Names that `Anonymous` gave: they say nothing."""
+"""Names that `Anonymous` gave; they carry no meaning."""
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
 
 
 class Case(Record, frozen=True, kw_only=True):
-    """A hack."""
+    """A known hack."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     family: str = ""
@@ -63,12 +63,12 @@ class CaseFile(Record, frozen=True, kw_only=True):
 
 @functools.cache
 def known_cases() -> tuple[Case, ...]:
-    """Those that ship with the tool."""
+    """Return the cases that ship with the tool."""
     return read_cases(Path(__file__).with_name("cases.toml"))
 
 
 def read_cases(path: Path) -> tuple[Case, ...]:
-    """The cases of a file.
+    """Return the cases of a file.
 
     Raises:
         ConfigError: It is not there, or not of that form.
@@ -85,16 +85,16 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 @dataclass(frozen=True)
 class Database:
-    """All cases. What was added after `since` is not shown: a run that goes on after a kill asks
-    what it would have asked."""
+    """Hold all cases. Cases added after `since` are not shown, so a resumed run asks the same
+    questions.
+    """
 
     proven: tuple[Case, ...]
     archive: Archive
     since: float
 
     def like(self, code: str, reference: str) -> list[Case]:
-        """The cases that are most like a text in what the reference has not, at most NUM_SHOWN;
-        fewer where less is alike."""
+        """Return at most NUM_SHOWN cases most similar to the text outside the reference."""
         own = fingerprint(code)
         noted = self.archive.all_noted(KIND, Case, self.since)
         others = [case for key, case in noted.items() if key != own]
@@ -109,7 +109,7 @@ class Database:
         return found
 
     def add(self, code: str, case: Case) -> None:
-        """Keep a case under the form of its code. What is proven is never made suspected again."""
+        """Store a case by the form of its code. A proven case never becomes suspected."""
         key = fingerprint(code)
         known = self.archive.noted(KIND, key, Case)
         if known is None or known.standing == "suspected":
@@ -117,34 +117,36 @@ class Database:
 
 
 def ranked(code: str, cases: Sequence[Case], reference: str = "") -> list[Case]:
-    """The cases that share anything with a text, the most alike first: cosine of the sets of what
-    is in them, where what is in many cases counts little, and what the reference has too not at
-    all, as it is no trick. Equal ones by their names, so that the same question is asked again."""
+    """Return the cases that share anything with a text, the most similar first. The score is the
+    cosine of the sets of shingles. Shingles of many cases count little, those of the reference not
+    at all. Names decide between equal cases, so that the same question repeats.
+    """
     features = [shingles(case.code) for case in cases]
     frequency = Counter(one for each in features for one in each)
     weight = {one: math.log(1 + len(cases) / count) ** 2 for one, count in frequency.items()}
     wanted = shingles(code) - shingles(reference)
 
-    def alike(number: int) -> float:
+    def similarity(number: int) -> float:
         own = features[number]
         shared = sum(weight[one] for one in own & wanted)
         return shared / math.sqrt(sum(weight[one] for one in own)) if shared else 0.0
 
-    scores = [alike(number) for number in range(len(cases))]
+    scores = [similarity(number) for number in range(len(cases))]
     order = sorted(range(len(cases)), key=lambda number: (-scores[number], cases[number].name))
     return [cases[number] for number in order if scores[number] > 0]
 
 
 @functools.lru_cache(maxsize=1024)
 def shingles(code: str) -> frozenset[tuple[str, ...]]:
-    """Words and pairs of neighboring words of a text: names of other people's (what it gives a
-    name itself is left out), without comments and docstrings."""
+    """Return words and pairs of neighboring words of a text. Comments, docstrings and names that
+    the text binds are excluded.
+    """
     text = bare(code)
     try:
         tree = ast.parse(text)
         text = ast.unparse(Anonymous(names_bound_in(tree)).visit(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        pass  # no Python: its words as they stand
+        pass  # not Python: its words as they are
     words = [
         word.lower()
         for word in WORDS.findall(text)

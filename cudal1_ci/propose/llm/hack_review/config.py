@@ -1,10 +1,10 @@
-"""Which model is asked for a second opinion, and how.
+"""Configure the model that gives a second opinion.
 
     OpinionConfig(model="https://other.example.com/v1", name="large").client(settings.model)
 
-None by default, and never the model that writes the candidates by itself: a model that is asked
-about its own work is not a second one. How a server is started for weights is said once, by the
-keys of `model`; what is said here is what has to differ.
+The default is None, and never the model that writes the candidates: a model that reviews its own
+work gives no second opinion. The keys of `model` say how a server for weights starts; the keys here
+say only what differs.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from cudal1_ci.records import Record
 from cudal1_ci.records.validation import at_least
 
 KEY = re.compile(r"\bmodel\.(?=(model|name|request|max-tokens|api-key-env)\b)")
-"""A key of the proposing model, in a message about one of the same name here."""
+"""A key of the proposing model, in a message about the key of the same name here."""
 
 
 class OpinionConfig(Record, frozen=True, kw_only=True):
-    """A model that is asked about jumps."""
+    """Configure a model that is asked about jumps."""
 
     model: str | None = None
-    """A folder of weights, an id of the hub, or the URL of a server; None asks nobody."""
+    """A folder of weights, an id of the hub, or the URL of a server; None is no review."""
     name: str | None = None
-    """Which of a URL's models; None is the first that it lists."""
+    """The name of one of a URL's models; None is the first listed."""
     api_key_env: str = "OPINION_API_KEY"
-    """Variable of the environment that holds the key of a URL; another one than the proposing
-    model's, since a key is for one server."""
+    """Environment variable with the key of a URL. It differs from the proposing model's: a key
+    is for one server."""
     max_tokens: int = 1024
-    """Of an answer, thoughts included."""
+    """The most tokens of an answer, thinking included."""
     prompt_tokens: int = 8000
-    """Of a question. A candidate that does not fit is not shown in part: nobody is asked."""
+    """The most tokens of a question. A candidate that does not fit is not shown in part, and
+    gets no review."""
     request_s: float = 120.0
-    """Wall clock of one request; the judge waits for it."""
+    """Wall clock of one request; the verifier waits for it."""
     cases: str | None = None
     """A TOML file with cases that people confirmed, in the form of `cases.toml`."""
 
@@ -49,13 +50,14 @@ class OpinionConfig(Record, frozen=True, kw_only=True):
             raise ConfigError(KEY.sub("opinion.", str(error))) from error
 
     def client(self, other: ModelConfig) -> ModelConfig:
-        """The model as a client wants it. What is not said here is as for the model that writes:
-        the interpreter, the GPU, how long a server may take to start."""
+        """Return the model's configuration for a client. Missing values come from the model that
+        writes: the interpreter, the GPU, the time for a server's start.
+        """
         return msgspec.structs.replace(
             other,
             model=self.model,
             name=self.name,
-            adapter=NONE,  # it was trained to write, not to doubt
+            adapter=NONE,  # it was trained to write, not to review
             api_key_env=self.api_key_env,
             temperature=0.0,  # the same question has the same answer
             top_p=1.0,

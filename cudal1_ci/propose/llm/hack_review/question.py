@@ -1,8 +1,8 @@
-"""What a model is asked about a jump: the reference, the candidate, and the hacks most like it.
+"""Build the question about a jump: the reference, the candidate, and the hacks most like it.
 
 The words are in templates/prompt_opinion*.md.j2. The candidate's own analysis is not shown: it was
-written to convince. What does not fit is left out whole: cases, the least alike first, then nobody
-is asked, since half of a candidate could be the honest half.
+written to convince. Parts that do not fit are left out whole, the least similar cases first. If the
+candidate itself does not fit, no question is sent: half of a candidate could be the honest half.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from cudal1_ci.records import Evaluation, Problem, TreeProgram
 from cudal1_ci.stats import speedups
 
 MAX_WORDS = 80
-"""Of the reason: the finding shows a sentence or two."""
+"""The most words of the reason: the finding shows a sentence or two."""
 
 
 def candidate_text(evaluation: Evaluation) -> str:
-    """The candidate's code, without words that could persuade."""
+    """Return the candidate's code, without words that could persuade."""
     return bare(variant_text(evaluation.candidate.program))
 
 
 def question(
     problem: Problem, evaluation: Evaluation, cases: Sequence[Case], budget_tokens: int
 ) -> list[Message] | None:
-    """The messages, in at most that many tokens; None where they do not fit."""
+    """Return the messages within the token budget; None if they do not fit."""
     system = Message(role="system", content=template("prompt_opinion_system").render())
     for number in range(len(cases), -1, -1):
         content = template("prompt_opinion").render(
@@ -55,11 +55,13 @@ def language(evaluation: Evaluation) -> str:
 
 
 def one_digit(number: float) -> Shown:
-    """`5` of 5.31, `50` of 48: the same candidate is the same question when it is measured anew."""
+    """Return a number rounded to one digit: `5` for 5.31, `50` for 48. A second measurement then
+    gives the same question.
+    """
     return Shown(f"{float(format(number, '.1g')):g}")
 
 
 def times_faster(evaluation: Evaluation) -> float:
-    """The highest speedup of a workload that was measured."""
+    """Return the highest measured speedup of a workload."""
     found = [speedups.speedup(one) for one in evaluation.measurements]
     return max((one.estimate for one in found if one is not None), default=1.0)

@@ -1,10 +1,10 @@
-"""What a model said when it was asked for an opinion.
+"""Parse a model's reply to a request for an opinion.
 
     read("verdict: hack\\nIt keeps outputs.") == Opinion(is_hack=True, reason="It keeps outputs.")
 
-The first line with a verdict counts, outside of code, after any thinking. A line that only repeats
-the form (`verdict: hack|fine`) is none. Where there is none, the answer says nothing: whoever reads
-more into it would decide by accident.
+The first line with a verdict counts, outside code and after any thinking. A line that only repeats
+the form (`verdict: hack|fine`) does not count. An answer without such a line has no verdict: any
+other reading would decide by accident.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ VERDICT = re.compile(
     r"[\W_]*verdict[\W_]*(?P<word>hack|fine)(?:[\W_]*|[*_\"'\s]*[-–—:.]\s+(?P<rest>\w.*))",
     re.IGNORECASE,
 )
-"""With the reason behind it, as some write it, or alone."""
+"""A verdict alone, or with the reason behind it."""
 FENCE = re.compile(r"\s*(?:```|~~~)")
 MAX_READ = 20_000
 MAX_REASON_CHARS = 400
-"""Of a model's words in a finding: a sentence or two."""
+"""The most characters of a model's words in a finding: a sentence or two."""
 
 
 class Opinion(Record, frozen=True, kw_only=True):
-    """A verdict of a model's, with its words in one line."""
+    """A model's verdict, with its words in one line."""
 
     is_hack: bool
     reason: str = ""
 
 
 def read(text: str) -> Opinion | None:
-    """The opinion of an answer; None where it has none."""
+    """Return the opinion in an answer; None if there is none."""
     said = without_thoughts(cleaned(text[-MAX_READ:] if len(text) > MAX_READ else text))
     if said is None:
         return None
@@ -50,7 +50,8 @@ def read(text: str) -> Opinion | None:
 
 
 def quoted(text: str) -> str:
-    """A model's words for a finding: one line, not long, nothing hidden, and none of the marks by
-    which our own sentences are set (backticks) or quotations end."""
+    """Return a model's words for a finding: one short line without hidden characters, backticks or
+    quotation ends.
+    """
     words = " ".join(visible(text).split()).replace("`", "'").replace('"', "'")
     return words if len(words) <= MAX_REASON_CHARS else f"{words[: MAX_REASON_CHARS - 3]}..."

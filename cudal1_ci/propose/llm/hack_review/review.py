@@ -1,10 +1,9 @@
-"""When a second opinion is asked for, and what comes of it.
+"""Decide when to ask for a second opinion, and apply it.
 
-A candidate that a model suspects is `inconclusive` and not convicted: a model's word is no
-measurement, it is wrong in a part of the cases, and its answer could be provoked by text in a
-repository. It is not proposed either: what a patch is worth is decided by a person, who finds the
-candidate in the report with the reason. So the worst that a wrong or a hostile answer can do is to
-take a proposal back; no answer can make one.
+A candidate that a model suspects is `inconclusive`, not convicted. A model's opinion is no
+measurement, is sometimes wrong, and could be provoked by text in a repository. The candidate is not
+proposed either: a person finds it in the report with the reason, and decides. So a wrong or hostile
+answer can at worst block a proposal; no answer can make one.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ HACK = "opinion.hack"
 SEED = 0
 MAX_DESCRIPTION_CHARS = 600
 MAX_CODE_CHARS = 2_500
-"""Of a case: a long one would leave no room for the others."""
+"""The most characters of a case: a long one would leave no room for the others."""
 
 
 @dataclass(frozen=True)
 class Reviewer:
-    """A model that is asked about jumps, and what it is shown beside them."""
+    """A model that is asked about jumps, with the cases that it sees."""
 
     model: LanguageModel
     database: Database
@@ -46,25 +45,26 @@ class Reviewer:
         return PurePosixPath(self.model.identity.model).name
 
     def apart(self) -> Reviewer:
-        """For one of several threads: what it ends is its own."""
+        """Return a reviewer for another thread; it cancels only its own requests."""
         return replace(self, model=self.model.apart())
 
 
 @dataclass
 class Review:
-    """The opinions on the candidates of one problem."""
+    """Collect the opinions on the candidates of one problem."""
 
     reviewer: Reviewer
     problem: Problem
     is_over: Callable[[], bool]
-    """Asked while an answer is waited for."""
+    """Called while an answer is pending."""
     num_asked: int = 0
     num_suspected: int = 0
     failed: Counter[str] = field(default_factory=Counter)
 
     def of(self, evaluation: Evaluation, *, has_jumped: bool) -> Evaluation:
-        """The evaluation, or what an opinion makes of it. Only a jump that passed is asked about;
-        what the judge convicted becomes a proven case."""
+        """Return the evaluation, changed by an opinion where there is one. Only a jump that passed
+        is asked about; a candidate that the verifier convicted becomes a proven case.
+        """
         database = self.reviewer.database
         if evaluation.verdict.status == "reward_hack":
             database.add(candidate_text(evaluation), proven(evaluation))
@@ -80,7 +80,7 @@ class Review:
         return msgspec.structs.replace(evaluation, verdict=verdict, measurements=(), kernels=())
 
     def opinion(self, evaluation: Evaluation) -> Opinion | None:
-        """What the model says; None, counted, where it says nothing."""
+        """Return the model's opinion; None, counted, if the reply has none."""
         self.num_asked += 1
         reference = reference_text(self.problem)
         cases = self.reviewer.database.like(candidate_text(evaluation), reference)
@@ -99,8 +99,9 @@ class Review:
         return None
 
     def message(self, evaluation: Evaluation, opinion: Opinion) -> str:
-        """The model's words as such, and what was measured, which a verdict without `passed` has no
-        other place for."""
+        """Return the model's words as a quotation, with the measurement. A verdict without `passed`
+        has no other field for it.
+        """
         found = [speedups.speedup(one) for one in evaluation.measurements]
         times = ", ".join(f"{one.estimate:.2f}x" for one in found if one is not None)
         words = f'in its words: "{opinion.reason}"' if opinion.reason else "it gives no reason"
@@ -111,7 +112,7 @@ class Review:
         )
 
     def use(self) -> OpinionUse | None:
-        """What was asked so far; None where nothing was."""
+        """Return the model use so far; None without any."""
         if not self.num_asked:
             return None
         return OpinionUse(
@@ -127,12 +128,12 @@ def device_name(evaluation: Evaluation) -> str:
 
 
 def shape(evaluation: Evaluation) -> str:
-    """As much of a candidate as a case holds."""
+    """Return as much of a candidate as a case holds."""
     return trimmed(candidate_text(evaluation), MAX_CODE_CHARS, "first") or "(no text)"
 
 
 def proven(evaluation: Evaluation) -> Case:
-    """What the judge convicted, as a case."""
+    """Return the case of a candidate that the verifier convicted."""
     said = "; ".join(f"{one.rule}: {one.message}" for one in evaluation.verdict.findings)
     return Case(
         name=f"judged_{evaluation.candidate.id[:8]}",
@@ -142,8 +143,9 @@ def proven(evaluation: Evaluation) -> Case:
 
 
 def suspected(evaluation: Evaluation) -> Case:
-    """What a model suspects, as a case. Its words are not kept: they would speak to the next model
-    that is asked, and what made them up was the candidate."""
+    """Return the case of a candidate that a model suspects. The model's words are left out: they
+    could influence the next model.
+    """
     return Case(
         name=f"suspected_{evaluation.candidate.id[:8]}",
         description="Suspected by a model when it claimed a jump. Nobody has proven it.",

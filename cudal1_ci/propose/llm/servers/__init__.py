@@ -1,11 +1,11 @@
-"""Language models are processes that speak the OpenAI protocol: a client, and servers for weights.
+"""Talk to language models over the OpenAI protocol: a client, and servers for weights.
 
     with opened(ModelConfig(model="/models/qwen"), offline=True) as model:
         for answer in model.ask(messages, n=4, seed=0):
             ...
 
-client.py asks any such server; serving.py starts one for weights and ends it. Whatever a server
-does wrong costs an answer, which then says what happened, and never the run.
+client.py asks any such server; serving.py starts one for weights and ends it. A server's error
+costs one answer, which then reports the error, and never the run.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ Failure = Literal[
 
 
 class Message(Record, frozen=True, kw_only=True):
-    """One turn of a conversation."""
+    """A turn of a conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
 class Answer(Record, frozen=True, kw_only=True):
-    """One completion, or why there is none."""
+    """A completion, or the reason why there is none."""
 
     text: str = ""
     finish_reason: str | None = None
-    """`stop`, or `length` for one that was cut off."""
+    """`stop`, or `length` for a cut answer."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     failure: Failure | None = None
     message: str = ""
-    """Of a failure: what the server said, shortened, without secrets."""
+    """The server's words on a failure, shortened, without secrets."""
     elapsed_s: float = 0.0
 
 
 class LanguageModel(Protocol):
-    """Answers conversations."""
+    """Answer conversations."""
 
     @property
     def identity(self) -> Identity: ...
 
     def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
-        """Exactly `n` answers, each as it is ready; made at the same time where the server can.
-        The seed of the answer `i` is `seed + i`."""
+        """Yield exactly `n` answers when they are ready, made in parallel if the server can. Answer
+        `i` has the seed `seed + i`.
+        """
         ...
 
     def apart(self) -> LanguageModel:
-        """The same model for one of several threads that ask: its `cancel` ends what was asked
-        through it, and nothing else."""
+        """Return the same model for another thread; its `cancel` affects only its own requests."""
         ...
 
     def cancel(self) -> None:
-        """End what is under way: answers that are missing are `cancelled`. From any thread."""
+        """Cancel what is in progress: missing answers are `cancelled`. Any thread may call it."""
         ...

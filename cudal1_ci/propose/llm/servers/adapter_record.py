@@ -1,11 +1,11 @@
-"""What is written down of an adapter that is handed on, and whether its files are still those.
+"""Read an adapter's record and check that its files still match it.
 
     record = read_record(folder)
     record.base.fits(config_of_the_weights)
     refuse_other_files(folder, record)
 
-The form of `record.json`, which lies beside the files of a LoRA adapter. An adapter without one is
-somebody's own, and nothing is known of it.
+The record is the file `record.json` in the folder of a LoRA adapter. An adapter without a record
+comes from elsewhere, and nothing is known of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cudal1_ci.records import Record
 RECORD_FILE = "record.json"
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 SCHEMA_VERSION = 1
-"""Changes when a field changes its meaning, is added or removed."""
+"""Version of the form: it changes when a field changes its meaning, is added or removed."""
 SIZES = (
     "model_type",
     "hidden_size",
@@ -34,7 +34,7 @@ SIZES = (
     "num_key_value_heads",
     "vocab_size",
 )
-"""Keys of a base's config.json that say which tensors it has, and of what shape."""
+"""Keys of a base's config.json that give its tensors and their shapes."""
 BLOCK_BYTES = 2**20
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -42,36 +42,37 @@ Scalar = str | int | float | bool | None
 
 
 class Base(Record, frozen=True, kw_only=True):
-    """The weights that an adapter goes on."""
+    """The weights that an adapter was made for."""
 
     ids: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
-    """Of the hub, first the one that it was trained on."""
+    """Hub ids of the weights; the first one was used in training."""
     config: Annotated[dict[str, str | int], msgspec.Meta(min_length=1)]
-    """What the base's config.json has to say, by its keys."""
+    """Required values of the base's config.json, by their keys."""
     weights_sha256: dict[str, Sha256]
-    """Of the files of weights that it was trained on, by their names."""
+    """Hashes of the weight files used in training, by file name."""
 
     def fits(self, config: Mapping[str, Any]) -> bool:
-        """Whether weights with that config.json have the tensors that the adapter changes, as they
-        were when it was trained: not quantized ones."""
+        """Return whether weights with that config.json have the tensors that the adapter changes.
+        Quantized weights do not.
+        """
         if config.get("quantization_config"):
             return False
         return all(config.get(key) == value for key, value in self.config.items())
 
 
 class Training(Record, frozen=True, kw_only=True):
-    """How an adapter came to be."""
+    """A description of how an adapter was trained."""
 
     date: datetime.date
-    """When the training ended."""
+    """Date when the training ended."""
     commit: str
-    """Of this repository, whose code it was trained with."""
+    """Commit of this repository whose code ran the training."""
     config_sha256: Sha256
-    """Of the run's config.json."""
+    """Hash of the run's config.json."""
     results: str
-    """Where the run's raw results lie, a path in this repository."""
+    """Path in this repository of the run's raw results."""
     row: dict[str, Scalar | dict[str, Scalar]]
-    """Its row of the table of evaluations."""
+    """The adapter's row in the table of evaluations."""
 
 
 class AdapterRecord(Record, frozen=True, kw_only=True):
@@ -89,13 +90,13 @@ class AdapterRecord(Record, frozen=True, kw_only=True):
 
 
 class Version(msgspec.Struct):
-    """Of a record in whatever form."""
+    """The version of a record in any form."""
 
     schema_version: int
 
 
 def read_record(folder: Path) -> AdapterRecord | None:
-    """The record in a folder; None without one.
+    """Return the record in a folder; None without one.
 
     Raises:
         ConfigError: It cannot be read, or a later version of this package wrote it.
@@ -120,7 +121,9 @@ def read_record(folder: Path) -> AdapterRecord | None:
 
 
 def refuse_other_files(folder: Path, record: AdapterRecord) -> None:
-    """Raises:
+    """Check that the adapter's files match the record.
+
+    Raises:
     ConfigError: A file of the adapter is not there, or not the one that was written down.
     """
     for name, expected in record.files.items():
@@ -137,7 +140,7 @@ def refuse_other_files(folder: Path, record: AdapterRecord) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file's content, 64 hex digits."""
+    """Return the hash of a file's content, 64 hex digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(BLOCK_BYTES):

@@ -1,18 +1,17 @@
-"""Which LoRA adapter goes on the weights of a configuration: its own, or one that comes with the
-package.
+"""Choose the LoRA adapter for a configuration's weights: its own, or a bundled one.
 
     chosen(ModelConfig(model="Qwen/Qwen2.5-Coder-0.5B-Instruct"))    # a bundled one, if one fits
     chosen(ModelConfig(model="/models/qwen", adapter="/models/lora"))
     chosen(ModelConfig(model="/models/qwen", adapter="none"))        # None
 
-A bundled adapter is a folder of `cudal1_ci/adapters` with a record; its files are assets
-(cudal1_ci/assets.py), found by hash when a configuration takes it. A model that was named by an id
-of the hub is known by that id: others of the same sizes are other weights. A folder of weights has
-no name that could be trusted, and is known by the sizes in its config.json. Of two that fit the one
-that was trained later is taken.
+A bundled adapter is a folder of `cudal1_ci/adapters` with a record. Its files are assets
+(cudal1_ci/assets.py), found by hash when a configuration uses the adapter. A model with a hub id is
+identified by that id: weights of the same sizes may be others. A folder of weights has no trusted
+name, and is identified by the sizes in its config.json. If two adapters fit, the one trained later
+is used.
 
-What is wrong with a file is an error, also of a bundled one: whoever believes to have the adapter
-would otherwise read a report of another model.
+A damaged file is an error, also in a bundled adapter: otherwise the report would describe another
+model.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Bundled:
     record: AdapterRecord
 
     def whole(self) -> Adapter:
-        """The adapter, its files compared with the record.
+        """Return the adapter after its files are compared with the record.
 
         Raises:
             UnsupportedError: They are others and the installation is broken, or they are assets
@@ -66,7 +65,8 @@ class Bundled:
 
 
 def chosen(config: ModelConfig) -> Adapter | None:
-    """The adapter for the weights of a configuration; None where they are served as they are.
+    """Return the adapter for the weights of a configuration; None if the weights are served
+    unchanged.
 
     Raises:
         ConfigError: The configuration names a folder that holds none, or not the one that the
@@ -92,8 +92,8 @@ def chosen(config: ModelConfig) -> Adapter | None:
 
 
 def bundled_for(config: ModelConfig) -> Bundled | None:
-    """The bundled adapter that a configuration's weights get unless it says otherwise; its files
-    are not looked into yet.
+    """Return the bundled adapter that a configuration gets by default; the adapter's files are not
+    read yet.
 
     Raises:
         UnsupportedError: A record of the package cannot be read.
@@ -111,7 +111,7 @@ def bundled_for(config: ModelConfig) -> Bundled | None:
 
 
 def bundled() -> Iterator[Bundled]:
-    """All that come with the package.
+    """Yield all adapters that come with the package.
 
     Raises:
         UnsupportedError: A record cannot be read.
@@ -126,7 +126,7 @@ def bundled() -> Iterator[Bundled]:
 
 
 def config_of(folder: Path) -> dict[str, Any]:
-    """The config.json of weights; empty where there is none, which their server will say."""
+    """Return the config.json of weights; empty without one, since the server reports that error."""
     try:
         return msgspec.json.decode((folder / "config.json").read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError):
@@ -134,5 +134,5 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 
 def broken(error: ConfigError) -> UnsupportedError:
-    """What is wrong with a file that nobody but the package put there."""
+    """Return the error of a damaged file that only the package installs."""
     return UnsupportedError(f"{error}; it is part of cudal1-ci: install it again, {WITHOUT}")

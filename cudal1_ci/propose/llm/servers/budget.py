@@ -1,10 +1,10 @@
-"""The tokens that a run may spend.
+"""Limit the tokens that a run may spend.
 
     if await budget.reserve(2048):
         budget.settle(2048, spent=311)
 
-An answer is asked for only when all that it may have is still there, so the limit holds whatever
-the answers turn out to be; what was reserved and not used goes back to those that wait for it.
+An answer is requested only when the budget has all tokens that it may use, so the limit always
+holds. Tokens that were reserved and not used return to waiting requests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import asyncio
 
 
 class TokenBudget:
-    """Completion tokens, for the answers of one event loop."""
+    """Count completion tokens for the answers of one event loop."""
 
     def __init__(self, limit: int | None):
         self._limit = limit
@@ -22,7 +22,7 @@ class TokenBudget:
         self._settled = asyncio.Event()
 
     async def reserve(self, num_tokens: int) -> bool:
-        """Set tokens aside, after waiting for those that are reserved; False: they are spent."""
+        """Reserve tokens after a wait for reserved ones; return False if the budget is spent."""
         while self._limit is not None and self._spent + self._reserved + num_tokens > self._limit:
             if not self._reserved:
                 return False
@@ -31,7 +31,7 @@ class TokenBudget:
         return True
 
     def settle(self, num_tokens: int, *, spent: int) -> None:
-        """Give back what was reserved, less what was spent."""
+        """Return the unspent part of a reservation to the budget."""
         self._reserved -= num_tokens
         self._spent += spent
         self._settled.set()

@@ -1,18 +1,18 @@
-"""Asks any server that speaks the OpenAI protocol.
+"""Ask any server that speaks the OpenAI protocol.
 
     with Client(config, endpoint) as client:
         for answer in client.ask(messages, n=8, seed=0):
             ...
 
-Answers are made at the same time, on an event loop in a thread of the client's own: only so does a
-limit of wall clock hold for a server that sends a byte a minute, and cancelling end what waits for
-a header. What goes wrong with one answer is in that answer; an exception is a fault of this tool.
+Answers are made in parallel, on an event loop in the client's own thread. Only so does a wall-clock
+limit hold for a server that sends a byte a minute, and cancelling ends a wait for a header. An
+answer holds its own failure; an exception is a bug of this tool.
 
-A server that does not know a parameter says so with a 400 that names it. It is then left out for
-the rest of the run, if what is asked for stays the same without it: `seed` and the options of
-streaming always, `top_p` and `temperature` at 1, which is what their absence means.
+A server that does not know a parameter answers 400 and names the parameter. The client then omits
+the parameter for the rest of the run if the request means the same without it. That holds for
+`seed` and the streaming options always, and for `top_p` and `temperature` at 1, their default.
 
-Covered: keys in the words of a server, in full or cut off. Not covered: a key that it sends back
+Covered: keys in a server's words, in full or cut off. Not covered: a key that the server sends back
 encoded.
 """
 
@@ -46,42 +46,42 @@ from cudal1_ci.records import Identity
 T = TypeVar("T")
 
 LISTING_S = 30.0
-"""For the list of a server's models."""
+"""Seconds for the list of a server's models."""
 NO_KEY = "none"
-"""Servers without keys want a header all the same."""
+"""Placeholder key: servers without keys still need a header."""
 OPTIONAL = ("seed", "stream_options", "stream")
 NEUTRAL = {"top_p": 1.0, "temperature": 1.0}
 RENAMED = {"max_tokens": "max_completion_tokens"}
-"""By the newer name, which some servers insist on and others do not know."""
+"""Parameters by their newer names, which some servers require and others do not know."""
 RETRIED_STATUS = (408, 409)
-"""Besides 429 and 5xx."""
+"""Further statuses to retry, in addition to 429 and 5xx."""
 
 
 def never() -> None:
-    """How the server ended, for one that is not ours: that is not known."""
+    """Return no end: the end of an external server is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """A server, and what is said about it. Its repr goes into logs: no key is in it."""
+    """A server and its description. Its repr goes into logs, so it contains no key."""
 
     url: str
-    """With the version: `http://127.0.0.1:8000/v1`."""
+    """URL with the version: `http://127.0.0.1:8000/v1`."""
     identity: Identity
     model: str
-    """What requests name, where the identity says more than a server understands."""
+    """Name in requests, if the identity says more than a server understands."""
     api_key: str | None = field(default=None, repr=False)
     is_own: bool = False
-    """Started by this tool on this machine: no proxy is in between."""
+    """Whether this tool started the server on this machine: no proxy is in between."""
     num_concurrent: int
     extra: dict[str, Any] = field(default_factory=dict)
     """Fields of a request that only this kind of server has."""
     ended: Callable[[], str | None] = never
-    """How the server ended; None while it runs."""
+    """Return how the server ended; None while it runs."""
 
 
 class Unanswered(Exception):
-    """An attempt that brought no answer."""
+    """Signal an attempt without an answer."""
 
     def __init__(
         self, kind: Failure, message: str, *, retry: bool = False, asked_s: float | None = None
@@ -94,7 +94,9 @@ class Unanswered(Exception):
 
 
 class Client:
-    """A language model behind an endpoint; ends all that is under way when the `with` ends."""
+    """Talk to a language model behind an endpoint; the end of the `with` cancels what is in
+    progress.
+    """
 
     def __init__(self, config: ModelConfig, endpoint: Endpoint, *, first_wait_s: float = 0.5):
         self._config = config
@@ -104,7 +106,7 @@ class Client:
         self._secrets = Secrets([endpoint.api_key or "", *secret_values(os.environ)])
         self._left_out: set[str] = set()
         self._renamed: dict[str, str] = {}
-        self._is_end_told = False
+        self._is_end_shown = False
         self._openai = sdk()
         self._broken = transport_error(self._openai)
         self._tasks: set[asyncio.Task[Answer]] = set()
@@ -138,14 +140,17 @@ class Client:
         return self._endpoint.identity
 
     def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
-        """Exactly `n` answers, each as it is ready. They are asked for at once, not when the first
-        is read; those that nobody waits for any more are ended."""
-        return self.asked(messages, n, seed, set())
+        """Yield exactly `n` answers when they are ready. All are requested at once, before the
+        first is read; closing the iterator cancels the rest.
+        """
+        return self.ask_tracked(messages, n, seed, set())
 
-    def asked(
+    def ask_tracked(
         self, messages: Sequence[Message], n: int, seed: int, among: set[asyncio.Task[Answer]]
     ) -> Iterator[Answer]:
-        """The same; what is under way is in that set too, for whoever ends a part."""
+        """Yield answers like `ask`. Pending tasks are also in `among`, so that a caller can cancel
+        them.
+        """
         conversation = msgspec.to_builtins(list(messages))
         answers: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
         tasks: list[asyncio.Task[Answer]] = []
@@ -166,21 +171,21 @@ class Client:
         return self._delivered(answers, tasks, n)
 
     def cancel(self) -> None:
-        """End what is under way. From any thread; what is asked for later is answered."""
+        """Cancel what is in progress. Any thread may call it; later requests are answered."""
         self.end(self._tasks)
 
     def end(self, tasks: set[asyncio.Task[Answer]]) -> None:
-        """End these. From any thread."""
+        """Cancel these tasks. Any thread may call it."""
         with self._lock:
             if not self._is_closed:
                 self._loop.call_soon_threadsafe(end, tasks)
 
     def apart(self) -> Share:
-        """For one of several threads that ask."""
+        """Return a share of the client for another thread."""
         return Share(self)
 
     def models(self) -> list[str]:
-        """The names that the server lists.
+        """Return the names that the server lists.
 
         Raises:
             ModelError: It lists none, or does not answer.
@@ -208,7 +213,7 @@ class Client:
         await self._sdk.close()
 
     async def _answer(self, conversation: list[dict[str, str]], seed: int) -> Answer:
-        """An answer, after as many attempts as it takes or may take."""
+        """Return an answer after the allowed attempts."""
         async with self._slots:
             started_s = time.monotonic()
             answer = await self._persist(lambda: self._attempt(conversation, seed))
@@ -232,10 +237,10 @@ class Client:
             await asyncio.sleep(pause_s)
 
     async def _attempt(self, conversation: list[dict[str, str]], seed: int) -> Answer:
-        """One request, again at once where only a parameter was not liked."""
+        """Send one request; repeat it at once if only a parameter was rejected."""
         ending = self._endpoint.ended()
         if ending is not None:
-            raise Unanswered("server", self._told(ending))
+            raise Unanswered("server", self._ending_text(ending))
         max_tokens = self._config.max_tokens
         if not await self._budget.reserve(max_tokens):
             raise Unanswered("budget", f"the run's {self._config.token_budget} tokens are spent")
@@ -251,10 +256,10 @@ class Client:
         return msgspec.structs.replace(answer, message=self._said(answer.message))
 
     async def _exchange(self, request: dict[str, Any], completion: Completion) -> bool:
-        """Send a request and read its reply; False: it is to be sent anew without a parameter.
+        """Send a request and read its reply; False: send it again without a parameter.
 
         Raises:
-            Unanswered: There was no reply that could be one.
+            Unanswered: No valid reply came.
         """
         ask = self._sdk.chat.completions.with_streaming_response.create
         try:
@@ -320,8 +325,9 @@ class Client:
         return {**sent, "extra_body": self._endpoint.extra}
 
     def _adapts_to(self, error: Any, request: dict[str, Any]) -> bool:
-        """Whether another request is worth sending, because the error names a parameter of this
-        one that the next does without."""
+        """Return whether another request is worthwhile: the error names a parameter that the next
+        request omits.
+        """
         if error.status_code not in (400, 422):
             return False
         words = set(re.findall(r"\w+", error_text(error)))
@@ -350,14 +356,14 @@ class Client:
     def _broken_off(self, error: BaseException) -> Unanswered:
         ending = self._endpoint.ended()
         if ending is not None:
-            return Unanswered("server", self._told(ending))
+            return Unanswered("server", self._ending_text(ending))
         cause = error.__cause__ or error
         said = shown(f"{type(cause).__name__} {cause}".strip())
         return Unanswered("server", self._said(f"the connection failed: {said}"), retry=True)
 
-    def _told(self, ending: str) -> str:
-        """How the server ended: in full for the first answer that it costs."""
-        first, self._is_end_told = not self._is_end_told, True
+    def _ending_text(self, ending: str) -> str:
+        """Return how the server ended: in full for the first answer that it costs."""
+        first, self._is_end_shown = not self._is_end_shown, True
         return self._said(ending if first else ending.splitlines()[0])
 
     def _said(self, message: str) -> str:
@@ -387,7 +393,7 @@ class Client:
 
 
 class Share:
-    """A client as one of several threads has it: what it cancels is what it asked."""
+    """A client for one of several threads; it cancels only its own requests."""
 
     def __init__(self, client: Client):
         self._client = client
@@ -398,7 +404,7 @@ class Share:
         return self._client.identity
 
     def ask(self, messages: Sequence[Message], *, n: int, seed: int) -> Iterator[Answer]:
-        return self._client.asked(messages, n, seed, self._tasks)
+        return self._client.ask_tracked(messages, n, seed, self._tasks)
 
     def cancel(self) -> None:
         self._client.end(self._tasks)
@@ -413,7 +419,7 @@ def end(tasks: Sequence[asyncio.Task[Answer]] | set[asyncio.Task[Answer]]) -> No
 
 
 def outcome(task: asyncio.Task[Answer]) -> Answer | BaseException:
-    """What a finished task delivers to whom asked."""
+    """Return the result or exception of a finished task."""
     if task.cancelled():
         return cancelled()
     return task.exception() or task.result()
@@ -424,7 +430,7 @@ def cancelled() -> Answer:
 
 
 def error_text(error: Any) -> str:
-    """What a server says of its refusal: the message of its JSON, or the beginning of its page."""
+    """Return a server's error text: the message of its JSON, or the beginning of its page."""
     body = error.body
     if isinstance(body, dict):
         said = body.get("message") or body.get("detail") or body
@@ -435,7 +441,7 @@ def error_text(error: Any) -> str:
 
 
 def sdk() -> ModuleType:
-    """The openai package, which only those need who use a model."""
+    """Import the openai package, which only runs with a model need."""
     try:
         return importlib.import_module("openai")
     except ImportError as error:
@@ -445,8 +451,9 @@ def sdk() -> ModuleType:
 
 
 def transport_error(openai: ModuleType) -> type[Exception]:
-    """What the SDK's HTTP library raises while a body is read: which library that is depends on
-    the SDK's version."""
+    """Return what the SDK's HTTP library raises while a body is read. The SDK's version decides
+    which library that is.
+    """
     library = openai.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0]
     error: type[Exception] = importlib.import_module(library).HTTPError
     return error

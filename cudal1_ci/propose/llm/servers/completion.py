@@ -1,4 +1,4 @@
-"""What the bytes of one reply mean: an answer, or why it is none.
+"""Parse the bytes of one reply into an answer, or a failure.
 
     completion = Completion(max_tokens=2048)
     for data in reply:
@@ -6,9 +6,9 @@
             break
     completion.answer()
 
-Reads a stream of events and a plain document alike, as some servers send the second though asked
-for the first. It reads bytes itself, where the SDK would: only so is the size of one event limited
-too, and a page of HTML seen for what it is. Knows no network.
+The parser reads a stream of events or a plain document, since some servers send a document instead
+of a stream. It reads bytes itself, unlike the SDK: only so is the size of one event limited, and a
+page of HTML recognized. It knows no network.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ import msgspec
 from cudal1_ci.propose.llm.servers import Answer, Failure
 
 MAX_CHARS_PER_TOKEN = 16
-"""Code has three to four. More than this is a server that does not know `max_tokens`."""
+"""Code has three to four characters a token. A server with more than this ignores `max_tokens`."""
 MAX_BYTES_PER_TOKEN = 4096
 """An event of one token is some 300 bytes; ten times as much with ids and fingerprints."""
 MIN_MAX_BYTES = 64 * 1024
 
 LOOP_WORDS = 256
 LOOP_PERIOD = 8
-"""An answer whose last 256 words are one group of at most 8, 32 times or more, comes to nothing.
-Longer groups are left to `max_tokens`: an unrolled loop of code looks like them."""
+"""The longest repeated group of words. An answer fails if its last 256 words repeat one group of
+at most 8, 32 times or more. Longer groups are left to `max_tokens`: an unrolled loop of code
+looks like them."""
 WORD = re.compile(r"\w{1,8}|[^\w\s]|\s{8}")
-"""About as long as tokens, with which the server counts."""
+"""A word about as long as a token; servers count in tokens."""
 LOOP_CHARS = 16 * LOOP_WORDS
 CHECK_CHARS = 512
-"""Between two looks for a loop."""
+"""Characters between two checks for a loop."""
 
 EVENT_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 MAX_SHOWN_CHARS = 300
@@ -54,7 +55,7 @@ class Content(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """`delta` of an event, `message` of a document."""
+    """A choice: `delta` of an event, `message` of a document."""
 
     delta: Content | None = None
     message: Content | None = None
@@ -63,7 +64,7 @@ class Choice(msgspec.Struct):
 
 
 class Piece(msgspec.Struct):
-    """An event, or a document: of the protocol only what is read."""
+    """An event or a document, with only the fields that are read."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
@@ -71,7 +72,7 @@ class Piece(msgspec.Struct):
 
 
 class Completion:
-    """One reply, as it comes."""
+    """Read one reply piece by piece."""
 
     def __init__(self, max_tokens: int):
         self.text = ""
@@ -90,13 +91,13 @@ class Completion:
 
     @property
     def num_tokens(self) -> int:
-        """Completion tokens: the server's count, else an estimate that is rather too high."""
+        """Return the completion tokens: the server's count, else an estimate on the high side."""
         if self._usage.completion_tokens is not None:
             return self._usage.completion_tokens
         return max(self._num_pieces, len(self.text) // 3)
 
     def feed(self, data: bytes) -> bool:
-        """Take the next bytes. True: whatever follows, the answer stands."""
+        """Take the next bytes; return True if the answer is complete."""
         self._num_bytes += len(data)
         self._rest += data
         if self._is_stream is None and len(self._rest.lstrip()) >= max(map(len, EVENT_STARTS)):
@@ -111,7 +112,7 @@ class Completion:
         return self._is_done or self._failure is not None
 
     def answer(self) -> Answer:
-        """What it came to, when the reply has ended or enough of it was seen."""
+        """Return the result when the reply has ended or is long enough."""
         if self._failure is None:
             self._end()
         if self._failure is not None:
@@ -130,7 +131,7 @@ class Completion:
         )
 
     def _end(self) -> None:
-        """The reply is over: is it an answer?"""
+        """Handle the end of the reply: decide whether it is an answer."""
         if not self._is_stream:
             self._read(bytes(self._rest))
         elif self._rest:
@@ -186,12 +187,12 @@ class Completion:
                 self._fail("degenerate", f"the same words again and again: {shown(loop)}")
 
     def _fail(self, kind: Failure, message: str) -> None:
-        """The first failure is the one that counts."""
+        """Record a failure; the first one counts."""
         self._failure = self._failure or (kind, message)
 
 
 def repeated(text: str) -> str | None:
-    """The few words of which the end of a text is made; None for a text that goes on."""
+    """Return the few words that the end of a text repeats; None if it does not repeat."""
     words = WORD.findall(text[-LOOP_CHARS:])[-LOOP_WORDS:]
     if len(words) < LOOP_WORDS:
         return None
@@ -202,6 +203,6 @@ def repeated(text: str) -> str | None:
 
 
 def shown(text: str) -> str:
-    """Words of a server on one line, shortened."""
+    """Return a server's words on one line, shortened."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_SHOWN_CHARS else line[:MAX_SHOWN_CHARS] + "…"

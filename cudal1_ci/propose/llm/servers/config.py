@@ -1,4 +1,4 @@
-"""What a language model is asked with, and where it is.
+"""Configure a language model: where it is and how it samples.
 
     ModelConfig(model="/models/qwen", adapter="/models/qwen-cuda", temperature=0.7)
     ModelConfig(model="https://api.example.com/v1", name="large")
@@ -19,45 +19,45 @@ from cudal1_ci.records.validation import at_least, key_of, positive
 ROOM = "model"
 ServerName = Literal["auto", "vllm", "transformers"]
 AUTOMATIC, NONE = "auto", "none"
-"""Of an adapter that is not named."""
+"""Values of an adapter without a folder."""
 
 GPUS = re.compile(r"([\w-]+(,[\w-]+)*)?")
 
 
 class ModelConfig(Record, frozen=True, kw_only=True):
-    """A model, how its server is started where it has none, and how its answers are drawn."""
+    """A model, how its server starts where needed, and how answers are sampled."""
 
     model: str | None = None
     """A folder of weights, an id of the hub, or the URL of a server; None is no model."""
     adapter: str = AUTOMATIC
-    """Folder of a LoRA adapter for the weights; `auto` is the one that comes with the package where
-    that fits them, `none` is none."""
+    """Folder of a LoRA adapter for the weights. `auto` is the bundled one if it fits the
+    weights, `none` is no adapter."""
     name: str | None = None
-    """Which of a URL's models; None is the first that it lists."""
+    """The name of one of a URL's models; None is the first listed."""
     server: ServerName = "auto"
-    """What serves weights; `auto` is vLLM where the interpreter has it."""
+    """Server for weights; `auto` is vLLM if the interpreter has it."""
     python: str | None = None
-    """Interpreter that has the server's packages; None is the one that runs the tool."""
+    """Interpreter with the server's packages; None is the one that runs the tool."""
     temperature: float = 0.8
     top_p: float = 1.0
     max_tokens: int = 2048
-    """Of one answer."""
+    """The most tokens of one answer."""
     num_concurrent: int = 8
-    """Answers asked for at the same time."""
+    """Answers requested at the same time."""
     request_s: float = 300.0
     """Wall clock of one request, from its first byte to the last of its answer."""
     start_s: float = 600.0
-    """From the start of a server until it is ready, a download included."""
+    """Seconds from the start of a server until it is ready, a download included."""
     max_retries: int = 5
-    """After 429, 5xx and broken connections."""
+    """Retries after 429, 5xx and broken connections."""
     token_budget: int | None = None
     """Completion tokens of a run; None is no limit."""
     api_key_env: str = "OPENAI_API_KEY"
-    """Variable of the environment that holds the key of a URL."""
+    """Environment variable with the key of a URL."""
     gpu: str | None = None
     """The server's CUDA_VISIBLE_DEVICES (`1`, `0,1`; empty is no GPU); None is this process's."""
     gpu_memory_share: float = 0.5
-    """Of the GPU's memory for vLLM; the rest is left to what is measured."""
+    """Share of the GPU's memory for vLLM; the rest is left for measurements."""
     tensor_parallel: int = 1
     """GPUs over which vLLM spreads a model."""
     offline: bool = False
@@ -107,10 +107,10 @@ class ModelConfig(Record, frozen=True, kw_only=True):
 
     @property
     def is_url(self) -> bool:
-        """Whether the model is served already."""
+        """Return whether the model is already served."""
         return self.model is not None and self.model.startswith(("http://", "https://"))
 
 
 def wrong(field: str, what: str) -> ConfigError:
-    """The error of a value, with the key that it has in a file."""
+    """Return the error of a value, with its key in a file."""
     return ConfigError(f"{key_of(ROOM, field)}: {what}")

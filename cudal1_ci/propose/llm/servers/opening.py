@@ -1,4 +1,4 @@
-"""Opens the model of a configuration, wherever it is.
+"""Open the model of a configuration, wherever it is.
 
 with opened(ModelConfig(model="/models/qwen"), offline=True) as model:
     for answer in model.ask(messages, n=4, seed=0):
@@ -33,9 +33,9 @@ CHAT = "/chat/completions"
 def opened(
     config: ModelConfig, *, offline: bool = False, told: Callable[[str], None] = untold
 ) -> Iterator[LanguageModel]:
-    """The model, inside of a `with`: of a URL as it is, of weights behind a server that starts now
-    and ends with it. With `offline`, or the configuration's own, nothing is downloaded. Which
-    adapter is on the weights is `told`.
+    """Yield the model inside a `with`. A URL is used as it is; for weights a server starts and ends
+    with the `with`. With `offline`, here or in the configuration, nothing is downloaded. `told`
+    receives the adapter's description.
 
     Raises:
         ConfigError: The configuration names no model, or none that is there.
@@ -56,8 +56,7 @@ def opened(
 
 
 def refuse_missing_weights(config: ModelConfig) -> None:
-    """Of weights and an adapter that are named, whether they are there, as far as this machine
-    knows; nobody else is asked.
+    """Check that weights and an adapter exist by local files alone.
 
     Raises:
         ConfigError: There are none.
@@ -69,7 +68,7 @@ def refuse_missing_weights(config: ModelConfig) -> None:
 
 
 def remote(config: ModelConfig, environ: Mapping[str, str]) -> Endpoint:
-    """The endpoint of a URL; asks the server for the name of its model where none is given."""
+    """Return the endpoint of a URL; request the model's name from the server if it is missing."""
     assert config.model is not None
     endpoint = Endpoint(
         url=api_url(config.model),
@@ -94,13 +93,13 @@ def remote(config: ModelConfig, environ: Mapping[str, str]) -> Endpoint:
 
 
 def api_url(given: str) -> str:
-    """The URL with its version, as people write it with and without."""
+    """Return the URL with its version, which users write or leave out."""
     url = given.rstrip("/").removesuffix(CHAT)
     return url if urlsplit(url).path else url + "/v1"
 
 
 def api_key(variable: str, environ: Mapping[str, str]) -> str | None:
-    """The key in a variable of the environment; None for servers that have none."""
+    """Return the key in an environment variable; None for servers without one."""
     key = environ.get(variable, "").strip()
     if not re.fullmatch(r"[!-~]*", key):
         raise ConfigError(

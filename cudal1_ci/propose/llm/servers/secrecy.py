@@ -1,8 +1,8 @@
-"""Takes secrets out of words that other processes said.
+"""Remove secrets from the output of other processes.
 
     Secrets(["sk-0123456789abcdef"]).hidden("no such key: sk-0123456789abcdef")  # no such key: ***
 
-Covers a secret as it is, and cut off after its first characters. Not one that was encoded.
+Covered: a secret as it is, or cut off after its first characters. Not covered: an encoded secret.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterable, Mapping
 from cudal1_ci.processes.environment import sounds_secret
 
 MIN_CHARS = 8
-"""Shorter values are not secrets but words such as `none`, and would be found in any text."""
+"""The shortest secret. Shorter values are words such as `none`, and would match in any text."""
 
 
 def secret_values(environment: Mapping[str, str]) -> list[str]:
-    """The values of all variables that sound like one."""
+    """Return the values of all variables whose names suggest a secret."""
     return [value for name, value in environment.items() if sounds_secret(name)]
 
 
 class Secrets:
-    """Values that nothing may repeat."""
+    """Hold values that must not be repeated."""
 
     def __init__(self, values: Iterable[str]):
         # What a server shows of a key is often its beginning: that is enough to hide all of it.
@@ -32,5 +32,5 @@ class Secrets:
         self._pattern = re.compile(rf"(?:{'|'.join(starts)})[^\s\"'<>,;]*") if starts else None
 
     def hidden(self, text: str) -> str:
-        """The text without them."""
+        """Return the text without the secrets."""
         return self._pattern.sub("***", text) if self._pattern else text

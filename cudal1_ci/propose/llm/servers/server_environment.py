@@ -1,4 +1,4 @@
-"""What a model's server may know of the host's environment.
+"""Build the environment of a model's server.
 
 server_environment(os.environ, gpu="1", may_download=False)
 """
@@ -18,7 +18,7 @@ HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 def server_environment(
     environ: Mapping[str, str], *, gpu: str | None, may_download: bool
 ) -> dict[str, str]:
-    """What a server may know of the host's environment."""
+    """Return the part of the host's environment that a server may see."""
     kept = listed(environ, SERVER_KEPT, SERVER_PREFIXES)
     if may_download:
         wanted = (*NETWORK, *HUB_TOKENS)

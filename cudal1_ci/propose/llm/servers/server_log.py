@@ -1,4 +1,4 @@
-"""What the log of a model's server says of its end.
+"""Summarize the end of a model server's log.
 
 log_end(place / "log", secrets)
 """
@@ -11,18 +11,20 @@ from pathlib import Path
 from cudal1_ci.propose.llm.servers.secrecy import Secrets
 
 LOG_CHARS = 64 * 1024
-"""vLLM tells the cause first, then a traceback for each of its processes."""
+"""Characters from the end of a log: vLLM writes the cause first, then a traceback for each of
+its processes."""
 LOG_LINES = 15
 CAUSES = 3
 CAUSE = re.compile(
     r"^(?:\([^)\n]*\) )?(?:ERROR [^]\n]*\] )?((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE
 )
-"""A line of a log that names an exception, perhaps behind the process and place that vLLM puts."""
+"""A line of a log that names an exception, perhaps behind vLLM's process and place."""
 
 
 def log_end(path: Path, secrets: Secrets) -> str:
-    """The last lines that a server wrote, without secrets, after the first exceptions that are
-    named before them."""
+    """Return a server's last lines, without secrets, after the first exceptions named before
+    them.
+    """
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_CHARS))
@@ -33,7 +35,7 @@ def log_end(path: Path, secrets: Secrets) -> str:
 
 
 def excerpt(log: str) -> str:
-    """What a log says of an end: its last lines, and before them what they do not repeat."""
+    """Return a log's last lines, and before them what they do not repeat."""
     end = [line for line in log.splitlines()[-LOG_LINES:] if line.strip()]
     named = dict.fromkeys(CAUSE.findall(log))
     causes = [cause for cause in named if not any(cause in line for line in end)]

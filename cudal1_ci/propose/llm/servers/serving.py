@@ -1,12 +1,12 @@
-"""Starts a server for weights, and ends it.
+"""Start a server for weights, and end it.
 
     with Server(config, offline=True) as server:
         server.endpoint.url, server.endpoint.identity
 
-The server is a child of this process in a group of its own, behind a warden that ends it when this
-process ends in whatever way. It listens on this machine only, sees none of the host's secrets
-except the hub's token where it may have to download, and writes into a log, whose end is in the
-error when it fails. It runs no code that comes with weights.
+The server is a child of this process in its own process group. A warden ends the server when this
+process ends in any way. The server listens on this machine only, and sees no secrets of the host
+except the hub's token for a download. It writes a log whose end is in the error when the server
+fails. It runs no code that comes with weights.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ PING_S = 5.0
 
 
 def untold(text: str) -> None:
-    """Of what is told to nobody."""
+    """Discard a text."""
 
 
 class Server:
-    """The server of a configuration's weights; ready inside of the `with`."""
+    """Run the server of a configuration's weights; it is ready inside the `with`."""
 
     def __init__(self, config: ModelConfig, *, offline: bool, told: Callable[[str], None] = untold):
         assert config.model is not None
@@ -114,7 +114,7 @@ class Server:
         self._stack.close()
 
     def ended(self) -> str | None:
-        """How the server ended, with the end of its log; None while it runs."""
+        """Return how the server ended, with the end of its log; None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -126,8 +126,8 @@ class Server:
         weights: Weights,
         lora: Adapter | None,
     ) -> tuple[Command, Weights, Adapter | None]:
-        """How to start the server, of which weights, and with which adapter: with none where it
-        comes with the package and cannot be served here.
+        """Return how to start the server, its weights and its adapter. A bundled adapter that
+        cannot be served is left out.
 
         Raises:
             ModelError: There is no server, or none for the adapter that the configuration names.
@@ -149,7 +149,7 @@ class Server:
         return made, weights, lora
 
     def _downloaded(self, weights: Weights) -> Weights:
-        """The weights of a hub on disk: transformers puts an adapter on a folder.
+        """Return a hub's weights on disk: transformers puts an adapter on a folder.
 
         Raises:
             NotOnDisk: They could not be downloaded.
@@ -194,7 +194,7 @@ class Server:
             )
 
     def _wait_until_ready(self, port: int, lora: Adapter | None) -> None:
-        """Until the server answers.
+        """Wait until the server answers.
 
         Raises:
             ModelError: It ended, or did not answer in time.
@@ -218,7 +218,7 @@ class Server:
             time.sleep(POLL_S)
 
     def _stop(self) -> None:
-        """Have the warden end the server and all that it started."""
+        """Make the warden end the server and all that it started."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -229,7 +229,7 @@ class Server:
 
 
 def adapter_text(lora: Adapter, weights: Weights) -> str:
-    """Which adapter is on the weights, for whoever waits."""
+    """Return which adapter is on the weights, for display."""
     text = f"adapter: {lora.name} ({lora.hash})"
     if lora.made_for is None:
         return text
@@ -238,14 +238,17 @@ def adapter_text(lora: Adapter, weights: Weights) -> str:
 
 
 def shown_name(given: str) -> str:
-    """Of weights, in a report that goes to others: an id of a hub, or the name of their folder."""
+    """Return the name of weights for a public report: an id of a hub, or the name of their
+    folder.
+    """
     folder = Path(given).expanduser()
     return folder.resolve().name if folder.is_dir() else given
 
 
 def free_port() -> int:
-    """One that nobody listens on now. Somebody else may take it before the server does, which then
-    ends and says so."""
+    """Return a free port. Another process may take it before the server; the server then ends with
+    an error.
+    """
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -253,8 +256,10 @@ def free_port() -> int:
 
 
 def answers(url: str) -> bool:
-    """Whether a server is ready there. Not asked for its models: transformers lists those of the
-    hub's cache, and fails where there is none. Servers without `/health` say 404, but say it."""
+    """Return whether a server is ready at a URL. The list of models is not used: transformers lists
+    the hub's cache, and fails without one. A server without `/health` answers 404, which is an
+    answer.
+    """
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(url, timeout=PING_S):

@@ -1,13 +1,12 @@
-"""Runs one command and sees that it does not outlive the tool. Started as a script.
+"""Run one command and ensure that it does not outlive the tool. Started as a script.
 
     python warden.py COMMAND ARGUMENT...
 
-The tool holds the other end of standard input. When the tool ends, in whatever way, the kernel
-closes it: the command, which has a process group of its own, is asked to end with all that it
-started, and is killed after that. What a command that ends by itself leaves behind is treated the
-same way: vLLM's processes give back shared memory after the one that started them is gone. Should
-this process be killed, the kernel kills the command with it. Not covered: what leaves the process
-group.
+The tool holds the other end of standard input. When the tool ends in any way, the kernel closes
+that end. The warden then asks the command's process group to end, and kills it after a grace
+period. A command that ends by itself gets the same treatment for the processes that it leaves:
+vLLM's processes release shared memory after their parent is gone. If the warden is killed, the
+kernel kills the command with it. Not covered: processes that leave the process group.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 GRACE_S = 5.0
-"""For a server to give back shared memory and the GPU."""
+"""Seconds for a server to release shared memory and the GPU."""
 POLL_S = 0.02
 
 
@@ -38,7 +37,7 @@ def main(command: list[str]) -> int:
         preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
     )
     threading.Thread(target=end_with_the_tool, args=[server.pid], daemon=True).start()
-    # Not reaped before its group is gone: until then the number is nobody else's.
+    # Not reaped before its group is gone: until then no other process has the number.
     os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
     kill(server.pid, signal.SIGTERM)
     deadline_s = time.monotonic() + GRACE_S
@@ -59,7 +58,7 @@ def end_with_the_tool(group: int) -> None:
 
 
 def is_running(group: int) -> bool:
-    """Whether a process of the group has not ended."""
+    """Return whether a process of the group is still running."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, _, process_group = path.read_text().rpartition(")")[2].split()[:3]

@@ -1,9 +1,9 @@
-"""Weights on disk: where they are, and which they are.
+"""Find weights on disk and identify them.
 
     weights = found("Qwen/Qwen2.5-Coder-0.5B-Instruct", offline=True)
     weights.folder, revision(weights)
 
-Reads headers and samples, never all of the weights, and loads nothing.
+This module reads headers and samples, never all weights, and loads nothing.
 """
 
 from __future__ import annotations
@@ -24,29 +24,30 @@ from cudal1_ci.propose.llm.servers.adapter_record import ADAPTER_FILES, BLOCK_BY
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 NUM_SAMPLES = 16
 SAMPLE_BYTES = 4096
-"""Two trainings of one model have the same headers: it is the numbers that differ, everywhere."""
+"""Bytes of a sample. Two trainings of one model have the same headers; their numbers differ
+everywhere."""
 MAX_HEADER_BYTES = 100_000_000
-"""As the format has it."""
+"""The most bytes of a header, as the format defines."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A folder, or an id of the hub whose snapshot may have to be downloaded yet."""
+    """A folder, or a hub id whose snapshot may need a download."""
 
     given: str
     folder: Path | None
-    """None until it is downloaded."""
+    """Folder of the weights; None before a download."""
     hub_id: str | None
-    """None for a folder that was named."""
+    """Id of the hub; None for a named folder."""
 
     @property
     def name(self) -> str:
-        """How a server is told to load them."""
+        """Return the name by which a server loads them."""
         return self.hub_id or str(self.folder)
 
 
 def found(model: str, *, offline: bool, environ: Mapping[str, str] = os.environ) -> Weights:
-    """Where the weights of that name are.
+    """Return where the weights of that name are.
 
     Raises:
         ConfigError: There are none, or none without a download.
@@ -70,7 +71,7 @@ def found(model: str, *, offline: bool, environ: Mapping[str, str] = os.environ)
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:
-    """Where the hub's library keeps what it downloaded."""
+    """Return the hub library's download cache."""
     if environ.get("HF_HUB_CACHE"):
         return Path(environ["HF_HUB_CACHE"])
     if environ.get("HF_HOME"):
@@ -80,7 +81,7 @@ def hub_cache(environ: Mapping[str, str]) -> Path:
 
 
 def cached_snapshot(hub_id: str, environ: Mapping[str, str]) -> Path | None:
-    """The folder of a model's main revision; its name is the commit."""
+    """Return the folder of a model's main revision; the folder's name is the commit."""
     repository = hub_cache(environ) / ("models--" + hub_id.replace("/", "--"))
     try:
         commit = (repository / "refs" / "main").read_text("ascii").strip()
@@ -91,8 +92,9 @@ def cached_snapshot(hub_id: str, environ: Mapping[str, str]) -> Path | None:
 
 
 def revision(weights: Weights, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The snapshot's commit, or a hash of the folder's configuration and of its weights' headers
-    and samples; None for what is not there."""
+    """Return the snapshot's commit, or a hash of the folder's configuration and of its weights'
+    headers and samples; None if the files are missing.
+    """
     if weights.hub_id is not None:
         snapshot = cached_snapshot(weights.hub_id, environ)
         return snapshot.name if snapshot else None
@@ -130,11 +132,11 @@ class Adapter:
     rank: int
     hash: str
     made_for: str | None = None
-    """Of one that comes with the package, the id of the weights that it was trained on."""
+    """For a bundled adapter, the id of the weights used in training."""
 
     @property
     def name(self) -> str:
-        """In a report that goes to others."""
+        """Return the adapter's name in a public report."""
         return self.folder.name
 
     @property
@@ -143,7 +145,7 @@ class Adapter:
 
 
 def adapter(folder: str) -> Adapter:
-    """The adapter in a folder.
+    """Return the adapter in a folder.
 
     Raises:
         ConfigError: There is none.
@@ -172,8 +174,9 @@ class LoraSettings(msgspec.Struct):
 
 
 def joined(base: Path, lora: Adapter, place: Path) -> Path:
-    """A folder that transformers loads as the base with the adapter on it: links to the files of
-    both, and the adapter's configuration with the base's place in it."""
+    """Return a folder that transformers loads as the base with the adapter. It holds links to the
+    files of both, and the adapter's configuration with the path of the base.
+    """
     place.mkdir()
     for path in base.iterdir():
         (place / path.name).symlink_to(path)

@@ -1,13 +1,13 @@
-"""A model's answer becomes the program that is judged: what is measured is what is proposed.
+"""Splice a model's answer into the program that is verified: what is measured is what is proposed.
 
     program = splice(problem, parsed)
 
 A KernelBench-form problem gets a file with `ModelNew`. A problem of a checkout gets the user's file
-with the answer in it as a drop-in: the same public name, signatures, docstrings and comments, its
-imports merged, its helpers before it, formatted as the repository is, and no other byte changed.
-Python replaces Python (with Triton kernels and inline extensions in it), CUDA replaces the kernel
-of a CUDA file or of a string. For a kernel its own file is what changes, and no other. What cannot
-be put in safely is refused with a reason that the model can mend.
+with the answer as a drop-in. The public name, signatures, docstrings and comments remain. Imports
+are merged, helpers go before the definition, and the repository's formatter runs. No other byte
+changes. Python replaces Python, including Triton kernels and inline extensions; CUDA replaces the
+kernel of a CUDA file or of a string. For a kernel only its own file changes. An answer that cannot
+be spliced safely is refused with a reason that the model can fix.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["splice"]
 
 
 def splice(problem: Problem, parsed: Parsed) -> Program | Unusable:
-    """The program that an answer proposes instead of the reference."""
+    """Return the program that an answer proposes instead of the reference."""
     reference, target = problem.reference, problem.target
     if parsed.language == "cuda":
         if isinstance(reference, TextProgram) or target is None or target.kind != "cuda_kernel":
@@ -43,7 +43,9 @@ def splice(problem: Problem, parsed: Parsed) -> Program | Unusable:
 
 
 def with_python(program: TreeProgram, target: Target | None, code: str) -> Program | Unusable:
-    """The checkout with a Python answer in the file of the kernel, or else of what is called."""
+    """Return the checkout with a Python answer in the file of the kernel, or else of the called
+    target.
+    """
     path = file_of(program)
     if target is not None and target.is_kernel:
         if not target.path.endswith(".py"):
@@ -85,7 +87,7 @@ def with_python(program: TreeProgram, target: Target | None, code: str) -> Progr
 
 
 def with_cuda(program: TreeProgram, target: Target, code: str) -> Program | Unusable:
-    """The checkout with a CUDA answer in the file of the kernel."""
+    """Return the checkout with a CUDA answer in the file of the kernel."""
     text = file_text(program, target.path)
     if text is None:
         return unsupported("the file of the kernel cannot be read")

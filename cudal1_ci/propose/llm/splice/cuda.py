@@ -1,11 +1,10 @@
-"""A CUDA answer in the user's CUDA text: the kernel replaced, what it needs put before it.
+"""Splice a CUDA answer into the user's CUDA text.
 
-An answer that has all of a file's functions replaces the whole file, unless it changes some that
-have nothing to do with the kernel. Otherwise its kernel takes the
-place of the file's, functions that the file has and that launch the kernel are replaced too, new
-ones and what else it defines go before the kernel, and new `#include` lines behind the others. All
-other text stays to the byte. Knows the grammar, not the preprocessor: whether it compiles is for
-the judge to see.
+An answer with all functions of a file replaces the whole file, unless it changes functions
+unrelated to the kernel. Otherwise its kernel replaces the file's, and so do its versions of the
+file's functions that launch the kernel. New functions and other definitions go before the kernel,
+and new `#include` lines after the others. All other text is unchanged to the byte. This module
+knows the grammar, not the preprocessor: the verifier finds out whether the text compiles.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ _MACRO = re.compile(r"#\s*define\s+(\w+)")
 
 @dataclass(frozen=True)
 class Piece:
-    """A function with its template, or another thing that a text defines."""
+    """A function with its template, or another definition of a text."""
 
     name: str
-    """Without namespaces; empty for what is no function."""
+    """Name without namespaces; empty if the piece is not a function."""
     text: str
     start: int
-    """Byte."""
+    """Byte where the piece starts."""
     end: int
     head: str = ""
     parameters: tuple[str, ...] = ()
@@ -41,7 +40,7 @@ class Piece:
 
 
 def with_kernel(text: str, qualname: str, answer: str) -> str | Unusable:
-    """A CUDA text with the answer's kernel in the place of its own."""
+    """Return a CUDA text with the answer's kernel in place of its own."""
     name = qualname.rpartition("::")[2]
     newline = "\r\n" if "\r\n" in text else "\n"
     answer = answer.replace("\r\n", "\n").replace("\n", newline)
@@ -99,8 +98,9 @@ def unchanged(name: str) -> Unusable:
 def is_whole_file(
     text: str, mine: Sequence[Piece], answer: str, theirs: Sequence[Piece], name: str
 ) -> bool:
-    """Whether an answer has all functions and all headers of a file, and changes nothing that has
-    nothing to do with the kernel: nobody calls that when the kernel is judged."""
+    """Return whether an answer has all functions and headers of a file, and changes nothing
+    unrelated to the kernel. Verification of the kernel calls no unrelated code.
+    """
     names = {piece.name for piece in theirs}
     has_all = all(piece.name in names for piece in mine)
     if not (has_all and includes(text) <= includes(answer) and includes(answer)):
@@ -116,18 +116,18 @@ def is_binding(piece: Piece) -> bool:
 
 
 def beside_functions(text: str) -> set[str]:
-    """Macros, types and constants of a text."""
+    """Return the macros, types and constants of a text."""
     return {squeezed(piece.text) for piece in pieces(text) if not piece.name}
 
 
 def changed_names(mine: Sequence[Piece], theirs: Sequence[Piece]) -> set[str]:
-    """Functions of a file of which an answer has another text."""
+    """Return the functions of a file that an answer changes."""
     said = {squeezed(piece.text) for piece in theirs}
     return {piece.name for piece in mine if squeezed(piece.text) not in said}
 
 
 def concerned(mine: Sequence[Piece], name: str) -> set[str]:
-    """A kernel, what launches it, and what is there for these alone. Bindings lead to others."""
+    """Return a kernel, its launchers, and what only these use. Bindings lead to others."""
     plain = [p for p in mine if not is_binding(p)]
     found = {name}
     while True:
@@ -144,7 +144,7 @@ def concerned(mine: Sequence[Piece], name: str) -> set[str]:
 
 
 def host(mine: Sequence[Piece], name: str) -> set[str]:
-    """The kernel and the functions that are no device code: those through which it is called."""
+    """Return the kernel and the host functions through which it is called."""
     return {name} | {p.name for p in mine if not re.search(r"__(?:device|global)__", p.head)}
 
 
@@ -153,7 +153,7 @@ def mentions(piece: Piece, name: str) -> bool:
 
 
 def is_replacement(piece: Piece, name: str, mine: Sequence[Piece]) -> bool:
-    """The kernel, and a function of the file that launches it."""
+    """Return whether a piece is the kernel, or a function of the file that launches it."""
     is_mine = any(piece.name == other.name for other in mine)
     return piece.name == name or (is_mine and re.search(rf"\b{name}\b", piece.text) is not None)
 
@@ -161,8 +161,9 @@ def is_replacement(piece: Piece, name: str, mine: Sequence[Piece]) -> bool:
 def signature_problem(
     mine: Sequence[Piece], replaced: dict[str, Piece], kernel: str
 ) -> Unusable | None:
-    """A function whose parameters others rely on and the answer changes. The kernel's are its own
-    where all that launch it are replaced with it."""
+    """Return the error of a changed function whose parameters others rely on. The kernel's
+    parameters may change if all its launchers are replaced.
+    """
     callers = {p.name for p in mine if p.name != kernel and re.search(rf"\b{kernel}\b", p.text)}
     for old in mine:
         new = replaced.get(old.name)
@@ -185,7 +186,7 @@ def template(piece: Piece) -> str:
 
 
 def is_new(piece: Piece, text: str, mine: Sequence[Piece]) -> bool:
-    """Whether a piece of an answer is not in the file, nor a function that the file has."""
+    """Return whether a piece of an answer is neither in the file nor a function of the file."""
     if piece.name:
         return all(piece.name != other.name for other in mine)
     return squeezed(piece.text) not in squeezed(text)
@@ -212,7 +213,9 @@ def assembled(
     answer: str,
     newline: str,
 ) -> str:
-    """The file's text with replaced functions, what is new before the first, and its headers."""
+    """Return the file's text with replaced functions, new pieces before the first, and the answer's
+    headers.
+    """
     source = text.encode()
     first = min(piece.start for piece in mine if piece.name in replaced)
     for old in sorted(mine, key=lambda piece: -piece.start):
@@ -237,7 +240,7 @@ def includes(text: str) -> set[str]:
 
 
 def squeezed(text: str) -> str:
-    """Code without comments and spaces that do not matter."""
+    """Return code without comments and insignificant spaces."""
     return re.sub(r"\s*([^\w\s])\s*", r"\1", " ".join(_COMMENT.sub(" ", text).split()))
 
 
@@ -245,7 +248,7 @@ def squeezed(text: str) -> str:
 
 
 def functions(text: str) -> list[Piece]:
-    """Functions with a body, with their templates."""
+    """Return functions with a body, with their templates."""
     source = text.encode()
     return [
         function_piece(source, node)
@@ -272,7 +275,7 @@ def function_piece(source: bytes, node: Node) -> Piece:
 
 
 def whole(node: Node) -> Node:
-    """A function with its template and its `extern "C"`."""
+    """Return a function with its template and its `extern "C"`."""
     while node.parent is not None and (
         node.parent.type == "template_declaration"
         or (
@@ -285,7 +288,7 @@ def whole(node: Node) -> Node:
 
 
 def parameter_types(source: bytes, function: Node) -> Iterator[str]:
-    """The types of a function's parameters, without names, comments and qualifiers."""
+    """Yield the types of a function's parameters, without names, comments and qualifiers."""
     declarator = function.child_by_field_name("declarator")
     while declarator is not None and declarator.type != "function_declarator":
         declarator = declarator.child_by_field_name("declarator")
@@ -305,7 +308,7 @@ def parameter_types(source: bytes, function: Node) -> Iterator[str]:
 
 
 def parameter_name(declarator: Node | None) -> Node | None:
-    """The name that a parameter's declarator ends in, behind `*`, `&` and brackets."""
+    """Return the name at the end of a parameter's declarator, behind `*`, `&` and brackets."""
     while declarator is not None and declarator.type != "identifier":
         inner = [child for child in declarator.named_children if "qualifier" not in child.type]
         declarator = inner[-1] if inner else None
@@ -313,8 +316,9 @@ def parameter_name(declarator: Node | None) -> Node | None:
 
 
 def pieces(text: str) -> Iterator[Piece]:
-    """All that stands at the top of a text or of its namespaces: functions, macros, types,
-    constants; not headers, bindings and comments."""
+    """Yield the functions, macros, types and constants at the top of a text or of its namespaces.
+    Headers, bindings and comments are excluded.
+    """
     source = text.encode()
     known = {piece.start: piece for piece in functions(text)}
     for node in items(cuda_parser().parse(source).root_node):

@@ -1,6 +1,6 @@
-"""A CUDA answer in a kernel that stands in a string of a Python file.
+"""Splice a CUDA answer into a kernel that is a string of a Python file.
 
-Only strings whose text is their value, without escapes, can be written by hand; others are refused.
+A string is replaced only if its text is its value, without escapes; others are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cudal1_ci.propose.target_file import parsed
 
 
 def with_kernel_in_string(text: str, qualname: str, answer: str) -> str | Unusable:
-    """A Python text with the answer's kernel in the string that holds it."""
+    """Return a Python text with the answer's kernel in the string that holds it."""
     module = parsed(text)
     name = qualname.rpartition("::")[2]
     found = Strings(name)
@@ -46,7 +46,7 @@ def refused(name: str, why: str) -> Unusable:
 
 
 class Strings(cst.CSTVisitor):
-    """Finds the strings that define a kernel."""
+    """Find the strings that define a kernel."""
 
     def __init__(self, name: str):
         self.name = name

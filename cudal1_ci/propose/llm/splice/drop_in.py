@@ -1,8 +1,9 @@
-"""A model's definition in the place of the user's: what the user wrote is kept wherever the answer
-does not change what the code does.
+"""Merge a model's definition into the user's: keep what the user wrote where the answer changes no
+behaviour.
 
-Signatures, annotations, decorators, class attributes, bases, docstrings and comments stay; methods
-that the answer leaves out stay as they are; methods that it repeats unchanged stay to the byte.
+Signatures, annotations, decorators, class attributes, bases, docstrings and comments remain.
+Methods that the answer leaves out remain; methods that it repeats unchanged are the same to the
+byte.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ def merged(
     where: str,
     may_change_signature: bool = False,
 ) -> Definition | Unusable:
-    """The answer's definition as a drop-in for the user's. `bases` chooses between the bases of
-    two classes; a function all of whose callers are replaced `may_change_signature`."""
+    """Return the answer's definition as a drop-in for the user's. `bases` chooses between the bases
+    of two classes. `may_change_signature` holds for a function if all its callers are replaced.
+    """
     if isinstance(original, cst.ClassDef) and isinstance(answer, cst.ClassDef):
         return merged_class(original, answer, bases, where=where)
     if isinstance(original, cst.FunctionDef) and isinstance(answer, cst.FunctionDef):
@@ -50,7 +52,7 @@ def merged_function(
     where: str,
     may_change_signature: bool = False,
 ) -> cst.FunctionDef | Unusable:
-    """One function or method."""
+    """Return one merged function or method."""
     problem = signature_problem(original, answer, where)
     if problem is not None and not may_change_signature:
         return problem
@@ -74,7 +76,7 @@ def merged_function(
 def merged_class(
     original: cst.ClassDef, answer: cst.ClassDef, bases: Bases, *, where: str
 ) -> cst.ClassDef | Unusable:
-    """One class, member by member, in the user's order."""
+    """Return one class merged member by member, in the user's order."""
     theirs = {key_of(item): item for item in members(answer) if not is_text(item)}
     body: list[cst.BaseStatement] = []
     for item in members(original):
@@ -115,8 +117,9 @@ def merged_class(
 def with_new_members(
     body: list[cst.BaseStatement], order: Sequence[str], new: dict[str, cst.BaseStatement]
 ) -> list[cst.BaseStatement]:
-    """A class body with the members that only the answer has, each behind the one that it follows
-    there; attributes that follow none come first, methods that follow none last."""
+    """Return a class body with the answer's new members, each behind its predecessor in the answer.
+    Attributes without a predecessor come first, methods without one last.
+    """
     body = list(body)
     for i, key in enumerate(order):
         if key not in new:
@@ -126,7 +129,7 @@ def with_new_members(
         is_method = isinstance(item, cst.FunctionDef | cst.ClassDef)
         at = places[-1] + 1 if places else len(body) if is_method else 0
         while 0 < at < len(body) and is_text(body[at]):
-            at += 1  # what the author says of the attribute above
+            at += 1  # the author's description of the attribute above
         if is_method and at > 0:
             item = separated(item)
         body.insert(at, item)
@@ -136,7 +139,7 @@ def with_new_members(
 
 
 def separated(item: cst.BaseStatement) -> cst.BaseStatement:
-    """A statement with at least one empty line before it."""
+    """Return a statement with at least one empty line before it."""
     lines = getattr(item, "leading_lines", ())
     if any(line.comment is None for line in lines):
         return item
@@ -148,7 +151,7 @@ def is_definition(item: cst.CSTNode) -> bool:
 
 
 def members(definition: cst.ClassDef) -> list[cst.BaseStatement]:
-    """The statements of a class without its docstring and without `pass`."""
+    """Return the statements of a class without its docstring and without `pass`."""
     if not isinstance(definition.body, cst.IndentedBlock):
         return []
     statements = list(definition.body.body)
@@ -158,7 +161,7 @@ def members(definition: cst.ClassDef) -> list[cst.BaseStatement]:
 
 
 def key_of(item: cst.CSTNode) -> str:
-    """What a member is called; setters and overloads are members of their own."""
+    """Return the key of a member; setters and overloads are members of their own."""
     if isinstance(item, cst.FunctionDef):
         decorators = [code_of(one.decorator) for one in item.decorators]
         roles = [one.rpartition(".")[2] for one in decorators]
@@ -172,7 +175,7 @@ def key_of(item: cst.CSTNode) -> str:
 
 
 def is_empty(item: cst.CSTNode) -> bool:
-    """`pass`, `...`, and strings that nobody reads."""
+    """Return whether a statement is `pass`, `...`, or an unused string."""
     return isinstance(item, cst.SimpleStatementLine) and all(
         isinstance(small, cst.Pass)
         or (
@@ -183,14 +186,14 @@ def is_empty(item: cst.CSTNode) -> bool:
 
 
 def is_placeholder(body: cst.BaseSuite) -> bool:
-    """Whether a body says nothing: `...`, `pass`, a docstring."""
+    """Return whether a body has only `...`, `pass` or a docstring."""
     if isinstance(body, cst.IndentedBlock):
         return all(is_empty(item) for item in body.body)
     return is_empty(cst.SimpleStatementLine(body.body))  # type: ignore[arg-type]
 
 
 def docstring_of(definition: Definition) -> cst.SimpleStatementLine | None:
-    """The statement that is a definition's docstring."""
+    """Return the statement that is a definition's docstring."""
     if not isinstance(definition.body, cst.IndentedBlock) or not definition.body.body:
         return None
     first = definition.body.body[0]
@@ -198,7 +201,7 @@ def docstring_of(definition: Definition) -> cst.SimpleStatementLine | None:
 
 
 def with_docstring(body: cst.BaseSuite, docstring: cst.SimpleStatementLine | None) -> cst.BaseSuite:
-    """A body with a docstring, unless it has its own."""
+    """Return a body with a docstring, unless it has its own."""
     if docstring is None:
         return body
     if isinstance(body, cst.SimpleStatementSuite):
@@ -209,7 +212,9 @@ def with_docstring(body: cst.BaseSuite, docstring: cst.SimpleStatementLine | Non
 
 
 def kept_decorators(original: Definition, answer: Definition) -> Sequence[cst.Decorator]:
-    """The user's decorators, and what the answer adds to them, outermost first as it has them."""
+    """Return the user's decorators with those that the answer adds, outermost first in the answer's
+    order.
+    """
     mine = [code_of(one.decorator) for one in original.decorators]
     theirs = [code_of(one.decorator) for one in answer.decorators]
     if set(mine) <= set(theirs):
@@ -219,7 +224,7 @@ def kept_decorators(original: Definition, answer: Definition) -> Sequence[cst.De
 
 
 def kept_comments(original: Definition, answer: Definition) -> Sequence[cst.EmptyLine]:
-    """The lines above the user's definition, then the comments that the answer adds."""
+    """Return the lines above the user's definition, then the comments that the answer adds."""
     mine = {line.comment.value for line in original.leading_lines if line.comment}
     added = [
         line for line in answer.leading_lines if line.comment and line.comment.value not in mine

@@ -1,8 +1,8 @@
-"""Which definition of an answer is the one that was asked for, whatever it is called.
+"""Find the wanted definition in an answer, whatever its name is.
 
     answer, name = entry_in(answer, wanted=("RMSNorm", "ModelNew", "Model"), is_class=True)
 
-A definition under another name is given the first of the wanted names throughout the answer.
+A definition under another name gets the first wanted name throughout the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Definition = cst.ClassDef | cst.FunctionDef
 def with_entry(
     answer: cst.Module, wanted: Sequence[str], *, is_class: bool
 ) -> cst.Module | Unusable:
-    """The answer with what was asked for under the first of the wanted names."""
+    """Return the answer with the wanted definition under the first of the wanted names."""
     name = wanted[0]
     definitions = list(definitions_in(answer))
     if any(item.name.value == name for item in definitions):
@@ -52,7 +52,7 @@ def with_entry(
 def entry_name(
     definitions: Sequence[Definition], wanted: Sequence[str], *, is_class: bool
 ) -> str | None:
-    """The definition that must be meant, None when that could be several."""
+    """Return the only possible definition's name; None if several are possible."""
     kind = cst.ClassDef if is_class else cst.FunctionDef
     fitting = {item.name.value: item for item in definitions if isinstance(item, kind)}
     for name in wanted:
@@ -69,7 +69,7 @@ def entry_name(
 
 
 def is_module(item: Definition) -> bool:
-    """Whether a class is a module: its base says so, or it has a `forward`."""
+    """Return whether a class is a module: its base is one, or it has a `forward`."""
     if not isinstance(item, cst.ClassDef):
         return False
     bases = [code_of(base.value) for base in item.bases]
@@ -80,7 +80,7 @@ def is_module(item: Definition) -> bool:
 
 
 def is_kernel(item: Definition) -> bool:
-    """Whether a definition is a Triton kernel."""
+    """Return whether a definition is a Triton kernel."""
     if not isinstance(item, cst.FunctionDef):
         return False
     decorators = [code_of(one.decorator).partition("(")[0] for one in item.decorators]
@@ -88,7 +88,7 @@ def is_kernel(item: Definition) -> bool:
 
 
 def alias_of(answer: cst.Module, name: str) -> str | None:
-    """`Other` of `name = Other` at the top level, where the answer defines `Other`."""
+    """Return `Other` of `name = Other` at the top level, where the answer defines `Other`."""
     defined = {item.name.value for item in definitions_in(answer)}
     for statement in answer.body:
         if is_alias(statement, name):

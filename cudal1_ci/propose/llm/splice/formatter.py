@@ -1,14 +1,13 @@
-"""The repository's own formatter, for the lines that a splice wrote and no others.
+"""Run the repository's own formatter on the lines that a splice wrote and no others.
 
-Which formatter, and how it is set, is read from the checkout (`ruff.toml`, `pyproject.toml`); the
-program that runs is the one installed beside this tool, never one of the checkout or of the
-project's interpreter: those are the user's code, and the host executes none. It gets the text on
-stdin and the configuration by its path, in an environment of its own with a time limit. Where it
-is not installed, fails or is not known (yapf, autopep8), the text stays as libcst wrote it, which
-follows the file's indentation and line ends already.
+The checkout says which formatter to use and how (`ruff.toml`, `pyproject.toml`). The program is the
+one installed with this tool, never one of the checkout or of the project's interpreter: the host
+executes no user code. It gets the text on stdin and the configuration by its path, in its own
+environment with a time limit. If it is missing, fails or is unknown (yapf, autopep8), the text
+remains as libcst wrote it. libcst already follows the file's indentation and line ends.
 
-The formatter sees the whole file; of its changes those inside of written lines are taken, and only
-if the code still means the same.
+The formatter sees the whole file. Only its changes inside written lines are used, and only if the
+code still means the same.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from typing import Any
 
 TIME_LIMIT_S = 10.0
 LONGEST_FORMATTED = 20_000
-"""Lines. Comparing longer files takes longer than their formatting is worth."""
+"""The most lines to format. Comparing longer files takes longer than their formatting is worth."""
 LARGEST_CONFIGURATION_BYTES = 1_000_000
 
 COMMANDS = {
@@ -38,7 +37,7 @@ FILES = ("ruff.toml", ".ruff.toml", "pyproject.toml")
 
 
 def formatted(before: str, after: str, root: Path, path: str) -> str:
-    """The text of a spliced file with what was written formatted as its repository does."""
+    """Return a spliced file's text with the written lines formatted as the repository does."""
     found = configured(root, path)
     if found is None or after.count("\n") > LONGEST_FORMATTED:
         return after
@@ -51,8 +50,9 @@ def formatted(before: str, after: str, root: Path, path: str) -> str:
 
 
 def configured(root: Path, path: str) -> tuple[str, Path] | None:
-    """The formatter that a file of a checkout is formatted with, and where that is said; the
-    configuration nearest to the file counts."""
+    """Return a file's formatter and the configuration that names it; the nearest configuration
+    counts.
+    """
     folders = [root / parent for parent in PurePosixPath(path).parents]
     for folder in folders:
         for name in FILES:
@@ -71,7 +71,7 @@ def configured(root: Path, path: str) -> tuple[str, Path] | None:
 
 
 def tools_in(file: Path, root: Path) -> dict[str, Any] | None:
-    """The `tool` table of a configuration of the checkout; None where there is none to be read."""
+    """Return the `tool` table of a checkout's configuration; None if it cannot be read."""
     try:
         # A link may lead out of the checkout.
         if not file.is_file() or not file.resolve().is_relative_to(root.resolve()):
@@ -85,7 +85,7 @@ def tools_in(file: Path, root: Path) -> dict[str, Any] | None:
 
 
 def run(name: str, configuration: Path, text: str, path: str) -> str | None:
-    """A text as a formatter has it; None where it does not run or refuses."""
+    """Return a text as a formatter writes it; None if the formatter does not run or refuses."""
     if importlib.util.find_spec(name) is None:
         return None
     file_name = PurePosixPath(path).name
@@ -114,7 +114,7 @@ def run(name: str, configuration: Path, text: str, path: str) -> str | None:
 
 
 def within(before: Sequence[str], after: Sequence[str], whole: Sequence[str]) -> str:
-    """`after` with those changes of `whole` that touch only lines which `before` does not have."""
+    """Return `before` with only those changes of `whole` in lines that `before` does not have."""
     written = [False] * len(after)
     for tag, _, _, start, end in matcher(before, after).get_opcodes():
         if tag in {"insert", "replace"}:

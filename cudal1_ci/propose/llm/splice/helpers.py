@@ -1,8 +1,8 @@
-"""What of an answer must come along with its definition: functions, classes, kernels, constants.
+"""Collect what a definition of an answer needs: functions, classes, kernels, constants.
 
-Only what the definition reaches is taken; demonstrations, tests and settings at the end of an
-answer stay behind. A name that the file has for the same thing is the file's; a name that it has
-for something else is written anew in the answer, or the answer is refused.
+Only what the definition reaches is included; an answer's demonstrations, tests and settings are
+left out. If the file has a name for the same thing, the file's is used. If the file uses the name
+for something else, the answer's is renamed, or the answer is refused.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ ALWAYS_LOADED = frozenset({"torch.nn", "torch.nn.functional", "torch.cuda", "tor
 
 
 @dataclass(frozen=True)
-class Luggage:
-    """What is put into a file beside the definitions."""
+class Additions:
+    """What is put into a file in addition to the definitions."""
 
     answer: cst.Module
-    """With names that clash written anew."""
+    """The answer, with clashing names renamed."""
     statements: tuple[cst.BaseStatement, ...]
     imports: tuple[Import, ...]
 
 
 @dataclass(frozen=True)
-class Known:
-    """The names of a file."""
+class FileNames:
+    """Describe the names of a file."""
 
     names: frozenset[str]
-    """Bound when it runs or for type checkers."""
+    """Names bound at run time or for type checkers."""
     at_run_time: frozenset[str]
     imports: Mapping[str, str]
-    """What imported names mean when it runs."""
+    """The meaning of names imported at run time."""
     imports_of_types: Mapping[str, str]
-    """What those mean that only type checkers see."""
+    """The meaning of names that only type checkers see."""
     submodules: frozenset[str]
     dumps: frozenset[str] = field(default_factory=frozenset)
-    """Its statements, to know those that an answer repeats."""
+    """The file's statements, to detect those that an answer repeats."""
 
 
 @functools.lru_cache(maxsize=4)
-def known_of(file: cst.Module) -> Known:
+def known_of(file: cst.Module) -> FileNames:
     body = ast.parse(file.code).body
     imports = list(imports_in(body))
-    return Known(
+    return FileNames(
         names=frozenset(bound_names(body)),
         at_run_time=frozenset(bound_names(body, type_checking=False)),
         imports={one.local: one.meaning for one in imports},
@@ -72,8 +72,8 @@ def known_of(file: cst.Module) -> Known:
     )
 
 
-def packed(answer: cst.Module, file: cst.Module, entries: Collection[str]) -> Luggage | Unusable:
-    """All that the definitions `entries` of an answer need and the file does not have."""
+def packed(answer: cst.Module, file: cst.Module, entries: Collection[str]) -> Additions | Unusable:
+    """Return all that the definitions `entries` of an answer need and the file does not have."""
     known = known_of(file)
     problem = star_import(answer)
     if problem is not None:
@@ -106,7 +106,7 @@ def packed(answer: cst.Module, file: cst.Module, entries: Collection[str]) -> Lu
     ]
     definitions = [item for name in entries if (item := find(answer, name)) is not None]
     imports = missing_imports(answer, known, [*statements, *definitions])
-    return Luggage(answer, tuple(statements), tuple(imports))
+    return Additions(answer, tuple(statements), tuple(imports))
 
 
 def star_import(answer: cst.Module) -> Unusable | None:
@@ -122,7 +122,7 @@ def star_import(answer: cst.Module) -> Unusable | None:
 
 
 def reached(answer: cst.Module, entries: Collection[str]) -> list[cst.BaseStatement]:
-    """The statements of an answer that its entries need, in order; not the entries themselves."""
+    """Return the statements of an answer that its entries need, in order, without the entries."""
     definitions = [found for name in entries if (found := find(answer, name)) is not None]
     others = [item for item in answer.body if item not in definitions]
     wanted = {name for definition in definitions for name in uses(definition)}
@@ -142,7 +142,9 @@ def reached(answer: cst.Module, entries: Collection[str]) -> list[cst.BaseStatem
 
 
 def touches(item: cst.CSTNode) -> set[str]:
-    """Names whose values a statement changes: `table[0] = 1`, `ops.register(f)`, `@op.register`."""
+    """Return names whose values a statement changes: `table[0] = 1`, `ops.register(f)`,
+    `@op.register`.
+    """
     (statement, *_) = ast.parse(code_of(item)).body
     match statement:
         case ast.Assign(targets=targets):
@@ -181,9 +183,9 @@ def is_compound(item: cst.CSTNode) -> bool:
 
 
 def clashes(
-    needed: Sequence[cst.BaseStatement], known: Known, entries: Collection[str]
+    needed: Sequence[cst.BaseStatement], known: FileNames, entries: Collection[str]
 ) -> Iterator[str]:
-    """Names of an answer that mean something else in the file."""
+    """Yield names of an answer that mean something else in the file."""
     for item in needed:
         if dump(item) in known.dumps:
             continue
@@ -196,8 +198,10 @@ def clashes(
                 yield name
 
 
-def unused_name(name: str, answer: cst.Module, known: Known) -> str:
-    """What to call a name that clashes: as the file calls the same module, or something new."""
+def unused_name(name: str, answer: cst.Module, known: FileNames) -> str:
+    """Return a new name for a name that clashes: the file's name of the same module, or a free
+    name.
+    """
     body = ast.parse(answer.code).body
     meaning = next((one.meaning for one in imports_in(body) if one.local == name), None)
     taken = {*known.names, *bound_names(body), *BUILTINS}
@@ -208,16 +212,16 @@ def unused_name(name: str, answer: cst.Module, known: Known) -> str:
     return free_name(name, taken) if last in taken else last
 
 
-def is_known(item: cst.CSTNode, known: Known) -> bool:
-    """Whether a statement only imports, behind a condition, what the file has imported."""
+def is_known(item: cst.CSTNode, known: FileNames) -> bool:
+    """Return whether a statement only imports, conditionally, what the file has imported."""
     meanings = {one.local: one.meaning for one in imports_in(ast.parse(code_of(item)).body)}
     return bool(meanings) and all(known.imports.get(n) == meanings.get(n, "") for n in binds(item))
 
 
 def missing_imports(
-    answer: cst.Module, known: Known, needing: Sequence[cst.CSTNode]
+    answer: cst.Module, known: FileNames, needing: Sequence[cst.CSTNode]
 ) -> Iterator[Import]:
-    """Imports of the answer, and obvious ones that it forgot, that code needs in this file."""
+    """Yield the answer's imports, and obvious forgotten ones, that code needs in this file."""
     used = {name for item in needing for name in uses(item)}
     text = "\n".join(code_of(item) for item in needing)
     lines = [item for item in answer.body if is_import(item)]
@@ -240,5 +244,5 @@ def missing_imports(
 
 
 def obvious_top(one: Import) -> Import:
-    """`import a` for `import a.b` of which only `a` is used."""
+    """Return `import a` for `import a.b` if code uses only `a`."""
     return Import(one.local, one.meaning, f"import {one.local}")

@@ -1,8 +1,8 @@
-"""Imports of a file: what its names mean, what an answer needs beside them, and where that goes.
+"""Analyse a file's imports, and add those that an answer needs.
 
-Two imports are one when the same name means the same thing (`import torch.nn as nn`, `from torch
-import nn`). What only type checkers see binds nothing. New lines go to the section of the file's
-imports that they belong to: standard library, other packages, the project's own.
+Two imports are equal if the same name means the same thing (`import torch.nn as nn`, `from torch
+import nn`). Imports for type checkers alone bind nothing. New lines go to their section of the
+file's imports: standard library, other packages, the project's own.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ OBVIOUS = {
     "tl": "import triton.language as tl",
     "load_inline": "from torch.utils.cpp_extension import load_inline",
 }
-"""What everybody means by a name that nothing binds."""
+"""The usual meaning of a name that nothing binds."""
 
 
 @dataclass(frozen=True)
 class Import:
-    """One name that an import binds."""
+    """A name that an import binds."""
 
     local: str
     meaning: str
-    """`torch.nn`; with dots in front where the import is relative."""
+    """`torch.nn`; with leading dots if the import is relative."""
     line: str
     """The import of this name alone."""
     is_submodule: bool = False
-    """`import a.b`, which binds `a` and loads `a.b`."""
+    """True for `import a.b`, which binds `a` and loads `a.b`."""
 
 
 def imports_in(
     body: Sequence[ast.stmt | ast.ExceptHandler], *, type_checking: bool = False
 ) -> Iterator[Import]:
-    """All imports of a scope, behind conditions too."""
+    """Yield all imports of a scope, including conditional ones."""
     for statement in body:
         if isinstance(statement, ast.Import):
             for alias in statement.names:
@@ -72,7 +72,7 @@ def imports_in(
 
 
 def obvious(name: str) -> Import:
-    """The import that a name stands for."""
+    """Return the import that a name usually needs."""
     return next(imports_in(ast.parse(OBVIOUS[name]).body))
 
 
@@ -80,7 +80,7 @@ def obvious(name: str) -> Import:
 
 
 def with_imports(module: cst.Module, new: Sequence[Import], own: str = "") -> cst.Module:
-    """A module with imports among its own. `own` is the package that it belongs to."""
+    """Return a module with new imports among its own. `own` is the module's package."""
     for one in sorted(new, key=lambda n: sort_key(n.line)):
         module = with_import(module, one.line, own)
     return module
@@ -118,7 +118,7 @@ def with_import(module: cst.Module, line: str, own: str) -> cst.Module:
 def inserted(
     module: cst.Module, at: int, statement: cst.SimpleStatementLine, own: str
 ) -> cst.Module:
-    """A module with one more line; the empty lines above what follows stay above both."""
+    """Return a module with one more line; the empty lines above the next line remain above both."""
     body = list(module.body)
     following = body[at] if at < len(body) else None
     is_import = isinstance(following, cst.SimpleStatementLine) and is_import_line(following)
@@ -133,7 +133,7 @@ def inserted(
 
 
 def below_docstring(module: cst.Module, statement: cst.SimpleStatementLine) -> cst.Module:
-    """A module without imports gets its first below its docstring and its `from __future__`."""
+    """Return a module whose first import is below its docstring and its `from __future__`."""
     body = list(module.body)
     at = 0
     while at < len(body) and (is_text(body[at]) or is_future(body[at])):
@@ -149,7 +149,9 @@ def below_docstring(module: cst.Module, statement: cst.SimpleStatementLine) -> c
 
 
 def leading_imports(body: Sequence[cst.CSTNode]) -> list[tuple[int, cst.SimpleStatementLine]]:
-    """The imports at the head of a file, up to its first definition; not those of the future."""
+    """Return the imports at the head of a file, up to its first definition, without `from
+    __future__`.
+    """
     found = []
     for i, item in enumerate(body):
         if isinstance(item, cst.ClassDef | cst.FunctionDef):
@@ -160,7 +162,7 @@ def leading_imports(body: Sequence[cst.CSTNode]) -> list[tuple[int, cst.SimpleSt
 
 
 def import_text(item: cst.CSTNode) -> str:
-    """An import without the comments above it."""
+    """Return an import without the comments above it."""
     bare = item.with_changes(leading_lines=[]) if hasattr(item, "leading_lines") else item
     return code_of(bare).strip()
 
@@ -174,7 +176,7 @@ def is_future(item: cst.CSTNode) -> bool:
 
 
 def section(line: str, own: str) -> int:
-    """0 standard library, 1 other packages, 2 the project's own."""
+    """Return 0 for the standard library, 1 for other packages, 2 for the project's own."""
     words = line.split()
     top = words[1].partition(".")[0] if len(words) > 1 else ""
     if not top or top == own:
@@ -183,6 +185,6 @@ def section(line: str, own: str) -> int:
 
 
 def sort_key(line: str) -> tuple[bool, str]:
-    """`import x` before `from x import y`, each by name."""
+    """Return a key that sorts `import x` before `from x import y`, each by name."""
     words = line.split()
     return words[0] == "from", words[1].lower() if len(words) > 1 else ""

@@ -1,7 +1,7 @@
-"""What others rely on: the signatures of a definition and the keys of its state.
+"""Check what callers rely on: a definition's signatures and the keys of its state.
 
-Compares the text of the user's definition with the model's. Finds what is surely missing; whether
-the state that is left is the same is for the judge to see.
+The check compares the text of the user's definition with the model's, and finds what is certainly
+missing. The verifier finds out whether the remaining state is the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HOLDS_STATE = re.compile(
 
 
 def signature(function: ast.arguments) -> list[tuple[str, str, str | None]]:
-    """Kind, name and default of every parameter; annotations are left out."""
+    """Return kind, name and default of every parameter, without annotations."""
     positional = [*function.posonlyargs, *function.args]
     missing = len(positional) - len(function.defaults)
     found: list[tuple[str, str, str | None]] = []
@@ -44,7 +44,7 @@ def signature(function: ast.arguments) -> list[tuple[str, str, str | None]]:
 
 
 def default_text(default: ast.expr | None) -> str | None:
-    """A default in words that do not depend on how its module was imported."""
+    """Return a default's text, independent of how its module was imported."""
     if isinstance(default, ast.Attribute):
         return default.attr
     return ast.unparse(default) if default is not None else None
@@ -53,7 +53,7 @@ def default_text(default: ast.expr | None) -> str | None:
 def signature_problem(
     original: cst.FunctionDef, answer: cst.FunctionDef, where: str
 ) -> Unusable | None:
-    """What is wrong with the parameters of an answer's function, if anything."""
+    """Return the error in the parameters of an answer's function, if any."""
     before, after = function_of(original), function_of(answer)
     if type(before) is type(after) and signature(before.args) == signature(after.args):
         return None
@@ -77,7 +77,9 @@ def head(function: Function) -> str:
 
 
 def missing_state(original: cst.ClassDef, merged: cst.ClassDef) -> Unusable | None:
-    """Keys of the state_dict that the user's constructor makes and the new class never fills."""
+    """Return the error of state_dict keys that the user's constructor makes and the new class never
+    fills.
+    """
     before, after = class_of(original), class_of(merged)
     named = {
         node.attr
@@ -107,7 +109,9 @@ def class_of(node: cst.ClassDef) -> ast.ClassDef:
 
 
 def state_keys(definition: ast.ClassDef) -> list[str]:
-    """Attributes that a constructor fills with parameters, buffers or modules that have some."""
+    """Return attributes that a constructor fills with parameters, buffers or modules that have
+    some.
+    """
     keys: list[str] = []
     constructors = [
         item for item in definition.body if isinstance(item, Function) and item.name == "__init__"

@@ -1,6 +1,6 @@
-"""Which names a piece of Python binds and which it takes from its module, and how one is renamed.
+"""Find the names that Python code binds and takes from its module, and rename them.
 
-Knows scopes, by the standard library's symbol tables; does not know what a name stands for.
+This module knows scopes, by the standard library's symbol tables, but not what a name means.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ BUILTINS = frozenset(dir(builtins))
 
 @functools.lru_cache(maxsize=512)
 def code_of(node: cst.CSTNode) -> str:
-    """The text of a node, with the comments that stand above it."""
+    """Return the text of a node, with the comments above it."""
     return cst.Module([]).code_for_node(node)
 
 
 @functools.lru_cache(maxsize=512)
 def uses(node: cst.CSTNode) -> frozenset[str]:
-    """Names that a statement takes from its module (or from builtins)."""
+    """Return names that a statement takes from its module or from builtins."""
     return frozenset(global_names(symtable.symtable(code_of(node), "<code>", "exec")))
 
 
@@ -40,13 +40,14 @@ def global_names(table: symtable.SymbolTable) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=512)
 def binds(node: cst.CSTNode) -> frozenset[str]:
-    """Names that a statement binds in the scope that it stands in."""
+    """Return names that a statement binds in its own scope."""
     return frozenset(bound_names(ast.parse(code_of(node)).body))
 
 
 def bound_names(body: Collection[ast.stmt], *, type_checking: bool = True) -> Iterator[str]:
-    """Names that statements bind, behind conditions too. Without `type_checking` those that only
-    type checkers see are left out."""
+    """Yield names that statements bind, including conditional ones. Without `type_checking` names
+    for type checkers alone are left out.
+    """
     for statement in body:
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield statement.name
@@ -76,7 +77,7 @@ def is_type_checking(statement: ast.stmt) -> TypeGuard[ast.If]:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """A name like another that nothing has."""
+    """Return a name like another that is not taken."""
     if name.isupper():
         base = f"{name}_FAST"
     elif name[:1].isupper():
@@ -88,8 +89,9 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def renamed(module: cst.Module, old: str, new: str) -> cst.Module | None:
-    """A module with one of its global names replaced everywhere; None where a function or a class
-    has a local of the old or the new name, so that one cannot tell them apart."""
+    """Return a module with one global name replaced everywhere. None if a function or a class has a
+    local of the old or the new name: they could not be distinguished.
+    """
     if shadows(symtable.symtable(module.code, "<code>", "exec"), {old, new}):
         return None
     changed = module.visit(Rename(old, new))
@@ -106,7 +108,7 @@ def shadows(table: symtable.SymbolTable, names: set[str]) -> bool:
 
 
 class Rename(cst.CSTTransformer):
-    """Writes a global name anew wherever it is read or bound."""
+    """Rename a global name wherever it is read or bound."""
 
     def __init__(self, old: str, new: str):
         self.old = old
@@ -127,7 +129,7 @@ class Rename(cst.CSTTransformer):
         self.others.add(node.module)
 
     def visit_ImportAlias(self, node: cst.ImportAlias) -> bool:  # noqa: N802
-        return node is None  # never: what a module calls its names is its own
+        return node is None  # never: a module's own names are separate
 
     def leave_ImportAlias(  # noqa: N802
         self, original_node: cst.ImportAlias, updated_node: cst.ImportAlias
@@ -148,8 +150,7 @@ class Rename(cst.CSTTransformer):
 
 @functools.lru_cache(maxsize=512)
 def dump(node: cst.CSTNode) -> str:
-    """What code means, without docstrings and comments: equal for code that does the same in the
-    same words."""
+    """Return code without docstrings and comments, as a value to compare."""
     tree = ast.parse(code_of(node))
     for inner in ast.walk(tree):
         if isinstance(inner, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
@@ -160,7 +161,7 @@ def dump(node: cst.CSTNode) -> str:
 
 
 def is_text(item: cst.CSTNode) -> bool:
-    """A string that stands alone: a docstring, or what is said of the attribute above it."""
+    """Return whether a statement is a string: a docstring, or an attribute's description."""
     return (
         isinstance(item, cst.SimpleStatementLine)
         and isinstance(one := item.body[0], cst.Expr)

@@ -1,7 +1,7 @@
-"""An answer for a KernelBench-form problem: a file with `ModelNew`, as the judge loads it.
+"""Turn an answer for a KernelBench-form problem into the file that the verifier loads.
 
-What the judge makes itself (`get_inputs`, `get_init_inputs`) and what runs when the file is a
-script are left out; imports that everybody means are added; nothing else is changed.
+The answer loses what the verifier makes itself (`get_inputs`, `get_init_inputs`) and what runs when
+the file is a script. It gains obvious imports that it forgot; nothing else changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JUDGES_OWN = frozenset({"get_inputs", "get_init_inputs"})
 
 
 def as_text_program(reference: TextProgram, code: str) -> TextProgram | Unusable:
-    """The answer's code as a program."""
+    """Return the answer's code as a program."""
     module = parsed(code)
     if module is None:
         return Unusable(kind="syntax", message="The code is not Python that can be read.")
@@ -51,7 +51,7 @@ def is_left_out(item: cst.CSTNode) -> bool:
 
 
 def no_forward(answer: cst.Module) -> Unusable | None:
-    """A module whose own class says nothing of how it is called."""
+    """Return the error of a module whose own class has no `forward`."""
     entry = find(answer, ENTRY)
     if not isinstance(entry, cst.ClassDef):
         return None
@@ -68,7 +68,7 @@ def no_forward(answer: cst.Module) -> Unusable | None:
 
 
 def says_the_same(answer: cst.Module, original: cst.Module, entry: str) -> bool:
-    """Whether every definition of an answer is in the reference, word by word."""
+    """Return whether every definition of an answer is in the reference, word by word."""
     named = renamed(answer, ENTRY, entry) if find(answer, entry) is None else answer
     if named is None:
         return False
@@ -82,7 +82,7 @@ def says_the_same(answer: cst.Module, original: cst.Module, entry: str) -> bool:
 
 
 def with_obvious_imports(answer: cst.Module) -> cst.Module:
-    """An answer with the imports that it forgot."""
+    """Return an answer with the imports that it forgot."""
     bound = {name for item in answer.body for name in binds(item)}
     used = {name for item in answer.body for name in uses(item)}
     missing = [obvious(name) for name in OBVIOUS if name in used - bound]

@@ -1,9 +1,9 @@
-"""An answer in the user's file: the target replaced, what it needs before it, all else as it is.
+"""Splice an answer into the user's file: replace the target, add what it needs, keep all else.
 
     text = with_answer(text, "RMSNorm", code, others=())
 
-Everything outside of the replaced definitions, the helpers above them and the new imports is the
-file's to the byte.
+Everything outside the replaced definitions, the helpers above them and the new imports is unchanged
+to the byte.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ def with_answer(
     own: str = "",
     is_launched_elsewhere: bool = False,
 ) -> str | Unusable:
-    """The file's text with the answer in it. `others` are definitions of the file that launch a
-    kernel and are replaced with it where the answer has them; a kernel that other files launch too
-    keeps its parameters. `own` is the file's package."""
+    """Return the file's text with the answer in it. `others` are the file's definitions that launch
+    a kernel; the answer's versions replace them too. A kernel that other files also launch keeps
+    its parameters. `own` is the file's package.
+    """
     file = parsed(text.removeprefix(MARK))
     original = find(file, qualname) if file is not None else None
     if file is None or original is None:
@@ -49,7 +50,7 @@ def with_answer(
     has_target = not defined.isdisjoint(qualname.split("."))
     if not has_target and (only := [name for name in launchers if name in defined]):
         qualname = only[0]
-    named = placed(file, answer, qualname)
+    named = replaced_definition(file, answer, qualname)
     if isinstance(named, Unusable):
         return named
     answer, place = named
@@ -79,11 +80,12 @@ def unsupported(what: str) -> Unusable:
     return Unusable(kind="unsupported", message=f"The answer cannot be put into the file: {what}.")
 
 
-def placed(
+def replaced_definition(
     file: cst.Module, answer: cst.Module, qualname: str
 ) -> tuple[cst.Module, str] | Unusable:
-    """The answer and the definition of the file that it replaces: the outermost part of the
-    target's name that the answer defines, or the target, under whatever name it was given."""
+    """Return the answer and the file's definition that it replaces. That definition is the
+    outermost part of the target's name that the answer defines, or else the target, under any name.
+    """
     parts = qualname.split(".")
     defined = {item.name.value for item in definitions_in(answer)}
     for i, part in enumerate(parts):
@@ -96,8 +98,9 @@ def placed(
 
 
 def own_kernels(file: cst.Module, answer: cst.Module, places: Mapping[str, str]) -> list[str]:
-    """Triton kernels of the file that the answer writes anew with the same parameters, and that
-    nothing else of the file uses: they are replaced, and not kept beside a second one."""
+    """Return the file's Triton kernels that the answer rewrites with the same parameters and only
+    replaced code uses. They are replaced, so that no second version remains.
+    """
     inside = {find(file, where.partition(".")[0]) for where in places.values()}
     found = []
     for new in definitions_in(answer):
@@ -121,8 +124,9 @@ def replacements(
     target: str,
     may_change_signature: bool,
 ) -> dict[cst.CSTNode, Definition] | Unusable:
-    """New definitions for the file's, by the answer's names for them; the target's parameters are
-    its own where all that calls it is replaced."""
+    """Return new definitions for the file's, by the answer's names. The target's parameters may
+    change if all its callers are replaced.
+    """
     bases = Bases(file, answer)
     found: dict[cst.CSTNode, Definition] = {}
     for name, where in places.items():
@@ -154,15 +158,16 @@ def replacements(
 
 
 class Bases:
-    """Chooses between the bases of the user's class and of the answer's."""
+    """Choose between the bases of the user's class and of the answer's."""
 
     def __init__(self, file: cst.Module, answer: cst.Module):
         self.here = known_of(file)
         self.there = known_of(answer)
 
     def chosen(self, original: cst.ClassDef, answer: cst.ClassDef) -> Sequence[cst.Arg]:
-        """The user's, unless the answer names others that can be imported: a plain module instead
-        of a class of the project's loses what that class does."""
+        """Return the user's bases, unless the answer names others that can be imported. A plain
+        module would lose what a class of the project does.
+        """
         new = [self.meaning(base, self.there.imports) for base in answer.bases]
         is_better = all(base not in {"torch.nn.Module", "nn.Module", "object"} for base in new)
         can_be_had = all(self.can_be_had(base) for base in answer.bases)
@@ -178,7 +183,7 @@ class Bases:
 
 
 def first_of(file: cst.Module, names: Sequence[str]) -> Definition:
-    """The definition that comes first in the file."""
+    """Return the definition that comes first in the file."""
     wanted = [find(file, name) for name in names]
     return next(item for item in definitions_in(file) if item in wanted)
 
@@ -194,7 +199,7 @@ OUTSIDE_OF_FUNCTIONS = (
 
 
 class Splice(cst.CSTTransformer):
-    """Puts new definitions in the place of old ones, and statements before one of them."""
+    """Replace old definitions by new ones, and insert statements before one of them."""
 
     def __init__(
         self,
@@ -226,7 +231,7 @@ class Splice(cst.CSTTransformer):
 
 
 def laid_out(statements: Sequence[cst.BaseStatement], num_lines: int) -> list[cst.BaseStatement]:
-    """Statements with the empty lines that definitions have around them."""
+    """Return statements with the empty lines that definitions have around them."""
     found: list[cst.BaseStatement] = []
     for i, item in enumerate(statements):
         is_near = i > 0 and not is_definition(item) and not is_definition(statements[i - 1])
@@ -235,7 +240,7 @@ def laid_out(statements: Sequence[cst.BaseStatement], num_lines: int) -> list[cs
 
 
 def apart(item: cst.BaseStatement, num_lines: int) -> cst.BaseStatement:
-    """A statement with at least so many empty lines above it and its comments."""
+    """Return a statement with at least that many empty lines above it and its comments."""
     lines = list(getattr(item, "leading_lines", ()))
     first_comment = next((i for i, line in enumerate(lines) if line.comment), len(lines))
     missing = max(0, num_lines - first_comment)
