@@ -22,7 +22,7 @@ from cudal1_ci.processes import WORKER_NAME
 from cudal1_ci.records import Record
 
 CLOCK_TOLERANCE = 0.05
-"""A launch whose clock afterwards is further from its neighbors' median was not like them."""
+"""Relative difference to the neighbors' median clock. A repetition beyond it was disturbed."""
 
 SLOWED: dict[int, str] = {
     pynvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",

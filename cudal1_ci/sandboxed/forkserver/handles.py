@@ -267,8 +267,8 @@ class RunnerHandle:
         return segment
 
     def let_go(self, names: Sequence[str], most_bytes: int, timeout_s: float) -> None:
-        """Release the memory shared under these names. Release the program's cache where both
-        together exceed a limit: a program may need much for a call and have little. Raises
+        """Release the memory shared under these names and the program's cached memory, where both
+        together exceed `most_bytes`. A program may need much for a call and get little. Raises
         RunnerFailure."""
         found = {
             name: [self.segments[name], *self.outgrown.get(name, ())]

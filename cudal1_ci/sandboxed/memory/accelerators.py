@@ -27,15 +27,16 @@ AnySegment = Segment | DeviceSegment
 FLUSHED_L2_MULTIPLE = 2
 """Bytes written to flush the L2 cache, in units of its size."""
 KEPT_SHARE, KEPT_TRIALS = 64, 8
-"""Of a GPU's memory. The verifier keeps a larger tensor in the host's memory, where it is much
-slower to compare. With fewer trials than this number the tensors may be larger."""
+"""Fraction 1/64 of a GPU's memory. The verifier keeps a larger tensor in the host's memory, where
+it is much slower to compare. With fewer trials than eight the tensors may be larger."""
 OWN_SHARE = 2
-"""Of a GPU's memory that is free or the verifier's: for all that it holds. The rest is for
+"""Half of a GPU's memory that is free or the verifier's is for all that it holds. The rest is for
 runners."""
 ASKED_SHARE = 16384
-"""Of a GPU's memory. For a larger tensor the verifier checks how much is allowed."""
+"""Fraction 1/16384 of a GPU's memory. For a larger tensor the verifier checks how much is
+allowed."""
 CACHED_SHARE = 128
-"""Of a GPU's memory: what the verifier may hold without need."""
+"""Fraction 1/128 of a GPU's memory, which the verifier may hold without need."""
 SPIN_S = 0.1
 SPIN_CORES = 4
 """For verifier, runner, and what the driver and the rest of the machine need."""
