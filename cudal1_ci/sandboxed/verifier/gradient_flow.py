@@ -1,12 +1,12 @@
-"""Whom gradients reach through a patch that was judged for inference alone.
+"""Compare which tensors gradients reach through a patch that was verified only for inference.
 
-A workload of inference says nothing of training, and a patch is for code that somebody may train: a
-graph that is recorded, a result that is kept, a kernel without a backward pass are right where they
-were judged, and cut off the gradients of all that lies before them, silently. So the reference is
-called once with gradients enabled, and so is a patch that is right. Which tensors get a gradient is
-compared, not its values: those are what workloads of training are for. It is shown and decides
-nothing, as code that is never trained may well be replaced so. A reference for which such a call
-fails, here or anywhere, says nothing of its patches.
+A workload of inference does not show training, and a patch is for code that users may train. A
+recorded graph, a kept result and a kernel without a backward pass are right for inference. They
+silently cut off the gradients of all that comes before them. So the reference is called once with
+gradients enabled, and so is a patch that is right.
+The comparison is of which tensors get a gradient, not of its values: workloads of training compare
+those. The result is shown and decides nothing, as code that is never trained may be replaced so.
+Where such a call of the reference fails, nothing is reported of its patches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ MAX_NAMED = 4
 def compare_reach(
     case: Case, template: Template, runner: RunnerHandle, program: Program, limits: Limits
 ) -> list[Finding]:
-    """What a patch that is right has lost; something wherever a call of its runner has failed."""
+    """Return the gradients that a patch, right otherwise, loses. A failed call of its runner is
+    reported too."""
     if isinstance(program, TextProgram) or case.train:
         return []
     if case.reached is None:
@@ -48,7 +49,7 @@ def compare_reach(
 
 
 def asked(case: Case, runner: RunnerHandle, limits: Limits) -> set[str]:
-    """Names that a runner says are reached on the first trial. Raises RunnerFailure."""
+    """Return names that are reached on the first trial, by a runner. Raises RunnerFailure."""
     case.prepare(runner, limits, [case.trials[0][1]])
     return set(runner.ask(Reach(number=0), limits.call_s).names)
 
