@@ -258,7 +258,7 @@ class ContainedWorker:
 
 
 def mounts_of(checkout: Path) -> Iterator[str]:
-    """Return the mounts that show a checkout, without what must stay hidden at its top.
+    """Yield the mounts that show a checkout, without what must stay hidden at its top.
 
     A checkout reached through links is mounted at both of its paths. Hidden are `.git`, which may
     hold the token that fetched it, and `.env`, which may hold a password.

@@ -1,6 +1,6 @@
 """Turn records into what crosses the process wall, and what comes back into records.
 
-A class of `sandboxed.wire` has the fields of the record that it stands for, or some of them, under
+A class of `sandboxed.wire` has the fields of the record that it represents, or some of them, under
 the same names.
 """
 

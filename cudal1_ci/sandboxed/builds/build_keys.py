@@ -100,7 +100,7 @@ def software_key(architecture: str | None) -> str:
 
 
 def compilers() -> list[tuple[str, ...]]:
-    """Yield commands that print the versions of the compilers."""
+    """Return commands that print the versions of the compilers."""
     nvcc = "nvcc"
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(name):

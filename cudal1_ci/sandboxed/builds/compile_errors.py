@@ -142,7 +142,7 @@ def first_that_fit(blocks: list[str], max_chars: int) -> str:
 
 
 def diagnostics(lines: Iterable[str]) -> Iterator[Diagnostic]:
-    """Return the errors in the order of the output."""
+    """Yield the errors in the order of the output."""
     current: Diagnostic | None = None
     is_open = in_stack = False
     used_at: str | None = None

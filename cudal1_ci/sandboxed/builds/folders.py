@@ -92,7 +92,7 @@ class Builds:
 
     @contextlib.contextmanager
     def use(self, program: Program) -> Iterator[Path]:
-        """Return the program's folder, for as long as a runner of it lives."""
+        """Yield the program's folder, for as long as a runner of it lives."""
         content = self.content_of(program.root) if isinstance(program, TreeProgram) else None
         key = digest([program, content])
         with self.lock:

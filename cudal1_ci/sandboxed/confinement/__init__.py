@@ -4,7 +4,7 @@
     namespaces   user, network, PID, IPC and mount namespaces; capabilities and limits
     landlock     which files may be read, run and written
     seccomp      which system calls exist
-    gpus         which device files are of which GPU
+    gpus         the device files of each GPU
 
 Each layer is tried once in a process that runs nothing (`confine` without `granted`). Every runner
 must get what the kernel granted there; a runner that cannot have it does not start. `granted` names

@@ -133,7 +133,7 @@ def grants(
 
 @functools.cache
 def readable(search_path: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    """Yield what a Python program of this interpreter reads and runs besides its own files."""
+    """Return what a Python program of this interpreter reads and runs besides its own files."""
     worker = Path(__file__).resolve().parent.parent
     found = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
     found += [path for path in search_path if Path(path).name in PACKAGES]

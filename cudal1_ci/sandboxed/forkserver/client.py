@@ -158,7 +158,7 @@ class Template:
         is_trusted: bool = False,
         is_new: bool = False,
     ) -> Iterator[RunnerHandle]:
-        """Return a new runner, killed at the end with all that it started.
+        """Yield a new runner, killed at the end with all that it started.
 
         It is forked at its first request, which says what it needs; what it may read is fixed then.
         It does not know whether it is trusted, but its failures report it. A program's builds

@@ -85,7 +85,7 @@ class Crews:
         return self.waiting.pop()
 
     def reference(self, case: Case, limits: Limits) -> AbstractContextManager[RunnerHandle]:
-        """Yield a reference that runs without others, for the time of the block."""
+        """Return a context with a reference that runs without others."""
         return case.runner(self.template, case.program, limits, is_trusted=True, is_new=True)
 
     def _start(

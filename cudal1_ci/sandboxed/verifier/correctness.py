@@ -284,7 +284,7 @@ Place = tuple[Difference, int, int]
 
 
 def differences_of(case: Case, answer: Answer, tolerances: list[list[Tolerance]]) -> list[Place]:
-    """Yield the difference of every output of every trial."""
+    """Return the difference of every output of every trial."""
     return [
         (leaf_difference(case, number, leaf, output, tolerances[number][leaf]), number, leaf)
         for number, outputs in enumerate(answer.outputs)

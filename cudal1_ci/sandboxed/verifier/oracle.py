@@ -22,7 +22,7 @@ old ones must be seen. (Where the dtype explains more, more is allowed.)"""
 
 
 def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
-    """Return the reference's outputs in float64, where it runs so and agrees with itself."""
+    """Learn the outputs in float64, where the reference runs so and agrees with itself."""
     assert case.expected is not None
     reason = None
     if case.uses_rng:

@@ -135,7 +135,7 @@ class Known:
         )
 
     def tensors(self, key: str) -> Iterator[torch.Tensor]:
-        """Return all tensors that are held for a problem."""
+        """Yield all tensors that are held for a problem."""
         cases, _ = self.learned[key]
         for case in cases.values():
             yield from tensors_of(case)
@@ -146,7 +146,7 @@ class Known:
 
 
 def tensors_of(case: Case) -> Iterator[torch.Tensor]:
-    """Return all tensors that a case holds, on any device."""
+    """Yield all tensors that a case holds, on any device."""
     sets = [one for _, one in case.trials] + list(case.source.made)
     answers = [case.expected]
     yield from (*case.state, *case.init_tensors)

@@ -113,7 +113,7 @@ class Channel:
         return bool(select.select([self.end], [], [], timeout_s)[0])
 
     def _spin(self, doze_s: float, spin_s: float) -> None:
-        """Return when data has come, at the latest after some time."""
+        """Wait until data has come, at most for both times."""
         until_s = time.monotonic() + doze_s + spin_s
         self.end.settimeout(doze_s)
         while time.monotonic() < until_s:

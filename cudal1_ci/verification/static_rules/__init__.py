@@ -92,7 +92,7 @@ def entry_of(program: Program) -> str:
 
 
 def screened_text(source: str, path: str, entry: str) -> Iterator[Finding]:
-    """Return the findings in one file, each line and rule once."""
+    """Yield the findings in one file, each line and rule once."""
     if len(source) > LONGEST_TEXT:
         return
     lines = source.splitlines()

@@ -28,7 +28,7 @@ def read(root: Path, path: str) -> str:
 
 
 def reference_texts(program: Program) -> Iterator[tuple[str, str]]:
-    """Return paths and texts of a reference: all that is known to be the user's own."""
+    """Yield paths and texts of a reference: all that is known to be the user's own."""
     if isinstance(program, TextProgram):
         yield "reference.py", program.source
         return

@@ -99,7 +99,7 @@ def blank(text: str) -> str:
 
 
 def functions_in(bare: str, is_parsed: bool) -> Iterator[CudaFunction]:
-    """Return the functions of a text without comments and strings."""
+    """Yield the functions of a text without comments and strings."""
     encoded = bare.encode("utf-8", "replace")
     if not is_parsed or len(encoded) > LONGEST_PARSED:
         yield CudaFunction("", "__global__" if "__global__" in bare else "", bare, 0)

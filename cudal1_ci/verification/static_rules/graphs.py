@@ -25,7 +25,7 @@ _GRAPH = re.compile(r"torch\.cuda\.(graph|graphs\.graph)")
 
 
 def captures(text: PythonText) -> Iterator[tuple[ast.With, Function]]:
-    """Return the captured blocks, with their functions."""
+    """Yield the captured blocks, with their functions."""
     for block in text.every(ast.With):
         function = text.function(block)
         for item in block.items:

@@ -41,7 +41,7 @@ Patch = tuple[ast.AST, str]
 
 @lru_cache(maxsize=1)
 def patches(text: PythonText) -> tuple[Patch, ...]:
-    """Yield each outside object whose attribute is set: the node and the dotted name."""
+    """Return each outside object whose attribute is set: the node and the dotted name."""
     return tuple(patches_in(text))
 
 
@@ -83,7 +83,7 @@ def patched_by(text: PythonText, call: ast.Call) -> str | None:
 
 
 def owned(text: PythonText) -> Iterator[Patch]:
-    """Return patches of objects outside this text, without settings."""
+    """Yield patches of objects outside this text, without settings."""
     for node, path in patches(text):
         if path.partition(".")[0] in _LIBRARIES and "." in path and not _SETTING.fullmatch(path):
             yield node, path

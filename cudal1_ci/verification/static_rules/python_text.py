@@ -99,7 +99,7 @@ class PythonText:
     @overload
     def every(self, kind: type[A], other: type[B], third: type[C], /) -> Iterator[A | B | C]: ...
     def every(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-        """Return all nodes of some kinds."""
+        """Yield all nodes of some kinds."""
         for kind in kinds:
             yield from self._kinds.get(kind, ())
 
@@ -259,7 +259,7 @@ class PythonText:
         return self._calls.get(name, [])
 
     def within(self, function: ast.AST) -> list[ast.AST]:
-        """Yield the nodes of a function, without those of inner functions."""
+        """Return the nodes of a function, without those of inner functions."""
         found = self._within.get(function)
         if found is None:
             found = self._within[function] = list(own_nodes(function))
@@ -269,7 +269,7 @@ class PythonText:
         yield from self.every(ast.FunctionDef, ast.AsyncFunctionDef)
 
     def forwards(self) -> Iterator[Function]:
-        """Return functions that are called for an output: `forward` of modules, and the entry."""
+        """Yield functions that are called for an output: `forward` of modules, and the entry."""
         for function in self.functions():
             owner = self.owner(function)
             if owner is None:
@@ -280,7 +280,7 @@ class PythonText:
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """Yield a node's children, without operators and contexts, which are leaves."""
+    """Return a node's children, without operators and contexts, which are leaves."""
     found: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)

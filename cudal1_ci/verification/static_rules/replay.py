@@ -45,7 +45,7 @@ class Replay:
 
 @lru_cache(maxsize=1)
 def replays(text: PythonText) -> tuple[Replay, ...]:
-    """Yield returns of stored outputs on paths that do no work."""
+    """Return returns of stored outputs on paths that do no work."""
     found: list[Replay] = []
     for function in output_functions(text):
         stores = stored_places(text, function)
@@ -106,7 +106,7 @@ def plain_parameters(function: Function) -> set[str]:
 
 
 def guards(text: PythonText, store: ast.stmt, leaving: ast.Return) -> Iterator[ast.expr]:
-    """Return tests that decide whether an output is stored, or a stored one is returned."""
+    """Yield tests that decide whether an output is stored, or a stored one is returned."""
     around_store, around_return = (
         [a for a in text.above(node) if isinstance(a, ast.If)] for node in (store, leaving)
     )
