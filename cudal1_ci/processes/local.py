@@ -126,7 +126,7 @@ class Worker:
         self.num_threads = num_threads
         self.device = device
         self.software: dict[str, str] = {}
-        """What the worker cannot find out itself."""
+        """Versions that the worker cannot find out itself."""
 
     def __enter__(self) -> Self:
         self.scratch = tempfile.TemporaryDirectory(prefix="cudal1-ci-", ignore_cleanup_errors=True)

@@ -59,7 +59,7 @@ def compiles(program: Program) -> bool:
 
 @dataclass(frozen=True)
 class Site:
-    """Where builds run, and what for."""
+    """The cores and the device that builds use."""
 
     lock: str | None
     """Name of the device that is not timed on during builds; None where builds do not disturb

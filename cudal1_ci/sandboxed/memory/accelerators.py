@@ -46,14 +46,14 @@ IDLE_MORE_S = 300e-6
 """Most duration of a probe. To change from one process to another takes a GPU some hundred
 microseconds. To interrupt one that has work takes its time slice, milliseconds."""
 UNKNOWN_L2_BYTES = 128 * 2**20
-"""Where torch does not report the size of the L2 cache; larger than any GPU's so far."""
+"""L2 size where torch does not report it; larger than any GPU's so far."""
 
 
 MEMORY_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-"""Of the topmost control group that a container sees, in both versions."""
+"""Files of the topmost control group that a container sees, in both versions."""
 
 
 class Accelerator(Protocol):

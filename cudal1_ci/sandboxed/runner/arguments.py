@@ -36,7 +36,7 @@ from ..wire.arguments import (
 
 Spec = TypeVar("Spec", Call, Instance)
 MAX_DEPTH = 12
-"""Of outputs. Deeper nesting is a cycle or not an output."""
+"""Most levels of nesting in outputs. Deeper nesting is a cycle or not an output."""
 
 
 def symbol(path: str) -> Any:

@@ -30,7 +30,7 @@ class Batches:
     def __init__(self, subject: Subject):
         self.subject = subject
         self.timed: list[Any] = []
-        """What the calls of the last batch returned."""
+        """Return values of the calls of the last batch."""
         self.order: list[int] = []
         self.filled: list[int] = []
         """Sets that hold what the verifier wrote for the batch before, or at first. Other sets
@@ -38,12 +38,12 @@ class Batches:
         self.regions: list[list[torch.Tensor]] = [[]]
         """The places of all outputs of a batch, one call after another."""
         self.shapes: list[list[torch.Size]] = []
-        """Of each output of each call."""
+        """Shape of each output of each call."""
         self.devices: list[torch.device] = []
         """Device of each output of a call when it is returned."""
         self.seeded = False
         self.gathered: list[torch.Tensor] | None = None
-        """Those outputs as the plain tensors that they must be."""
+        """The outputs as the plain tensors that they must be."""
         self.gathers_early = False
         """Gather while the device still computes. It takes host time, and on a GPU none is
         counted then."""

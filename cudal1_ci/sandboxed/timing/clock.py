@@ -65,7 +65,8 @@ GATHER_US = 4.0
 the last call returned, the check happens during that work."""
 NUM_EXCHANGES = 9
 SHORTEST_SHARE = 0.5
-"""Of the wanted length of a batch. A faster candidate gets more calls, as does its reference."""
+"""Least share of the wanted length of a batch. A faster candidate gets more calls, as does its
+reference."""
 MOST_TIMES = 8.0
 """Most multiple of calls, since the reference takes as many times as long."""
 MORE_ROUNDS = 4

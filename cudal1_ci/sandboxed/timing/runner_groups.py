@@ -28,7 +28,7 @@ WAITING_SHARE = 4
 CONTEXT_BYTES = 512 * 2**20
 """Memory of a process on a GPU before it has a tensor."""
 CALL_MULTIPLE = 4
-"""Of a call's inputs: the inputs, its outputs, and its temporary memory."""
+"""Multiple of the size of a call's inputs: the inputs, its outputs, and its temporary memory."""
 
 
 class Crew:
@@ -52,7 +52,7 @@ class Crews:
         self.template = template
         self.waiting: list[Crew] = []
         self.of: tuple[Case, dict[str, Program]] | None = None
-        """What the waiting runners were started for."""
+        """The case and programs that the waiting runners were started for."""
         self.open_s = 0.0
         """Seconds to get the last group."""
 

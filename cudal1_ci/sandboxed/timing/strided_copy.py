@@ -23,7 +23,7 @@ from ..wire.tensors import OutputSlot
 ALONE_US = 20.0
 """Host time of an output that is copied separately, on a busy core."""
 COST = 2.0
-"""How much longer than the verifier a runner may take for the same: its core may be slower."""
+"""Most ratio of a runner's time to the verifier's for the same copy: its core may be slower."""
 NUM_COPIES = 5
 MOST_BYTES = 2**28
 """Bytes that are copied here, and as many of the destination. Of larger outputs a part is

@@ -48,8 +48,8 @@ SETTLE_S = 30.0
 SHORT_S = 0.3
 DOZE_SHARE = 0.8
 DOZE_LESS_US = 500.0
-"""Of the duration of its last batch, before the verifier waits busily for a runner's answer. A
-busy wait slows down what runs on the same core."""
+"""Subtracted from the duration of its last batch. Until then the verifier does not wait busily
+for a runner's answer, because a busy wait slows down what runs on the same core."""
 NUM_REGIONS = 8
 """For the outputs, a cache line apart. A program that writes to one of them before the draw is
 right in one round of eight. Neither a first quartile nor a median shows such a round."""
@@ -86,8 +86,8 @@ class Lane:
 
 @dataclass
 class Round:
-    """What is the same for all lanes: the place of each set, the order of the calls, the values,
-    and the place of the outputs."""
+    """The common part of a round for all lanes: the place of each set, the order of the calls,
+    the values, and the place of the outputs."""
 
     room: Room
     where: dict[int, int]
@@ -95,7 +95,7 @@ class Round:
     staged: torch.Tensor
     """The bytes that the inputs of every lane must hold."""
     seed: int
-    """Of the noise that calls draw, sent with `go`."""
+    """Seed of the noise that calls draw, sent with `go`."""
     region: int
 
     @property

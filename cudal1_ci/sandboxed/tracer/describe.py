@@ -23,7 +23,7 @@ MAX_DEPTH = 8
 NUM_SAMPLED = 4096
 """Elements of a float tensor whose range is measured."""
 INIT = "_cudal1_init"
-"""Where a module's constructor arguments are kept: in its __dict__, so that copies have them."""
+"""Key of a module's constructor arguments in its __dict__, so that copies have them."""
 INIT_KEY = "_cudal1_init_key"
 
 

@@ -43,7 +43,7 @@ MOST_IN_POOL, POOL_BYTES, POOL_S = 256, 2**26, 0.5
 
 @dataclass
 class MadeSets:
-    """What the user's functions made."""
+    """Arguments that the user's functions made."""
 
     init: InputSet | None = None
     sets: list[InputSet] = field(default_factory=list)

@@ -75,12 +75,13 @@ def verdict_of(rejected: Rejected) -> Verdict:
 
 @dataclass
 class Answer:
-    """What calls of one program on the trial sets returned."""
+    """Results of one program's calls on the trial sets."""
 
     calls: list[Called]
     outputs: list[list[torch.Tensor]]
     mutated: dict[tuple[int, int], torch.Tensor]
-    """What the calls left in inputs that they wrote to, by number of the set and of the tensor."""
+    """Values that the calls left in inputs that they wrote to, by number of the set and of the
+    tensor."""
     flags: Settings | None
     state: list[torch.Tensor] = field(default_factory=list)
     """State after all calls on the sets of the trials, in the order of the case's slots."""
@@ -118,15 +119,15 @@ class Case:
     oracle: list[list[torch.Tensor]] | None = None
     tolerances: list[list[Tolerance]] = field(default_factory=list)
     precision: str = "strict"
-    """What is allowed beyond the reference's own precision (precision.py),"""
+    """Allowance beyond the reference's own precision (precision.py),"""
     strict: list[list[Tolerance]] = field(default_factory=list)
     """and the budgets without that, where there are others."""
     known: list[float] = field(default_factory=list)
-    """Of every output: the allowed error as a share of its magnitude (oracle.py),"""
+    """The allowed error of every output as a share of its magnitude (oracle.py),"""
     noise: dict[int, float] = field(default_factory=dict)
     """and by its number the allowed error of one that is only rounding (rounding_noise.py)."""
     usual: list[float] = field(default_factory=list)
-    """Of every output: the reference's error on inputs that a training workload states."""
+    """The reference's error of every output on inputs that a training workload states."""
     findings: list[Finding] = field(default_factory=list)
     fewer_rows: tuple[InputSet, Answer] | None = None
     """A smaller batch, where the reference accepts one, and its answer after those on the

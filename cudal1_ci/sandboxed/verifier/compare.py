@@ -25,7 +25,7 @@ class Allowance:
     """The parts of a budget, for the floats of some dtypes."""
 
     error_multiple: float
-    """Of the reference's own largest error."""
+    """Multiple of the reference's own largest error."""
     relative_eps: float
     absolute_eps: float
     """Floor in units of the dtype's epsilon, relative to the element and to the output's
@@ -46,13 +46,13 @@ SHORT_EPS = 1e-4
 LOOSE = 1e-2
 """Within this of the truth (KernelBench's tolerance) a mismatch is one of precision."""
 LOOSE_EPS = 16.0
-"""How far the reference may be off from its oracle where that is more than `LOOSE`, in units of
+"""Most distance of the reference from its oracle where that is more than `LOOSE`, in units of
 the dtype's epsilon: many layers, each rounded to bfloat16."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an output may be off: `absolute + relative * |expected|`, elementwise."""
+    """The allowed error of an output: `absolute + relative * |expected|`, elementwise."""
 
     absolute: float
     relative: float

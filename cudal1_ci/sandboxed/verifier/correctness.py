@@ -34,7 +34,7 @@ class Examined:
     """A candidate that is right."""
 
     call: Called
-    """What the first call returned, as the runner describes it."""
+    """The first call's result, as the runner describes it."""
     max_abs_error: float
     max_rel_error: float
     findings: list[Finding]

@@ -91,7 +91,7 @@ class Source:
     moves: list[bool] = field(default_factory=list)
     """Whole numbers that may change places in a row, where the reference accepts it."""
     mixes: list[bool] = field(default_factory=list)
-    """Those of them that may be mixed with another set's."""
+    """Whole numbers among them that may be mixed with another set's."""
     orders: list[int] = field(default_factory=list)
     """Order of floats whose rows rise (1) or fall (-1) in all sets, such as edges of bins. They
     stay so."""

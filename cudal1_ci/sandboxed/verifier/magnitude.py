@@ -21,11 +21,13 @@ import torch
 PIECE_ELEMENTS = {"cpu": 2**17, "cuda": 2**26}
 """In float64 a megabyte, which stays in a processor's cache, and half a gigabyte."""
 FILL_LEAST = 1e3
-"""Of a mask's number, and of its ratio to the rest: functions that saturate stop at one."""
+"""Least size of a mask's number, and of its ratio to the rest: functions that saturate stop at
+one."""
 FILL_SPREAD = 1e-2
-"""Of a mask's elements: what is masked may have been added to the number, in a short float."""
+"""Relative spread of a mask's elements. What is masked may have been added to the number, in a
+short float."""
 MOST_FILLS = 3
-"""Numbers of masks in one tensor."""
+"""Most numbers of masks in one tensor."""
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,12 @@ TOGETHER_SHARE = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """What is held at a time."""
+    """The number of calls, places and runners that memory holds at a time."""
 
     most_calls: int
-    """Of a batch."""
+    """Most calls of a batch."""
     num_places: int
-    """Of each input set."""
+    """Places of each input set."""
     num_lanes: int
     """Runners of a repetition at a time: 3, or 2 where the control has its own."""
 

@@ -16,7 +16,7 @@ from .compare import difference
 from .inputs import same_bits
 
 MOST_ELEMENTS = 2**24
-"""Of an output."""
+"""Most elements of an output that are compared."""
 
 
 def try_mutants(case: Case) -> None:

@@ -25,8 +25,8 @@ MOST_NEARBY = 16
 """Batches of the reference on nearby inputs. Each is on the other side of a jump one time in
 three or more, where a candidate is."""
 NEARBY_EPS = 8.0
-"""How far inputs differ (standard deviation), in units of their last place: as much as a sum of
-some hundred products in another order, and an eighth of what an output may be off."""
+"""Distance between inputs (standard deviation), in units of their last place: as much as a sum
+of some hundred products in another order, and an eighth of what an output may be off."""
 MOST_ELEMENTS = 2**22
 """Most elements that are checked. Behind a normalization one jump moves all of a call's
 elements. No more than a few calls of a batch have one."""
@@ -37,13 +37,13 @@ class Strays:
     """The elements of a tensor that are off."""
 
     numbers: list[torch.Tensor]
-    """Of each of its pieces."""
+    """Numbers of the elements in each of its pieces."""
     got: torch.Tensor
     slack: torch.Tensor
-    """How far they may be off in any case."""
+    """Error that is allowed in any case."""
     low: torch.Tensor
     high: torch.Tensor
-    """What the reference has returned for nearby inputs."""
+    """Largest values that the reference has returned for nearby inputs."""
 
     def look(self, values: torch.Tensor) -> None:
         """Extend the range by what the reference returns for other inputs."""

@@ -17,8 +17,8 @@ from .magnitude import magnitude, pieces
 from .rounding_noise import Outputs, find_noise, may_be_rounding, rounding_at, usual_errors
 
 MOST_KNOWN = 0.05
-"""Of an output's magnitude. Other weights differ by a tenth, and a program that still uses the
-old ones must be seen. (Where the dtype explains more, more is allowed.)"""
+"""Most share of an output's magnitude. Other weights differ by a tenth, and a program that still
+uses the old ones must be seen. (Where the dtype explains more, more is allowed.)"""
 
 
 def learn_oracle(case: Case, template: Template, limits: Limits) -> None:

@@ -25,7 +25,7 @@ from .magnitude import measure
 
 MULTIPLE = 4.0
 DROPPED_BITS = 13
-"""Of float32's 23."""
+"""Number of float32's 23 bits of mantissa that TF32 drops."""
 KERNELBENCH = Tolerance(1e-2, 1e-2)
 UNKNOWN = "precision.unknown"
 

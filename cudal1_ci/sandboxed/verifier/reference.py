@@ -33,13 +33,13 @@ from .states import other_states, randomize
 from .variations import EXCHANGED, FEWEST_TRIALS, ON_NAN, another_batch, variations
 
 SLOW_S = 5.0
-"""Of an answer on all sets. Beyond it fewer sets are tried, as each candidate and the oracle
-take as long again."""
+"""Most seconds of an answer on all sets. Beyond it fewer sets are tried, as each candidate and
+the oracle take as long again."""
 Hold = Callable[[Case, str, RunnerHandle, ExitStack], None]
 """Takes over a process that was learned from, as `control` or as `reference`, and what ends it."""
 TRIALS_SHARE, OUTPUTS_SHARE = 32, 8
-"""Of the device's memory, for the inputs and for the outputs of the trials. The oracle in twice
-the precision and a runner's own copy of them are additional."""
+"""Divisors of the device's memory, for the inputs and for the outputs of the trials. The oracle
+in twice the precision and a runner's own copy of them are additional."""
 
 
 def make_case(

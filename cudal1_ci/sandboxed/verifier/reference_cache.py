@@ -40,7 +40,7 @@ class Known:
         self.near_bytes = self.far_bytes = 0
         """Room on the device and in the host's memory."""
         self.took_s: dict[str, float] = {}
-        """Of each problem, the seconds that it took to learn it."""
+        """Seconds that it took to learn each problem."""
 
     def find(self, key: str | None) -> Learned | None:
         if key is None or key not in self.learned:

@@ -20,18 +20,19 @@ from .cases import Case
 from .compare import Tolerance, difference, largest_error, loose
 
 TRUTH_SHARE = 1e-3
-"""Of the reference's largest error: the largest element of the oracle where it is zero in truth.
-Rounding follows the epsilon. What float64 leaves of a zero is 2e-9 of what float32 leaves and
-3e-14 of bfloat16's, or 1e-5 where a reference of bfloat16 goes through float32 in both. Any
-other output is a hundred times its error, or eight times in bfloat16 (compare.py, `loose`):
-thousands of times more."""
+"""Most share of the reference's largest error that the oracle's largest element has where it is
+zero in truth. Rounding follows the epsilon. What float64 leaves of a zero is 2e-9 of what
+float32 leaves and 3e-14 of bfloat16's, or 1e-5 where a reference of bfloat16 goes through
+float32 in both. Any other output is a hundred times its error, or eight times in bfloat16
+(compare.py, `loose`): thousands of times more."""
 NOISE_MULTIPLE = 8.0
-"""Of the reference's largest error: how far a candidate may be off, in short floats too, where
-the last rounding of a number is not most of it. On drawn inputs, on a CPU, library kernels and
-sums by hand in float32 came to 1.9 times, channels-last convolutions of bfloat16 to 4.5. A batch
-normalization that rounds every operation to bfloat16 came to 38, and is less precise."""
+"""Multiple of the reference's largest error that a candidate may be off by. It holds for short
+floats too, where the last rounding of a number is not most of the error. On drawn inputs, on a
+CPU, library kernels and sums by hand in float32 came to 1.9 times, channels-last convolutions of
+bfloat16 to 4.5. A batch normalization that rounds every operation to bfloat16 came to 38, and is
+less precise."""
 Outputs = list[list[torch.Tensor]]
-"""Of all trials."""
+"""Outputs of all trials."""
 
 
 def usual_errors(case: Case, oracle: Outputs) -> list[float]:

@@ -21,7 +21,7 @@ from .inputs import InputSet, each_same_bits, scaled
 
 UNORDERED = "values.unordered"
 SCALE = 0.875
-"""Of the first trial's inputs: no memory holds an answer to them yet."""
+"""Factor for the first trial's inputs: no memory holds an answer to the result yet."""
 
 
 def compare_order(

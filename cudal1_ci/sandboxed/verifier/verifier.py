@@ -77,7 +77,7 @@ from .stream_order import UNORDERED
 
 Repetition = Repeated | Convicted | Interrupted
 SPARE_S = 30.0
-"""Of learning a reference: beyond it no further workload of the problem is taken up."""
+"""Seconds for learning a reference. Beyond it no further workload of the problem is taken up."""
 
 
 def main(

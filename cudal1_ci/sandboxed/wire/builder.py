@@ -18,7 +18,8 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """Whether the verifier can find the builds, and how many run at the same time."""
+    """Ready to build: whether the verifier can find the builds, and how many run at the same
+    time."""
 
     is_kept: bool
     num_at_once: int

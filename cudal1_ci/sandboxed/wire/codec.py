@@ -97,7 +97,7 @@ class Asks(Generic[Reply]):
 
 
 class Form(Generic[T]):
-    """What a message may be: a class, or a union of classes."""
+    """The form of a message: a class, or a union of classes."""
 
     def __init__(self, of: Any):
         self.of = of

@@ -41,7 +41,7 @@ class Done(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Raised:
-    """What a program, or the runner itself, raised."""
+    """An exception of a program, or of the runner itself."""
 
     op: ClassVar[str] = "raised"
     kind: Text
@@ -90,13 +90,13 @@ class MadeCalls(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Called:
-    """What a call returned: its tensors (in train mode followed by gradients and state), and all
+    """Results of a call: its tensors (in train mode followed by gradients and state), and all
     else as text."""
 
     structure: Text
     types: tuple[Text, ...]
     aliases: tuple[tuple[int, ...], ...]
-    """Of each output: numbers of the inputs whose memory it shares."""
+    """Numbers of the inputs whose memory each output shares."""
     shares: tuple[tuple[str, ...], ...]
     used_rng: bool
     seeded: bool
@@ -136,7 +136,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class CalledAll(Answer):
-    """What some calls returned, and the settings after them."""
+    """Results of some calls, and the settings after them."""
 
     calls: tuple[Called, ...]
     flags: Settings
@@ -186,14 +186,14 @@ class Left(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Profiled(Answer):
-    """Where the time of calls went, the longest first."""
+    """Profile of calls, the longest first."""
 
     rows: Annotated[tuple[KernelTime, ...], AtMost(MAX_ROWS)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counted(Answer):
-    """What a call demands of the device."""
+    """Demand of a call on the device."""
 
     demand: Demand
 

@@ -31,7 +31,7 @@ class Forked:
 
 @dataclass(frozen=True, kw_only=True)
 class NotForked:
-    """Why there is no runner."""
+    """The reason why there is no runner."""
 
     op: ClassVar[str] = "not_forked"
     why: str
@@ -39,21 +39,21 @@ class NotForked:
 
 @dataclass(frozen=True, kw_only=True)
 class SeenGpu:
-    """Whether a runner can have one GPU alone, or why not."""
+    """Result of the test of whether a runner can have only one GPU."""
 
     seen: bool | str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Warmed:
-    """How many modules were imported."""
+    """Number of imported modules."""
 
     num_imported: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reaped:
-    """How a runner ended, as `wait` reports it."""
+    """A runner's end, as `wait` reports it."""
 
     status: int | None
 

@@ -39,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether a candidate is the same function, honestly computed."""
+    """A decision whether a candidate is the same function, honestly computed."""
 
     status: Status
     findings: tuple[Finding, ...] = ()
@@ -59,7 +59,7 @@ class KernelTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What a call of a reference demands of any device at the least."""
+    """Least demand of a call of a reference on any device."""
 
     num_bytes: Count
     product_flops: Count

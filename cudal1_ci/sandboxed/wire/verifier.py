@@ -54,7 +54,7 @@ class Described(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Verified(Reply):
-    """What was found of a reference or of a candidate."""
+    """Findings on a reference or a candidate."""
 
     verdict: Verdict
 
@@ -128,7 +128,7 @@ class Profiled(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Counted(Reply):
-    """What a call of the reference demands of the device."""
+    """Demand of a call of the reference on the device."""
 
     op: ClassVar[str] = "counted"
     demand: Demand
@@ -206,7 +206,7 @@ class Examine(InTurn[Verified]):
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """How a repetition is timed."""
+    """Settings for the timing of a repetition."""
 
     batch_us: float
     """Least length of a batch, so that the exchange (about 50 us) is small in comparison."""
