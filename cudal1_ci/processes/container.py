@@ -93,7 +93,7 @@ def find_engine(config: ContainerConfig) -> Engine:
             version = f"{words[1].lower()} {words[2]}"
             return Engine(path=path, version=version, image_id=digest[0])
         said = f"{name}: {found.strip()} (none is pulled: `{name} pull {config.image}`)"
-    raise UnsupportedError(f"`executor`: {said}; or judge without a container: --executor local")
+    raise UnsupportedError(f"`executor`: {said}; or verify without a container: --executor local")
 
 
 def ask(path: str, *words: str) -> str:

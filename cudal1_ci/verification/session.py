@@ -367,7 +367,7 @@ class Session:
         if verdict.status == "passed" or not GPU_EXHAUSTED.search(said):
             return verdict
         if self.num_sharing > 1:
-            why = f"this GPU is shared by {self.num_sharing} judges, name it less often"
+            why = f"this GPU is shared by {self.num_sharing} verifiers, name it less often"
         elif num_others := self._num_others():
             why = f"{num_others} other process{'es have' if num_others > 1 else ' has'} memory of "
             why += "this GPU"

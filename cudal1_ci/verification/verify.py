@@ -106,12 +106,12 @@ def problem_of(source: str, name: str, mode: str = "infer") -> Problem:
     names = top_level_names(name, source)
     for required in ("Model", "get_inputs"):
         if required not in names:
-            mend = "define it, or name the right file"
+            fix = "define it, or name the right file"
             if required == "Model" and "ModelNew" in names:
-                mend = "`ModelNew` is a candidate's: the reference comes first"
+                fix = "`ModelNew` is a candidate's: the reference comes first"
             raise ConfigError(
                 f"{name}: expected a top-level `{required}` in the reference (KernelBench form), "
-                f"found {', '.join(sorted(names)) or 'nothing'}; {mend}"
+                f"found {', '.join(sorted(names)) or 'nothing'}; {fix}"
             )
     needed = needed_by_constructor(source)
     if needed and "get_init_inputs" not in source:
@@ -175,8 +175,8 @@ def with_own_names(evaluation: Evaluation, reference: Path, candidate: Path) -> 
     """Replace the paths of the copies that ran with the files' own names. For a candidate that
     does not parse, add its line and column."""
     verdict = evaluation.verdict
-    told = verdict.findings[0] if verdict.findings else None
-    is_of_reference = told is not None and told.rule.startswith("reference.")
+    first = verdict.findings[0] if verdict.findings else None
+    is_of_reference = first is not None and first.rule.startswith("reference.")
     name = str(reference if is_of_reference else candidate)
 
     def named(text: str) -> str:
@@ -191,15 +191,15 @@ def with_own_names(evaluation: Evaluation, reference: Path, candidate: Path) -> 
         for finding in verdict.findings
     ]
     program, log = evaluation.candidate.program, named(verdict.log)
-    if told is not None and told.rule == "program.import" and isinstance(program, TextProgram):
-        findings[0] = _placed(findings[0], name, program.source)
-        if NO_ENTRY in told.message:
+    if first is not None and first.rule == "program.import" and isinstance(program, TextProgram):
+        findings[0] = _with_position(findings[0], name, program.source)
+        if NO_ENTRY in first.message:
             findings[0], log = _without_entry(findings[0], name, program.source), ""
     verdict = msgspec.structs.replace(verdict, findings=tuple(findings), log=log)
     return msgspec.structs.replace(evaluation, verdict=verdict)
 
 
-def _placed(finding: Finding, name: str, source: str) -> Finding:
+def _with_position(finding: Finding, name: str, source: str) -> Finding:
     """Add the line and column of a syntax error. A finding with another cause stays unchanged."""
     try:
         ast.parse(source)

@@ -92,7 +92,7 @@ def software_key(architecture: str | None) -> str:
         "torch_path": str(Path(torch.__file__).parent),
         "triton": installed_version("triton"),
         "platform": [platform.machine(), platform.libc_ver(), processor()],
-        "compilers": [said_by(*command) for command in compilers()],
+        "compilers": [version_output(*command) for command in compilers()],
         "environment": {name: os.environ.get(name) for name in COMPILER_VARIABLES},
         "architecture": architecture,
     }
@@ -110,7 +110,7 @@ def compilers() -> list[tuple[str, ...]]:
     return [(cxx[0], "--version"), (nvcc, "--version"), ("ld", "--version")]
 
 
-def said_by(*command: str) -> str:
+def version_output(*command: str) -> str:
     """Return the path of a program and what it prints; empty where there is none."""
     path = shutil.which(command[0])
     if path is None:

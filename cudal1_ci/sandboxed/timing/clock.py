@@ -438,7 +438,8 @@ def check_round(
     tolerances: list[Tolerance],
     limits: Limits,
 ) -> Nearby:
-    """Check what calls returned and left. `nearby` serves further checks. Raises Rejected."""
+    """Check what calls returned and left. Return the means to check it further. Raises
+    Rejected."""
     nearby = Nearby(case, [reference, candidate], stock, rng, limits, one)
     check_outputs(reference, candidate, tolerances, nearby)
     check_inputs(case, reference, candidate, nearby.one)

@@ -120,8 +120,8 @@ class Round:
 def new_round(
     case: Case, room: Room, stock: Stock, rng: random.Random, last: Round | None = None
 ) -> Round:
-    """Make a round with other values, another order and other places. After a `last` one, all
-    values but a few are its own."""
+    """Make a round with other values, another order and other places. After a `last` one,
+    keep its values except for a few."""
     count = len(stock.base)
     order = rng.sample(range(count), count)
     num_places = len(room.layout) // count

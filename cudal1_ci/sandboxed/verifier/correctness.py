@@ -345,7 +345,7 @@ def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Find
         Rejected: The candidate may not change a setting that it changes.
     """
     assert case.expected is not None
-    ours, theirs = (said_of(one.flags) for one in (case.expected, answer))
+    ours, theirs = (values_of(one.flags) for one in (case.expected, answer))
     changed = {key: (value, theirs[key]) for key, value in ours.items() if theirs[key] != value}
     shown = [
         Finding(rule=f"state.{key}", message=f"{words}: {str(changed[key][1])[:300]}")
@@ -354,17 +354,19 @@ def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Find
     ]
     flags = {key: pair for key, pair in changed.items() if key in LIBRARY_FLAGS and not is_patch}
     if flags:
-        message = f"it changes flags of torch's libraries for the whole process ({told(flags)})"
+        message = (
+            f"it changes flags of torch's libraries for the whole process ({shown_changes(flags)})"
+        )
         shown.append(Finding(rule="state.flags", message=message))
     rest = {k: pair for k, pair in changed.items() if k not in SHOWN and k not in flags}
     if rest:
-        text = told(rest)
+        text = shown_changes(rest)
         message = f"it changes settings of the whole process ({text[:1000]})"
         raise Rejected("reward_hack", "state.global", message)
     return shown
 
 
-def said_of(settings: Settings | None) -> dict[str, Any]:
+def values_of(settings: Settings | None) -> dict[str, Any]:
     """Return settings by name, as they are shown."""
     assert settings is not None
     return {
@@ -373,8 +375,8 @@ def said_of(settings: Settings | None) -> dict[str, Any]:
     }
 
 
-def told(changed: dict[str, tuple[Any, Any]]) -> str:
-    """Return a change as `cudnn_benchmark: False -> True`."""
+def shown_changes(changed: dict[str, tuple[Any, Any]]) -> str:
+    """Return changes as `cudnn_benchmark: False -> True`."""
     return ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
 
 

@@ -34,27 +34,27 @@ def compare_reach(
         case.reached = frozenset()
         try:
             with case.runner(template, case.program, limits) as reference:
-                case.reached = frozenset(asked(case, reference, limits))
+                case.reached = frozenset(reached_names(case, reference, limits))
         except RunnerFailure:
             return []
     if not case.reached:
         return []
     try:
-        missing = case.reached - asked(case, runner, limits)
+        missing = case.reached - reached_names(case, runner, limits)
     except RunnerFailure as failure:
         said = f"with gradients enabled a call fails, unlike the reference's: {failure.message}"
         rule = UNSEEN if is_out_of_memory(failure) else LOST
         return [Finding(rule=rule, message=said[:500])]
-    return [Finding(rule=LOST, message=told(missing))] if missing else []
+    return [Finding(rule=LOST, message=message_on(missing))] if missing else []
 
 
-def asked(case: Case, runner: RunnerHandle, limits: Limits) -> set[str]:
+def reached_names(case: Case, runner: RunnerHandle, limits: Limits) -> set[str]:
     """Return names that are reached on the first trial, by a runner. Raises RunnerFailure."""
     case.prepare(runner, limits, [case.trials[0][1]])
     return set(runner.ask(Reach(number=0), limits.call_s).names)
 
 
-def told(missing: frozenset[str]) -> str:
+def message_on(missing: frozenset[str]) -> str:
     named = ", ".join(f"`{name}`" for name in sorted(missing)[:MAX_NAMED])
     more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
     return (

@@ -93,7 +93,7 @@ def refuse_unknown_dtypes(case: Case, tensors: Iterable[torch.Tensor] = ()) -> N
     found |= {tensor.dtype for tensor in tensors}
     unknown = sorted(str(one) for one in found if one.is_floating_point and one.itemsize < 2)
     if unknown:
-        message = f"inputs and outputs of {', '.join(unknown)} cannot be judged yet (weights can)"
+        message = f"inputs and outputs of {', '.join(unknown)} cannot be verified yet (weights can)"
         raise Rejected("invalid_reference", "reference.dtype", message)
 
 

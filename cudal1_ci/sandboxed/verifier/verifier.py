@@ -326,7 +326,7 @@ class Judge:
             if is_of_values and rejected.finding.rule != UNORDERED:
                 raise differs from rejected
             raise
-        words = f"{differs}; judged with the weights that both draw under one seed"
+        words = f"{differs}; verified with the weights that both draw under one seed"
         found.findings.append(Finding(rule="state.keys", message=words))
         return self.drawn[case.name], found
 
@@ -437,7 +437,7 @@ class Judge:
         self.known.clear()
         self.kept.close()
         torch.cuda.empty_cache()
-        message = f"the device has too little memory for the judge: {str(error)[:300]}"
+        message = f"the device has too little memory for the verifier: {str(error)[:300]}"
         return Rejected("inconclusive", "memory.device", message)
 
     def profile(self, workload: str, is_candidate: bool) -> Profiled | Failed | LeftOut:

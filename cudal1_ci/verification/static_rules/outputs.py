@@ -33,12 +33,12 @@ def unwritten_output(text: PythonText) -> Iterator[Sight]:
         for leaving in returns(text, function):
             value = leaving.value
             if is_empty(value):
-                yield Sight(leaving.lineno, "returns memory that nobody wrote")
+                yield Sight(leaving.lineno, "returns memory that nothing wrote")
             elif isinstance(value, ast.Name):
                 bound = text.bindings(value, value.id)
                 fresh = bound and all(map(is_empty, bound))
                 if fresh and not is_touched(text, function, value):
-                    yield Sight(leaving.lineno, "returns memory that nobody wrote")
+                    yield Sight(leaving.lineno, "returns memory that nothing wrote")
 
 
 def is_empty(value: object) -> bool:
